@@ -1,0 +1,82 @@
+"""himach: MapReduce for molecular-dynamics trajectories.
+
+Write an `Analysis` (what to take from a frame, what to conclude from one key's values in time order) and `run()` it over
+a trajectory: on one core, on all of them, in a notebook, or on a cluster under srun. Importing himach starts nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from himach.analysis import Analysis, Pairs
+    from himach.errors import AnalysisError, HimachError, RankError, TrajectoryError, UsageError
+    from himach.result import Result, Table
+    from himach.runner import run
+
+__all__ = [
+    "Analysis",
+    "AnalysisError",
+    "HimachError",
+    "Pairs",
+    "RankError",
+    "Result",
+    "Table",
+    "TrajectoryError",
+    "UsageError",
+    "__version__",
+    "run",
+]
+
+_HOME = {
+    "Analysis": "himach.analysis",
+    "AnalysisError": "himach.errors",
+    "HimachError": "himach.errors",
+    "Pairs": "himach.analysis",
+    "RankError": "himach.errors",
+    "Result": "himach.result",
+    "Table": "himach.result",
+    "TrajectoryError": "himach.errors",
+    "UsageError": "himach.errors",
+    "run": "himach.runner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for, so that ``himach --help`` needs neither numpy nor MDAnalysis."""
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("himach")
+    raise AttributeError(f"module 'himach' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def _find_compiled() -> None:
+    """Let ``import himach`` work in the folder of a checkout, whose own copy has no compiled modules.
+
+    A checkout that is not installed in editable mode shadows the installed package when Python is started in it.
+    """
+    here = Path(__path__[0])
+    if not (here.parent / "meson.build").exists():
+        return
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        installed = Path(str(distribution("himach").locate_file("himach")))
+    except PackageNotFoundError:
+        raise ImportError(
+            "this is himach's source tree and himach is not installed: run 'pip install .' in it"
+        ) from None
+    if installed.exists() and not installed.samefile(here):
+        __path__[:] = [str(installed)]
+
+
+_find_compiled()

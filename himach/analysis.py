@@ -1,0 +1,391 @@
+"""What a scientist writes: `Analysis`, with parameters as annotated class attributes, and `Pairs`, many pairs at once."""
+
+from __future__ import annotations
+
+import json
+import re
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import AnalysisError, UsageError, nearest
+
+if TYPE_CHECKING:
+    from MDAnalysis import Universe
+
+    from himach.frame import Frame
+
+__all__ = ["Analysis", "Pairs", "Parameter"]
+
+
+class Pairs:
+    """Many pairs of key and value of one frame, as columns.
+
+    Parameters
+    ----------
+    keys
+        Integers (n,), or (n, k) for keys that are tuples of k integers. Any sequence or array; kept as int64.
+    values
+        Array (n, ...) of any dtype but object, one row a key; None says "present in this frame".
+
+    Raises
+    ------
+    UsageError
+        If keys are no integers or have another shape, if values are objects or of another length.
+    """
+
+    __slots__ = ("keys", "values")
+
+    def __init__(self, keys: npt.ArrayLike, values: npt.ArrayLike | None = None) -> None:
+        column = np.asarray(keys)
+        if column.size == 0 and column.dtype.kind == "f":
+            column = column.astype(np.int64)  # an empty list says nothing of its type
+        if column.dtype.kind not in "iu":
+            raise UsageError(f"Pairs: keys must be integers, these are {column.dtype}; yield other keys one by one")
+        if column.ndim not in (1, 2) or (column.ndim == 2 and column.shape[1] == 0):
+            raise UsageError(f"Pairs: keys must have the shape (n,) or (n, k), these have {column.shape}")
+        if column.dtype == np.uint64 and column.size and int(column.max()) > np.iinfo(np.int64).max:
+            raise UsageError(f"Pairs: key {int(column.max())} does not fit into 64 signed bits; yield it one by one")
+        self.keys: npt.NDArray[np.int64] = column.astype(np.int64, copy=False)
+        self.values: npt.NDArray[Any] | None = None
+        if values is not None:
+            self.values = np.asarray(values)
+            if self.values.ndim == 0 or len(self.values) != len(self.keys):
+                raise UsageError(
+                    f"Pairs: {len(self.keys)} keys need as many values, these have the shape {self.values.shape}"
+                )
+            if self.values.dtype.hasobject:
+                raise UsageError("Pairs: values must be an array of numbers; yield Python objects one by one")
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __repr__(self) -> str:
+        values = "presence" if self.values is None else f"{self.values.dtype} {self.values.shape}"
+        return f"Pairs(keys {self.keys.shape}, {values})"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of an analysis: an annotated class attribute.
+
+    Attributes
+    ----------
+    name
+        The attribute's name.
+    type
+        Its annotation: str, int, float, bool, a Literal, a list of these, or one of these or None.
+    default
+        Its value in the class; `Parameter.REQUIRED` where there is none.
+    doc
+        Its entry in the Parameters section of the class's docstring, on one line.
+    """
+
+    REQUIRED: ClassVar[object] = object()
+
+    name: str
+    type: Any
+    default: Any
+    doc: str
+
+    @property
+    def required(self) -> bool:
+        """Whether the parameter has no default."""
+        return self.default is Parameter.REQUIRED
+
+    @property
+    def type_name(self) -> str:
+        """The type as a person writes it."""
+        return _type_name(self.type)
+
+    def parse(self, text: str) -> Any:
+        """Turn a command line's text into a value; raises UsageError that names the parameter."""
+        try:
+            return _parse(self.type, text)
+        except (ValueError, KeyError):
+            raise UsageError(f"parameter {self.name}: {text!r} is not {_article(self.type_name)}") from None
+
+    def check(self, value: Any) -> Any:
+        """Return `value` in the parameter's type, or raise UsageError that names the parameter."""
+        try:
+            return _convert(self.type, value)
+        except (TypeError, ValueError):
+            raise UsageError(
+                f"parameter {self.name}: {value!r} ({type(value).__name__}) is not {_article(self.type_name)}"
+            ) from None
+
+
+class Analysis:
+    """An analysis of a trajectory: a map() over frames and a reduce() over keys.
+
+    Subclass it. Annotated class attributes are the parameters; they are set by ``MyAnalysis(cutoff=3.2)`` or on the
+    command line by ``-p cutoff=3.2``, and documented in the Parameters section of the class's docstring.
+
+    Attributes
+    ----------
+    frames
+        The selected frame numbers, a range; set before setup().
+    dt
+        Time between selected frames in ps, None where it is uneven or there is but one frame; set before setup().
+    then
+        An Analysis (class or instance) whose reduce() takes the pairs that this reduce() yields; None ends the chain.
+    """
+
+    frames: ClassVar[range] = range(0)
+    dt: ClassVar[float | None] = None
+    then: ClassVar[Analysis | type[Analysis] | None] = None
+    #: Name in messages, options and output files; the class's name unless a class sets its own.
+    name: ClassVar[str] = ""
+
+    def __init__(self, **parameters: Any) -> None:
+        known = self.parameters()
+        for name in parameters:
+            if name not in known:
+                hint = nearest(name, known) if known else "; it has none"
+                raise UsageError(f"{self.label()} has no parameter {name!r}{hint}")
+        for name, parameter in known.items():
+            value = parameters.get(name, parameter.default)
+            if value is Parameter.REQUIRED:
+                raise UsageError(f"{self.label()} needs a value for its parameter {name!r} ({parameter.type_name})")
+            try:
+                setattr(self, name, parameter.check(value))
+            except UsageError as error:
+                raise UsageError(f"{self.label()}: {error}") from None
+
+    # -- what a subclass writes ---------------------------------------------------------------------------------------
+
+    def setup(self, universe: Universe) -> None:
+        """Prepare: select atoms, keep constants. Called on every rank once, at the first selected frame."""
+
+    def map(self, frame: Frame) -> Iterable[Any]:
+        """Yield (key, value) pairs and/or `Pairs` of one frame."""
+        raise AnalysisError(f"{self.label()} has no map()")
+
+    def combine(self, key: Any, series: Any) -> Any:
+        """Return one value in place of many; must be exact in any grouping. Optional."""
+        raise AnalysisError(f"{self.label()} has no combine()")
+
+    def reduce(self, key: Any, series: Any) -> Any:
+        """Return the result of one key (None: no result); with `then`, yield pairs for the next analysis instead."""
+        raise AnalysisError(f"{self.label()} has no reduce()")
+
+    def finish(self, results: Mapping[Any, Any]) -> Any:
+        """Turn key -> result, in key order, into the outcome. On rank 0. Without it: a table of key and result."""
+        raise AnalysisError(f"{self.label()} has no finish()")
+
+    def plot(self, outcome: Any, axes: Any) -> None:
+        """Draw the outcome on Matplotlib axes. Optional."""
+        raise AnalysisError(f"{self.label()} has no plot()")
+
+    # -- what himach asks of it ---------------------------------------------------------------------------------------
+
+    @classmethod
+    def label(cls) -> str:
+        """Return the analysis's name in messages, options and output files."""
+        return cls.name or cls.__name__
+
+    @classmethod
+    def defines(cls, method: str) -> bool:
+        """Tell whether the subclass wrote `method` itself."""
+        return getattr(cls, method) is not getattr(Analysis, method)
+
+    @classmethod
+    def parameters(cls) -> dict[str, Parameter]:
+        """Return the parameters by name, those of base classes first.
+
+        Raises
+        ------
+        UsageError
+            If an annotation is of a type that the command line cannot set.
+        """
+        found: dict[str, Parameter] = {}
+        for base in reversed(cls.__mro__):
+            if not issubclass(base, Analysis) or base is Analysis:
+                continue
+            try:
+                hints = typing.get_type_hints(base)
+            except NameError as error:
+                raise UsageError(f"{cls.label()}: an annotation cannot be resolved ({error})") from None
+            docs = _parameter_docs(base.__doc__ or "")
+            for name in base.__dict__.get("__annotations__", {}):
+                hint = hints[name]
+                if name.startswith("_") or typing.get_origin(hint) is ClassVar or hint is ClassVar:
+                    continue
+                if hasattr(Analysis, name):
+                    raise UsageError(f"{cls.label()}: {name!r} cannot be a parameter, himach uses that name itself")
+                if not _supported(hint):
+                    raise UsageError(
+                        f"{cls.label()}: parameter {name!r} has the type {_type_name(hint)}; parameters are str, int, float, "
+                        "bool, Literal, lists of these, or one of these or None (mark other attributes with ClassVar)"
+                    )
+                default = getattr(cls, name, Parameter.REQUIRED)
+                old = found.get(name)
+                found[name] = Parameter(name, hint, default, docs.get(name, old.doc if old else ""))
+        return found
+
+    def settings(self) -> dict[str, Any]:
+        """Return this analysis's parameters and their values."""
+        return {name: getattr(self, name) for name in self.parameters()}
+
+    def next_stage(self) -> Analysis | None:
+        """Return `then` as an instance, or None."""
+        stage = self.then
+        if stage is None or isinstance(stage, Analysis):
+            return stage
+        if isinstance(stage, type) and issubclass(stage, Analysis):
+            return stage()
+        raise UsageError(f"{self.label()}: then must be an Analysis, not {type(stage).__name__}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self.__dict__.get("_mapping"):
+            raise AnalysisError(
+                f"map() of {self.label()} assigns to self.{name}; map() keeps nothing, because each rank sees some frames "
+                "only: yield the value instead, and reduce() gets it in time order"
+            )
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if self.__dict__.get("_mapping"):
+            raise AnalysisError(f"map() of {self.label()} deletes self.{name}; map() keeps nothing")
+        super().__delattr__(name)
+
+    def freeze(self, frozen: bool) -> None:
+        """Refuse (or allow again) assignment to attributes, while map() runs."""
+        self.__dict__["_mapping"] = frozen
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
+        return f"{type(self).__name__}({settings})"
+
+
+_SCALARS = (str, int, float, bool)
+
+
+def _union(hint: Any) -> tuple[Any, ...] | None:
+    """Return the members of a union, None for another type."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.get_args(hint)
+    return None
+
+
+def _supported(hint: Any) -> bool:
+    members = _union(hint)
+    if members is not None:
+        return all(member is type(None) or _supported(member) for member in members)
+    if typing.get_origin(hint) is typing.Literal:
+        return True
+    if typing.get_origin(hint) is list:
+        return _supported(typing.get_args(hint)[0])
+    return hint in _SCALARS
+
+
+def _type_name(hint: Any) -> str:
+    members = _union(hint)
+    if members is not None:
+        return " or ".join("None" if member is type(None) else _type_name(member) for member in members)
+    if typing.get_origin(hint) is typing.Literal:
+        return " or ".join(repr(choice) for choice in typing.get_args(hint))
+    if typing.get_origin(hint) is list:
+        return f"list of {_type_name(typing.get_args(hint)[0])}"
+    return getattr(hint, "__name__", str(hint))
+
+
+def _article(type_name: str) -> str:
+    return f"an {type_name}" if type_name == "int" else type_name if type_name.startswith("'") else f"a {type_name}"
+
+
+def _parse(hint: Any, text: str) -> Any:
+    members = _union(hint)
+    if members is not None:
+        if type(None) in members and text.lower() in ("none", ""):
+            return None
+        for member in members:
+            if member is not type(None):
+                try:
+                    return _parse(member, text)
+                except ValueError:
+                    continue
+        raise ValueError(text)
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal:
+        return {str(choice): choice for choice in typing.get_args(hint)}[text]
+    if origin is list:
+        (member,) = typing.get_args(hint)
+        if text.startswith("["):
+            return _convert(hint, json.loads(text))
+        return [_parse(member, part.strip()) for part in text.split(",")] if text else []
+    if hint is bool:
+        return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
+    return hint(text)
+
+
+def _convert(hint: Any, value: Any) -> Any:
+    members = _union(hint)
+    if members is not None:
+        if value is None and type(None) in members:
+            return None
+        for member in members:
+            if member is not type(None):
+                try:
+                    return _convert(member, value)
+                except TypeError:
+                    continue
+        raise TypeError
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal:
+        if value not in typing.get_args(hint):
+            raise ValueError
+        return value
+    if origin is list:
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise TypeError
+        (member,) = typing.get_args(hint)
+        return [_convert(member, item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise TypeError
+    return value
+
+
+def _parameter_docs(docstring: str) -> dict[str, str]:
+    """Return the entries of a numpy-style Parameters section, each on one line."""
+    lines = iter(_dedent(docstring))
+    docs: dict[str, str] = {}
+    for line, underline in _with_next(lines):
+        if line.strip() == "Parameters" and set(underline.strip()) == {"-"}:
+            break
+    current = ""
+    previous = ""
+    for line in lines:
+        if set(line.strip()) == {"-"} and previous and not previous.startswith(" "):
+            docs.pop(previous.split(":")[0].strip(), None)  # that was the next section's title
+            break
+        match = re.match(r"^(\w+)\s*(:.*)?$", line)
+        if match:
+            current = match.group(1)
+            docs[current] = ""
+        elif current and line.startswith(" "):
+            docs[current] = f"{docs[current]} {line.strip()}".strip()
+        previous = line
+    return docs
+
+
+def _dedent(docstring: str) -> list[str]:
+    import inspect
+
+    return inspect.cleandoc(docstring).splitlines()
+
+
+def _with_next(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
+    line = next(lines, "")
+    for following in lines:
+        yield line, following
+        line = following

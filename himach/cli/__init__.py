@@ -1,0 +1,1 @@
+"""The command line: click commands, one file a group, no logic."""

@@ -1,0 +1,1 @@
+"""MapReduce over values: from what map() yields to what reduce() gets."""

@@ -1,0 +1,1 @@
+"""Trajectories: origins, frame directories, sources, and the Universe that an analysis sees."""

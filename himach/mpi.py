@@ -1,0 +1,140 @@
+"""The world of ranks that MPI knows: the one module that imports mpi4py.
+
+`connect()` initialises MPI, checks that the launcher's promise and MPI's world agree, and returns a `himach.comm.World`;
+`under_launcher()` tells without MPI whether this process was started as one of several ranks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from himach.comm import Words, World, node_name
+from himach.errors import RankError
+
+__all__ = ["abort", "connect", "promised_ranks", "under_launcher"]
+
+# What launchers tell a rank of the size of its world; the first that is set counts.
+SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE", "SLURM_STEP_NUM_TASKS")
+
+
+def promised_ranks(environ: Mapping[str, str] = os.environ) -> int:
+    """Return how many ranks the launcher says it started, 1 for a plain process."""
+    # A batch script is no step: its SLURM_NTASKS promises nothing until srun or mpiexec starts the ranks.
+    for name in SIZES:
+        value = environ.get(name, "")
+        if value.isdigit():
+            return int(value)
+    return 1
+
+
+def under_launcher(environ: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether this process is one of several ranks that a launcher started."""
+    return promised_ranks(environ) > 1
+
+
+def connect() -> World:
+    """Initialise MPI and return the world of all ranks.
+
+    Raises
+    ------
+    RankError
+        If no MPI library can be loaded, if the launcher started several ranks that do not know of each other, or if
+        one node name stands for several hosts.
+    """
+    try:
+        import mpi4py
+
+        mpi4py.rc.thread_level = "serialized"
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise RankError(
+            f"no MPI library could be loaded ({error}); install one with \"pip install 'himach[local]'\", or load the "
+            "cluster's MPI module and set MPI4PY_LIBMPI to its library"
+        ) from error
+    comm = MPI.COMM_WORLD
+    promised = promised_ranks()
+    if comm.size == 1 and promised > 1:
+        library = MPI.Get_library_version().splitlines()[0].rstrip("\0").strip()
+        raise RankError(
+            f"the launcher started {promised} ranks, but MPI ({library}) sees {promised} worlds of one rank: launcher and "
+            "MPI library do not fit; use the mpiexec of this MPI library, or srun with the --mpi it speaks "
+            "(MPICH: --mpi=pmi2, Open MPI: --mpi=pmix; 'srun --mpi=list' shows which there are)"
+        )
+    name = node_name()
+    names = comm.allgather(name)
+    nodes = tuple(sorted(set(names)))
+    node = comm.Split(nodes.index(name), comm.rank)
+    here = node.Split_type(MPI.COMM_TYPE_SHARED)
+    apart = comm.allreduce(here.size < node.size, op=MPI.LOR)
+    here.Free()
+    if apart:
+        raise RankError(
+            "ranks on different hosts carry one node name; set HIMACH_NODE to a name of its own on every host, or unset it"
+        )
+    # Ranks of a node sort leaders by node index, so that leader i speaks for nodes[i].
+    leaders = comm.Split(0 if node.rank == 0 else MPI.UNDEFINED, nodes.index(name))
+    return World(
+        comm=comm,
+        node=node,
+        leaders=leaders if node.rank == 0 else None,
+        nodes=nodes,
+        name=name,
+        bor=MPI.BOR,
+        sum=MPI.SUM,
+        in_place=MPI.IN_PLACE,
+        make_op=lambda function: MPI.Op.Create(function, commute=True),
+        share_words=_sharer(node, MPI),
+        make_counter=lambda: _SharedCounter(node, MPI),
+    )
+
+
+def _sharer(node: Any, mpi: Any) -> Callable[[int], Words]:
+    def share_words(n: int) -> Words:
+        window = mpi.Win.Allocate_shared(8 * n if node.rank == 0 else 0, 8, comm=node)
+        buffer, _ = window.Shared_query(0)
+        words = np.frombuffer(buffer, dtype=np.uint64, count=n)
+        if node.rank == 0:
+            words[:] = 0
+        node.barrier()
+        _windows.append(window)  # lives as long as MPI: views of its memory may be anywhere
+        return words
+
+    return share_words
+
+
+_windows: list[Any] = []
+
+
+class _SharedCounter:
+    """A counter in the node's shared memory, advanced by the MPI library's atomic fetch-and-add."""
+
+    def __init__(self, node: Any, mpi: Any) -> None:
+        self._mpi = mpi
+        self._window = mpi.Win.Allocate_shared(8 if node.rank == 0 else 0, 8, comm=node)
+        buffer, _ = self._window.Shared_query(0)
+        if node.rank == 0:
+            np.frombuffer(buffer, dtype=np.int64)[0] = 0
+        node.barrier()
+        self._one = np.ones(1, dtype=np.int64)
+        self._got = np.empty(1, dtype=np.int64)
+        self._window.Lock_all()
+
+    def next(self) -> int:
+        self._window.Fetch_and_op(self._one, self._got, 0, 0, self._mpi.SUM)
+        self._window.Flush(0)
+        return int(self._got[0])
+
+    def close(self) -> None:
+        self._window.Unlock_all()
+        self._window.Free()
+
+
+def abort(code: int) -> None:
+    """End every rank at once with `code`; does not return."""
+    from mpi4py import MPI
+
+    MPI.COMM_WORLD.Abort(code)
