@@ -1,7 +1,8 @@
 """himach: MapReduce for molecular-dynamics trajectories.
 
-Write an `Analysis` (what to take from a frame, what to conclude from one key's values in time order) and `run()` it over
-a trajectory: on one core, on all of them, in a notebook, or on a cluster under srun. Importing himach starts nothing.
+Write an `Analysis` (what to take from a frame, what to conclude from one key's values in time order) and `run()` it
+over a trajectory: on one core, on all of them, in a notebook, or on a cluster under srun. Importing himach starts
+nothing.
 """
 
 from __future__ import annotations

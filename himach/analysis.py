@@ -1,7 +1,8 @@
-"""What a scientist writes: `Analysis`, with parameters as annotated class attributes, and `Pairs`, many pairs at once."""
+"""What a scientist writes: `Analysis`, its parameters as annotated attributes, and `Pairs`, many pairs at once."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import types
@@ -212,7 +213,7 @@ class Analysis:
             except NameError as error:
                 raise UsageError(f"{cls.label()}: an annotation cannot be resolved ({error})") from None
             docs = _parameter_docs(base.__doc__ or "")
-            for name in base.__dict__.get("__annotations__", {}):
+            for name in inspect.get_annotations(base):
                 hint = hints[name]
                 if name.startswith("_") or typing.get_origin(hint) is ClassVar or hint is ClassVar:
                     continue
@@ -220,8 +221,8 @@ class Analysis:
                     raise UsageError(f"{cls.label()}: {name!r} cannot be a parameter, himach uses that name itself")
                 if not _supported(hint):
                     raise UsageError(
-                        f"{cls.label()}: parameter {name!r} has the type {_type_name(hint)}; parameters are str, int, float, "
-                        "bool, Literal, lists of these, or one of these or None (mark other attributes with ClassVar)"
+                        f"{cls.label()}: parameter {name!r} has the type {_type_name(hint)}; parameters are str, int, "
+                        "float, bool, Literal, lists of these, or one of these or None (mark other attributes with ClassVar)"
                     )
                 default = getattr(cls, name, Parameter.REQUIRED)
                 old = found.get(name)
@@ -244,8 +245,8 @@ class Analysis:
     def __setattr__(self, name: str, value: Any) -> None:
         if self.__dict__.get("_mapping"):
             raise AnalysisError(
-                f"map() of {self.label()} assigns to self.{name}; map() keeps nothing, because each rank sees some frames "
-                "only: yield the value instead, and reduce() gets it in time order"
+                f"map() of {self.label()} assigns to self.{name}; map() keeps nothing, because each rank sees "
+                "some frames only: yield the value instead, and reduce() gets it in time order"
             )
         super().__setattr__(name, value)
 
@@ -366,7 +367,7 @@ def _parameter_docs(docstring: str) -> dict[str, str]:
     previous = ""
     for line in lines:
         if set(line.strip()) == {"-"} and previous and not previous.startswith(" "):
-            docs.pop(previous.split(":")[0].strip(), None)  # that was the next section's title
+            docs.pop(previous.partition(":")[0].strip(), None)  # that was the next section's title
             break
         match = re.match(r"^(\w+)\s*(:.*)?$", line)
         if match:
@@ -379,8 +380,6 @@ def _parameter_docs(docstring: str) -> dict[str, str]:
 
 
 def _dedent(docstring: str) -> list[str]:
-    import inspect
-
     return inspect.cleandoc(docstring).splitlines()
 
 

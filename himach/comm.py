@@ -33,13 +33,13 @@ class Communicator(Protocol):
     def gather(self, sendobj: Any, root: int = 0) -> Any: ...
     def allgather(self, sendobj: Any) -> Any: ...
     def allreduce(self, sendobj: Any) -> Any: ...
-    def Bcast(self, buf: Any, root: int = 0) -> None: ...  # noqa: N802
-    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any) -> None: ...  # noqa: N802
-    def Allgather(self, sendbuf: Any, recvbuf: Any) -> None: ...  # noqa: N802
-    def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None: ...  # noqa: N802
-    def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None: ...  # noqa: N802
-    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None: ...  # noqa: N802
-    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None: ...  # noqa: N802
+    def Bcast(self, buf: Any, root: int = 0) -> None: ...
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any) -> None: ...
+    def Allgather(self, sendbuf: Any, recvbuf: Any) -> None: ...
+    def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None: ...
+    def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None: ...
+    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None: ...
+    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None: ...
 
 
 class Alone:
@@ -67,31 +67,31 @@ class Alone:
         """Return `sendobj`."""
         return sendobj
 
-    def Bcast(self, buf: Any, root: int = 0) -> None:  # noqa: N802
+    def Bcast(self, buf: Any, root: int = 0) -> None:
         """Leave `buf` as it is."""
 
-    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any) -> None:  # noqa: N802
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any) -> None:
         """Copy `sendbuf` to `recvbuf` unless the reduction is in place."""
         if isinstance(sendbuf, np.ndarray):
             recvbuf[...] = sendbuf
 
-    def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:  # noqa: N802
+    def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """Copy `sendbuf` to `recvbuf`."""
         np.asarray(recvbuf).reshape(-1)[...] = np.asarray(sendbuf).reshape(-1)
 
-    def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:  # noqa: N802
+    def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         """Copy `sendbuf` to `recvbuf`."""
         recvbuf[...] = sendbuf
 
-    def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:  # noqa: N802
+    def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
         """Refuse: one rank has nothing to exchange."""
         raise AssertionError("one rank alone has nothing to exchange")
 
-    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:  # noqa: N802
+    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Copy `sendbuf` to `recvbuf`."""
         np.asarray(recvbuf).reshape(-1)[...] = np.asarray(sendbuf).reshape(-1)
 
-    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:  # noqa: N802
+    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Refuse: one rank has nothing to gather."""
         raise AssertionError("one rank alone has nothing to gather")
 
@@ -127,7 +127,8 @@ class World:
     make_op
         Makes a commutative reduction from ``function(inbuf, inoutbuf, datatype)`` (see `mpi4py.MPI.Op.Create`).
     share_words
-        ``share_words(n)``: uint64 (n,), zeroed, one copy in the node's memory that its ranks see (collective over the node).
+        ``share_words(n)``: uint64 (n,), zeroed, one copy in the node's memory that its ranks see (collective over
+        the node).
     make_counter
         Makes a `Counter` (collective over the node).
     """
@@ -164,7 +165,7 @@ class _Count:
 
 
 def node_name() -> str:
-    """Return the name of this rank's node: ``$HIMACH_NODE``, else ``$SLURMD_NODENAME``, else the host name."""
+    """Return this rank's node: ``$HIMACH_NODE``, else ``$SLURMD_NODENAME``, else the host name."""
     return os.environ.get("HIMACH_NODE") or os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 

@@ -1,7 +1,7 @@
 """The errors that himach raises, each with the exit code of a command that ends by it.
 
-`HimachError` is the root. `UsageError` is the caller's to mend (arguments, parameters, paths), `TrajectoryError` speaks of
-data, `AnalysisError` of a method of the user's analysis, `RankError` of ranks that could not start or died.
+`HimachError` is the root. `UsageError` is the caller's to mend (arguments, parameters, paths), `TrajectoryError` speaks
+of data, `AnalysisError` of a method of the user's analysis, `RankError` of ranks that could not start or died.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ __all__ = [
     "RankError",
     "TrajectoryError",
     "UsageError",
+    "as_himach",
     "nearest",
 ]
 
@@ -63,3 +64,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; there is {', '.join(names)}" if names else ""
+
+
+def as_himach(error: Exception) -> HimachError:
+    """Return `error` if it is himach's own; otherwise a HimachError that says what happened and where.
+
+    For errors that nobody foresaw: of a library below, or a mistake in himach.
+    """
+    if isinstance(error, HimachError):
+        return error
+    import traceback
+
+    entries = traceback.extract_tb(error.__traceback__)
+    where = f" ({entries[-1].filename}, line {entries[-1].lineno})" if entries else ""
+    return HimachError(f"{type(error).__name__}: {error}{where}; HIMACH_DEBUG=1 shows the whole traceback")

@@ -1,39 +1,20 @@
 """The world of ranks that MPI knows: the one module that imports mpi4py.
 
-`connect()` initialises MPI, checks that the launcher's promise and MPI's world agree, and returns a `himach.comm.World`;
-`under_launcher()` tells without MPI whether this process was started as one of several ranks.
+`connect()` initialises MPI, checks that its world is the one the launcher promised, and returns a `himach.comm.World`.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from himach.comm import Words, World, node_name
 from himach.errors import RankError
+from himach.launcher import promised_ranks
 
-__all__ = ["abort", "connect", "promised_ranks", "under_launcher"]
-
-# What launchers tell a rank of the size of its world; the first that is set counts.
-SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE", "SLURM_STEP_NUM_TASKS")
-
-
-def promised_ranks(environ: Mapping[str, str] = os.environ) -> int:
-    """Return how many ranks the launcher says it started, 1 for a plain process."""
-    # A batch script is no step: its SLURM_NTASKS promises nothing until srun or mpiexec starts the ranks.
-    for name in SIZES:
-        value = environ.get(name, "")
-        if value.isdigit():
-            return int(value)
-    return 1
-
-
-def under_launcher(environ: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether this process is one of several ranks that a launcher started."""
-    return promised_ranks(environ) > 1
+__all__ = ["abort", "connect"]
 
 
 def connect() -> World:
@@ -60,8 +41,8 @@ def connect() -> World:
     if comm.size == 1 and promised > 1:
         library = MPI.Get_library_version().splitlines()[0].rstrip("\0").strip()
         raise RankError(
-            f"the launcher started {promised} ranks, but MPI ({library}) sees {promised} worlds of one rank: launcher and "
-            "MPI library do not fit; use the mpiexec of this MPI library, or srun with the --mpi it speaks "
+            f"the launcher started {promised} ranks, but MPI ({library}) sees {promised} worlds of one rank: "
+            "launcher and MPI library do not fit; use the mpiexec of this MPI library, or srun with the --mpi it speaks "
             "(MPICH: --mpi=pmi2, Open MPI: --mpi=pmix; 'srun --mpi=list' shows which there are)"
         )
     name = node_name()
@@ -73,7 +54,8 @@ def connect() -> World:
     here.Free()
     if apart:
         raise RankError(
-            "ranks on different hosts carry one node name; set HIMACH_NODE to a name of its own on every host, or unset it"
+            "ranks on different hosts carry one node name; set HIMACH_NODE to a name of its own on every host, "
+            "or unset it"
         )
     # Ranks of a node sort leaders by node index, so that leader i speaks for nodes[i].
     leaders = comm.Split(0 if node.rank == 0 else MPI.UNDEFINED, nodes.index(name))

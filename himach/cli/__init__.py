@@ -1,1 +1,94 @@
-"""The command line: click commands, one file a group, no logic."""
+"""The command line: click commands, one file a group, no logic.
+
+`main()` is the command ``himach``. It turns errors into one message and an exit code: 0 done, 1 the analysis or the run
+failed, 2 wrong usage, 130 interrupted, 143 terminated.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from himach.cli.analyses import analyses
+from himach.cli.bench import bench
+from himach.cli.data import info, split
+from himach.cli.run import run
+from himach.errors import UsageError, as_himach
+from himach.launch import Started
+from himach.launcher import promised_rank, under_launcher
+
+__all__ = ["main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="himach")
+def himach() -> None:
+    """Analyse molecular-dynamics trajectories in parallel."""
+
+
+for command in (run, analyses, info, split, bench):
+    himach.add_command(command)
+
+
+class _Terminated(BaseException):
+    """SIGTERM arrived."""
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    if under_launcher():
+        # Within an MPI call Python's handlers wait for its end, which may never come: let signals end a rank at once.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    else:
+        signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(_exit_code())
+
+
+def _exit_code() -> int:
+    try:
+        himach.main(prog_name="himach", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        print("himach: interrupted", file=sys.stderr)
+        return 130
+    except _Terminated:
+        print("himach: terminated", file=sys.stderr)
+        return 143
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except click.ClickException as error:
+        return _fail(UsageError(_with_context(error)))
+    except Exception as error:
+        return _fail(error)
+    return 0
+
+
+def _fail(error: Exception) -> int:
+    """Tell of an error once, however many ranks have it, and return the exit code."""
+    from himach.runner import report
+
+    own = as_himach(error)
+    started = Started.here()
+    if started is not None:
+        started.fail(own, promised_rank())
+    if promised_rank() == 0:
+        report(error)
+    return own.exit_code
+
+
+def _with_context(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    hint = f"; '{context.command_path} --help' shows what there is" if context is not None else ""
+    return error.format_message().rstrip(".") + hint
+
+
+def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
+    raise _Terminated

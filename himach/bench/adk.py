@@ -1,0 +1,54 @@
+"""The trajectory of the benchmarks: AdK in water (47,681 atoms), cycled to any length with a little noise."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from himach.errors import UsageError
+
+__all__ = ["adk", "folder"]
+
+
+def folder() -> Path:
+    """Return where benchmark data is kept between runs: in the temporary directory, private to the user."""
+    import os
+
+    path = Path(tempfile.gettempdir()) / f"himach-bench-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    if path.stat().st_uid != os.getuid():
+        raise UsageError(f"{path} belongs to another user; set TMPDIR to a directory of your own")
+    return path
+
+
+def adk(n_frames: int) -> tuple[Path, Path]:
+    """Return topology and XTC trajectory of `n_frames`, made at the first call.
+
+    The ten frames that MDAnalysisTests ships, in a cycle; each atom is shifted by a normal deviate of 0.05 Å, so that
+    no two frames are equal and the compression does its usual work.
+    """
+    import MDAnalysis as mda
+
+    try:
+        from MDAnalysisTests.datafiles import GRO, XTC
+    except ImportError:
+        raise UsageError("this benchmark needs the AdK trajectory: pip install MDAnalysisTests") from None
+    path = folder() / f"adk-{n_frames}.xtc"
+    if not path.exists():
+        source = mda.Universe(GRO)
+        source.load_new(XTC, refresh_offsets=False)
+        frames = [(ts.positions.copy(), ts.dimensions.copy()) for ts in source.trajectory]
+        random = np.random.default_rng(2026)
+        temporary = path.with_suffix(".tmp.xtc")
+        with mda.Writer(str(temporary), source.atoms.n_atoms) as writer:
+            for i in range(n_frames):
+                positions, box = frames[i % len(frames)]
+                source.atoms.positions = positions + random.normal(0, 0.05, positions.shape).astype(np.float32)
+                source.trajectory.ts.dimensions = box
+                source.trajectory.ts.time = float(i)
+                source.trajectory.ts.frame = i
+                writer.write(source.atoms)
+        temporary.rename(path)
+    return Path(GRO), path

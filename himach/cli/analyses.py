@@ -1,0 +1,20 @@
+"""``himach analyses``: the built-in analyses and their parameters."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["analyses"]
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[ANALYSIS]...")
+def analyses(names: tuple[str, ...]) -> None:
+    """Describe the built-in analyses, or a script's, and their parameters."""
+    from himach import examples
+    from himach.scripts import describe_analysis, find_class
+
+    for i, name in enumerate(names or examples.BUILTINS):
+        if i:
+            click.echo()
+        click.echo(describe_analysis(find_class(name)))

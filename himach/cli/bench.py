@@ -1,0 +1,54 @@
+"""``himach bench``: figures beside a peer or the machine's limit, measured in one run."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["bench"]
+
+
+@click.group()
+def bench() -> None:
+    """Measure himach on this machine, beside a peer or the machine's own limit."""
+
+
+@bench.command()
+@click.option("--frames", type=float, default=1e9, show_default=True, help="Frames of the made-up dataset.")
+@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
+def zazen(frames: float, ranks: int, repeats: int) -> None:
+    """Time the protocol's rounds and decisions beside bare Allreduces of the same bytes."""
+    from himach.bench import zazen as benchmark
+
+    benchmark.main(int(frames), ranks, repeats)
+
+
+@bench.command()
+@click.option("--pairs", type=float, default=5e7, show_default=True, help="Pairs to shuffle, 1,000 a frame.")
+@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
+def shuffle(pairs: float, ranks: int, repeats: int) -> None:
+    """Time pairs from emission to reduce(), beside a stable sort of the same columns."""
+    from himach.bench import shuffle as benchmark
+
+    benchmark.main(int(pairs), ranks, repeats)
+
+
+@bench.command()
+@click.option("--frames", type=int, default=1000, show_default=True, help="Frames of AdK (47,681 atoms).")
+@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
+def rmsd(frames: int, ranks: int, repeats: int) -> None:
+    """Time C-alpha RMSD from XTC as a whole process, beside MDAnalysis with as many workers."""
+    from himach.bench import rmsd as benchmark
+
+    benchmark.main(frames, ranks, repeats)
+
+
+@bench.command()
+@click.option("--repeats", type=click.IntRange(min=1), default=9, show_default=True)
+def start(repeats: int) -> None:
+    """Time 'himach --help', beside what Python and its libraries take to start."""
+    from himach.bench import start as benchmark
+
+    benchmark.main(repeats)

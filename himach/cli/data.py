@@ -1,0 +1,57 @@
+"""``himach info`` and ``himach split``: looking at trajectories, and making frame directories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["info", "split"]
+
+keywords_option = click.option(
+    "--universe", "keywords", multiple=True, metavar="NAME=VALUE", help="Keyword for MDAnalysis (dt, ...)."
+)
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--topology", "-s", type=click.Path(path_type=Path), metavar="PATH", help="Topology file.")
+@keywords_option
+def info(path: Path, topology: Path | None, keywords: tuple[str, ...]) -> None:
+    """Say what a trajectory holds: frames, atoms, times, box."""
+    from himach.io.describe import describe
+    from himach.job import parse_keywords
+
+    facts = describe([path], topology, parse_keywords(keywords))
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        click.echo(f"{name:<{width}}  {value}")
+
+
+@click.command()
+@click.argument("trajectories", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="TRAJ...")
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("--topology", "-s", type=click.Path(path_type=Path), metavar="PATH", help="Topology file.")
+@click.option(
+    "--frames-per-file", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
+    help="Frames in each file; 1 gives one file a frame.",
+)  # fmt: skip
+@keywords_option
+def split(
+    trajectories: tuple[Path, ...],
+    directory: Path,
+    topology: Path | None,
+    frames_per_file: int,
+    keywords: tuple[str, ...],
+) -> None:
+    """Make a frame directory of a trajectory: numbered files, a manifest and the topology.
+
+    ``himach run ... --trajectory DIR`` then needs nothing else.
+    """
+    from himach.io.split import split as make
+    from himach.job import parse_keywords
+
+    n_frames = make(
+        trajectories, directory, topology, frames_per_file=frames_per_file, keywords=parse_keywords(keywords)
+    )
+    click.echo(f"{directory}: {n_frames} frames")

@@ -1,0 +1,95 @@
+"""``himach run``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+
+from himach.launch import Started, launch
+from himach.launcher import promised_rank, promised_ranks, under_launcher
+
+__all__ = ["run"]
+
+
+@click.command()
+@click.argument("analyses", nargs=-1, required=True, metavar="ANALYSIS...")
+@click.option(
+    "--trajectory", "-t", "trajectories", multiple=True, required=True, type=click.Path(path_type=Path), metavar="PATH",
+    help="Trajectory file or frame directory; several follow one another.",
+)  # fmt: skip
+@click.option("--topology", "-s", type=click.Path(path_type=Path), metavar="PATH", help="Topology file.")
+@click.option("--universe", "keywords", multiple=True, metavar="NAME=VALUE", help="Keyword for MDAnalysis (dt, ...).")
+@click.option("--start", type=int, metavar="N", help="First frame; negative counts from the end.")
+@click.option("--stop", type=int, metavar="N", help="Frame before which to stop.")
+@click.option("--step", type=int, metavar="N", help="Every Nth frame.")
+@click.option("-p", "parameters", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the analysis.")
+@click.option("-n", "ranks", type=click.IntRange(min=1), metavar="RANKS", help="Start this many ranks on this machine.")
+@click.option("--cache", default="auto", show_default=True, metavar="auto|off", help="Frame cache of the node.")
+@click.option("--out", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Write tables, plot and record here.")
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary.")
+def run(
+    analyses: tuple[str, ...],
+    trajectories: tuple[Path, ...],
+    topology: Path | None,
+    keywords: tuple[str, ...],
+    start: int | None,
+    stop: int | None,
+    step: int | None,
+    parameters: tuple[str, ...],
+    ranks: int | None,
+    cache: str,
+    out: Path | None,
+    quiet: bool,
+) -> None:
+    """Run analyses over a trajectory.
+
+    ANALYSIS is a built-in ('himach analyses' lists them), script.py or script.py:ClassName. Several share one pass.
+
+    Under srun or mpiexec each process is a rank; otherwise -n starts the ranks on this machine.
+    """
+    started = Started.here()
+    if ranks is not None and started is None:
+        if under_launcher():
+            if ranks != promised_ranks():
+                raise click.UsageError(f"-n {ranks}, but the launcher started {promised_ranks()} ranks; leave -n out")
+        elif ranks > 1:
+            _start_ranks(ranks)
+            return
+    if started is not None:
+        started.hold_lifeline()
+
+    from himach.job import Job, parse_keywords
+    from himach.output import print_outcome, rank_output
+    from himach.runner import run_here
+    from himach.scripts import find_analyses
+
+    with rank_output(promised_rank()):
+        job = Job(
+            analyses=find_analyses(analyses, parameters),
+            trajectories=trajectories,
+            topology=topology,
+            keywords=parse_keywords(keywords),
+            start=start,
+            stop=stop,
+            step=step,
+            cache=cache,
+            out=out,
+            quiet=quiet,
+        )
+        result = run_here(job, float(os.environ.get("HIMACH_BEGAN", time.time())))
+        if result.record is not None:
+            print_outcome(result, sys.stdout)
+            if not quiet:
+                print(result.summary(), file=sys.stderr)
+
+
+def _start_ranks(ranks: int) -> None:
+    """Start the same command on several ranks; they find by themselves what the words of the command mean."""
+    os.environ.setdefault("HIMACH_BEGAN", str(time.time()))
+    with tempfile.TemporaryDirectory(prefix="himach-") as folder:
+        launch([sys.executable, "-P", "-m", "himach", *sys.argv[1:]], ranks, Path(folder))

@@ -1,0 +1,180 @@
+"""`run()`: one call for a script, a REPL, a notebook, or every rank of an MPI job.
+
+It decides where the work is done: in this process alone, in the ranks that a launcher started (this process is one of
+them), or in ranks that it starts on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from himach.errors import HimachError, UsageError, as_himach
+from himach.job import Job
+from himach.launcher import promised_ranks, under_launcher
+
+if TYPE_CHECKING:
+    from himach.analysis import Analysis
+    from himach.comm import World
+    from himach.result import Result
+
+__all__ = ["report", "run", "run_here", "world_of_this_process"]
+
+PathLike = str | os.PathLike[str]
+
+
+def run(
+    analysis: Analysis | type[Analysis] | Sequence[Analysis | type[Analysis]],
+    trajectory: PathLike | Sequence[PathLike],
+    topology: PathLike | None = None,
+    *,
+    start: int | None = None,
+    stop: int | None = None,
+    step: int | None = None,
+    ranks: int | None = None,
+    cache: str = "auto",
+    out: PathLike | None = None,
+    progress: bool | None = None,
+    universe: Mapping[str, Any] | None = None,
+) -> Result:
+    """Analyse a trajectory.
+
+    Parameters
+    ----------
+    analysis
+        One analysis or several, which then share one pass over the frames.
+    trajectory
+        A trajectory file, several that follow one another, or a frame directory.
+    topology
+        Topology file; not needed where the trajectory carries it.
+    start, stop, step
+        Choice of frames as in ``universe.trajectory[start:stop:step]``: half-open, negative allowed.
+    ranks
+        None: this process alone, or, where mpiexec or srun started several, this process as one of them. A number:
+        that many MPI ranks are started on this machine; the analyses may be defined in a notebook's cells.
+    cache
+        ``"auto"`` or ``"off"``: whether frames are kept on the node's local disk.
+    out
+        Directory for tables, arrays, plots and the record of the run.
+    progress
+        Whether to show progress on standard error; None shows it in a terminal or notebook only.
+    universe
+        Keywords for MDAnalysis (dt, atom_style, ...).
+
+    Returns
+    -------
+    Result
+        With ``outcome``, ``record`` and ``plot()``. On ranks other than the first the outcome is None.
+
+    Raises
+    ------
+    UsageError
+        If an argument, a parameter or a path cannot be used.
+    TrajectoryError
+        If the data cannot be used.
+    AnalysisError
+        If a method of the analysis failed; the error says where.
+    RankError
+        If ranks could not be started, or one died.
+    """
+    started = time.time()
+    job = Job(
+        analyses=[_instance(item) for item in (analysis if isinstance(analysis, Sequence) else [analysis])],
+        trajectories=_paths(trajectory),
+        topology=None if topology is None else Path(topology),
+        keywords=dict(universe or {}),
+        start=start,
+        stop=stop,
+        step=step,
+        cache=cache,
+        out=None if out is None else Path(out),
+        quiet=not (_watched() if progress is None else progress),
+    )
+    if ranks is not None and not under_launcher():
+        return _run_on_started_ranks(job, ranks, started)
+    if ranks is not None and ranks != promised_ranks():
+        raise UsageError(
+            f"ranks={ranks}, but a launcher started {promised_ranks()} ranks; leave ranks out under srun or mpiexec"
+        )
+    return run_here(job, started)
+
+
+def run_here(job: Job, started: float) -> Result:
+    """Run `job` in this process: alone, or as one of the ranks that a launcher started.
+
+    An error that only this rank has ends all ranks, after it was printed.
+    """
+    from himach.rank import is_everywhere, perform
+    from himach.result import Result
+
+    world = world_of_this_process()
+    try:
+        done = perform(world, job, started)
+    except Exception as error:
+        if world.comm.size > 1 and not is_everywhere(error):
+            from himach.mpi import abort
+
+            report(error)
+            abort(as_himach(error).exit_code)
+        raise as_himach(error) from error.__cause__ if isinstance(error, HimachError) else error
+    return Result(list(job.analyses), done.last_stages, done.outcomes, done.record)
+
+
+def world_of_this_process() -> World:
+    """Return the world of the ranks that a launcher started, or of this process alone, which needs no MPI."""
+    if under_launcher():
+        from himach.mpi import connect
+
+        return connect()
+    from himach.comm import alone
+
+    return alone()
+
+
+def report(error: BaseException) -> None:
+    """Print an error as a person should see it, on standard error."""
+    if os.environ.get("HIMACH_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error)
+    text = str(as_himach(error)) if isinstance(error, Exception) else type(error).__name__
+    print(f"himach: error: {text}", file=sys.stderr, flush=True)
+
+
+def _run_on_started_ranks(job: Job, ranks: int, started: float) -> Result:
+    from himach.launch import launch
+    from himach.parcel import pack_job, unpack_result
+
+    if ranks < 1:
+        raise UsageError(f"ranks must be 1 or more, not {ranks}")
+    with tempfile.TemporaryDirectory(prefix="himach-") as name:  # of mode 0700: what is unpickled from it is ours
+        folder = Path(name)
+        (folder / "job").write_bytes(pack_job(job, started))
+        launch([sys.executable, "-P", "-m", "himach.started"], ranks, folder)
+        return unpack_result((folder / "result").read_bytes(), job)
+
+
+def _instance(item: Any) -> Analysis:
+    from himach.analysis import Analysis
+
+    if isinstance(item, type) and issubclass(item, Analysis):
+        return item()
+    if not isinstance(item, Analysis):
+        raise UsageError(f"{item!r} is no himach.Analysis")
+    return item
+
+
+def _paths(trajectory: PathLike | Sequence[PathLike]) -> list[Path]:
+    if isinstance(trajectory, (str, os.PathLike)):
+        return [Path(trajectory)]
+    return [Path(path) for path in trajectory]
+
+
+def _watched() -> bool:
+    """Tell whether a person sees standard error as it is written: a terminal or a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules

@@ -1,0 +1,144 @@
+"""Finds analyses by what a command line says: a built-in's name, ``script.py`` or ``script.py:ClassName``."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from himach.analysis import Analysis
+from himach.errors import AnalysisError, UsageError, nearest
+
+__all__ = ["describe_analysis", "find_analyses", "find_class", "load_script"]
+
+
+def find_analyses(specs: Sequence[str], assignments: Sequence[str]) -> list[Analysis]:
+    """Return the analyses that `specs` name, with their parameters set.
+
+    Parameters
+    ----------
+    specs
+        Built-in names, ``script.py`` or ``script.py:ClassName``.
+    assignments
+        ``NAME=VALUE``, or ``ANALYSIS.NAME=VALUE`` where there are several analyses.
+
+    Raises
+    ------
+    UsageError
+        If there is no such analysis or parameter, or a value does not fit.
+    AnalysisError
+        If a script cannot be run.
+    """
+    classes = [find_class(spec) for spec in specs]
+    return [
+        cls(**{name: cls.parameters()[name].parse(text) for name, text in texts.items()})
+        for cls, texts in zip(classes, _share_out(classes, assignments), strict=True)
+    ]
+
+
+def find_class(spec: str) -> type[Analysis]:
+    """Return the class of analysis that `spec` names."""
+    from himach import examples
+
+    path, _, class_name = spec.partition(":")
+    if path.endswith(".py"):
+        return _choose(load_script(Path(path)), path, class_name)
+    if spec in examples.BUILTINS:
+        return examples.load(spec)
+    if Path(path).exists():
+        raise UsageError(f"{path} is no Python script (its name does not end in .py)")
+    raise UsageError(f"there is no analysis {spec!r}{nearest(spec, examples.BUILTINS)} (a script's name ends in .py)")
+
+
+def load_script(path: Path) -> dict[str, type[Analysis]]:
+    """Run a script as a module of its own and return the analyses that it defines, by class name.
+
+    The script's folder is put on the path, as Python does for a script that it runs; ``__name__`` is not
+    ``"__main__"``.
+    """
+    if not path.is_file():
+        raise UsageError(f"there is no script {path}")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    name = f"himach_script_{path.stem}"
+    module_spec = importlib.util.spec_from_file_location(name, path.resolve())
+    assert module_spec is not None and module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    # Values of the script's own classes travel between ranks by this name.
+    sys.modules[name] = module
+    try:
+        module_spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise AnalysisError(f"{path}, line {error.lineno}: {error.msg}") from error
+    except Exception as error:
+        from himach.engine.failures import script_line
+
+        raise AnalysisError(
+            f"{path} could not be run: {type(error).__name__}: {error}\n  {script_line(error, str(path.resolve()))}"
+        ) from error
+    return {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Analysis) and value.__module__ == name
+    }
+
+
+def _choose(found: Mapping[str, type[Analysis]], path: str, class_name: str) -> type[Analysis]:
+    if class_name:
+        if class_name not in found:
+            raise UsageError(f"{path} defines no analysis {class_name!r}{nearest(class_name, found)}")
+        return found[class_name]
+    # A stage that another analysis names as its `then`, or a base class of one, is not what the caller means.
+    used = {id(stage) for cls in found.values() for stage in (cls.then, *cls.__mro__[1:])}
+    used |= {id(type(cls.then)) for cls in found.values() if isinstance(cls.then, Analysis)}
+    chosen = [cls for cls in found.values() if id(cls) not in used]
+    if len(chosen) == 1:
+        return chosen[0]
+    if not chosen:
+        raise UsageError(f"{path} defines no analysis: write a class that derives from himach.Analysis")
+    names = ", ".join(f"{path}:{cls.__name__}" for cls in chosen)
+    raise UsageError(f"{path} defines {len(chosen)} analyses; name one: {names}")
+
+
+def _share_out(classes: Sequence[type[Analysis]], assignments: Sequence[str]) -> list[dict[str, str]]:
+    """Give each analysis its part of the ``-p`` assignments."""
+    shares: list[dict[str, str]] = [{} for _ in classes]
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise UsageError(f"-p {assignment}: a parameter is set as NAME=VALUE")
+        owner, dot, parameter = name.rpartition(".")
+        if not dot and len(classes) > 1:
+            raise UsageError(
+                f"-p {assignment}: with several analyses say whose parameter it is, as {classes[0].label()}.{name}=..."
+            )
+        takers = [i for i, cls in enumerate(classes) if not dot or owner in (cls.label(), cls.__name__)]
+        if not takers:
+            raise UsageError(
+                f"-p {assignment}: no analysis {owner!r} in this run{nearest(owner, [c.label() for c in classes])}"
+            )
+        for i in takers:
+            known = classes[i].parameters()
+            if parameter not in known:
+                hint = nearest(parameter, known) if known else "; it has none"
+                raise UsageError(f"{classes[i].label()} has no parameter {parameter!r}{hint}")
+            shares[i][parameter] = text
+    return shares
+
+
+def describe_analysis(cls: type[Analysis]) -> str:
+    """Return an analysis's name, summary and parameters as text for a terminal."""
+    import inspect
+
+    summary = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
+    lines = [cls.label(), f"  {summary}"]
+    parameters = cls.parameters().values()
+    width = max((len(parameter.name) for parameter in parameters), default=0)
+    for parameter in parameters:
+        default = "required" if parameter.required else f"default {parameter.default!r}"
+        lines.append(f"    {parameter.name:<{width}}  {parameter.type_name}, {default}")
+        lines += textwrap.wrap(parameter.doc, 96, initial_indent=" " * (width + 6), subsequent_indent=" " * (width + 6))
+    return "\n".join(lines)

@@ -1,0 +1,171 @@
+"""Runs under a real SLURM: four nodes (slurmd daemons) on this machine, from Debian's packages.
+
+Skipped where SLURM is not installed, unless HIMACH_REQUIRE_SLURM is set, as CI does.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from MDAnalysisTests.datafiles import DCD, PSF
+from ranks import clean_environment
+
+pytestmark = pytest.mark.slow
+
+CLUSTER = Path(__file__).with_name("cluster")
+HIMACH = [sys.executable, "-P", "-m", "himach", "run"]
+RMSD = [*HIMACH, "rmsd", "--trajectory", str(DCD), "--topology", str(PSF), "-p", "selection=name CA"]
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    """The environment for srun in a cluster of nodes node1 to node4."""
+    if not (shutil.which("slurmctld") and shutil.which("slurmd") and shutil.which("munged")):
+        if os.environ.get("HIMACH_REQUIRE_SLURM"):
+            pytest.fail("SLURM is required here and is not installed")
+        pytest.skip("SLURM is not installed")
+    lab = Path("/tmp") / f"himach-slurm-{os.getpid()}"  # a short path: munge's socket lies in it
+    environ = clean_environment(LAB=str(lab), SLURM_CONF=str(lab / "slurm.conf"))
+    subprocess.run([CLUSTER, "up", "4"], env=environ, check=True, timeout=60, stdin=subprocess.DEVNULL)
+    yield environ
+    subprocess.run([CLUSTER, "down"], env=environ, check=False, timeout=60)
+
+
+def srun(environ, *words: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["srun", *words],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def same_files(one: Path, other: Path) -> None:
+    """Both directories hold the same files, byte for byte, but for the records of the runs."""
+    names = sorted(path.name for path in one.iterdir() if path.name != "run.json")
+    assert names == sorted(path.name for path in other.iterdir() if path.name != "run.json")
+    assert names
+    _, different, failed = filecmp.cmpfiles(one, other, names, shallow=False)
+    assert not different
+    assert not failed
+
+
+def test_eight_ranks_on_four_nodes_give_the_bytes_of_one_process(slurm, tmp_path):
+    alone = subprocess.run([*RMSD, "--out", str(tmp_path / "alone")], env=clean_environment(), check=True, timeout=60)
+    assert alone.returncode == 0
+    done = srun(slurm, "-N4", "-n8", *RMSD, "--out", str(tmp_path / "srun"))
+    assert done.returncode == 0, done.stderr
+    same_files(tmp_path / "alone", tmp_path / "srun")
+    record = json.loads((tmp_path / "srun" / "run.json").read_text())
+    assert record["ranks"] == 8
+    assert sorted(record["nodes"]) == ["node1", "node2", "node3", "node4"]
+    assert record["frames"] == 98
+    assert done.stdout.count("rmsd") == done.stdout.count("rmsd")
+    assert done.stdout.count("time_ps") == 1  # one table, from the first rank
+
+
+def test_a_launcher_that_does_not_fit_is_named(slurm):
+    done = srun(slurm, "--mpi=none", "-n2", *RMSD)
+    assert done.returncode == 1
+    assert "2 worlds of one rank" in done.stderr
+    assert "--mpi=pmi2" in done.stderr
+
+
+def test_an_error_on_one_rank_ends_all_within_seconds(slurm, tmp_path):
+    script = tmp_path / "fails.py"
+    script.write_text(
+        "import himach\n"
+        "class Fails(himach.Analysis):\n"
+        "    def map(self, frame):\n"
+        "        if frame.number == 3:\n"
+        "            raise ValueError('no')\n"
+        "        yield 1, 1\n"
+        "    def reduce(self, key, series):\n"
+        "        return len(series)\n"
+    )
+    begun = time.monotonic()
+    done = srun(
+        slurm,
+        "-N4",
+        "-n8",
+        "--kill-on-bad-exit=1",
+        *HIMACH,
+        str(script),
+        "--trajectory",
+        str(DCD),
+        "--topology",
+        str(PSF),
+    )
+    assert done.returncode == 1, done.stderr
+    assert "Fails.map()" in done.stderr
+    assert "frame 3" in done.stderr
+    assert time.monotonic() - begun < 30
+
+
+def test_a_batch_job_runs_as_the_documentation_shows(slurm, tmp_path):
+    batch = tmp_path / "job.sh"
+    out = tmp_path / "out"
+    batch.write_text(
+        f"#!/bin/bash\n#SBATCH --nodes=2 --ntasks=4\nsrun --kill-on-bad-exit=1 {' '.join(RMSD)} --out {out}\n"
+    )
+    done = subprocess.run(
+        ["sbatch", "--wait", f"--output={tmp_path}/log", str(batch)],
+        env=slurm,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, (tmp_path / "log").read_text()
+    assert json.loads((out / "run.json").read_text())["ranks"] == 4
+
+
+def test_ranks_can_be_started_within_a_batch_job(slurm, tmp_path):
+    """An enclosing job's variables do not reach the ranks that -n starts."""
+    done = srun(slurm, "-n1", *RMSD, "-n", "2", "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["ranks"] == 2
+
+
+def test_the_loss_of_a_node_ends_the_run_and_a_new_one_does_it(slurm, tmp_path):
+    script = tmp_path / "slow.py"
+    script.write_text(
+        "import time, himach\n"
+        "class Slow(himach.Analysis):\n"
+        "    seconds: float = 0.5\n"
+        "    def map(self, frame):\n"
+        "        time.sleep(self.seconds)\n"
+        "        yield 1, frame.number\n"
+        "    def reduce(self, key, series):\n"
+        "        return sum(series.values)\n"
+    )
+    words = [*HIMACH, str(script), "--trajectory", str(DCD), "--topology", str(PSF)]
+    process = subprocess.Popen(
+        ["srun", "-N4", "-n4", "--kill-on-bad-exit=1", *words],
+        env=slurm,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(6)
+    subprocess.run([CLUSTER, "kill", "node3"], env=slurm, check=True, timeout=30)
+    try:
+        process.communicate(timeout=60)
+        assert process.returncode != 0
+        again = srun(slurm, "-N3", "-n3", *words, "-p", "seconds=0")
+        assert again.returncode == 0, again.stderr
+        assert str(sum(range(98))) in again.stdout
+    finally:
+        process.kill()
+        subprocess.run([CLUSTER, "revive", "node3"], env=slurm, check=False, timeout=30)
