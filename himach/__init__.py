@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from himach.analysis import Analysis, Pairs
     from himach.errors import AnalysisError, HimachError, RankError, TrajectoryError, UsageError
-    from himach.result import Result, Table
+    from himach.output.table import Table
+    from himach.result import Result
     from himach.runner import run
 
 __all__ = [
@@ -38,7 +39,7 @@ _HOME = {
     "Pairs": "himach.analysis",
     "RankError": "himach.errors",
     "Result": "himach.result",
-    "Table": "himach.result",
+    "Table": "himach.output.table",
     "TrajectoryError": "himach.errors",
     "UsageError": "himach.errors",
     "run": "himach.runner",

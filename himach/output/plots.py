@@ -1,0 +1,75 @@
+"""Pictures: an analysis's plot() on a figure of its own.
+
+Figures are made without pyplot: no global state, no display, and the same bytes for the same outcome.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from himach.analysis import Analysis
+
+__all__ = ["figure", "png", "write_plot"]
+
+SIZE = (6.4, 4.2)  # inches, of one plot
+DPI = 150
+
+
+def figure(plots: Sequence[tuple[str, Analysis, Any]]) -> Any:
+    """Draw plots below one another.
+
+    Parameters
+    ----------
+    plots
+        Title, analysis and outcome of each; exceptions of plot() pass through.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        One that shows itself in a notebook.
+    """
+    picture = _picture_class()(figsize=(SIZE[0], SIZE[1] * len(plots)), dpi=DPI, layout="constrained")
+    rows = picture.subplots(len(plots), squeeze=False)[:, 0]
+    for axes, (title, analysis, outcome) in zip(rows, plots, strict=True):
+        draw(analysis, outcome, axes, title)
+    return picture
+
+
+def draw(analysis: Analysis, outcome: Any, axes: Any, title: str) -> None:
+    """Draw an outcome on axes; what plot() leaves open (title) is filled in."""
+    analysis.plot(outcome, axes)
+    if not any(axes.get_title(loc) for loc in ("center", "left", "right")):
+        axes.set_title(title)
+
+
+def png(picture: Any) -> bytes:
+    """Return a figure as a PNG without date and version, so that equal figures are equal bytes."""
+    buffer = io.BytesIO()
+    picture.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def write_plot(analysis: Analysis, outcome: Any, path: Any, title: str = "") -> None:
+    """Write the plot of an outcome to `path` as a PNG, with `title` (the analysis's label) where plot() set none."""
+    from himach.output.files import write_bytes
+
+    write_bytes(path, png(figure([(title or analysis.label(), analysis, outcome)])))
+
+
+def _picture_class() -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):  # type: ignore[misc, unused-ignore]
+        """A figure that a notebook shows without pyplot."""
+
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            FigureCanvasAgg(self)
+
+        def _repr_png_(self) -> bytes:
+            return png(self)
+
+    return Picture

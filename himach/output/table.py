@@ -1,0 +1,193 @@
+"""Tables: `Table`, what counts as one (`as_table`), and the table of key and result that is an outcome by default.
+
+A table is a dict of equally long columns: arrays (n,) where the cells are numbers, lists where they are objects.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import UsageError
+
+__all__ = ["Column", "Table", "as_table", "default_outcome"]
+
+Column: TypeAlias = npt.NDArray[Any] | list[Any]
+
+# Beyond this a float64 column cannot hold every integer.
+EXACT_INTEGERS = 2**53
+
+
+class Table(dict[str, Column]):
+    """A dict of equally long columns that prints itself as a table.
+
+    Parameters
+    ----------
+    columns
+        Mapping of column name to cells (n,): an array or a sequence. Columns of numbers become arrays, others lists.
+
+    Attributes
+    ----------
+    rows
+        Number of rows; ``len(table)`` is the number of columns, as of every dict.
+
+    Raises
+    ------
+    UsageError
+        If a column is no sequence of cells, or the columns differ in length.
+    """
+
+    def __init__(self, columns: Mapping[Any, Any]) -> None:
+        super().__init__()
+        for name, cells in columns.items():
+            if not _is_column(cells):
+                raise UsageError(f"Table: column {name!r} must be a sequence (n,), not {_describe(cells)}")
+            self[str(name)] = _column(cells)
+        lengths = {name: len(cells) for name, cells in self.items()}
+        if len(set(lengths.values())) > 1:
+            raise UsageError(f"Table: columns must be equally long, these have {lengths} rows")
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(next(iter(self.values()), ()))
+
+    def __repr__(self) -> str:
+        from himach.output.show import table_text
+
+        return table_text(self)
+
+    def _repr_html_(self) -> str:
+        from himach.output.show import table_html
+
+        return table_html(self)
+
+
+def as_table(value: Any) -> Table | None:
+    """Return `value` as a table, or None if it is none.
+
+    Tables are a `Table`, a dict of at least one column (all equally long, 1-D, no strings), a structured array (n,)
+    whose fields are 1-D, and a pandas DataFrame or Series, whose index, where it is more than row numbers, becomes
+    columns too.
+    """
+    if isinstance(value, Table):
+        return value
+    if isinstance(value, np.ndarray):
+        return _from_structured(value)
+    if isinstance(value, Mapping):
+        return _from_mapping(value)
+    return _from_pandas(value)
+
+
+def default_outcome(results: Mapping[Any, Any]) -> Table:
+    """Return the outcome of an analysis without finish(): a table with the columns key and result."""
+    return Table({"key": list(results.keys()), "result": list(results.values())})
+
+
+def _from_mapping(value: Mapping[Any, Any]) -> Table | None:
+    columns = list(value.values())
+    if not columns or not all(_is_column(cells) and not _is_nested(cells) for cells in columns):
+        return None
+    if len({len(cells) for cells in columns}) > 1:
+        return None
+    return Table(_unique_names(value.items()))
+
+
+def _from_structured(value: npt.NDArray[Any]) -> Table | None:
+    names = value.dtype.names
+    if not names or value.ndim != 1:
+        return None
+    fields = [value.dtype[name] for name in names]
+    if any(field.subdtype is not None or field.names is not None for field in fields):
+        return None
+    return Table({name: value[name] for name in names})
+
+
+def _from_pandas(value: Any) -> Table | None:
+    pandas = sys.modules.get("pandas")  # without it, nothing can be a DataFrame
+    if pandas is None:
+        return None
+    if isinstance(value, pandas.Series):
+        value = value.to_frame("value" if value.name is None else value.name)
+    if not isinstance(value, pandas.DataFrame):
+        return None
+    if not isinstance(value.index, pandas.RangeIndex):
+        value = value.reset_index(allow_duplicates=True)
+    columns = [(_flat(name), value.iloc[:, i].to_numpy()) for i, name in enumerate(value.columns)]
+    return Table(_unique_names(columns)) if columns else None
+
+
+def _flat(name: Any) -> str:
+    """Return a column's name, that of several levels on one line."""
+    return " ".join(str(level) for level in name if level != "") if isinstance(name, tuple) else str(name)
+
+
+def _unique_names(columns: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+    """Return columns by name; names that came twice are numbered, so that no column is lost."""
+    named: dict[str, Any] = {}
+    for name, cells in columns:
+        unique = str(name)
+        number = 2
+        while unique in named:
+            unique = f"{name}_{number}"
+            number += 1
+        named[unique] = cells
+    return named
+
+
+def _is_column(cells: Any) -> bool:
+    if isinstance(cells, np.ndarray):
+        return cells.ndim == 1 and cells.dtype.names is None
+    if isinstance(cells, Sequence):
+        return not isinstance(cells, str | bytes | bytearray | memoryview)
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(cells, pandas.Series | pandas.Index)
+
+
+def _is_nested(cells: Any) -> bool:
+    """Tell whether cells are themselves lists, arrays or dicts: data with more than one dimension, no column."""
+    if isinstance(cells, np.ndarray) and cells.dtype != object:
+        return False
+    return any(isinstance(cell, list | Mapping) or (isinstance(cell, np.ndarray) and cell.ndim) for cell in cells)
+
+
+def _column(cells: Any) -> Column:
+    """Return cells as an array where all are numbers of one sort, else as a list."""
+    if isinstance(cells, np.ma.MaskedArray):
+        cells = cells.filled(np.nan) if cells.dtype.kind == "f" else cells.tolist()
+    elif not isinstance(cells, np.ndarray | list | tuple | range):
+        cells = np.asarray(cells)
+    if isinstance(cells, np.ndarray):
+        array = np.asarray(cells)
+        return array if array.dtype.kind in "biufcMm" else array.tolist()
+    cells = [cell[()] if isinstance(cell, np.ndarray) and cell.ndim == 0 else cell for cell in cells]
+    return _as_numbers(cells)
+
+
+def _as_numbers(cells: list[Any]) -> Column:
+    types = set(map(type, cells))
+    if not types:
+        return np.empty(0)
+    if all(issubclass(cell, bool | np.bool_) for cell in types):
+        return np.array(cells, dtype=bool)
+    if any(issubclass(cell, bool) or not issubclass(cell, _NUMBERS) for cell in types):
+        return cells
+    integers = {cell for cell in types if issubclass(cell, int | np.integer)}
+    if integers and integers != types:
+        largest = max(abs(int(cell)) for cell in cells if type(cell) in integers)
+        return np.array(cells) if largest <= EXACT_INTEGERS else cells
+    array = np.array(cells)
+    # Integers that fit no integer type would turn into floats or objects: they stay what they are.
+    return array if array.dtype.kind in ("iu" if integers else "fc") else cells
+
+
+_NUMBERS = (int, float, complex, np.integer, np.floating, np.complexfloating)
+
+
+def _describe(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return f"{type(value).__name__} {shape}" if shape is not None else type(value).__name__

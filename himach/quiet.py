@@ -1,0 +1,85 @@
+"""One voice for many ranks: `quiet_ranks` silences output and warnings of all ranks but the first."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+__all__ = ["quiet_ranks"]
+
+
+@contextmanager
+def quiet_ranks(rank: int, command: bool = False) -> Iterator[None]:
+    """Let rank 0 alone speak, while the context lasts.
+
+    Parameters
+    ----------
+    rank
+        On another rank than 0, standard output goes nowhere (that of libraries in C too) and warnings are ignored;
+        standard error stays, for errors.
+    command
+        Whether this is the command line: on rank 0, each warning is then one line ``himach: warning: text``, once.
+    """
+    if rank != 0:
+        with warnings.catch_warnings(), _no_stdout():
+            warnings.simplefilter("ignore")
+            warnings.showwarning = lambda *arguments, **options: None  # for filters that the user's code sets
+            yield
+    elif command:
+        with warnings.catch_warnings():
+            warnings.showwarning = _Once()
+            yield
+    else:
+        yield
+
+
+class _Once:
+    """Shows each warning's text once, on one line of standard error."""
+
+    def __init__(self) -> None:
+        self._shown: set[str] = set()
+
+    def __call__(  # noqa: PLR0917
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        text = " ".join(str(message).split())
+        if text in self._shown:
+            return
+        self._shown.add(text)
+        stream = file or sys.stderr
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        _print_beside_bars(f"himach: warning: {text}".encode(encoding, "backslashreplace").decode(encoding), stream)
+
+
+def _print_beside_bars(text: str, stream: TextIO) -> None:
+    tqdm = sys.modules.get("tqdm")
+    if tqdm is None:
+        print(text, file=stream, flush=True)
+    else:
+        tqdm.tqdm.write(text, file=stream)  # takes a bar away, writes, and draws the bar again
+
+
+@contextmanager
+def _no_stdout() -> Iterator[None]:
+    stdout = sys.stdout
+    stdout.flush()
+    kept = os.dup(1)
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        sys.stdout = nowhere
+        try:
+            yield
+        finally:
+            sys.stdout = stdout
+            os.dup2(kept, 1)
+            os.close(kept)
