@@ -43,7 +43,7 @@ class _Once:
     def __init__(self) -> None:
         self._shown: set[str] = set()
 
-    def __call__(  # noqa: PLR0917
+    def __call__(
         self,
         message: Warning | str,
         category: type[Warning],

@@ -1,35 +1,42 @@
 """What one rank does in a run, from opening the trajectory to writing the outcome, in the order of a frame's way.
 
-`perform()` joins communicator, source, share and engine, which know nothing of each other. An error of which
-`is_everywhere()` is true was raised on all ranks; after any other, the ranks not concerned wait in vain and must be
-aborted.
+`perform()` joins communicator, source, share and engine, which know nothing of each other.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
+from himach.agree import on_every_rank, on_first_rank
 from himach.analysis import Analysis
 from himach.comm import Communicator, World
 from himach.engine import run_pass
 from himach.engine.failures import located
-from himach.errors import HimachError, UsageError, as_himach
+from himach.errors import UsageError
 from himach.job import Job, select
-from himach.output import default_outcome, make_record
+from himach.output.files import prepare_out, unique_labels, write_run
+from himach.output.record import Assignment, Bytes, Dataset, Record, Seconds, analysis_record
+from himach.output.table import default_outcome
 from himach.progress import Progress
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from MDAnalysis.core.topology import Topology
 
     from himach.frame import Frame, RawFrame
     from himach.io.origin import Origin
+    from himach.zazen.share import Share
 
-__all__ = ["Done", "is_everywhere", "perform", "stages"]
+    Steps = npt.NDArray[np.int64]
 
-T = TypeVar("T")
+__all__ = ["Done", "perform", "stages"]
 
 
 @dataclass
@@ -41,19 +48,14 @@ class Done:
     outcomes
         One per analysis; None on other ranks.
     record
-        See `himach.output`; None on other ranks.
+        See `himach.output.record`.
     last_stages
         The instances that drew up the outcomes, set up at this rank.
     """
 
     outcomes: list[Any] | None
-    record: dict[str, Any] | None
+    record: Record
     last_stages: list[Analysis]
-
-
-def is_everywhere(error: BaseException) -> bool:
-    """Tell whether every rank raised `error`, so that none is left waiting."""
-    return getattr(error, "_himach_everywhere", False)
 
 
 def perform(world: World, job: Job, started: float) -> Done:
@@ -71,12 +73,15 @@ def perform(world: World, job: Job, started: float) -> Done:
     Raises
     ------
     HimachError
-        What went wrong, on the rank where it did, or on all of them (`is_everywhere`).
+        What went wrong, on the rank where it did, or on all of them (`himach.agree.is_everywhere`).
     """
     from himach.io.source import Source
     from himach.zazen import assign
 
     comm = world.comm
+    labels = unique_labels(analysis.label() for analysis in job.analyses)
+    if job.out is not None:
+        on_first_rank(comm, partial(prepare_out, job.out, labels))
     chains = [stages(analysis) for analysis in job.analyses]
     origin, topology, first, frames = _open(comm, job)
     binds = _set_up(comm, chains, origin, topology, first, frames)
@@ -85,40 +90,40 @@ def perform(world: World, job: Job, started: float) -> Done:
     share = assign(world, None, frames, origin=True)
     source = Source(origin)
     assigned = time.time()
-    display = Progress(comm, len(frames), quiet=job.quiet)
-    passed = run_pass(comm, chains, frames, share.take, source.read, binds, display)
-    display.finish()
+    with Progress(comm, len(frames), sys.stderr, quiet=job.quiet) as display:
+        take = partial(_take, share, display)
+        passed = run_pass(comm, chains, frames, take, source.read, binds, display)
     share.close()
     reduced = time.time()
 
-    last_stages = [chain[-1] for chain in chains]
-    outcomes = _on_first_rank(comm, lambda: _finish(last_stages, passed.results or []))
-    seconds = _slowest(
-        comm, {"startup": ready - started, "zazen": assigned - ready, **passed.seconds, "finish": time.time() - reduced}
-    )
-    cached, read = (
-        sum(counts) for counts in zip(*comm.allgather((source.bytes_cache, source.bytes_origin)), strict=True)
-    )
-    seconds["total"] = time.time() - started
-    if comm.rank != 0:
-        return Done(None, None, last_stages)
-    record = make_record(
-        analyses=job.analyses,
-        dataset={
-            "path": [str(path) for path in origin.paths] if len(origin.paths) > 1 else str(origin.paths[0]),
-            "frames": origin.n_frames,
-            "atoms": origin.n_atoms,
-            "fingerprint": origin.fingerprint,
-        },
+    ends = [chain[-1] for chain in chains]
+    outcomes = on_first_rank(comm, lambda: _finish(ends, passed.results or []))
+    seconds = {"startup": ready - started, "zazen": assigned - ready, **passed.seconds, "finish": time.time() - reduced}
+    seconds = _slowest(comm, {**seconds, "total": time.time() - started})
+    cached, read = map(sum, zip(*comm.allgather((source.bytes_cache, source.bytes_origin)), strict=True))
+    paths = [str(path) for path in origin.paths]
+    record = Record(
+        himach=version("himach"),
+        analyses=[analysis_record(analysis) for analysis in job.analyses],
+        dataset=Dataset(
+            path=paths[0] if len(paths) == 1 else paths,
+            frames=origin.n_frames,
+            atoms=origin.n_atoms,
+            fingerprint=origin.fingerprint,
+        ),
         frames=len(frames),
         ranks=comm.size,
         nodes=len(world.nodes),
-        assignment=share.counts,
-        bytes={"cache": cached, "origin": read, "shuffled": passed.shuffled},
-        seconds=seconds,
+        assignment=Assignment(**share.counts),
+        bytes=Bytes(cache=cached, origin=read, shuffled=passed.shuffled),
+        seconds=Seconds(**seconds),
         pairs=passed.pairs,
+        errors=[],
     )
-    return Done(outcomes, record, last_stages)
+    if job.out is not None:
+        drawing = partial(located, method="plot", rank=0)
+        on_first_rank(comm, lambda: write_run(job.out, labels, ends, outcomes, record, drawing))
+    return Done(outcomes, record, ends)
 
 
 def stages(analysis: Analysis) -> list[Analysis]:
@@ -143,7 +148,7 @@ def _open(comm: Communicator, job: Job) -> tuple[Origin, Topology, RawFrame, ran
         frames = select(origin.n_frames, job.start, job.stop, job.step)
         return origin, topology, next(origin.read([frames[0]])), frames
 
-    return _on_first_rank(comm, opened, share=True)
+    return on_first_rank(comm, opened, share=True)
 
 
 def _set_up(
@@ -169,7 +174,15 @@ def _set_up(
             binds.append(view.bind)
         return binds
 
-    return _on_every_rank(comm, set_up)
+    return on_every_rank(comm, set_up)
+
+
+def _take(share: Share, display: Progress) -> Steps | None:
+    """Take the next task; after the last one, show how far the others are until all ranks can meet in the shuffle."""
+    steps = share.take()
+    if steps is None:
+        display.finish()
+    return steps
 
 
 def _finish(stages: Sequence[Analysis], results: Sequence[Mapping[Any, Any]]) -> list[Any]:
@@ -187,42 +200,3 @@ def _slowest(comm: Communicator, seconds: Mapping[str, float]) -> dict[str, floa
     """Return each phase's time on the rank that took longest."""
     everyone = comm.allgather(dict(seconds))
     return {name: max(rank[name] for rank in everyone) for name in seconds}
-
-
-def _on_first_rank(comm: Communicator, function: Callable[[], T], share: bool = False) -> T:
-    """Call `function` on rank 0; share what it returns with all ranks if asked, and its error in any case."""
-    value: Any = None
-    error: Exception | None = None
-    if comm.rank == 0:
-        try:
-            value = function()
-        except Exception as caught:
-            error = caught
-    _raise_everywhere(error, comm.bcast(_portable(error)))
-    return comm.bcast(value) if share else value
-
-
-def _on_every_rank(comm: Communicator, function: Callable[[], T]) -> T:
-    """Call `function` on every rank; if it failed on some, raise the first one's error on all."""
-    value: Any = None
-    error: Exception | None = None
-    try:
-        value = function()
-    except Exception as caught:
-        error = caught
-    failed = [word for word in comm.allgather(_portable(error)) if word is not None]
-    _raise_everywhere(error, failed[0] if failed else None)
-    return value
-
-
-def _portable(error: Exception | None) -> HimachError | None:
-    """Return the error without its cause, which may not travel."""
-    return None if error is None else type(as_himach(error))(str(as_himach(error)))
-
-
-def _raise_everywhere(own: Exception | None, error: HimachError | None) -> None:
-    if error is None:
-        return
-    raised = as_himach(own) if own is not None else error
-    raised.__dict__["_himach_everywhere"] = True
-    raise raised from (own.__cause__ if isinstance(own, HimachError) else own)

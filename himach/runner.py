@@ -109,7 +109,8 @@ def run_here(job: Job, started: float) -> Result:
 
     An error that only this rank has ends all ranks, after it was printed.
     """
-    from himach.rank import is_everywhere, perform
+    from himach.agree import is_everywhere
+    from himach.rank import perform
     from himach.result import Result
 
     world = world_of_this_process()

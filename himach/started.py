@@ -20,11 +20,11 @@ def main() -> None:
 
         world = connect()
         rank = world.comm.rank
-        from himach.output import rank_output
         from himach.parcel import pack_result, unpack_job
+        from himach.quiet import quiet_ranks
         from himach.rank import perform
 
-        with rank_output(rank):
+        with quiet_ranks(rank):
             job, begun = unpack_job((started.folder / "job").read_bytes())
             done = perform(world, job, begun)
             if rank == 0:

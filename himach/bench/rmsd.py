@@ -1,4 +1,4 @@
-"""``himach bench rmsd``: C-alpha RMSD from XTC without a cache, a whole process beside MDAnalysis's on as many cores."""
+"""``himach bench rmsd``: C-alpha RMSD from XTC without a cache, beside MDAnalysis on as many cores."""
 
 from __future__ import annotations
 

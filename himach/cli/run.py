@@ -64,11 +64,12 @@ def run(
         started.hold_lifeline()
 
     from himach.job import Job, parse_keywords
-    from himach.output import print_outcome, rank_output
+    from himach.quiet import quiet_ranks
+    from himach.result import print_outcome
     from himach.runner import run_here
     from himach.scripts import find_analyses
 
-    with rank_output(promised_rank()):
+    with quiet_ranks(promised_rank(), command=True):
         job = Job(
             analyses=find_analyses(analyses, parameters),
             trajectories=trajectories,
@@ -82,10 +83,7 @@ def run(
             quiet=quiet,
         )
         result = run_here(job, float(os.environ.get("HIMACH_BEGAN", time.time())))
-        if result.record is not None:
-            print_outcome(result, sys.stdout)
-            if not quiet:
-                print(result.summary(), file=sys.stderr)
+        print_outcome(result, sys.stdout)
 
 
 def _start_ranks(ranks: int) -> None:

@@ -93,6 +93,7 @@ def write_run(
     analyses: Sequence[Analysis],
     outcomes: Sequence[Any],
     record: Record,
+    drawing: Callable[[Analysis], AbstractContextManager[None]] = lambda analysis: nullcontext(),
 ) -> list[str]:
     """Write outcomes, plots and, last, the record; files of an earlier run in `out` go first.
 
@@ -104,6 +105,8 @@ def write_run(
         One of each for every analysis.
     record
         The record; `files` is added to what is written.
+    drawing
+        A context for each plot(), in which the caller may tell its errors from those of writing.
 
     Returns
     -------
@@ -123,7 +126,8 @@ def write_run(
     for folder, label, analysis, outcome in zip(folders, labels, analyses, outcomes, strict=True):
         if analysis.defines("plot"):
             name = str(PurePosixPath(folder, _unique([label], [".png"])[0]))
-            write_plot(analysis, outcome, out / name, label)
+            with drawing(analysis):
+                write_plot(analysis, outcome, out / name, label)
             files.append(name)
     write_bytes(out / RECORD, to_json({**record, "files": files}).encode())
     return files

@@ -21,7 +21,7 @@ from himach.output.table import as_table
 __all__ = ["plain", "to_json"]
 
 
-def plain(value: Any) -> Any:  # noqa: PLR0911
+def plain(value: Any) -> Any:
     """Return `value` with numpy's scalars and arrays turned into Python's, in containers too; sets are sorted."""
     if isinstance(value, np.generic):
         return value.item()
@@ -55,7 +55,7 @@ def to_json(value: Any) -> str:
         raise TypeError("it contains itself, or is nested too deeply") from None
 
 
-def _jsonable(value: Any) -> Any:  # noqa: PLR0911
+def _jsonable(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, enum.Enum):

@@ -69,9 +69,8 @@ def test_eight_ranks_on_four_nodes_give_the_bytes_of_one_process(slurm, tmp_path
     same_files(tmp_path / "alone", tmp_path / "srun")
     record = json.loads((tmp_path / "srun" / "run.json").read_text())
     assert record["ranks"] == 8
-    assert sorted(record["nodes"]) == ["node1", "node2", "node3", "node4"]
+    assert record["nodes"] == 4
     assert record["frames"] == 98
-    assert done.stdout.count("rmsd") == done.stdout.count("rmsd")
     assert done.stdout.count("time_ps") == 1  # one table, from the first rank
 
 
