@@ -42,8 +42,8 @@ def connect() -> World:
         library = MPI.Get_library_version().splitlines()[0].rstrip("\0").strip()
         raise RankError(
             f"the launcher started {promised} ranks, but MPI ({library}) sees {promised} worlds of one rank: "
-            "launcher and MPI library do not fit; use the mpiexec of this MPI library, or srun with the --mpi it speaks "
-            "(MPICH: --mpi=pmi2, Open MPI: --mpi=pmix; 'srun --mpi=list' shows which there are)"
+            "launcher and MPI library do not fit; use the mpiexec of this MPI library, or srun with the --mpi it "
+            "speaks (MPICH: --mpi=pmi2, Open MPI: --mpi=pmix; 'srun --mpi=list' shows which there are)"
         )
     name = node_name()
     names = comm.allgather(name)
