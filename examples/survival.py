@@ -1,0 +1,84 @@
+"""Survival probability from runs of presence: how long what is here stays here.
+
+With N(t) the number that is present at frame t, and N(t, tau) the number of these present at every frame of
+[t, t + tau], the survival probability at tau is the mean of N(t, tau) / N(t) over the frames t with N(t) > 0: the
+definition of ``waterdynamics.SurvivalProbability`` (after Liu, Harder and Berne, J. Phys. Chem. B 108, 6595 (2004)).
+
+One that is present is described by its runs, first frame and length, so that memory grows with comings and goings and
+not with frames. `find_runs` makes them, `survival` counts over them, `plot_survival` draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["find_runs", "plot_survival", "survival"]
+
+Ints = npt.NDArray[np.int64]
+
+
+def find_runs(steps: Ints, intermittency: int = 0) -> Ints:
+    """Return the runs of presence of one atom.
+
+    Parameters
+    ----------
+    steps
+        int64 (m,): the frames in which it is present, ascending, as positions in the selection; twice is once.
+    intermittency
+        Absences of up to so many frames between two presences do not end a run.
+
+    Returns
+    -------
+    int64 (n_runs, 2): first frame and length in frames.
+    """
+    last = np.flatnonzero(np.diff(steps) > intermittency + 1)
+    first = steps[np.append(0, last + 1)]
+    return np.column_stack([first, steps[np.append(last, -1)] - first + 1])
+
+
+def survival(runs: Iterable[Ints], n_frames: int, tau_max: int) -> npt.NDArray[np.float64]:
+    """Return the survival probability at tau = 0 ... tau_max, NaN if nothing is ever present.
+
+    Parameters
+    ----------
+    runs
+        Runs of every atom, from `find_runs`.
+    n_frames
+        Number of selected frames.
+    tau_max
+        Longest lag in frames, less than n_frames.
+
+    Returns
+    -------
+    float64 (tau_max + 1,).
+    """
+    first, length = np.concatenate([np.empty((0, 2), np.int64), *runs]).T
+    present = _count(first, length, n_frames)
+    probability = np.ones(tau_max + 1)
+    for tau in range(1, tau_max + 1):
+        # A run that holds all of [t, t + tau] begins at t or before, and its last tau frames are no such t.
+        staying = _count(first, length - tau, n_frames)[:-tau]
+        origins = present[:-tau] > 0
+        ratios = staying[origins] / present[:-tau][origins]
+        probability[tau] = ratios.mean() if len(ratios) else np.nan
+    return probability
+
+
+def _count(first: Ints, length: Ints, n_frames: int) -> Ints:
+    """Return how many runs each frame lies in, int64 (n_frames,)."""
+    some = length > 0
+    begins = np.bincount(first[some], minlength=n_frames + 1)
+    ends = np.bincount(first[some] + length[some], minlength=n_frames + 1)
+    return np.cumsum(begins - ends)[:n_frames]
+
+
+def plot_survival(table: Any, axes: Any, what: str) -> None:
+    """Draw a table of tau_ps and survival."""
+    axes.plot(table["tau_ps"], table["survival"], marker="o", markersize=3)
+    axes.set(xlabel="lag time τ / ps", ylabel="survival probability", title=what, ylim=(0, 1.03))
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.3)

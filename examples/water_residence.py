@@ -1,0 +1,72 @@
+"""How long water stays near a solute."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from MDAnalysis.lib.distances import capped_distance
+
+import himach
+from himach.examples.common import WATER, check_positive, lag_times, select
+from himach.examples.survival import find_runs, plot_survival, survival
+
+
+class WaterResidence(himach.Analysis):
+    """Survival probability of water near a solute.
+
+    Of the water molecules within `cutoff` of the solute at one frame, the fraction that is there at every frame until
+    tau later, averaged over all frames that have any.
+
+    Parameters
+    ----------
+    water
+        Selection of the atoms that are followed, one per molecule as a rule: the water oxygens.
+    solute
+        Selection of the atoms that they are near to.
+    cutoff
+        Largest distance in Å between a water atom and any atom of the solute, by the minimum image.
+    tau_max
+        Longest lag, in selected frames.
+    intermittency
+        Absences of up to so many frames do not count as leaving.
+    by
+        What is followed: each `atom`, or each `residue`, which is there if any of its `water` atoms is.
+    """
+
+    name: ClassVar[str] = "water-residence"
+
+    water: str = WATER
+    solute: str = "protein"
+    cutoff: float = 3.5
+    tau_max: int = 20
+    intermittency: int = 0
+    by: Literal["atom", "residue"] = "atom"
+
+    def setup(self, universe):
+        check_positive(self, "cutoff")
+        solute, water = select(universe, self, "solute"), select(universe, self, "water")
+        water = water - solute  # an atom is not near itself
+        self.solute_atoms, self.water_atoms = solute.indices, water.indices
+        self.keys = water.resindices if self.by == "residue" else water.indices
+        self.tau_ps = lag_times(self, self.tau_max)
+
+    def map(self, frame):
+        pairs = capped_distance(
+            frame.positions[self.solute_atoms],
+            frame.positions[self.water_atoms],
+            self.cutoff,
+            box=frame.box,
+            return_distances=False,
+        )
+        yield himach.Pairs(np.unique(self.keys[pairs[:, 1]]))
+
+    def reduce(self, key, series):
+        return find_runs(series.steps, self.intermittency)
+
+    def finish(self, results):
+        probability = survival(results.values(), len(self.frames), len(self.tau_ps) - 1)
+        return {"survival": {"tau_ps": self.tau_ps, "survival": probability}}
+
+    def plot(self, outcome, axes):
+        plot_survival(outcome["survival"], axes, f"Water within {self.cutoff:g} Å")
