@@ -1,0 +1,154 @@
+"""Which ions pass through a pore, when, and which way."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+import himach
+from himach.examples.common import box_vectors, check_positive, select
+
+#: Where an ion is. Opposite bulks have opposite signs.
+BELOW, FILTER, ABOVE, ELSEWHERE = -1, 0, 1, 2
+#: An ion's path in the outcome has no more points than this.
+POINTS = 2000
+
+
+class IonPermeation(himach.Analysis):
+    """Passages of ions through a pore along z.
+
+    In each frame an ion is `above` if its z exceeds that of the centre of mass of `top`, `below` if it is less than
+    that of `bottom`, otherwise in the `filter` if it is within `radius` of the axis, the line along z through the
+    centre of mass of both selections, or `elsewhere`. A passage is a stay in the filter that begins in one bulk and
+    ends in the other.
+
+    The pore must not be broken by the periodic boundary. Tables: `events`, with the time of the first frame in the
+    filter and that of the first frame behind it; `counts`; `filter`, its mean bounds; `z`, the paths of the ions in Å
+    from the middle of the filter, thinned out to 2,000 points. Ions go by their zero-based atom index.
+
+    Parameters
+    ----------
+    ions
+        Selection of the ions.
+    top
+        Selection of the atoms at the upper end of the filter.
+    bottom
+        Selection of the atoms at the lower end of the filter.
+    radius
+        Radius of the filter in Å; None: all between top and bottom is in the filter.
+    rule
+        `pattern`: the ion is below, in the filter, above (or the reverse) in succession. `bulk-to-bulk`: and it did not
+        jump by more than half the box between two frames from the last in one bulk to the first in the other, because
+        then it may have gone the other way, through the periodic boundary.
+    """
+
+    name: ClassVar[str] = "ion-permeation"
+
+    ions: str = "name K K+ POT"
+    top: str
+    bottom: str
+    radius: float | None = None
+    rule: Literal["pattern", "bulk-to-bulk"] = "pattern"
+
+    def setup(self, universe):
+        if self.radius is not None:
+            check_positive(self, "radius")
+        self.ion_atoms = select(universe, self, "ions").indices
+        self.top_atoms, self.bottom_atoms = select(universe, self, "top"), select(universe, self, "bottom")
+        self.pore_atoms = self.top_atoms + self.bottom_atoms
+        for atoms, parameter in [(self.top_atoms, "top"), (self.bottom_atoms, "bottom")]:
+            if not atoms.total_mass() > 0:
+                raise himach.UsageError(
+                    f"{self.label()}: the atoms of {parameter} have no masses, so no centre of mass"
+                )
+
+    def map(self, frame):
+        ions = frame.positions[self.ion_atoms].astype(np.float64)
+        top, bottom = self.top_atoms.center_of_mass()[2], self.bottom_atoms.center_of_mass()[2]
+        if self.radius is None:
+            region = np.full(len(ions), FILTER)
+        else:
+            x, y = (ions - self.pore_atoms.center_of_mass())[:, :2].T
+            region = np.where(np.hypot(x, y) <= self.radius, FILTER, ELSEWHERE)
+        region[ions[:, 2] < bottom] = BELOW
+        region[ions[:, 2] > top] = ABOVE
+        z = ions[:, 2] - (top + bottom) / 2
+        yield himach.Pairs(self.ion_atoms, np.column_stack([z, region]))
+        yield "half-length", (top - bottom) / 2
+
+    def reduce(self, key, series):
+        if key == "half-length":
+            return np.mean(series.values)
+        z, region = series.values.T
+        entered, left = find_passages(region)
+        if self.rule == "bulk-to-bulk" and series.boxes is not None:
+            jumped = np.abs(np.diff(z)) > box_vectors(series.boxes)[1:, 2, 2] / 2
+            jumps = np.append(0, np.cumsum(jumped))
+            direct = jumps[entered - 1] == jumps[left]
+            entered, left = entered[direct], left[direct]
+        thin = slice(None, None, -(-len(z) // POINTS))
+        return {
+            "entered_ps": series.times[entered],
+            "left_ps": series.times[left],
+            "up": region[left] == ABOVE,
+            "time_ps": series.times[thin],
+            "z": z[thin],
+        }
+
+    def finish(self, results):
+        paths = {ion: results[ion] for ion in self.ion_atoms.tolist()}
+        up = np.concatenate([path["up"] for path in paths.values()])
+        half = results["half-length"]
+        return {
+            "events": {
+                "ion": np.repeat(self.ion_atoms, [len(path["up"]) for path in paths.values()]),
+                "direction": np.where(up, "up", "down"),
+                "entered_ps": np.concatenate([path["entered_ps"] for path in paths.values()]),
+                "left_ps": np.concatenate([path["left_ps"] for path in paths.values()]),
+            },
+            "counts": {"direction": ["up", "down"], "events": np.array([up.sum(), (~up).sum()])},
+            "filter": {"bottom": [-half], "top": [half]},
+            "z": {
+                "time_ps": next(iter(paths.values()))["time_ps"],
+                **{f"ion {ion}": path["z"] for ion, path in paths.items()},
+            },
+        }
+
+    def plot(self, outcome, axes):
+        events, z, bounds = outcome["events"], outcome["z"], outcome["filter"]
+        time = np.asarray(z["time_ps"])
+        passing = {f"ion {ion}" for ion in events["ion"]}
+        # Dots, because a line would cross the filter wherever an ion goes through the periodic boundary.
+        for ion in z:
+            if ion != "time_ps" and ion not in passing:
+                axes.plot(time, z[ion], ",", color="lightgrey")
+        for number, ion in enumerate(sorted(passing)):
+            axes.plot(time, z[ion], ".", markersize=2, color=f"C{number % 10}", label=ion)
+        axes.axhspan(bounds["bottom"][0], bounds["top"][0], color="gold", alpha=0.3, linewidth=0)
+        for direction, marker, edge in [("up", "^", "top"), ("down", "v", "bottom")]:
+            when = np.asarray(events["left_ps"])[np.asarray(events["direction"]) == direction]
+            where = np.full(len(when), bounds[edge][0])
+            axes.plot(when, where, marker, color="black", label=f"{len(when)} {direction}")
+        axes.set(xlabel="time / ps", ylabel="z from the middle of the filter / Å", title="Ions through the filter")
+        axes.legend(loc="upper right", fontsize="small", ncols=2)
+
+
+def find_passages(region):
+    """Return when an ion enters and leaves the filter where it passes through it.
+
+    Parameters
+    ----------
+    region
+        (m,): where the ion is in each frame.
+
+    Returns
+    -------
+    entered, left
+        int64 (n,): the first frame in the filter, and the first in the other bulk, of each passage.
+    """
+    begins = np.flatnonzero(np.diff(region, prepend=np.nan) != 0)  # of each stay in one region
+    stays = region[begins]
+    opposite = stays[:-2] * stays[2:] == BELOW * ABOVE
+    through = np.flatnonzero(opposite & (stays[1:-1] == FILTER)) + 1
+    return begins[through], begins[through + 1]
