@@ -1,0 +1,49 @@
+"""How far a structure has moved from where it began."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from MDAnalysis.analysis import rms
+
+import himach
+from himach.examples.common import select
+
+
+class Rmsd(himach.Analysis):
+    """Root-mean-square deviation from the first selected frame, after superposition.
+
+    Atoms have equal weights, as in the default of ``MDAnalysis.analysis.rms.RMSD``. Molecules must be whole.
+
+    Parameters
+    ----------
+    selection
+        Selection of the atoms that are superposed and compared.
+    """
+
+    name: ClassVar[str] = "rmsd"
+
+    selection: str = "protein and backbone"
+
+    def setup(self, universe):
+        atoms = select(universe, self, "selection")
+        self.atoms = atoms.indices
+        self.reference = atoms.positions.astype(np.float64)
+
+    def map(self, frame):
+        positions = frame.positions[self.atoms].astype(np.float64)
+        yield "rmsd", rms.rmsd(positions, self.reference, superposition=True)
+
+    def reduce(self, key, series):
+        return {"time_ps": series.times, "rmsd": np.array(series.values)}
+
+    def finish(self, results):
+        return {"rmsd": results["rmsd"]}
+
+    def plot(self, outcome, axes):
+        table = outcome["rmsd"]
+        axes.plot(table["time_ps"], table["rmsd"], linewidth=1)
+        axes.set(xlabel="time / ps", ylabel="RMSD / Å", title=self.selection)
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
