@@ -1,0 +1,97 @@
+"""How many hydrogen bonds there are and how long they last."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from MDAnalysis.lib.distances import calc_angles, capped_distance
+
+import himach
+from himach.examples.common import check_positive, lag_times, select
+from himach.examples.survival import find_runs, plot_survival, survival
+
+
+class HydrogenBonds(himach.Analysis):
+    """Number of hydrogen bonds in time, and the survival probability of a bond.
+
+    A bond is where donor and acceptor are at most `distance` apart and donor, hydrogen and acceptor make an angle of
+    more than `angle`. A bond that survives is between the same hydrogen and acceptor at every frame. Equal to
+    ``MDAnalysis.analysis.hydrogenbonds.HydrogenBondAnalysis``, its ``count_by_time()`` and ``lifetime()``.
+
+    Parameters
+    ----------
+    donors
+        Selection of the donors; each is paired with the hydrogens within 1.2 Å of it at the first selected frame. None:
+        the atoms that the hydrogens are bonded to, for topologies with bonds.
+    hydrogens
+        Selection of the hydrogens. Those that no donor is paired with are left out, so that all hydrogens will do.
+    acceptors
+        Selection of the acceptors.
+    distance
+        Largest distance in Å between donor and acceptor.
+    angle
+        Smallest angle in degrees at the hydrogen.
+    tau_max
+        Longest lag, in selected frames.
+    intermittency
+        A bond that is broken for up to so many frames survives.
+    """
+
+    name: ClassVar[str] = "hydrogen-bonds"
+
+    donors: str | None = "protein and name N* O*"
+    hydrogens: str = "protein and name H* 1H* 2H* 3H*"
+    acceptors: str = "protein and name N* O*"
+    distance: float = 3.0
+    angle: float = 150.0
+    tau_max: int = 20
+    intermittency: int = 0
+
+    def setup(self, universe):
+        check_positive(self, "distance")
+        self.donor_atoms, self.hydrogen_atoms = self.pair_donors(universe)
+        self.acceptor_atoms = select(universe, self, "acceptors").indices
+        self.tau_ps = lag_times(self, self.tau_max)
+
+    def pair_donors(self, universe):
+        """Return the indices of donors and their hydrogens, one row a pair."""
+        hydrogens = select(universe, self, "hydrogens")
+        if self.donors is None:
+            if not hasattr(universe, "bonds"):
+                raise himach.UsageError(f"{self.label()}: the topology has no bonds; name the donors with donors=...")
+            return np.array([hydrogen.bonded_atoms[0].index for hydrogen in hydrogens]), hydrogens.indices
+        donors = select(universe, self, "donors")
+        near = capped_distance(
+            donors.positions, hydrogens.positions, 1.2, box=universe.dimensions, return_distances=False
+        )
+        if not len(near):
+            raise himach.UsageError(
+                f"{self.label()}: no hydrogen of {self.hydrogens!r} is within 1.2 Å of any donor of {self.donors!r}"
+            )
+        return donors.indices[near[:, 0]], hydrogens.indices[near[:, 1]]
+
+    def map(self, frame):
+        donors, acceptors = frame.positions[self.donor_atoms], frame.positions[self.acceptor_atoms]
+        # An acceptor within 1 Å is the donor itself.
+        near = capped_distance(donors, acceptors, self.distance, 1.0, box=frame.box, return_distances=False)
+        hydrogen, acceptor = self.hydrogen_atoms[near[:, 0]], self.acceptor_atoms[near[:, 1]]
+        angles = calc_angles(donors[near[:, 0]], frame.positions[hydrogen], frame.positions[acceptor], box=frame.box)
+        bonded = np.degrees(angles) > self.angle
+        yield himach.Pairs(np.column_stack([hydrogen, acceptor])[bonded])
+        yield "bonds", int(bonded.sum())
+
+    def reduce(self, key, series):
+        if key == "bonds":
+            return {"time_ps": series.times, "bonds": np.array(series.values)}
+        return find_runs(series.steps, self.intermittency)
+
+    def finish(self, results):
+        runs = [result for key, result in results.items() if key != "bonds"]
+        probability = survival(runs, len(self.frames), len(self.tau_ps) - 1)
+        return {"lifetime": {"tau_ps": self.tau_ps, "survival": probability}, "counts": results["bonds"]}
+
+    def plot(self, outcome, axes):
+        plot_survival(
+            outcome["lifetime"], axes, f"Hydrogen bonds, {np.mean(outcome['counts']['bonds']):.1f} on average"
+        )
