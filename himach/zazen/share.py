@@ -1,0 +1,127 @@
+"""A node's share of the frames: a bitmap in the node's memory from which its ranks take tasks.
+
+`Share` is what `himach.zazen.assign` returns. `Tasks` cuts a share into tasks by arithmetic alone, the same on every
+rank, so that a task is known by its number and taking one costs one addition to the node's counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyroaring
+
+from himach.comm import Counter, Words
+from himach.zazen.bitmaps import decode
+from himach.zazen.selection import frames_of
+
+__all__ = ["DIRECTORY_WORDS", "Share", "Tasks"]
+
+TASKS_PER_RANK = 32
+MAX_TASK_FRAMES = 512
+DIRECTORY_WORDS = 512  # words of the share between two entries of its directory
+
+
+class Tasks:
+    """A share of `count` frames cut into tasks for `ranks` ranks: equal ones, then smaller ones so that all end together.
+
+    Parameters
+    ----------
+    count
+        Frames in the share.
+    ranks
+        Ranks of the node.
+    """
+
+    def __init__(self, count: int, ranks: int) -> None:
+        self.count = count
+        self.task_frames = max(1, min(MAX_TASK_FRAMES, -(-count // (TASKS_PER_RANK * ranks))))
+        sizes = [self.task_frames >> k for k in (1, 2, 3) if self.task_frames >> k]
+        small = np.repeat(np.array(sizes, dtype=np.int64), ranks)
+        small_starts = count - small[::-1].cumsum()[::-1]
+        self._small_starts = small_starts[small_starts > 0]
+        self._bulk = int(self._small_starts[0]) if len(self._small_starts) else count
+        self._n_bulk = -(-self._bulk // self.task_frames)
+
+    def __len__(self) -> int:
+        return self._n_bulk + len(self._small_starts)
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """Return the first frame of task `number`, counted within the share, and the one after its last."""
+        return self._start(number), self._start(number + 1)
+
+    def _start(self, number: int) -> int:
+        if number < self._n_bulk:
+            return number * self.task_frames
+        small = number - self._n_bulk
+        return int(self._small_starts[small]) if small < len(self._small_starts) else self.count
+
+
+class Share:
+    """The frames that this rank's node reads; its ranks take them in tasks.
+
+    Attributes
+    ----------
+    counts
+        Frames over all nodes by the rule that assigned them: ``native``, ``alien``, ``residue``.
+    rounds
+        Allreduces of bitmaps that it took, by kind; empty on one node.
+    seconds
+        Time of this node for ``bitmaps`` (from the sets of the cache) and ``rounds`` (all that follows).
+    size
+        Frames in the node's share.
+    """
+
+    def __init__(
+        self,
+        frames: range,
+        words: Words,
+        directory: npt.NDArray[np.int64],
+        counter: Counter,
+        ranks: int,
+        counts: Mapping[str, int],
+        rounds: Mapping[str, int],
+        seconds: Mapping[str, float],
+        surplus: list[tuple[int, Words]],
+    ) -> None:
+        self.counts = dict(counts)
+        self.rounds = dict(rounds)
+        self.seconds = dict(seconds)
+        self.size = int(directory[-1])
+        self._frames = frames
+        self._words = words
+        self._directory = directory
+        self._counter = counter
+        self._tasks = Tasks(self.size, ranks)
+        self._surplus = surplus
+
+    def take(self) -> npt.NDArray[np.int64] | None:
+        """Return the steps of the next task, or None when the node's share is used up.
+
+        Returns
+        -------
+        ndarray or None
+            int64 (n,), ascending: positions in the selection. Each step goes to one rank only.
+        """
+        number = self._counter.next()
+        if number >= len(self._tasks):
+            return None
+        start, stop = self._tasks.bounds(number)
+        block = int(np.searchsorted(self._directory, start, side="right")) - 1
+        first = block * DIRECTORY_WORDS
+        skip = start - int(self._directory[block])
+        return decode(self._words[first:], 64 * first, skip, stop - start)
+
+    @cached_property
+    def surplus(self) -> pyroaring.BitMap64:
+        """Numbers of the alien frames that this node's store should drop after the run (on the node's first rank).
+
+        Another copy of each is kept: a native one, or the alien one of the holder that reads the frame in this run.
+        """
+        return frames_of(self._surplus, self._frames)
+
+    def close(self) -> None:
+        """Free the node's counter (collective over the node); nothing can be taken any more."""
+        self._counter.close()
