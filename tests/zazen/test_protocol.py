@@ -1,0 +1,221 @@
+"""The protocol against the model of its rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyroaring
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from zazen.model import Store, agree, check
+from zazen.threads import UserOp, run_ranks
+
+from himach.comm import World, alone
+from himach.errors import TrajectoryError, UsageError
+from himach.zazen import NOTHING, InMemory, assign
+from himach.zazen.protocol import fill_evenly
+
+FRAMES = 300
+frame_sets = st.one_of(
+    st.sets(st.integers(0, FRAMES - 1)),
+    st.tuples(st.integers(0, FRAMES), st.integers(0, FRAMES), st.integers(1, 4)).map(lambda t: set(range(*t))),
+    st.just(set(range(FRAMES))),
+)
+
+
+@st.composite
+def selections(draw):
+    start, stop, step = draw(st.integers(0, FRAMES)), draw(st.integers(0, FRAMES)), draw(st.integers(1, 7))
+    return range(min(start, stop), max(start, stop), step)[:: draw(st.sampled_from([1, -1]))]
+
+
+@st.composite
+def clusters(draw):
+    """Nodes of ranks, and their stores."""
+    ranks = draw(st.lists(st.integers(1, 3), min_size=1, max_size=5))
+    stores = []
+    for _ in ranks:
+        native = draw(st.one_of(st.just(set()), frame_sets))
+        alien = draw(st.one_of(st.just(set()), frame_sets))
+        stores.append(Store(native, alien, draw(st.sampled_from([None, None, None, "x", "y"]))))
+    return ranks, stores
+
+
+def take_all(share):
+    tasks = []
+    while (task := share.take()) is not None:
+        tasks.append(task)
+    return tasks
+
+
+def play(ranks, stores, frames, origin=True, chunk_words=1, bitmap=pyroaring.BitMap64):
+    """Run the protocol; return per rank its node, the tasks it took, and its share."""
+    nodes = [f"n{i}" for i, n in enumerate(ranks) for _ in range(n)]
+
+    def rank(world: World):
+        store = stores[world.node_index]
+        cached = InMemory(bitmap(store.native), bitmap(store.alien), store.identity)
+        share = assign(
+            world, cached if world.node.rank == 0 else None, frames, origin=origin, chunk_words=chunk_words
+        )
+        tasks = take_all(share)
+        assert share.take() is None
+        surplus = set(share.surplus)
+        share.close()
+        return world.node_index, tasks, share, surplus
+
+    return run_ranks(nodes, rank)
+
+
+def shares_of(played, frames, n_nodes):
+    shares = [[] for _ in range(n_nodes)]
+    for node, tasks, _, _ in played:
+        for task in tasks:
+            assert task.dtype == "int64"
+            assert len(task)
+            assert (task[1:] > task[:-1]).all()
+            shares[node] += [frames[int(step)] for step in task]
+    return shares
+
+
+@settings(max_examples=400, deadline=None)
+@given(clusters(), selections(), st.booleans(), st.sampled_from([1, 2, 3, 1000]), st.booleans())
+def test_the_protocol_follows_the_rules(cluster, frames, origin, chunk_words, wide):
+    ranks, stores = cluster
+    agreed = agree(stores, ranks, frames, origin)
+    bitmap = pyroaring.BitMap64 if wide else pyroaring.BitMap
+    if agreed.nowhere and not origin:
+        with pytest.raises(TrajectoryError, match=f"{len(agreed.nowhere)} of {len(frames)} frames.*frame ") as raised:
+            play(ranks, stores, frames, origin, chunk_words, bitmap)
+        named = [frame for frame in frames if frame in agreed.nowhere][:5]
+        assert ", ".join(map(str, named)) in str(raised.value)
+        return
+    played = play(ranks, stores, frames, origin, chunk_words, bitmap)
+    counts = played[0][2].counts
+    assert all(share.counts == counts for _, _, share, _ in played)
+    check(agreed, frames, shares_of(played, frames, len(ranks)), counts, ranks, origin)
+    assert UserOp.alive == 0
+
+
+def run_and_keep(ranks, stores, frames, origin):
+    """One run as a cluster does it: misses are kept as alien copies, surplus copies are dropped."""
+    played = play(ranks, stores, frames, origin, 1)
+    shares = shares_of(played, frames, len(ranks))
+    dropped = [set() for _ in ranks]
+    for node, _, _, surplus in played:
+        dropped[node] |= surplus
+    for i, store in enumerate(stores):
+        assert dropped[i] <= store.alien & set(frames)
+        store.alien |= {frame for frame in shares[i] if frame not in store.native}
+    held = Counter(frame for store in stores for frame in store.native | store.alien)
+    for i, store in enumerate(stores):
+        store.alien -= dropped[i]
+    left = {frame for store in stores for frame in store.native | store.alien}
+    assert left == set(held), "the last copy of a frame is never dropped"
+    return dropped
+
+
+@settings(max_examples=200, deadline=None)
+@given(clusters(), selections(), st.booleans())
+def test_repeated_runs_come_to_one_copy_of_every_frame(cluster, frames, origin):
+    ranks, stores = cluster
+    stores = [Store(set(store.native), set(store.alien)) for store in stores]
+    if not origin and agree(stores, ranks, frames, origin).nowhere:
+        return
+    for _ in range(8):
+        dropped = run_and_keep(ranks, stores, frames, origin)
+    assert not any(dropped)
+    native = {frame for store in stores for frame in store.native}
+    copies = Counter(frame for store in stores for frame in store.alien)
+    for frame in frames:
+        # What one node has far too much of has an alien copy elsewhere, beside the native one.
+        assert copies[frame] == 1 if frame not in native else copies[frame] <= 1
+
+
+def test_several_copies_go_to_all_their_holders():
+    everything = set(range(10_000))
+    for n in (2, 3, 5):
+        played = play([1] * n, [Store(alien=everything) for _ in range(n)], range(10_000), chunk_words=50)
+        shares = shares_of(played, range(10_000), n)
+        assert played[0][2].counts == {"native": 0, "alien": 0, "residue": 10_000}
+        assert all(abs(len(share) - 10_000 / n) < 0.25 * 10_000 / n for share in shares)
+        assert all(surplus == everything - set(share) for share, (_, _, _, surplus) in zip(shares, played))
+
+
+def test_rounds_end_early():
+    stores = [Store(native=set(range(0, 200))), Store(native=set(range(200, 300)), alien={1, 2})]
+    played = play([1, 1], stores, range(300), chunk_words=1000)
+    assert played[0][2].rounds == {"native": 1}
+    assert played[1][3] == {1, 2}
+    # Open frames, but no aliens among them.
+    played = play([1, 1], stores, range(400), chunk_words=1000)
+    assert played[0][2].rounds == {"native": 1}
+    # Aliens among them: the second round, and only where they are.
+    stores[0].alien = {320}
+    played = play([1, 1], stores, range(640), chunk_words=1)
+    assert played[0][2].rounds == {"native": 5, "alien": 1}
+    # Nothing native: no first round. Nothing cached: no round.
+    assert play([1, 1], [Store(alien={5}), Store()], range(64))[0][2].rounds == {"alien": 1}
+    assert play([1, 1], [Store(), Store()], range(64))[0][2].rounds == {}
+    assert play([2], [Store(native={3}, alien={5})], range(64))[0][2].rounds == {}
+
+
+def test_natives_are_counted_with_two_bits_only_where_a_frame_has_two():
+    stores = [Store(native=set(range(0, 100))), Store(native=set(range(99, 200)))]
+    played = play([1, 1], stores, range(200), chunk_words=1)
+    assert played[0][2].rounds == {"native": 4, "native count": 1, "native holder": 1}
+    assert played[0][2].counts == {"native": 200, "alien": 0, "residue": 0}
+
+
+def test_a_node_with_far_too_much_gives_up_what_others_can_read():
+    stores = [Store(native=set(range(400))), Store(), Store(), Store()]
+    shares = shares_of(play([1] * 4, stores, range(400)), range(400), 4)
+    assert [len(share) for share in shares] == [200, 67, 67, 66]
+    stores = [Store(alien=set(range(400))), Store(), Store(), Store()]
+    played = play([1] * 4, stores, range(400))
+    assert [len(share) for share in shares_of(played, range(400), 4)] == [200, 67, 67, 66]
+    assert played[0][2].counts == {"native": 0, "alien": 200, "residue": 200}
+    shares = shares_of(play([1] * 4, stores, range(400), origin=False), range(400), 4)
+    assert [len(share) for share in shares] == [400, 0, 0, 0]
+
+
+def test_residues_are_contiguous():
+    shares = shares_of(play([1, 2, 1], [Store() for _ in range(3)], range(400)), range(400), 3)
+    assert shares[0] == list(range(100))
+    assert sorted(shares[1]) == list(range(100, 300))
+    assert shares[2] == list(range(300, 400))
+
+
+def test_one_directory_seen_from_two_nodes_counts_once():
+    stores = [Store(alien=set(range(100)), identity="d"), Store(alien=set(range(100)), identity="d")]
+    played = play([1, 1], stores, range(100))
+    assert played[0][2].counts == {"native": 0, "alien": 100, "residue": 0}
+    assert not played[0][3] | played[1][3]
+
+
+def test_alone():
+    share = assign(alone(), InMemory.of(range(10), range(5, 20)), range(25))
+    assert share.counts == {"native": 10, "alien": 10, "residue": 5}
+    assert [int(step) for task in take_all(share) for step in task] == list(range(25))
+    assert set(share.surplus) == set(range(5, 10))
+    assert assign(alone(), None, range(0)).take() is None
+    assert assign(alone(), NOTHING, range(5, 5, -1)).counts == {"native": 0, "alien": 0, "residue": 0}
+
+
+def test_negative_frames_are_refused():
+    with pytest.raises(UsageError, match="frames must not be negative"):
+        assign(alone(), None, range(3, -3, -1))
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 5)), min_size=1, max_size=6), st.integers(0, 200))
+def test_residue_is_divided_as_water_fills_vessels(nodes, amount):
+    loads, weights = [load for load, _ in nodes], [weight for _, weight in nodes]
+    slow = [0] * len(nodes)
+    for _ in range(amount):
+        slow[min(range(len(nodes)), key=lambda i: (loads[i] + slow[i] + 1) / weights[i])] += 1
+    parts = fill_evenly(loads, weights, amount)
+    assert sum(parts) == amount
+    assert min(parts) >= 0
+    level = max((load + part) / weight for load, part, weight in zip(loads, slow, weights) if part or not amount)
+    assert all((load + part - 1) / weight <= level for load, part, weight in zip(loads, parts, weights) if part)

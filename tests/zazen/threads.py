@@ -1,0 +1,153 @@
+"""Worlds whose ranks are threads of this process: many nodes, quickly.
+
+`run_ranks(nodes, function)` calls ``function(world)`` on one thread a rank and returns the results in rank order. The
+communicator implements what the protocol uses of `himach.comm.Communicator`, and counts nothing that MPI would not do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from himach.comm import World
+
+T = TypeVar("T")
+TIMEOUT = 60  # seconds until ranks that wait for one another fail
+
+
+class Group:
+    """What the ranks of one communicator share."""
+
+    def __init__(self, size: int) -> None:
+        self.barrier = threading.Barrier(size, timeout=TIMEOUT)
+        self.slots: list[Any] = [None] * size
+        self.results: list[Any] = []
+        self.counts: dict[int, itertools.count[int]] = {}
+        self.lock = threading.Lock()
+
+
+class ThreadComm:
+    """A communicator of threads."""
+
+    def __init__(self, group: Group, rank: int) -> None:
+        self.group = group
+        self.rank = rank
+        self.size = len(group.slots)
+
+    def barrier(self) -> None:
+        self.group.barrier.wait()
+
+    def allgather(self, sendobj: Any) -> list[Any]:
+        self.group.slots[self.rank] = sendobj
+        self.group.barrier.wait()
+        everything = list(self.group.slots)
+        self.group.barrier.wait()
+        return everything
+
+    def bcast(self, obj: Any, root: int = 0) -> Any:
+        return self.allgather(obj)[root]
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Callable[[Any, Any], None]) -> None:
+        total = None
+        for words in self.allgather(np.ascontiguousarray(sendbuf).copy()):
+            if total is None:
+                total = words.copy()
+            else:
+                op(words, total)
+        recvbuf[...] = total
+        self.barrier()
+
+
+class UserOp:
+    """A reduction made of a function over the addresses of buffers."""
+
+    alive = 0
+
+    def __init__(self, function: Callable[[Any, Any, Any], None]) -> None:
+        self.function = function
+        UserOp.alive += 1
+
+    def __call__(self, source: Any, target: Any) -> None:
+        # An MPI library may reduce any run of elements at a time: an odd split shows elements that are not complete.
+        cut = len(source) // 3
+        for part in (slice(0, cut), slice(cut, None)):
+            if len(source[part]):
+                self.function(self.buffer(source[part]), self.buffer(target[part]), None)
+
+    @staticmethod
+    def buffer(array: Any) -> Any:
+        return SimpleNamespace(address=array.ctypes.data, nbytes=array.nbytes)
+
+    def Free(self) -> None:
+        UserOp.alive -= 1
+
+
+class SharedCount:
+    """A counter of one node."""
+
+    def __init__(self, numbers: itertools.count[int]) -> None:
+        self.numbers = numbers
+
+    def next(self) -> int:
+        return next(self.numbers)
+
+    def close(self) -> None:
+        pass
+
+
+def world_of(rank: int, nodes: Sequence[str], groups: dict[Any, Group]) -> World:
+    """Return the world as `rank` sees it; ``nodes[r]`` is the name of rank r's node."""
+    names = tuple(sorted(set(nodes)))
+    name = nodes[rank]
+    here = [r for r, other in enumerate(nodes) if other == name]
+    node = ThreadComm(groups[name], here.index(rank))
+    leaders = ThreadComm(groups["leaders"], names.index(name)) if node.rank == 0 else None
+    return World(
+        comm=ThreadComm(groups["all"], rank),
+        node=node,
+        leaders=leaders,
+        nodes=names,
+        name=name,
+        bor=lambda source, target: np.bitwise_or(target, source, out=target),
+        sum=lambda source, target: np.add(target, source, out=target),
+        in_place=None,
+        make_op=UserOp,
+        share_words=lambda n: node.bcast(np.zeros(n, dtype=np.uint64) if node.rank == 0 else None),
+        make_counter=lambda: SharedCount(node.bcast(itertools.count() if node.rank == 0 else None)),
+    )
+
+
+def run_ranks(nodes: Sequence[str], function: Callable[[World], T]) -> list[T]:
+    """Call `function` on one thread a rank; raise the first error of any rank."""
+    groups: dict[Any, Group] = {name: Group(list(nodes).count(name)) for name in set(nodes)}
+    groups["leaders"] = Group(len(set(nodes)))
+    groups["all"] = Group(len(nodes))
+    results: list[Any] = [None] * len(nodes)
+    errors: list[BaseException | None] = [None] * len(nodes)
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = function(world_of(rank, nodes, groups))
+        except BaseException as error:
+            errors[rank] = error
+            if not isinstance(error, Exception):
+                raise
+            for group in groups.values():
+                group.barrier.abort()
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(len(nodes))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT)
+    raised = [error for error in errors if error is not None]
+    # A rank that waited for one that failed has a broken barrier: not the cause.
+    causes = [error for error in raised if not isinstance(error, threading.BrokenBarrierError)]
+    if causes or raised:
+        raise (causes or raised)[0]
+    return results
