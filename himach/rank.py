@@ -166,7 +166,7 @@ def _set_up(
         binds = []
         dt = origin.dt(frames)
         for i, chain in enumerate(chains):
-            view = View(topology, origin, frames, first, copy=i > 0)
+            view = View(topology, origin, frames, first, name=chain[0].label(), copy=i > 0)
             for stage in chain:
                 stage.__dict__.update(frames=frames, dt=dt)
                 with located(stage, "setup", comm.rank):
