@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -17,7 +18,7 @@ from himach.agree import on_every_rank, on_first_rank
 from himach.analysis import Analysis
 from himach.comm import Communicator, World
 from himach.engine import run_pass
-from himach.engine.failures import located
+from himach.engine.failures import failure
 from himach.errors import UsageError
 from himach.job import Job, select
 from himach.output.files import prepare_out, unique_labels, write_run
@@ -183,6 +184,17 @@ def _take(share: Share, display: Progress) -> Steps | None:
     if steps is None:
         display.finish()
     return steps
+
+
+@contextmanager
+def located(analysis: Analysis, method: str, rank: int) -> Iterator[None]:
+    """Tell of an exception in a method of the analysis by where it happened; a refused parameter tells that itself."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        raise failure(analysis, method, error, rank) from error
 
 
 def _finish(stages: Sequence[Analysis], results: Sequence[Mapping[Any, Any]]) -> list[Any]:

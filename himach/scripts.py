@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import textwrap
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -74,11 +75,9 @@ def load_script(path: Path) -> dict[str, type[Analysis]]:
     except SyntaxError as error:
         raise AnalysisError(f"{path}, line {error.lineno}: {error.msg}") from error
     except Exception as error:
-        from himach.engine.failures import script_line
-
-        raise AnalysisError(
-            f"{path} could not be run: {type(error).__name__}: {error}\n  {script_line(error, str(path.resolve()))}"
-        ) from error
+        entries = [e for e in traceback.extract_tb(error.__traceback__) if e.filename == str(path.resolve())]
+        line = f", line {entries[-1].lineno}: {entries[-1].line}" if entries else ""
+        raise AnalysisError(f"{path} could not be run: {type(error).__name__}: {error}\n  {path}{line}") from error
     return {
         key: value
         for key, value in vars(module).items()
