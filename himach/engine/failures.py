@@ -1,0 +1,105 @@
+"""Failures of an analysis's methods, told with the frame or key, the rank and the line of the user's script."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from himach.analysis import Analysis
+from himach.errors import AnalysisError, HimachError
+from himach.frame import Frame
+
+__all__ = ["failure"]
+
+#: Longest key that a message shows in full.
+LONGEST = 200
+
+Place = tuple[str, int, str]  # file, line, function
+
+
+def failure(
+    analysis: Analysis,
+    method: str,
+    error: Exception,
+    rank: int,
+    frame: Frame | None = None,
+    key: Any = None,
+    items: Any = None,
+) -> AnalysisError:
+    """Return the error that tells of an exception in a method of an analysis; raise it ``from error``.
+
+    Parameters
+    ----------
+    analysis, method
+        Whose method it was.
+    error
+        What it raised, or himach refused.
+    rank
+        This rank.
+    frame
+        The frame at which map() was, if it was.
+    key
+        In a tuple of one, the key at which combine() or reduce() was, if it was.
+    items
+        What the method returned: a generator that still hangs at the yield that was refused tells the line.
+    """
+    where = ""
+    if frame is not None:
+        where = f" at frame {frame.number} (step {frame.step}, time {frame.time:.10g} ps)"
+    elif key is not None:
+        text = repr(key[0])
+        where = f" for key {text if len(text) <= LONGEST else text[:LONGEST] + '...'}"
+    what = str(error) if isinstance(error, HimachError) else f"{type(error).__name__}: {error}".rstrip(": ")
+    message = f"{analysis.label()}.{method}() failed{where} on rank {rank}: {what}"
+    place = _place(analysis, method, error, items)
+    if place is not None:
+        message += f"\n  {_shown(place)}"
+    return AnalysisError(message)
+
+
+def _place(analysis: Analysis, method: str, error: Exception, items: Any) -> Place | None:
+    """Return the innermost place in the analysis's own file, else the innermost outside of himach."""
+    places = [*_suspended(items), *_traced(error)]
+    own = _source_of(analysis, method)
+    for candidates in (
+        [place for place in places if place[0] == own],
+        [place for place in places if not place[0].startswith(_HIMACH)],
+    ):
+        if candidates:
+            return candidates[-1]
+    return None
+
+
+_HIMACH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+
+
+def _traced(error: BaseException) -> Iterator[Place]:
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        yield code.co_filename, traceback.tb_lineno, code.co_name
+        traceback = traceback.tb_next
+
+
+def _suspended(items: Any) -> Iterator[Place]:
+    """Give the lines at which a generator, and the ones that it delegates to, hang."""
+    while inspect.isgenerator(items) and items.gi_frame is not None:
+        yield items.gi_code.co_filename, items.gi_frame.f_lineno, items.gi_code.co_name
+        items = items.gi_yieldfrom
+
+
+def _source_of(analysis: Analysis, method: str) -> str | None:
+    function = inspect.unwrap(getattr(type(analysis), method))
+    code = getattr(function, "__code__", None)
+    return None if code is None else code.co_filename
+
+
+def _shown(place: Place) -> str:
+    filename, line, function = place
+    text = linecache.getline(filename, line).strip()
+    folder = os.path.join(os.getcwd(), "")
+    shown = filename.removeprefix(folder)
+    return f"{shown}, line {line}, in {function}" + (f": {text}" if text else "")

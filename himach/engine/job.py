@@ -1,0 +1,93 @@
+"""One pass over the frames: `run_pass()` maps this rank's tasks, shuffles, reduces, and gathers the results.
+
+Each rank maps what it is given (`himach.engine.mapping`), and reduces the keys of its shards (`himach.engine.reducing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from himach.analysis import Analysis
+from himach.comm import Communicator
+from himach.engine.clock import Clock
+from himach.engine.mapping import Bind, Mapper, Read, Take, map_tasks
+from himach.engine.reducing import Reducer
+from himach.engine.results import Results
+
+__all__ = ["Passed", "run_pass"]
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What one pass gave.
+
+    Attributes
+    ----------
+    results
+        For each analysis (for each chain, its last stage) its `Results`; None on all ranks but 0.
+    pairs
+        Pairs that map() and, in chains, reduce() yielded on all ranks.
+    shuffled
+        Bytes that went from rank to rank.
+    seconds
+        "map", "shuffle" and "reduce", each of the rank that took longest.
+    """
+
+    results: list[Results] | None
+    pairs: int
+    shuffled: int
+    seconds: dict[str, float]
+
+
+def run_pass(
+    comm: Communicator,
+    analyses: Sequence[Sequence[Analysis]],
+    frames: range,
+    take: Take,
+    read: Read,
+    bind: Sequence[Bind],
+    progress: Callable[[int], object],
+) -> Passed:
+    """Run analyses over the frames in one pass (collective).
+
+    Parameters
+    ----------
+    comm
+        All ranks.
+    analyses
+        For each analysis its chain: itself, then its `then`, and so on; setup() of all has been called.
+    frames
+        The selected frame numbers.
+    take
+        Gives the steps (positions in `frames`) of this rank's next task, int64 and ascending, None when there is no more.
+    read
+        Gives the frames of frame numbers, in their order.
+    bind
+        For each analysis what turns a raw frame and its step into the frame that its map() gets.
+    progress
+        Called with the number of frames that this rank has done, after each.
+
+    Raises
+    ------
+    AnalysisError
+        On the rank where a method of an analysis raised, or asked for what himach refuses. The others do not notice:
+        whoever calls this ends them.
+    """
+    clock = Clock()
+    mappers = [Mapper(chain[0], comm.rank, frames, bound) for chain, bound in zip(analyses, bind, strict=True)]
+    with clock("map"):
+        map_tasks(mappers, frames, take, read, progress)
+    reducers = [Reducer(comm, frames, clock) for _ in analyses]
+    results = [
+        reducer.run(chain, mapper.runs) for reducer, chain, mapper in zip(reducers, analyses, mappers, strict=True)
+    ]
+    pairs = sum(mapper.pairs for mapper in mappers) + sum(reducer.pairs for reducer in reducers)
+    shuffled = sum(reducer.shuffled for reducer in reducers)
+    totals = comm.allgather((pairs, shuffled, clock.seconds))
+    return Passed(
+        results=[result for result in results if result is not None] if comm.rank == 0 else None,
+        pairs=sum(total[0] for total in totals),
+        shuffled=sum(total[1] for total in totals),
+        seconds={name: max(total[2][name] for total in totals) for name in clock.seconds},
+    )
