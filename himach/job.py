@@ -37,6 +37,8 @@ class Job:
         Directory for the outcome and the record, or None.
     quiet
         Whether to show no progress.
+    several
+        Whether the result is a dict of outcomes, even if it is one.
     """
 
     analyses: Sequence[Analysis]
@@ -49,6 +51,12 @@ class Job:
     cache: str = "auto"
     out: Path | None = None
     quiet: bool = False
+    several: bool = False
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the analyses."""
+        return [analysis.label() for analysis in self.analyses]
 
     def __post_init__(self) -> None:
         if not self.analyses:

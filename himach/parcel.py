@@ -66,7 +66,7 @@ def unpack_result(data: bytes, job: Job) -> Result:
     last_stages = [stages(analysis)[-1] for analysis in job.analyses]
     for stage, state in zip(last_stages, states, strict=True):
         stage.__dict__.update({name: pickle.loads(value) for name, value in state.items()})
-    return Result(list(job.analyses), last_stages, pickle.loads(outcomes), record)
+    return Result(last_stages, pickle.loads(outcomes), record, job.several, job.labels)
 
 
 def _state(stage: Analysis) -> dict[str, bytes]:

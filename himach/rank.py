@@ -80,7 +80,7 @@ def perform(world: World, job: Job, started: float) -> Done:
     from himach.zazen import assign
 
     comm = world.comm
-    labels = unique_labels(analysis.label() for analysis in job.analyses)
+    labels = unique_labels(job.labels)
     if job.out is not None:
         on_first_rank(comm, partial(prepare_out, job.out, labels))
     chains = [stages(analysis) for analysis in job.analyses]

@@ -22,13 +22,15 @@ class Result:
     Parameters
     ----------
     analyses
-        The analyses that ran.
+        The analyses that drew up the outcomes: of a chain, its last.
     outcomes
         Their outcomes, in the same order; None on ranks other than 0.
     record
         What the run was and did.
     several
         Whether the caller asked for a list of analyses; by default, whether there is more than one.
+    labels
+        Names of the outcomes, if not the labels of `analyses`: of a chain, its first's.
 
     Attributes
     ----------
@@ -40,10 +42,15 @@ class Result:
     """
 
     def __init__(
-        self, analyses: Sequence[Analysis], outcomes: Sequence[Any] | None, record: Record, several: bool | None = None
+        self,
+        analyses: Sequence[Analysis],
+        outcomes: Sequence[Any] | None,
+        record: Record,
+        several: bool | None = None,
+        labels: Sequence[str] | None = None,
     ) -> None:
         self.analyses = list(analyses)
-        self.labels = unique_labels(analysis.label() for analysis in self.analyses)
+        self.labels = unique_labels(labels or [analysis.label() for analysis in self.analyses])
         self.record = record
         self.several = len(self.analyses) > 1 if several is None else several
         self._outcomes = None if outcomes is None else list(outcomes)

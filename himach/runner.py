@@ -94,6 +94,7 @@ def run(
         cache=cache,
         out=None if out is None else Path(out),
         quiet=not (_watched() if progress is None else progress),
+        several=isinstance(analysis, Sequence),
     )
     if ranks is not None and not under_launcher():
         return _run_on_started_ranks(job, ranks, started)
@@ -123,7 +124,7 @@ def run_here(job: Job, started: float) -> Result:
             report(error)
             abort(as_himach(error).exit_code)
         raise as_himach(error) from error.__cause__ if isinstance(error, HimachError) else error
-    return Result(list(job.analyses), done.last_stages, done.outcomes, done.record)
+    return Result(done.last_stages, done.outcomes, done.record, job.several, job.labels)
 
 
 def world_of_this_process() -> World:

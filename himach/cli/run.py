@@ -81,6 +81,7 @@ def run(
             cache=cache,
             out=out,
             quiet=quiet,
+            several=len(analyses) > 1,
         )
         result = run_here(job, float(os.environ.get("HIMACH_BEGAN", time.time())))
         print_outcome(result, sys.stdout)

@@ -114,7 +114,9 @@ def _lead(
         claims = negotiate(leaders, words, alien, len(frames), limit, origin, chunk_words)
     finally:
         leaders.close()
-    native, singles, contested = leaders.total(np.array([claims.native, claims.alien, claims.contested], dtype=np.int64))
+    native, singles, contested = leaders.total(
+        np.array([claims.native, claims.alien, claims.contested], dtype=np.int64)
+    )
     n_residue = int(claims.residue_counts.sum())
     outcome = _Outcome(counts={"native": int(native), "alien": int(singles), "residue": int(contested) + n_residue})
     if n_residue and not origin:

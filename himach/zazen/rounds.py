@@ -151,7 +151,14 @@ class _Negotiation:
     """The state of `negotiate()`: the node's claims, and buffers of a chunk."""
 
     def __init__(
-        self, leaders: Leaders, share: Words, alien: Words, n_positions: int, limit: int, give_up: bool, chunk_words: int
+        self,
+        leaders: Leaders,
+        share: Words,
+        alien: Words,
+        n_positions: int,
+        limit: int,
+        give_up: bool,
+        chunk_words: int,
     ) -> None:
         self.leaders = leaders
         self.n_positions = n_positions
@@ -236,9 +243,7 @@ class _Negotiation:
             self.claims.native -= before - popcount(share)
         return n_taken
 
-    def _agree_aliens(
-        self, first: int, share: Words, mine: Words, taken: Words, rest: Words, n_open: int
-    ) -> int:
+    def _agree_aliens(self, first: int, share: Words, mine: Words, taken: Words, rest: Words, n_open: int) -> int:
         """Round two: claim what is alien here alone, write the rest to `rest`; return how many positions that is."""
         claims = self.claims
         held, counts = self._mine[: 2 * len(share)], self._counts[: 2 * len(share)]

@@ -56,9 +56,7 @@ def play(ranks, stores, frames, origin=True, chunk_words=1, bitmap=pyroaring.Bit
     def rank(world: World):
         store = stores[world.node_index]
         cached = InMemory(bitmap(store.native), bitmap(store.alien), store.identity)
-        share = assign(
-            world, cached if world.node.rank == 0 else None, frames, origin=origin, chunk_words=chunk_words
-        )
+        share = assign(world, cached if world.node.rank == 0 else None, frames, origin=origin, chunk_words=chunk_words)
         tasks = take_all(share)
         assert share.take() is None
         surplus = set(share.surplus)
