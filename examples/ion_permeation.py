@@ -107,8 +107,8 @@ class IonPermeation(himach.Analysis):
                 "entered_ps": np.concatenate([path["entered_ps"] for path in paths.values()]),
                 "left_ps": np.concatenate([path["left_ps"] for path in paths.values()]),
             },
-            "counts": {"direction": ["up", "down"], "events": np.array([up.sum(), (~up).sum()])},
-            "filter": {"bottom": [-half], "top": [half]},
+            "counts": {"direction": np.array(["up", "down"]), "events": np.array([up.sum(), (~up).sum()])},
+            "filter": {"bottom": np.array([-half]), "top": np.array([half])},
             "z": {
                 "time_ps": next(iter(paths.values()))["time_ps"],
                 **{f"ion {ion}": path["z"] for ion, path in paths.items()},
@@ -117,21 +117,34 @@ class IonPermeation(himach.Analysis):
 
     def plot(self, outcome, axes):
         events, z, bounds = outcome["events"], outcome["z"], outcome["filter"]
-        time = np.asarray(z["time_ps"])
-        passing = {f"ion {ion}" for ion in events["ion"]}
-        # Dots, because a line would cross the filter wherever an ion goes through the periodic boundary.
-        for ion in z:
-            if ion != "time_ps" and ion not in passing:
-                axes.plot(time, z[ion], ",", color="lightgrey")
-        for number, ion in enumerate(sorted(passing)):
-            axes.plot(time, z[ion], ".", markersize=2, color=f"C{number % 10}", label=ion)
+        ions, up, left = (np.asarray(events[column]) for column in ("ion", "direction", "left_ps"))
+        colours = {f"ion {ion}": f"C{number % 10}" for number, ion in enumerate(np.unique(ions))}
         axes.axhspan(bounds["bottom"][0], bounds["top"][0], color="gold", alpha=0.3, linewidth=0)
-        for direction, marker, edge in [("up", "^", "top"), ("down", "v", "bottom")]:
-            when = np.asarray(events["left_ps"])[np.asarray(events["direction"]) == direction]
-            where = np.full(len(when), bounds[edge][0])
-            axes.plot(when, where, marker, color="black", label=f"{len(when)} {direction}")
+        for path in sorted(set(z) - {"time_ps"}, key=lambda path: path in colours):
+            draw_path(axes, z["time_ps"], z[path], colours.get(path, "0.85"))
+        for direction, marker, edge, side in [("up", "^", "top", 6), ("down", "v", "bottom", -6)]:
+            there = up == direction
+            height = bounds[edge][0]
+            axes.plot(left[there], np.full(there.sum(), height), f"k{marker}", label=f"{there.sum()} {direction}")
+            for ion, time in zip(ions[there], left[there], strict=True):
+                axes.annotate(
+                    ion,
+                    (time, height),
+                    (0, side),
+                    textcoords="offset points",
+                    rotation=90,
+                    fontsize="small",
+                    ha="center",
+                    va="bottom" if side > 0 else "top",
+                )
         axes.set(xlabel="time / ps", ylabel="z from the middle of the filter / Å", title="Ions through the filter")
-        axes.legend(loc="upper right", fontsize="small", ncols=2)
+        axes.legend(loc="upper right")
+
+
+def draw_path(axes, time, z, colour):
+    """Draw the path of one ion, not joined where it goes through the periodic boundary."""
+    jumps = np.flatnonzero(np.abs(np.diff(z)) > np.ptp(z) / 2) + 1
+    axes.plot(np.insert(time, jumps, np.nan), np.insert(z, jumps, np.nan), ".-", ms=2, lw=0.5, color=colour)
 
 
 def find_passages(region):

@@ -57,7 +57,7 @@ class Msd(himach.Analysis):
     def plot(self, outcome, axes):
         table = outcome["msd"]
         axes.plot(table["tau_ps"], table["msd"])
-        axes.set(xlabel="lag time τ / ps", ylabel="mean squared displacement / Å²", title=self.selection)
+        axes.set(xlabel="lag time τ / ps", ylabel="MSD / Å²", title="Mean squared displacement")
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)

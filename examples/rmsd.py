@@ -44,6 +44,6 @@ class Rmsd(himach.Analysis):
     def plot(self, outcome, axes):
         table = outcome["rmsd"]
         axes.plot(table["time_ps"], table["rmsd"], linewidth=1)
-        axes.set(xlabel="time / ps", ylabel="RMSD / Å", title=self.selection)
+        axes.set(xlabel="time / ps", ylabel="RMSD / Å", title="Deviation from the first frame")
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)

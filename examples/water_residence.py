@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import shorten
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -69,4 +70,4 @@ class WaterResidence(himach.Analysis):
         return {"survival": {"tau_ps": self.tau_ps, "survival": probability}}
 
     def plot(self, outcome, axes):
-        plot_survival(outcome["survival"], axes, f"Water within {self.cutoff:g} Å")
+        plot_survival(outcome["survival"], axes, shorten(f"Water within {self.cutoff:g} Å of {self.solute}", 60))
