@@ -1,0 +1,64 @@
+import MDAnalysis
+import numpy as np
+import plain
+import pytest
+from MDAnalysis.analysis.hydrogenbonds import HydrogenBondAnalysis
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
+
+import himach
+from himach.examples import sample
+from himach.examples.hydrogen_bonds import HydrogenBonds
+
+PROTEIN = {
+    "donors": "protein and name N* O*",
+    "hydrogens": "protein and name H* 1H* 2H* 3H*",
+    "acceptors": "protein and name N* O*",
+}
+BONDED = {"donors": None, "hydrogens": "name HN HT* HE* HH* HZ*", "acceptors": "name O*"}
+WATER = {"donors": "name O", "hydrogens": "name H1 H2", "acceptors": "name O CL"}
+
+
+@pytest.mark.parametrize("intermittency", [0, 2])
+@pytest.mark.parametrize(
+    ("topology", "trajectory", "selections", "n_frames"),
+    [
+        (GRO, XTC, PROTEIN, 10),
+        (*reversed(sample("villin")), PROTEIN, 100),
+        (PSF, DCD, BONDED, 30),
+        (*reversed(sample("nanopore")), WATER, 12),
+    ],
+    ids=["adk in water", "villin", "adk by bonds", "water"],
+)
+def test_against_mdanalysis(topology, trajectory, selections, n_frames, intermittency):
+    universe = MDAnalysis.Universe(topology, trajectory)
+    keywords = {f"{role}_sel": selection for role, selection in selections.items()}
+    expected = HydrogenBondAnalysis(universe, d_a_cutoff=3.2, d_h_a_angle_cutoff=140, **keywords).run(stop=n_frames)
+    analysis = HydrogenBonds(distance=3.2, angle=140, tau_max=8, intermittency=intermittency, **selections)
+    outcome = plain.run(analysis, trajectory, topology, stop=n_frames)
+    np.testing.assert_array_equal(outcome["counts"]["bonds"], expected.count_by_time())
+    np.testing.assert_allclose(outcome["counts"]["time_ps"], expected.times)
+    tau, survival = expected.lifetime(tau_max=8, intermittency=intermittency)
+    np.testing.assert_allclose(outcome["lifetime"]["survival"], survival, rtol=1e-12)
+    np.testing.assert_allclose(outcome["lifetime"]["tau_ps"], tau * universe.trajectory.dt, rtol=1e-5)
+
+
+def test_no_bonds_at_all():
+    outcome = plain.run(HydrogenBonds(distance=1.1, tau_max=2), *sample("villin"), stop=4)
+    assert outcome["counts"]["bonds"].tolist() == [0, 0, 0, 0]
+    np.testing.assert_array_equal(outcome["lifetime"]["survival"], [1, np.nan, np.nan])
+
+
+def test_topology_without_bonds():
+    with pytest.raises(himach.UsageError, match="donors"):
+        plain.run(HydrogenBonds(donors=None), XTC, GRO)
+
+
+def test_hydrogens_without_donor():
+    with pytest.raises(himach.UsageError, match="no hydrogen of 'name H1 H2' is within"):
+        plain.run(HydrogenBonds(**{**WATER, "donors": "name K"}), *sample("nanopore"))
+
+
+@pytest.mark.parametrize("parameter", ["donors", "hydrogens", "acceptors"])
+def test_empty_selections(parameter):
+    with pytest.raises(himach.UsageError, match=f"parameter {parameter}"):
+        plain.run(HydrogenBonds(**{**WATER, parameter: "name XYZ"}), *sample("nanopore"))
