@@ -117,28 +117,24 @@ class IonPermeation(himach.Analysis):
 
     def plot(self, outcome, axes):
         events, z, bounds = outcome["events"], outcome["z"], outcome["filter"]
-        ions, up, left = (np.asarray(events[column]) for column in ("ion", "direction", "left_ps"))
+        ions, up, left = events["ion"], events["direction"], events["left_ps"]
         colours = {f"ion {ion}": f"C{number % 10}" for number, ion in enumerate(np.unique(ions))}
         axes.axhspan(bounds["bottom"][0], bounds["top"][0], color="gold", alpha=0.3, linewidth=0)
-        for path in sorted(set(z) - {"time_ps"}, key=lambda path: path in colours):
+        for path in sorted([path for path in z if path != "time_ps"], key=colours.__contains__):  # passing ones on top
             draw_path(axes, z["time_ps"], z[path], colours.get(path, "0.85"))
-        for direction, marker, edge, side in [("up", "^", "top", 6), ("down", "v", "bottom", -6)]:
-            there = up == direction
-            height = bounds[edge][0]
-            axes.plot(left[there], np.full(there.sum(), height), f"k{marker}", label=f"{there.sum()} {direction}")
-            for ion, time in zip(ions[there], left[there], strict=True):
-                axes.annotate(
-                    ion,
-                    (time, height),
-                    (0, side),
-                    textcoords="offset points",
-                    rotation=90,
-                    fontsize="small",
-                    ha="center",
-                    va="bottom" if side > 0 else "top",
-                )
-        axes.set(xlabel="time / ps", ylabel="z from the middle of the filter / Å", title="Ions through the filter")
-        axes.legend(loc="upper right")
+        for ion, direction, time in zip(ions, up, left, strict=True):
+            height, marker = (bounds["top"][0], "^") if direction == "up" else (bounds["bottom"][0], "v")
+            axes.plot(time, height, marker, color=colours[f"ion {ion}"], markeredgecolor="black", zorder=4)
+            label = axes.annotate(
+                ion, (time, height), (7, 0), textcoords="offset points", va="center", fontsize="small"
+            )
+            label.set_bbox({"color": "white", "alpha": 0.7, "pad": 0.5, "linewidth": 0})
+        passages = ", ".join(f"{n} {direction}" for direction, n in zip(*outcome["counts"].values(), strict=True))
+        axes.set(
+            xlabel="time / ps",
+            ylabel="z from the middle of the filter / Å",
+            title=f"Ions through the filter: {passages}",
+        )
 
 
 def draw_path(axes, time, z, colour):
