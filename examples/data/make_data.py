@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 
 import MDAnalysis
+from MDAnalysis.lib.formats.libmdaxdr import XTCFile
 
 HERE = Path(__file__).parent
 
@@ -18,8 +19,8 @@ HERE = Path(__file__).parent
 def nanopore(source: Path, n_frames: int = 150) -> None:
     """Copy the topology and the first frames (30 ps at 0.2 ps), cut from the XTC file by bytes."""
     shutil.copyfile(source / "nanopore.pdb", HERE / "nanopore.pdb")
-    reader = MDAnalysis.coordinates.XTC.XTCReader(str(source / "nanopore.xtc"), refresh_offsets=True)
-    end = int(reader._xdr.offsets[n_frames])
+    with XTCFile(str(source / "nanopore.xtc")) as frames:
+        end = int(frames.offsets[n_frames])
     with open(source / "nanopore.xtc", "rb") as whole:
         (HERE / "nanopore.xtc").write_bytes(whole.read(end))
 
