@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -115,8 +115,9 @@ class _SharedCounter:
         self._window.Free()
 
 
-def abort(code: int) -> None:
-    """End every rank at once with `code`; does not return."""
+def abort(code: int) -> NoReturn:
+    """End every rank at once with `code`."""
     from mpi4py import MPI
 
     MPI.COMM_WORLD.Abort(code)
+    raise AssertionError("MPI_Abort does not return")

@@ -10,6 +10,7 @@ import linecache
 import pickle
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -27,10 +28,16 @@ __all__ = ["pack_job", "pack_result", "unpack_job", "unpack_result"]
 
 def pack_job(job: Job, started: float) -> bytes:
     """Return `job` with what its analyses need in order to run in another process."""
+    unknown = _modules_unknown_elsewhere(job)
     try:
+        for module in unknown:
+            cloudpickle.register_pickle_by_value(module)
         packed = cloudpickle.dumps((job, started))
     except Exception as error:
         raise AnalysisError(f"an analysis cannot be sent to other ranks: {type(error).__name__}: {error}") from error
+    finally:
+        for module in unknown:
+            cloudpickle.unregister_pickle_by_value(module)
     return pickle.dumps({"path": list(sys.path), "sources": _cell_sources(), "job": packed})
 
 
@@ -67,6 +74,17 @@ def unpack_result(data: bytes, job: Job) -> Result:
     for stage, state in zip(last_stages, states, strict=True):
         stage.__dict__.update({name: pickle.loads(value) for name, value in state.items()})
     return Result(last_stages, pickle.loads(outcomes), record, job.several, job.labels)
+
+
+def _modules_unknown_elsewhere(job: Job) -> list[ModuleType]:
+    """Return the modules of analyses that another process cannot import by name, as a test runner's or a plug-in's."""
+    names = {cls.__module__ for analysis in job.analyses for cls in type(analysis).__mro__}
+    found = []
+    for name in sorted(names - {"__main__", "builtins"}):
+        top = name.partition(".")[0]
+        if name in sys.modules and not any(finder.find_spec(top, None) for finder in sys.meta_path):
+            found.append(sys.modules[name])
+    return found
 
 
 def _state(stage: Analysis) -> dict[str, bytes]:

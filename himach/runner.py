@@ -12,10 +12,11 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from himach.errors import HimachError, UsageError, as_himach
 from himach.job import Job
+from himach.launch import Started, launch
 from himach.launcher import promised_ranks, under_launcher
 
 if TYPE_CHECKING:
@@ -119,12 +120,20 @@ def run_here(job: Job, started: float) -> Result:
         done = perform(world, job, started)
     except Exception as error:
         if world.comm.size > 1 and not is_everywhere(error):
-            from himach.mpi import abort
-
-            report(error)
-            abort(as_himach(error).exit_code)
+            _end_all_ranks(as_himach(error), world.comm.rank)
         raise as_himach(error) from error.__cause__ if isinstance(error, HimachError) else error
     return Result(done.last_stages, done.outcomes, done.record, job.several, job.labels)
+
+
+def _end_all_ranks(error: HimachError, rank: int) -> NoReturn:
+    """Tell of an error that the other ranks do not know of, and end them."""
+    started = Started.here()
+    if started is not None:
+        started.fail(error, rank)
+    from himach.mpi import abort
+
+    report(error)
+    abort(error.exit_code)
 
 
 def world_of_this_process() -> World:
@@ -149,7 +158,6 @@ def report(error: BaseException) -> None:
 
 
 def _run_on_started_ranks(job: Job, ranks: int, started: float) -> Result:
-    from himach.launch import launch
     from himach.parcel import pack_job, unpack_result
 
     if ranks < 1:

@@ -92,7 +92,7 @@ class Count(himach.Analysis):
 
 result = himach.run(Count(), {trajectory!r}, {topology!r}{more})
 if result.outcome is not None:
-    print("counted", dict(zip(result.outcome["key"], result.outcome["result"])), result.record["ranks"])
+    print("counted", dict(zip(result.outcome["key"], result.outcome["result"].tolist())), result.record["ranks"])
 """
 
 
