@@ -19,7 +19,7 @@ from himach.engine.values import thaw
 
 __all__ = ["SHARDS", "Block", "Column", "FrameTable", "Layout", "moved"]
 
-#: Into how many shards keys are divided, whatever the number of ranks. More ranks than this would have nothing to reduce.
+#: Into how many shards keys are divided, whatever the number of ranks; more ranks than shards have nothing to reduce.
 SHARDS = 512
 
 #: Values of pairs: an array (n, ...), an object array of kept Python values, or None for presence.

@@ -23,6 +23,7 @@ from himach.errors import AnalysisError
 __all__ = ["Emission"]
 
 Box = npt.NDArray[np.float32]
+ALLOWED = "yield pairs (key, value) or himach.Pairs(keys, values)"
 NO_BOX = np.full(6, np.nan, dtype=np.float32).tobytes()
 
 
@@ -64,7 +65,7 @@ class Emission:
         """Go on with a frame that was begun before."""
         self._row = row
 
-    def extend(self, items: Iterable[Any] | None) -> None:
+    def extend(self, items: Any) -> None:
         """Add what map() yields, each item copied before the next is asked for.
 
         Raises
@@ -74,8 +75,10 @@ class Emission:
         """
         if items is None:
             return
-        if type(items) is Pairs:
+        if isinstance(items, Pairs):
             items = (items,)
+        elif not isinstance(items, Iterable):
+            raise AnalysisError(f"it returned {_describe(items)}; {ALLOWED}")
         for item in items:
             if type(item) is Pairs:
                 self.add_columns(item)
@@ -84,9 +87,7 @@ class Emission:
             elif isinstance(item, Pairs):
                 self.add_columns(item)
             else:
-                raise AnalysisError(
-                    f"it yielded {_describe(item)}; yield pairs (key, value) or himach.Pairs(keys, values)"
-                )
+                raise AnalysisError(f"it yielded {_describe(item)}; {ALLOWED}")
 
     def add(self, key: Any, value: Any) -> None:
         """Add one pair."""
@@ -104,7 +105,7 @@ class Emission:
         stream = self._streams.get(width)
         if stream is None:
             stream = self._streams[width] = _Items(width)
-        stream.add(kept_key, kept, self._row, self.pairs)  # type: ignore[union-attr]
+        stream.add(kept_key, kept, self._row, self.pairs)
         self.pairs += 1
 
     def add_columns(self, pairs: Pairs) -> None:
@@ -262,7 +263,7 @@ def _block(
 def _order_names(
     names: dict[bytes, int], keys: npt.NDArray[np.int64], shards: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint16], list[bytes], npt.NDArray[np.int64]]:
-    """Order encoded keys by shard; return the rows' keys as places in that order, their shards, the keys, and bounds."""
+    """Order encoded keys by shard; return the rows' keys as places in that order, their shards, the keys, bounds."""
     listed = list(names)
     hashes = np.array([hash_bytes(name) for name in listed], dtype=np.int64)
     shard_of = shard_rows(hashes.reshape(-1, 1), shards)

@@ -154,7 +154,7 @@ def _describe_block(block: Block, columns: list[Bytes]) -> tuple[Any, ...]:
     values: tuple[Any, ...] | None = None
     if block.values is not None and block.values.dtype.hasobject:
         data, buffers = pack(block.values)
-        pieces = [np.frombuffer(buffer, dtype=np.uint8) for buffer in (data, *buffers)]
+        pieces = [np.frombuffer(buffer, dtype=np.uint8) for buffer in (memoryview(data), *buffers)]
         columns += pieces
         values = ("objects", [len(piece) for piece in pieces])
     elif block.values is not None:

@@ -1,6 +1,6 @@
 """One pass over the frames: `run_pass()` maps this rank's tasks, shuffles, reduces, and gathers the results.
 
-Each rank maps what it is given (`himach.engine.mapping`), and reduces the keys of its shards (`himach.engine.reducing`).
+Each rank maps what it is given (`himach.engine.mapping`) and reduces the keys of its shards (`himach.engine.reducing`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def run_pass(
     frames
         The selected frame numbers.
     take
-        Gives the steps (positions in `frames`) of this rank's next task, int64 and ascending, None when there is no more.
+        Gives the steps (positions in `frames`) of this rank's next task, int64 and ascending; None after the last.
     read
         Gives the frames of frame numbers, in their order.
     bind

@@ -26,6 +26,8 @@ INT64 = range(-(2**63), 2**63)
 # An int starts with the number of its bytes around 0x80; beyond 120 bytes the count follows in 8 bytes of its own.
 MIDDLE, LONGEST = 0x80, 120
 SIGN = 1 << 63
+ALLOWED = "keys are int, float, str, bytes, None, or tuples of these"
+NOT_INTEGERS: tuple[type, ...] = (np.timedelta64,)
 
 
 def split(key: Any) -> tuple[int, Any]:
@@ -40,16 +42,14 @@ def split(key: Any) -> tuple[int, Any]:
         if key in INT64:
             return 0, key
     elif type(key) is tuple and key:
-        if all([type(part) is int and part in INT64 for part in key]):
+        if all(type(part) is int and part in INT64 for part in key):
             return len(key), key
-        if all([isinstance(part, int | np.integer) for part in key]):
-            plain = tuple([_plain_int(part, key) for part in key])
-            if all([part in INT64 for part in plain]):
+        if all(_is_int(part) for part in key):
+            plain = tuple([int(part) for part in key])
+            if all(part in INT64 for part in plain):
                 return len(plain), plain
-    elif isinstance(key, np.integer):
-        plain = _plain_int(key, key)
-        if plain in INT64:
-            return 0, plain
+    elif _is_int(key) and int(key) in INT64:
+        return 0, int(key)
     return ENCODED, encode(key)
 
 
@@ -72,10 +72,9 @@ def decode(encoded: bytes) -> Any:
     return key
 
 
-def _plain_int(part: Any, key: Any) -> int:
-    if isinstance(part, bool | np.timedelta64) or (type(part) is not int and not isinstance(part, np.integer)):
-        raise refused(part, key)
-    return int(part)
+def _is_int(part: Any) -> bool:
+    # bool is one of Python's integers, and timedelta64 one of numpy's.
+    return type(part) is int or (isinstance(part, np.integer) and not isinstance(part, NOT_INTEGERS))
 
 
 def refused(part: Any, key: Any) -> AnalysisError:
@@ -83,9 +82,7 @@ def refused(part: Any, key: Any) -> AnalysisError:
     kind = type(part)
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
     where = "" if part is key else f" in the key {_short(key)}"
-    return AnalysisError(
-        f"{_short(part)} of type {name}{where} cannot be a key; keys are int, float, str, bytes, None, or tuples of these"
-    )
+    return AnalysisError(f"{_short(part)} of type {name}{where} cannot be a key; {ALLOWED}")
 
 
 def _short(value: Any) -> str:
@@ -95,7 +92,7 @@ def _short(value: Any) -> str:
 
 def _encode(part: Any, key: Any, out: bytearray) -> None:
     kind = type(part)
-    if kind is int or (isinstance(part, np.integer) and not isinstance(part, np.timedelta64)):
+    if _is_int(part):
         out.append(INT)
         _encode_int(int(part), out)
     elif kind is float or isinstance(part, np.floating):

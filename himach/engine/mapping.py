@@ -1,4 +1,4 @@
-"""The map loop: every frame of this rank's tasks goes through map() of every analysis, and combine() where there is one."""
+"""The map loop: every frame of this rank's tasks goes through map() of every analysis, then combine() if there is one."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ def map_tasks(
         steps = task if frames.step > 0 else task[::-1]
         numbers = frames.start + frames.step * steps
         for step, raw in zip(steps.tolist(), read(numbers), strict=True):
-            for mapper in mappers:
-                mapper.map(raw, step)
+            # All frames are bound before the first map(), which may write to the positions it gets.
+            for mapper, frame in [(mapper, mapper.bind(raw, step)) for mapper in mappers]:
+                mapper.map(frame)
             done += 1
             progress(done)
         for mapper in mappers:
@@ -55,6 +56,8 @@ class Mapper:
         The blocks of finished tasks.
     pairs
         How many pairs map() yielded.
+    bind
+        Turns a raw frame and its step into the frame for `map()`.
     """
 
     def __init__(self, analysis: Analysis, rank: int, frames: range, bind: Bind) -> None:
@@ -63,17 +66,16 @@ class Mapper:
         self._analysis = analysis
         self._rank = rank
         self._frames = frames
-        self._bind = bind
+        self.bind = bind
         self._combines = analysis.defines("combine")
         self._emission = Emission()
         self._blocks: list[Block] = []
         self._tasks: list[Steps] = []
 
-    def map(self, raw: RawFrame, step: int) -> None:
+    def map(self, frame: Frame) -> None:
         """Map one frame."""
-        frame = self._bind(raw, step)
         analysis, emission = self._analysis, self._emission
-        emission.begin(step, frame.time, frame.box)
+        emission.begin(frame.step, frame.time, frame.box)
         items = None
         analysis.freeze(True)
         try:

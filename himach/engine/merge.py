@@ -195,7 +195,5 @@ class _Lot:
         return keys, at, order, values
 
 
-def _joined(
-    columns: Sequence[npt.NDArray[Any]], starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
-) -> npt.NDArray[Any]:
+def _joined(columns: Sequence[Any], starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     return np.concatenate([column[i:j] for column, i, j in zip(columns, starts.tolist(), stops.tolist(), strict=True)])

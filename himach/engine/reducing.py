@@ -1,4 +1,4 @@
-"""The reduce loop: shuffle, combine() and reduce() of every stage of a chain, and the last stage's results to rank 0."""
+"""The reduce loop: shuffle, combine() and reduce() of every stage of a chain; the last one's results go to rank 0."""
 
 from __future__ import annotations
 

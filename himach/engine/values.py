@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ def thaw(kept: Any) -> Any:
     return pickle.loads(kept) if type(kept) is Pickled else kept
 
 
-def pack(column: Sequence[Any]) -> tuple[bytes, list[memoryview]]:
+def pack(column: Iterable[Any]) -> tuple[bytes, list[memoryview]]:
     """Return kept values as one pickle and the large buffers that belong to it."""
     buffers: list[memoryview] = []
 
@@ -75,7 +75,7 @@ def _immutable(value: Any) -> bool:
     if kind in IMMUTABLE:
         return True
     if kind is tuple:
-        return all([_immutable(part) for part in value])
+        return all(_immutable(part) for part in value)
     return isinstance(value, np.generic) and not isinstance(value, np.void | np.object_)
 
 
@@ -112,7 +112,7 @@ class _Pickler(pickle.Pickler):
         kind = type(obj)
         if kind.__module__.startswith("MDAnalysis."):
             raise _RefusedError(
-                f"a value holds {_article(kind.__name__)} of MDAnalysis, which stays with its rank's Universe; "
+                f"a value holds an MDAnalysis {kind.__name__}, which stays with its rank's Universe; "
                 "yield what you need of it as numbers, such as .indices or .positions"
             )
         if getattr(obj, "__module__", None) == "__main__":
@@ -122,10 +122,6 @@ class _Pickler(pickle.Pickler):
             if kind is types.FunctionType:
                 raise TypeError(f"cannot pickle the function {obj.__qualname__!r}")
         return NotImplemented
-
-
-def _article(name: str) -> str:
-    return f"an {name}" if name[0] in "AEIOU" else f"a {name}"
 
 
 def _name(kind: type) -> str:
