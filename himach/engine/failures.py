@@ -1,7 +1,4 @@
-"""Failures of an analysis's methods, told with the frame or key, the rank and the line of the user's script.
-
-`failure()` makes the error; `located()` wraps what calls a method; `script_line()` shows one line of a file.
-"""
+"""Failures of an analysis's methods, told with the frame or key, the rank and the line of the user's script."""
 
 from __future__ import annotations
 
@@ -9,14 +6,13 @@ import inspect
 import linecache
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from himach.analysis import Analysis
 from himach.errors import AnalysisError, HimachError
 from himach.frame import Frame
 
-__all__ = ["failure", "located", "script_line"]
+__all__ = ["failure"]
 
 #: Longest key that a message shows in full.
 LONGEST = 200
@@ -62,27 +58,6 @@ def failure(
     if place is not None:
         message += f"\n  {_shown(place)}"
     return AnalysisError(message)
-
-
-@contextmanager
-def located(analysis: Analysis, method: str, rank: int) -> Iterator[None]:
-    """Raise what the calls inside raise as an `AnalysisError` that tells of `method`; other exits pass.
-
-    Raises
-    ------
-    AnalysisError
-        From any Exception raised inside.
-    """
-    try:
-        yield
-    except Exception as error:
-        raise failure(analysis, method, error, rank) from error
-
-
-def script_line(error: BaseException, filename: str) -> str:
-    """Return the innermost line of `filename` that led to `error`, as ``file, line 7, in map: text``; "" if none did."""
-    places = [place for place in _traced(error) if place[0] == filename]
-    return _shown(places[-1]) if places else ""
 
 
 def _place(analysis: Analysis, method: str, error: Exception, items: Any) -> Place | None:

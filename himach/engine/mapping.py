@@ -1,4 +1,4 @@
-"""The map loop: every frame of this rank's tasks goes through map() of every analysis, then combine() if there is one."""
+"""The map loop: every frame of this rank's tasks goes through map() of every analysis, then through combine()."""
 
 from __future__ import annotations
 

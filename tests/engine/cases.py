@@ -5,12 +5,75 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 import himach
 from himach.comm import Communicator
 from himach.engine import Results
 
 from .twin import canonical, made_up, run_engine, run_twin
+
+SCALARS = st.one_of(
+    st.integers(),
+    st.integers(-3, 3),
+    st.integers(-(2**63) - 2, -(2**63) + 2),
+    st.floats(allow_nan=False),
+    st.text(max_size=4),
+    st.text("\0\x01\xff", max_size=3),
+    st.binary(max_size=4),
+    st.none(),
+)
+KEYS = st.recursive(SCALARS, lambda parts: st.lists(parts, max_size=3).map(tuple), max_leaves=5)
+FEW_KEYS = st.sampled_from([0, 1, 1.0, -0.0, 0.0, "1", b"1", None, (), (0,), (0, 1), (0, 1.0), ("K", 5), 2**64])
+VALUES = st.one_of(
+    st.integers(),
+    st.floats(),
+    st.text(max_size=3),
+    st.none(),
+    st.booleans(),
+    st.lists(st.integers(0, 3), max_size=2),
+    st.dictionaries(st.text(max_size=1), st.floats(), max_size=2),
+    st.tuples(st.integers(), st.lists(st.none(), max_size=1)),
+    st.sampled_from([np.float32(0.1), np.int8(3), np.arange(3), np.zeros((2, 0)), np.array(["a"], dtype=object)]),
+    st.sampled_from([np.array([(1, 2.0)], dtype="i4,f8")[0], np.full(4000, 0.5), {1, 2}, 1j]),
+)
+
+
+def _columns(rows: int, width: int, layout: int, seed: int) -> himach.Pairs:
+    rng = np.random.default_rng(seed)
+    keys = rng.integers(0, 3, (rows, width) if width else rows)
+    values = [
+        None,
+        rng.random(rows),
+        rng.random(rows).astype(np.float32),
+        rng.random((rows, 3)),
+        rng.integers(0, 2, (rows, 2, 2), dtype=np.int16),
+        np.zeros(rows, dtype="i4,f8"),
+        np.full(rows, "é", dtype="U3"),
+        rng.random(rows).astype(">f8"),
+        np.zeros((rows, 0)),
+    ]
+    return himach.Pairs(keys, values[layout])
+
+
+COLUMNS = st.builds(_columns, st.integers(0, 5), st.integers(0, 2), st.integers(0, 8), st.integers(0, 9))
+EMISSIONS = st.lists(
+    st.lists(st.one_of(COLUMNS, st.tuples(FEW_KEYS, VALUES), st.tuples(KEYS, VALUES)), max_size=4), max_size=12
+)
+
+
+class Replay(himach.Analysis):
+    """Yields what it is told to; a class attribute, because it is no parameter."""
+
+    def __init__(self, plan: Any) -> None:
+        super().__init__()
+        self.plan = plan
+
+    def map(self, frame: Any) -> Any:
+        return self.plan[frame.number] or None
+
+    def reduce(self, key: Any, series: Any) -> Any:
+        return (series.frames, series.steps, series.times, series.boxes, series.values)
 
 
 class Everything(himach.Analysis):
@@ -60,37 +123,58 @@ class Everything(himach.Analysis):
 
 
 class Count(himach.Analysis):
-    """Counts keys, combined on the way."""
+    """Counts pairs by key, combined on the way."""
 
     def map(self, frame: Any) -> Any:
         rng = np.random.default_rng(frame.number)
         yield himach.Pairs(rng.integers(0, 20, 30))
-        yield ("frames", frame.number % 3), 1
-        yield himach.Pairs(rng.integers(0, 5, (3, 2)), np.ones(3, np.int64))
+        yield ("frames", frame.number % 3), (frame.number, 1)
+        yield 3, (frame.number, 1)
+        yield himach.Pairs(rng.integers(0, 5, (3, 2)))
 
     def combine(self, key: Any, series: Any) -> Any:
-        values = series.values
-        return (int(series.frames[0]), len(series) if values is None else sum(self.size(value) for value in values))
+        firsts, counts = zip(*self.counts(series), strict=True)
+        return min(firsts), sum(counts)
 
-    @staticmethod
-    def size(value: Any) -> int:
-        return value[1] if isinstance(value, tuple) else int(value)
+    def counts(self, series: Any) -> Any:
+        """Give (first frame, pairs), as they are or as combined before."""
+        for frame, (_, value) in zip(series.frames.tolist(), series, strict=True):
+            yield (frame, 1) if value is None else value
+
+    def reduce(self, key: Any, series: Any) -> Any:
+        ((first, count),) = series.values
+        return first, count, int(series.frames[0]), int(series.steps[0])
+
+
+class CountTwin(Count):
+    """The same without combine()."""
+
+    combine = himach.Analysis.combine
+
+    def reduce(self, key: Any, series: Any) -> Any:
+        first, count = Count.combine(self, key, series)
+        return first, count, int(series.frames[0]), int(series.steps[0])
+
+
+class Tally(himach.Analysis):
+    """A second stage that combines."""
+
+    def combine(self, key: Any, series: Any) -> Any:
+        return sum(1 if value is None else value for _, value in series)
 
     def reduce(self, key: Any, series: Any) -> Any:
         assert len(series) == 1
-        (value,) = series.values
-        return (value, int(series.frames[0]), int(series.steps[0]))
+        return series.values[0], int(series.frames[0])
 
 
-class CountMore(Count):
-    """Combines tuples and presences alike."""
+class Tallied(Everything):
+    """Counts how many keys have how many values."""
 
-    def combine(self, key: Any, series: Any) -> Any:
-        first = min(
-            value[0] if isinstance(value, tuple) else int(frame)
-            for frame, (_, value) in zip(series.frames, series, strict=True)
-        )
-        return (first, sum(1 if value is None else self.size(value) for _, value in series))
+    then = Tally
+
+    def reduce(self, key: Any, series: Any) -> Any:
+        yield len(series), 1
+        yield himach.Pairs([len(series)])
 
 
 class Second(himach.Analysis):

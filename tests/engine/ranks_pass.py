@@ -1,0 +1,149 @@
+"""The engine against its twin, at any number of ranks; every rank runs this file, and rank 0 compares."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import himach
+from engine.cases import (
+    EMISSIONS,
+    Count,
+    CountTwin,
+    Everything,
+    First,
+    Middle,
+    Replay,
+    Second,
+    Tallied,
+    Tally,
+    Third,
+    chain_of,
+    check,
+)
+from engine.twin import canonical, made_up, run_engine, run_twin
+from himach.comm import alone
+from himach.engine import exchange, mapping, reducing
+from himach.launcher import promised_ranks, under_launcher
+from himach.mpi import connect
+
+comm = connect().comm if under_launcher() else alone().comm
+SELECTIONS = [range(40), range(39, -1, -1), range(3, 60, 4), range(50, 2, -7), range(5, 6), range(0)]
+same_everywhere = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=40,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture(autouse=True, params=[(1 << 16, 1 << 26), (7, 1 << 12)], ids=["large", "small"])
+def sizes(request):
+    """Run each test with the real sizes, and with many chunks and many rounds."""
+    chunk, limit = request.param or (mapping.CHUNK, exchange.ROUND)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mapping, "CHUNK", chunk)
+        patch.setattr(reducing, "CHUNK", chunk)
+        patch.setattr(exchange, "ROUND", limit)
+        yield
+
+
+def test_all_ranks_are_here():
+    assert comm.size == promised_ranks()
+
+
+@pytest.mark.parametrize("frames", SELECTIONS, ids=str)
+@pytest.mark.parametrize("kinds", ["a", "ab", "cf", "de", "g", "abcdefgh"])
+def test_one_stage(frames, kinds):
+    for seed, boxes in enumerate(["all", "none", "some"]):
+        check(comm, [Everything(kinds=kinds, seed=seed)], frames, boxes, seed)
+
+
+@pytest.mark.parametrize("frames", SELECTIONS, ids=str)
+def test_chains_of_stages(frames):
+    for seed in range(3):
+        check(comm, [First(seed=seed), Second()], frames, "some", seed)
+        check(comm, [First(seed=seed), Middle(), Third()], frames, "all", seed)
+
+
+@pytest.mark.parametrize("frames", SELECTIONS, ids=str)
+def test_combine_changes_nothing_but_the_size(frames):
+    raws = made_up(frames)
+    for seed in range(3):
+        passed = run_engine(comm, [[Count()]], frames, raws, seed)
+        if comm.rank == 0:
+            assert list(passed.results[0].items()) == run_twin([CountTwin()], frames, raws)
+
+
+def test_combine_of_a_later_stage():
+    frames, raws = range(30), made_up(range(30))
+    passed = run_engine(comm, [chain_of(Tallied(kinds="abde"))], frames, raws)
+    if comm.rank == 0:
+        groups = run_twin([Everything(kinds="abde")], frames, raws)
+        lengths = [len(result["frames"]) for _, result in groups]
+        assert {key: count for key, (count, _) in passed.results[0].items()} == {
+            length: 2 * lengths.count(length) for length in lengths
+        }
+    assert Tallied.then is Tally
+
+
+@same_everywhere
+@given(EMISSIONS, st.integers(0, 8), st.booleans())
+def test_any_emission(plan, seed, backwards):
+    frames = range(len(plan))[::-1] if backwards else range(len(plan))
+    check(comm, [Replay(plan)], frames, "some", seed, largest=3)
+
+
+def test_several_analyses_share_one_pass():
+    frames, raws = range(20), made_up(range(20))
+    chains = [[Everything(seed=1)], [Count()], chain_of(Tallied()), [Replay([[]] * 20)]]
+    together = run_engine(comm, chains, frames, raws)
+    apart = [run_engine(comm, [chain], frames, raws, 1) for chain in chains]
+    assert together.pairs == sum(passed.pairs for passed in apart)
+    assert set(together.seconds) == {"map", "shuffle", "reduce"}
+    assert (together.shuffled > 0) == (comm.size > 1)
+    if comm.rank == 0:
+        for results, passed in zip(together.results, apart, strict=True):
+            assert canonical(dict(results)) == canonical(dict(passed.results[0]))
+    else:
+        assert together.results is None
+
+
+class Own:
+    """A value of a class of one's own."""
+
+    def __init__(self, number):
+        self.number = number
+
+
+class Owned(himach.Analysis):
+    def map(self, frame):
+        yield frame.number % 2, Own(frame.number)
+
+    def reduce(self, key, series):
+        return [value.number for value in series.values]
+
+
+def test_objects_of_own_classes_travel():
+    passed = run_engine(comm, [[Owned()]], range(6), made_up(range(6)))
+    if comm.rank == 0:
+        assert dict(passed.results[0]) == {0: [0, 2, 4], 1: [1, 3, 5]}
+
+
+def test_ranks_without_frames_and_ranks_with_all():
+    frames, raws = range(9), made_up(range(9))
+    steps = iter([np.arange(9)] if comm.rank == comm.size - 1 else [])
+    passed = himach.engine.run_pass(
+        comm,
+        [[Everything()]],
+        frames,
+        lambda: next(steps, None),
+        lambda numbers: (raws[number] for number in numbers.tolist()),
+        [lambda raw, step: himach.frame.Frame(raw.number, step, raw.time, raw.positions, raw.box, None, None, None)],
+        lambda done: None,
+    )
+    if comm.rank == 0:
+        expected = run_twin([Everything()], frames, raws)
+        assert canonical(list(passed.results[0].items())) == canonical(expected)
