@@ -40,6 +40,9 @@ class Communicator(Protocol):
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None: ...
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None: ...
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None: ...
+    def isend(self, obj: Any, dest: int, tag: int = 0) -> Any: ...
+    def iprobe(self, *, tag: int) -> bool: ...
+    def recv(self, *, tag: int) -> Any: ...
 
 
 class Alone:
@@ -94,6 +97,18 @@ class Alone:
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Refuse: one rank has nothing to gather."""
         raise AssertionError("one rank alone has nothing to gather")
+
+    def isend(self, obj: Any, dest: int, tag: int = 0) -> Any:
+        """Refuse: there is no other rank."""
+        raise AssertionError("one rank alone has nobody to send to")
+
+    def iprobe(self, *, tag: int) -> bool:
+        """Return False: nobody sends."""
+        return False
+
+    def recv(self, *, tag: int) -> Any:
+        """Refuse: there is no other rank."""
+        raise AssertionError("one rank alone has nobody to receive from")
 
 
 class Counter(Protocol):
