@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import os
 import sys
 import time
@@ -16,7 +17,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Protocol, TextIO
 
-__all__ = ["Messages", "Progress"]
+from himach.comm import Communicator
+
+__all__ = ["Progress"]
 
 TAG = 0x4D9  # of the counts' messages
 SEND_EVERY = 0.5  # seconds, for up to SENDERS ranks; more ranks send more rarely, so that rank 0 keeps up
@@ -27,29 +30,21 @@ LINE_EVERY = 10.0
 PATIENCE = 120.0  # seconds, after which a line a minute is enough
 LATER_LINE_EVERY = 60.0
 FINAL_WAIT = 0.02  # seconds between looks while other ranks still work
+SMOOTHING = 0.02  # of a bar's rate: counts of other ranks come in lumps
 
-
-class Messages(Protocol):
-    """The methods of `mpi4py.MPI.Intracomm` that counts travel by."""
-
-    @property
-    def rank(self) -> int: ...  # noqa: D102
-    @property
-    def size(self) -> int: ...  # noqa: D102
-    def isend(self, obj: Any, dest: int, tag: int = 0) -> Any: ...  # noqa: D102
-    def iprobe(self, *, tag: int) -> bool: ...  # noqa: D102
-    def recv(self, *, tag: int) -> Any: ...  # noqa: D102
+# Every rank numbers its displays alike, so that messages of one that ended early are not taken for another's.
+_numbers = itertools.count()
 
 
 class Progress:
     """Shows how far all ranks are; call it with this rank's count of frames after each, and finish() after the last.
 
-    As a context it finishes at the end, or only takes the display away if an exception passes.
+    As a context it finishes at the end, or closes if an exception passes.
 
     Parameters
     ----------
     comm
-        All ranks; with one rank nothing but its `rank` and `size` is used. Messages carry a tag of their own.
+        All ranks; messages carry a tag of their own, and with one rank there are none.
     total
         Frames of all ranks.
     stream
@@ -60,16 +55,18 @@ class Progress:
         What is counted.
     """
 
-    def __init__(self, comm: Any, total: int, stream: TextIO, quiet: bool = False, unit: str = "frame") -> None:
-        self._comm: Messages = comm
+    def __init__(
+        self, comm: Communicator, total: int, stream: TextIO, quiet: bool = False, unit: str = "frame"
+    ) -> None:
         self._done = 0
+        number = next(_numbers)
         self._over = quiet
         self._sender: _Sender | None = None
         self._gatherer: _Gatherer | None = None
         if not quiet and comm.rank == 0:
-            self._gatherer = _Gatherer(comm, _display(total, stream, unit))
+            self._gatherer = _Gatherer(comm, number, _display(total, stream, unit))
         elif not quiet:
-            self._sender = _Sender(comm)
+            self._sender = _Sender(comm, number)
         self._next = float("inf") if quiet else 0.0
 
     def __call__(self, done: int) -> None:
@@ -100,10 +97,14 @@ class Progress:
             self._gatherer.finish(self._done)
 
     def close(self) -> None:
-        """Take the display away and wait for nobody: the run failed."""
+        """End without waiting for anybody: the run failed."""
+        if self._over:
+            return
         self._over = True
         self._next = float("inf")
-        if self._gatherer is not None:
+        if self._sender is not None:
+            self._sender.finish(self._done)  # rank 0 may be waiting, where a failure does not abort the run
+        elif self._gatherer is not None:
             self._gatherer.display.close()
 
     def __enter__(self) -> Progress:
@@ -119,38 +120,43 @@ class Progress:
 
 
 class _Sender:
-    """Sends a rank's count to rank 0, one message under way at a time."""
+    """Sends a rank's count to rank 0 and waits for nothing."""
 
-    def __init__(self, comm: Messages) -> None:
+    def __init__(self, comm: Communicator, number: int) -> None:
         self._comm = comm
-        self._request: Any = None
+        self._number = number
+        self._requests: list[Any] = []  # kept until they are complete: MPI reads from their buffers
         self.interval = SEND_EVERY * max(1.0, comm.size / SENDERS)
 
-    def send(self, done: int) -> None:
-        # A count that rank 0 has not taken yet makes the next one superfluous, not late.
-        if self._request is None or self._request.test()[0]:
-            self._request = self._comm.isend((self._comm.rank, done, False), dest=0, tag=TAG)
+    def send(self, done: int, last: bool = False) -> None:
+        self._requests = [request for request in self._requests if not request.test()[0]]
+        # A count that is still under way makes the next one superfluous, unless it is the last.
+        if last or not self._requests:
+            message = (self._number, self._comm.rank, done, last)
+            self._requests.append(self._comm.isend(message, dest=0, tag=TAG))
 
     def finish(self, done: int) -> None:
-        if self._request is not None:
-            self._request.wait()
-        self._comm.isend((self._comm.rank, done, True), dest=0, tag=TAG).wait()
+        self.send(done, last=True)
 
 
 class _Gatherer:
     """Takes the other ranks' counts and shows the sum."""
 
-    def __init__(self, comm: Messages, display: _Display) -> None:
+    def __init__(self, comm: Communicator, number: int, display: _Display) -> None:
         self._comm = comm
+        self._number = number
         self._counts: dict[int, int] = {}
-        self._working = comm.size - 1
+        self._working = set(range(1, comm.size))
         self.display = display
 
     def look(self, done: int) -> None:
         while self._working and self._comm.iprobe(tag=TAG):
-            rank, count, last = self._comm.recv(tag=TAG)
+            number, rank, count, last = self._comm.recv(tag=TAG)
+            if number != self._number:
+                continue
             self._counts[rank] = count
-            self._working -= last
+            if last:
+                self._working.discard(rank)
         self.display.show(done + sum(self._counts.values()))
 
     def finish(self, done: int) -> None:
@@ -183,9 +189,15 @@ class _Bar:
             module = importlib.import_module("tqdm.auto" if notebook else "tqdm")
         # A bar of ours needs no thread that watches it.
         unwatched = type("Bar", (module.tqdm,), {"monitor_interval": 0})
-        width = {"dynamic_ncols": True} if stream.isatty() or notebook else {"ncols": _columns()}
+        width = {"dynamic_ncols": True} if notebook or _has_width(stream) else {"ncols": _columns()}
         self._bar = unwatched(
-            total=total, file=stream, unit=f" {unit}s", mininterval=LOOK_EVERY, miniters=0, leave=True, **width
+            total=total,
+            file=stream,
+            unit=f" {unit}s",
+            mininterval=LOOK_EVERY,
+            miniters=0,
+            smoothing=SMOOTHING,
+            **width,
         )
 
     def show(self, done: int) -> None:
@@ -239,6 +251,14 @@ def _unless_closed(write: Any) -> None:
     """Write to the display; a run does not end because nobody looks at it any more."""
     with contextlib.suppress(OSError, ValueError):
         write()
+
+
+def _has_width(stream: TextIO) -> bool:
+    """Tell whether the stream is a terminal that knows its width; that of a job or a container often says 0."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns > 0
+    except (OSError, ValueError):
+        return False
 
 
 def _columns(environ: Mapping[str, str] = os.environ) -> int:

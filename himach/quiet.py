@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import warnings
@@ -72,7 +73,7 @@ def _print_beside_bars(text: str, stream: TextIO) -> None:
 @contextmanager
 def _no_stdout() -> Iterator[None]:
     stdout = sys.stdout
-    stdout.flush()
+    _flush(stdout)
     kept = os.dup(1)
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), 1)
@@ -80,6 +81,13 @@ def _no_stdout() -> Iterator[None]:
         try:
             yield
         finally:
+            _flush(nowhere)
             sys.stdout = stdout
             os.dup2(kept, 1)
             os.close(kept)
+
+
+def _flush(stream: TextIO) -> None:
+    """Flush Python's and the C library's buffers, so that what was printed goes where it was printed to."""
+    stream.flush()
+    ctypes.CDLL(None).fflush(None)

@@ -7,6 +7,7 @@ objects as str() shows them. JSON is described in `himach.output.plain`.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -17,12 +18,12 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from himach.analysis import Analysis
-from himach.errors import UsageError
+from himach.errors import HimachError, UsageError
 from himach.output.plain import plain, to_json
 from himach.output.record import Record
 from himach.output.table import Column, Table, as_table, default_outcome
@@ -112,25 +113,39 @@ def write_run(
     Returns
     -------
     list of str
-        Files written besides run.json, relative to `out`; exceptions of plot() pass, with all outcomes written by then.
+        Files written besides run.json, relative to `out`.
+
+    Raises
+    ------
+    HimachError
+        If a file cannot be written.
+    Exception
+        What plot() raised; outcomes and a run.json that names the error are written by then.
     """
-    from himach.output.plots import write_plot
+    from himach.output.plots import figure, png
 
     out = Path(out)
     prepare_out(out, labels)
     clean_out(out)
     files: list[str] = []
     folders = _folders(labels)
-    for folder, label, outcome in zip(folders, labels, outcomes, strict=True):
-        (out / folder).mkdir(exist_ok=True)
-        files += [str(PurePosixPath(folder, name)) for name in write_outcome(outcome, label, out / folder)]
-    for folder, label, analysis, outcome in zip(folders, labels, analyses, outcomes, strict=True):
-        if analysis.defines("plot"):
-            name = str(PurePosixPath(folder, _unique([label], [".png"])[0]))
-            with drawing(analysis):
-                write_plot(analysis, outcome, out / name, label)
-            files.append(name)
-    write_bytes(out / RECORD, to_json({**record, "files": files}).encode())
+    errors = list(record["errors"])
+    try:
+        for folder, label, outcome in zip(folders, labels, outcomes, strict=True):
+            (out / folder).mkdir(exist_ok=True)
+            files += [str(PurePosixPath(folder, name)) for name in write_outcome(outcome, label, out / folder)]
+        for folder, label, analysis, outcome in zip(folders, labels, analyses, outcomes, strict=True):
+            if analysis.defines("plot"):
+                name = str(PurePosixPath(folder, _unique([label], [".png"])[0]))
+                with drawing(analysis):
+                    picture = png(figure([(label, analysis, outcome)]))
+                write_bytes(out / name, picture)
+                files.append(name)
+    except Exception as error:
+        errors.append(str(error) if isinstance(error, HimachError) else f"{type(error).__name__}: {error}")
+        raise
+    finally:  # without its record, the directory would be refused by the next run
+        write_bytes(out / RECORD, to_json({**record, "errors": errors, "files": files}))
     return files
 
 
@@ -153,20 +168,22 @@ def prepare_out(out: str | os.PathLike[str], labels: Sequence[str] = ()) -> None
     try:
         out.mkdir(parents=True, exist_ok=True)
         inside = os.listdir(out)
-        if inside and _earlier(out) is None:
-            raise UsageError(
-                f"--out {out}: the directory is not empty and not an earlier run's (no {RECORD} of himach in it); "
-                "name another directory, or empty this one"
-            )
-        write_bytes(out / f".himach-{secrets.token_hex(4)}", b"", keep=False)
+        _check_writable(out)
     except FileExistsError:
-        raise UsageError(f"--out {out}: that is not a directory; name another") from None
+        raise UsageError(f"output directory {out} is a file; name another directory") from None
     except OSError as error:
-        raise UsageError(f"--out {out}: cannot be written ({error.strerror}); name another directory") from None
+        raise UsageError(
+            f"output directory {out} cannot be written ({error.strerror}); name another directory"
+        ) from None
+    if inside and _earlier(out) is None:
+        raise UsageError(
+            f"output directory {out} is neither empty nor an earlier run's (no {RECORD} of himach in it); "
+            "name another directory, or empty this one"
+        )
     for folder in _folders(labels):
         place = out / folder
         if folder and (place.is_symlink() or (place.exists() and not place.is_dir())):
-            raise UsageError(f"--out {out}: {folder!r} in it is not a directory; remove it, or name another directory")
+            raise UsageError(f"output directory {out}: {folder!r} in it is no directory; remove it, or name another")
 
 
 def clean_out(out: str | os.PathLike[str]) -> None:
@@ -175,29 +192,53 @@ def clean_out(out: str | os.PathLike[str]) -> None:
     Only regular files below `out` are removed, never through a symbolic link; run.json stays until it is replaced.
     """
     out = Path(out)
-    folders: set[PurePosixPath] = set()
-    for name in _earlier(out) or []:
-        path = _inside(out, name)
-        if path is not None:
-            (out / path).unlink(missing_ok=True)
-            folders.update(parent for parent in path.parents if parent.parts)
-    for folder in sorted(folders, key=lambda folder: len(folder.parts), reverse=True):
-        if not any((out / folder).iterdir()):
-            (out / folder).rmdir()
-
-
-def write_bytes(path: str | os.PathLike[str], content: bytes, keep: bool = True) -> None:
-    """Write a file whole or not at all: a temporary file beside it takes its name; with `keep` false it goes again."""
-    path = Path(path)
-    temporary = path.with_name(f".himach-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    paths = [path for name in _earlier(out) or [] if (path := _inside(out, name)) is not None]
+    folders = {parent for path in paths for parent in path.parents if parent.parts}
     try:
-        # Opened by hand: a file of the tempfile module would be readable by its owner only.
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+        for path in paths:
+            (out / path).unlink(missing_ok=True)
+        for folder in sorted(folders, key=lambda folder: len(folder.parts), reverse=True):
+            if not any((out / folder).iterdir()):
+                (out / folder).rmdir()
+    except OSError as error:
+        raise HimachError(f"an earlier run's {error.filename} cannot be removed ({error.strerror})") from None
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file whole or not at all: a temporary file beside it takes its name.
+
+    Raises
+    ------
+    HimachError
+        If it cannot be written.
+    """
+    path = Path(path)
+    temporary = _temporary(path.parent)
+    try:
+        with _create(temporary) as file:
             file.write(content)
-        if keep:
-            temporary.replace(path)
+        temporary.replace(path)
+    except OSError as error:
+        raise HimachError(f"{path} cannot be written ({error.strerror})") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _check_writable(directory: Path) -> None:
+    """Try it: permissions alone tell neither of read-only nor of full file systems."""
+    temporary = _temporary(directory)
+    with _create(temporary):
+        temporary.unlink()
+
+
+def _temporary(directory: Path) -> Path:
+    return directory / f".himach-{os.getpid()}-{secrets.token_hex(4)}.tmp"
+
+
+def _create(path: Path) -> BinaryIO:
+    """Open a new file with the user's usual permissions; one of the tempfile module would be the owner's only."""
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb")
 
 
 def _folders(labels: Sequence[str]) -> list[str]:
@@ -244,15 +285,22 @@ def _content(thing: Any) -> tuple[str, bytes]:
         buffer = io.BytesIO()
         np.save(buffer, np.asarray(thing, order="C"), allow_pickle=False)
         return ".npy", buffer.getvalue()
-    return ".json", to_json(thing).encode()
+    return ".json", to_json(thing)
 
 
 def _csv(table: Table) -> bytes:
+    text = _csv_text(table, csv.QUOTE_MINIMAL)
+    if "\r" in text:  # the csv module of Python 3.11 does not quote it by itself, and reads it as the end of a row
+        text = _csv_text(table, csv.QUOTE_NONNUMERIC)
+    return text.encode(errors="backslashreplace")
+
+
+def _csv_text(table: Table, quoting: Literal[0, 2]) -> str:
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text, lineterminator="\n", quoting=quoting)
     writer.writerow(table)
     writer.writerows(zip(*(_cells(column) for column in table.values()), strict=True))
-    return text.getvalue().encode(errors="surrogateescape")
+    return text.getvalue()
 
 
 def _cells(column: Column) -> Iterable[Any]:

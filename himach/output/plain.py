@@ -15,6 +15,7 @@ from pathlib import PurePath
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from himach.output.table import as_table
 
@@ -24,9 +25,9 @@ __all__ = ["plain", "to_json"]
 def plain(value: Any) -> Any:
     """Return `value` with numpy's scalars and arrays turned into Python's, in containers too; sets are sorted."""
     if isinstance(value, np.generic):
-        return value.item()
+        return _item(value)
     if isinstance(value, np.ndarray):
-        return plain(value.tolist())
+        return plain(_shortest(value).tolist())
     if isinstance(value, tuple):
         return tuple(plain(item) for item in value)
     if isinstance(value, list):
@@ -38,8 +39,8 @@ def plain(value: Any) -> Any:
     return value
 
 
-def to_json(value: Any) -> str:
-    """Return `value` as JSON text that ends with a line feed, the same for equal values.
+def to_json(value: Any) -> bytes:
+    """Return `value` as JSON in UTF-8 that ends with a line feed, the same for equal values.
 
     Besides JSON's own types: numpy scalars and arrays, tables, tuples, sets (sorted), paths, dates, enumerations and
     dataclasses.
@@ -50,9 +51,10 @@ def to_json(value: Any) -> str:
         If something in `value` has no form in JSON, or two keys of a dict have the same text.
     """
     try:
-        return json.dumps(_jsonable(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(_jsonable(value), indent=2, ensure_ascii=False, allow_nan=False)
     except RecursionError:
         raise TypeError("it contains itself, or is nested too deeply") from None
+    return f"{text}\n".encode(errors="backslashreplace")  # half a surrogate pair has no UTF-8, but an escape in JSON
 
 
 def _jsonable(value: Any) -> Any:
@@ -82,7 +84,7 @@ def _container(value: Any) -> Any:
     if table is not None:
         return _object(table)
     if isinstance(value, np.ndarray):
-        return _jsonable(value.astype(str).tolist() if value.dtype.kind in "mM" else value.tolist())
+        return _jsonable((value.astype(str) if value.dtype.kind in "mM" else _shortest(value)).tolist())
     if isinstance(value, Set):
         return [_jsonable(item) for item in _sorted(plain(item) for item in value)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -103,10 +105,13 @@ def _object(value: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _item(value: np.generic) -> Any:
-    item = value.item()
-    if isinstance(item, np.generic):  # a long double has no Python type
-        return float(item)
-    return item
+    return _shortest(np.asarray(value)).item()
+
+
+def _shortest(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return floats of another size as float64 with the same shortest digits: 0.1 in 32 bits stays 0.1."""
+    other = array.dtype.kind == "f" and array.dtype != np.float64
+    return array.astype(str).astype(np.float64) if other else array
 
 
 def _number(value: float) -> float | str | None:

@@ -50,28 +50,33 @@ def table_text(table: Table, indent: str = "", width: int | None = None) -> str:
 
 def table_html(table: Table, caption: str = "") -> str:
     """Return a table as HTML, shortened like the text."""
-    names = list(table)[:MOST_COLUMNS]
-    columns = [(*_shown(table[name]), _align(table[name])) for name in names]
-    head = "".join(
-        f'<th style="text-align:{align}">{_escape(name)}</th>'
-        for name, (_, _, align) in zip(names, columns, strict=True)
-    )
-    rows = []
-    for row in range(len(columns[0][0]) if columns else 0):
-        cells = "".join(f'<td style="text-align:{align}">{_escape(cells[row])}</td>' for cells, _, align in columns)
-        rows.append(f"<tr>{cells}</tr>")
-        if columns[0][1] == row + 1:
-            rows.append("<tr>" + f'<td style="text-align:{"center"}">&#8942;</td>' * len(columns) + "</tr>")
     hidden = [_escape(name) for name in list(table)[MOST_COLUMNS:]]
     more = f" and {_count(len(hidden), 'column')}: {', '.join(hidden)}" if hidden else ""
-    title = f"<b>{_escape(caption)}</b> &nbsp; " if caption else ""
+    title = f"<b>{_escape(caption)}</b>: " if caption else ""
     note = f'<caption style="text-align:left">{title}{_count(table.rows, "row")}{more}</caption>'
-    return f"<table>{note}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    columns = [_html_cells(name, cells) for name, cells in list(table.items())[:MOST_COLUMNS]]
+    head, *rows = (f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True)) if columns else [""]
+    return f"<table>{note}<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _html_cells(name: str, cells: Column) -> list[str]:
+    """Return a column's name and its cells to show as HTML."""
+    texts, gap = _shown(cells)
+    style = f'style="text-align:{_align(cells)}"'
+    drawn = [f"<td {style}>{_escape(text)}</td>" for text in texts]
+    if gap:
+        drawn.insert(gap, f"<td {style}>&#8942;</td>")
+    return [f"<th {style}>{_escape(name)}</th>", *drawn]
 
 
 def parts_text(parts: list[tuple[str, Any]]) -> str:
     """Return named parts of an outcome as text, each under its name."""
-    return "\n\n".join(_part_text(name, value) for name, value in parts)
+    text = previous = ""
+    for piece in (_part_text(name, value) for name, value in parts):
+        gap = "\n\n" if "\n" in previous + piece else "\n"
+        text += gap + piece if text else piece
+        previous = piece
+    return text
 
 
 def parts_html(parts: list[tuple[str, Any]]) -> str:
@@ -84,9 +89,7 @@ def cells_text(cells: Column) -> list[str]:
     if isinstance(cells, np.ndarray):
         if cells.dtype.kind == "f":
             return _floats(cells)
-        if cells.dtype.kind == "b":
-            return ["yes" if cell else "no" for cell in cells]
-        return [str(cell) for cell in (cells.tolist() if cells.dtype.kind in "iuc" else cells)]
+        return [str(cell) for cell in (cells.tolist() if cells.dtype.kind in "biuc" else cells)]
     return [_short(cell) for cell in cells]
 
 
@@ -106,7 +109,7 @@ def _fitting(table: Table, width: int) -> tuple[list[list[str]], list[str]]:
 def _aligned(name: str, cells: Column) -> list[str]:
     texts, gap = _shown(cells)
     title = _printable(name)
-    width = max(len(text) for text in [title, *texts])
+    width = max(len(text) for text in [title, *texts, "..." if gap else ""])
     right = _align(cells) == "right"
     lines = [text.rjust(width) if right else text.ljust(width) for text in [title, *texts]]
     lines.insert(1, "-" * width)
@@ -125,7 +128,10 @@ def _shown(cells: Column) -> tuple[list[str], int]:
 
 
 def _align(cells: Column) -> str:
-    return "right" if isinstance(cells, np.ndarray) and cells.dtype.kind in "iufcm" else "left"
+    if isinstance(cells, np.ndarray):
+        return "right" if cells.dtype.kind in "iufcm" else "left"
+    numbers = [isinstance(cell, int | float) for cell in cells[:EDGE] + cells[-EDGE:] if cell is not None]
+    return "right" if numbers and all(numbers) else "left"
 
 
 def _floats(cells: npt.NDArray[np.floating[Any]]) -> list[str]:
@@ -134,14 +140,14 @@ def _floats(cells: npt.NDArray[np.floating[Any]]) -> list[str]:
     sizes = [abs(value) for value in values if math.isfinite(value) and value]
     exponents = bool(sizes) and (max(sizes) >= 1e7 or min(sizes) < 1e-4)
     if exponents:
-        digits = max(_decimals(f"{value:.5e}".split("e")[0]) for value in values if math.isfinite(value))
+        digits = max(_decimals(f"{value:.5e}".partition("e")[0]) for value in values if math.isfinite(value))
         return [f"{value:.{digits}e}" for value in values]
     digits = max((_decimals(f"{value:.6g}") for value in values if math.isfinite(value)), default=1)
     return [f"{value:.{min(digits, 6)}f}" for value in values]
 
 
 def _decimals(text: str) -> int:
-    return max(1, len(text.partition(".")[2].rstrip("0")))
+    return 1 if "e" in text else max(1, len(text.partition(".")[2].rstrip("0")))
 
 
 def _short(cell: Any) -> str:
@@ -174,7 +180,7 @@ def _part_html(name: str, value: Any) -> str:
         return table_html(table, name)
     text = _array_text(value) if isinstance(value, np.ndarray) else _value_text(value)
     tag = "pre" if "\n" in text else "span"
-    return f"<div><b>{_escape(name)}</b> &nbsp; <{tag}>{_escape(text)}</{tag}></div>"
+    return f"<div><b>{_escape(name)}</b>: <{tag}>{_escape(text)}</{tag}></div>"
 
 
 def _array_text(array: npt.NDArray[Any]) -> str:

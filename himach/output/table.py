@@ -163,6 +163,8 @@ def _column(cells: Any) -> Column:
         cells = np.asarray(cells)
     if isinstance(cells, np.ndarray):
         array = np.asarray(cells)
+        if array.dtype.kind == "S":  # text of C or Fortran
+            array = np.char.decode(array, "utf-8", "backslashreplace")
         return array if array.dtype.kind in "biufcMm" else array.tolist()
     cells = [cell[()] if isinstance(cell, np.ndarray) and cell.ndim == 0 else cell for cell in cells]
     return _as_numbers(cells)

@@ -1,0 +1,160 @@
+"""Tables: what counts as one, columns, and how they look."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import himach
+from himach.output.show import table_html, table_text
+from himach.output.table import Table, as_table, default_outcome
+
+
+def test_numbers_become_arrays_and_objects_stay_lists():
+    table = Table(
+        {"i": [1, 2], "f": [1, 2.5], "b": [True, False], "s": ["a", "b"], "mixed": [1, None], "flag": [1, True]}
+    )
+    assert {name: getattr(cells, "dtype", list) for name, cells in table.items()} == {
+        "i": np.int64,
+        "f": np.float64,
+        "b": np.bool_,
+        "s": list,
+        "mixed": list,
+        "flag": list,
+    }
+    assert table.rows == 2
+    assert len(table) == 6
+    assert isinstance(table, dict)
+
+
+@pytest.mark.parametrize("cells", [[2**63, -1], [2**70], [2**60, 0.5]])
+def test_integers_never_lose_digits(cells):
+    assert list(Table({"n": cells})["n"]) == cells
+
+
+def test_masked_cells_are_missing():
+    table = Table({"f": np.ma.masked_equal([1.0, 2.0], 2.0), "i": np.ma.masked_equal([1, 2], 2)})
+    assert np.isnan(table["f"][1])
+    assert table["i"] == [1, None]
+
+
+@pytest.mark.parametrize(
+    ("columns", "word"),
+    [
+        ({"a": 5}, "'a'"),
+        ({"a": "text"}, "'a'"),
+        ({"a": np.zeros((2, 2))}, r"\(2, 2\)"),
+        ({"a": [1], "b": [1, 2]}, "'b': 2"),
+    ],
+)
+def test_what_is_no_table_is_refused_by_name(columns, word):
+    with pytest.raises(himach.UsageError, match=word):
+        Table(columns)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"a": [1], "b": [1, 2]},
+        {"a": "text"},
+        {"a": [1], "b": 2},
+        {"a": [[1, 2], [3, 4]]},
+        {"a": np.zeros((2, 2))},
+        {"a": {"b": [1]}},
+        np.zeros(3),
+        np.zeros((2, 2), dtype=[("a", "f8")]),
+        np.zeros(2, dtype=[("a", "f8", 3)]),
+        [1, 2],
+        "text",
+        None,
+    ],
+)
+def test_other_things_are_no_tables(value):
+    assert as_table(value) is None
+
+
+def test_dicts_structured_arrays_and_dataframes_are_tables():
+    expected = {"n": [1, 2], "x": [0.5, 1.5], "s": ["a", "b"]}
+    structured = np.array([(1, 0.5, b"a"), (2, 1.5, b"b")], dtype=[("n", "i4"), ("x", "f8"), ("s", "S4")])
+    for value in (Table(expected), expected, structured, pd.DataFrame(expected), structured.view(np.recarray)):
+        table = as_table(value)
+        assert isinstance(table, Table)
+        assert {name: list(cells) for name, cells in table.items()} == expected
+
+
+def test_an_index_that_says_something_is_a_column():
+    frame = pd.DataFrame({"ion": ["K", "K", "NA"], "x": [1.0, 2.0, 3.0]})
+    assert list(as_table(frame)) == ["ion", "x"]
+    grouped = as_table(frame.groupby("ion").agg(["mean", "max"]))
+    assert list(grouped) == ["ion", "x mean", "x max"]
+    assert as_table(frame.groupby("ion")["x"].mean())["x"].tolist() == [1.5, 3.0]
+
+
+def test_columns_of_one_name_are_both_kept():
+    frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
+    assert {name: cells.tolist() for name, cells in as_table(frame).items()} == {"a": [1], "a_2": [2]}
+
+
+def test_the_default_outcome_has_key_and_result():
+    table = default_outcome({1: 0.5, 2: 1.5})
+    assert table["key"].dtype == np.int64
+    assert table["result"].dtype == np.float64
+    mixed = default_outcome({"a": 1, (1, 2): [3]})
+    assert mixed["key"] == ["a", (1, 2)]
+    assert mixed["result"] == [1, [3]]
+    assert default_outcome({}).rows == 0
+
+
+def test_a_table_prints_itself():
+    table = Table(
+        {"time_ps": [0.0, 10.0, 20.0], "n": [5, 50, 500], "x": [1.0, 0.25, 0.125], "who": ["K", None, "NA\n"]}
+    )
+    assert repr(table).splitlines() == [
+        "time_ps    n      x  who",
+        "-------  ---  -----  ----",
+        "    0.0    5  1.000  K",
+        "   10.0   50  0.250",
+        "   20.0  500  0.125  NA\\n",
+        "[3 rows]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cells", "shown"),
+    [
+        ([1.0, np.nan], ["1.0", "nan"]),
+        ([1e-9, 1.5], ["1.0e-09", "1.5e+00"]),
+        ([1234567.0, 0.5], ["1234567.0", "0.5"]),
+        ([1 / 3, 200.0], ["0.333333", "200.000000"]),
+        ([-np.inf, 0.0], ["-inf", "0.0"]),
+        ([np.nan], ["nan"]),
+    ],
+)
+def test_floats_of_a_column_are_shown_in_one_precision(cells, shown):
+    lines = table_text(Table({"x": cells})).splitlines()[2:-1]
+    assert [line.strip() for line in lines] == shown
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_long_and_wide_tables_are_shortened():
+    lines = table_text(Table({f"column{i}": range(1000) for i in range(30)}), width=60).splitlines()
+    assert len(lines) == 2 + 6 + 1 + 6 + 2
+    assert max(map(len, lines[:-2])) <= 60
+    assert lines[-2].startswith("and 24 columns: column6, column7")
+    assert lines[-1] == "[1000 rows]"
+    assert lines[8].split() == ["..."] * 6
+
+
+def test_an_empty_table_prints_itself():
+    assert repr(Table({"a": []})).splitlines() == ["a", "-", "[0 rows]"]
+    assert repr(Table({})) == "[0 rows]"
+    assert "0 rows" in Table({})._repr_html_()
+
+
+def test_html_is_escaped_and_shortened():
+    page = table_html(Table({"<b>": ["<script>"] * 100, "n": range(100)}), "a & b")
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "a &amp; b" in page
+    assert "100 rows" in page
+    assert page.count("<tr>") == 1 + 6 + 1 + 6
