@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from himach.analysis import Analysis
-from himach.output.files import parts, unique_labels, write_run
+from himach.output.files import parts, prepare_out, unique_labels, write_run
 from himach.output.record import Record
 from himach.output.show import parts_html, parts_text
 
@@ -112,6 +112,7 @@ class Result:
         """
         if self._outcomes is None:
             return []
+        prepare_out(out, self.labels)
         return write_run(out, self.labels, self.analyses, self._outcomes, self.record)
 
     def __repr__(self) -> str:

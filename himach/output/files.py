@@ -74,19 +74,21 @@ def write_outcome(outcome: Any, label: str, directory: str | os.PathLike[str]) -
     list of str
         Names of the files written. What has no form in a file is named in a warning.
     """
-    contents: list[tuple[str, str, bytes]] = []
-    for name, thing in parts(outcome, label):
+    named = parts(outcome, label)
+    written = []
+    files = _unique([name for name, _ in named], [_suffix(thing) for _, thing in named], taken=[RECORD])
+    for file, (name, thing) in zip(files, named, strict=True):
         try:
-            contents.append((name, *_content(thing)))
+            content = _content(thing)
         except TypeError as error:
             warnings.warn(
                 f"{label}: {name!r} of the outcome was not written: {error}; return a table, an array or plain values",
                 stacklevel=2,
             )
-    names = _unique([name for name, _, _ in contents], [suffix for _, suffix, _ in contents], taken=[RECORD])
-    for name, (_, _, content) in zip(names, contents, strict=True):
-        write_bytes(Path(directory) / name, content)
-    return names
+            continue
+        write_bytes(Path(directory) / file, content)
+        written.append(file)
+    return written
 
 
 def write_run(
@@ -102,7 +104,8 @@ def write_run(
     Parameters
     ----------
     out
-        Directory that `prepare_out` saw; with several analyses, each gets a subdirectory named by its label.
+        Directory that `prepare_out` saw before the run; whatever came into it since (a log, as a rule) stays. With
+        several analyses, each gets a subdirectory named by its label.
     labels, analyses, outcomes
         One of each for every analysis.
     record
@@ -125,14 +128,13 @@ def write_run(
     from himach.output.plots import figure, png
 
     out = Path(out)
-    prepare_out(out, labels)
     clean_out(out)
     files: list[str] = []
     folders = _folders(labels)
     errors = list(record["errors"])
     try:
         for folder, label, outcome in zip(folders, labels, outcomes, strict=True):
-            (out / folder).mkdir(exist_ok=True)
+            _make_folder(out / folder)
             files += [str(PurePosixPath(folder, name)) for name in write_outcome(outcome, label, out / folder)]
         for folder, label, analysis, outcome in zip(folders, labels, analyses, outcomes, strict=True):
             if analysis.defines("plot"):
@@ -225,6 +227,13 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
             temporary.unlink()
 
 
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HimachError(f"{folder} cannot be made a directory ({error.strerror})") from None
+
+
 def _check_writable(directory: Path) -> None:
     """Try it: permissions alone tell neither of read-only nor of full file systems."""
     temporary = _temporary(directory)
@@ -277,15 +286,24 @@ def _tabled(thing: Any) -> Any:
     return thing if table is None else table
 
 
-def _content(thing: Any) -> tuple[str, bytes]:
-    """Return suffix and bytes of the file for a part of an outcome."""
+def _suffix(thing: Any) -> str:
+    """Return the suffix of the file for a part of an outcome: its format."""
     if isinstance(thing, Table):
-        return ".csv", _csv(thing)
-    if isinstance(thing, np.ndarray) and not thing.dtype.hasobject and not isinstance(thing, np.ma.MaskedArray):
-        buffer = io.BytesIO()
-        np.save(buffer, np.asarray(thing, order="C"), allow_pickle=False)
-        return ".npy", buffer.getvalue()
-    return ".json", to_json(thing)
+        return ".csv"
+    pure = isinstance(thing, np.ndarray) and not thing.dtype.hasobject and not isinstance(thing, np.ma.MaskedArray)
+    return ".npy" if pure else ".json"
+
+
+def _content(thing: Any) -> bytes:
+    """Return the bytes of the file for a part of an outcome; raises TypeError if it has no form in JSON."""
+    suffix = _suffix(thing)
+    if suffix == ".csv":
+        return _csv(thing)
+    if suffix == ".json":
+        return to_json(thing)
+    buffer = io.BytesIO()
+    np.save(buffer, np.asarray(thing, order="C"), allow_pickle=False)
+    return buffer.getvalue()
 
 
 def _csv(table: Table) -> bytes:

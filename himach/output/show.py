@@ -23,6 +23,7 @@ __all__ = ["cells_text", "parts_html", "parts_text", "table_html", "table_text"]
 MOST_ROWS = 20  # a longer table shows its first and last EDGE rows
 EDGE = 6
 WIDEST_CELL = 40
+MOST_PARTS = 40  # of an outcome
 MOST_COLUMNS = 20  # in HTML; text shows what fits into the terminal
 GAP = "  "
 
@@ -53,7 +54,7 @@ def table_html(table: Table, caption: str = "") -> str:
     hidden = [_escape(name) for name in list(table)[MOST_COLUMNS:]]
     more = f" and {_count(len(hidden), 'column')}: {', '.join(hidden)}" if hidden else ""
     title = f"<b>{_escape(caption)}</b>: " if caption else ""
-    note = f'<caption style="text-align:left">{title}{_count(table.rows, "row")}{more}</caption>'
+    note = f'<caption style="text-align:left; caption-side:top">{title}{_count(table.rows, "row")}{more}</caption>'
     columns = [_html_cells(name, cells) for name, cells in list(table.items())[:MOST_COLUMNS]]
     head, *rows = (f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True)) if columns else [""]
     return f"<table>{note}<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
@@ -72,7 +73,10 @@ def _html_cells(name: str, cells: Column) -> list[str]:
 def parts_text(parts: list[tuple[str, Any]]) -> str:
     """Return named parts of an outcome as text, each under its name."""
     text = previous = ""
-    for piece in (_part_text(name, value) for name, value in parts):
+    pieces = [_part_text(name, value) for name, value in parts[:MOST_PARTS]]
+    if len(parts) > MOST_PARTS:
+        pieces.append(f"... and {len(parts) - MOST_PARTS} more")
+    for piece in pieces:
         gap = "\n\n" if "\n" in previous + piece else "\n"
         text += gap + piece if text else piece
         previous = piece
@@ -81,7 +85,8 @@ def parts_text(parts: list[tuple[str, Any]]) -> str:
 
 def parts_html(parts: list[tuple[str, Any]]) -> str:
     """Return named parts of an outcome as HTML, each under its name."""
-    return "".join(_part_html(name, value) for name, value in parts)
+    more = f"<div>... and {len(parts) - MOST_PARTS} more</div>" if len(parts) > MOST_PARTS else ""
+    return "".join(_part_html(name, value) for name, value in parts[:MOST_PARTS]) + more
 
 
 def cells_text(cells: Column) -> list[str]:

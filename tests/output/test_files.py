@@ -275,6 +275,13 @@ def test_a_subdirectory_that_leads_elsewhere_is_refused(tmp_path):
     prepare_out(out, ["A"])
 
 
+def test_a_log_that_came_during_the_run_loses_no_outcome(tmp_path):
+    prepare_out(tmp_path)
+    (tmp_path / "slurm.log").write_text("")
+    write_run(tmp_path, ["Plain"], [Plain()], [{"x": 1}], make_record(Plain()))
+    assert sorted(tree(tmp_path)) == ["run.json", "slurm.log", "x.json"]
+
+
 def test_a_failed_plot_leaves_outcome_and_record(tmp_path):
     with pytest.raises(KeyError):
         write_run(tmp_path, ["Failing"], [Failing()], [{"x": 1}], make_record(Failing()))

@@ -62,12 +62,14 @@ def test_a_closed_stream_does_not_end_the_run(monkeypatch):
         progress(2)
 
 
-def test_no_threads_are_left():
+def test_no_threads_are_started(monkeypatch):
     import threading
 
+    monkeypatch.setenv("HIMACH_PROGRESS", "tty")
     before = set(threading.enumerate())
-    with Progress(Alone(), 5, sys.stderr) as progress:
+    with Progress(Alone(), 5, io.StringIO()) as progress:
         progress(5)
+        assert set(threading.enumerate()) == before
     assert set(threading.enumerate()) == before
 
 

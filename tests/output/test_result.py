@@ -127,6 +127,18 @@ def test_a_result_writes_itself(tmp_path):
     assert result.write(tmp_path / "out") == ["survival.csv", "x.npy", "k.json", "Drawn.png"]
 
 
+def test_a_result_writes_into_no_other_directory(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(himach.UsageError, match="neither empty"):
+        Result([Plain()], [OUTCOME], make_record(Plain())).write(tmp_path)
+
+
+def test_outcomes_of_many_parts_are_shortened():
+    result = Result([Plain()], [{f"part{i}": i for i in range(1000)}], make_record(Plain()))
+    assert "part39: 39\n... and 960 more\n" in repr(result)
+    assert "part40" not in result._repr_html_()
+
+
 def test_errors_and_cached_frames_are_summed_up():
     record = make_record(Plain())
     record["errors"] = ["frame 5 was damaged"]

@@ -1,5 +1,7 @@
 """Tables: what counts as one, columns, and how they look."""
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -143,6 +145,19 @@ def test_long_and_wide_tables_are_shortened():
     assert lines[-2].startswith("and 24 columns: column6, column7")
     assert lines[-1] == "[1000 rows]"
     assert lines[8].split() == ["..."] * 6
+
+
+def test_short_columns_make_room_for_the_gap():
+    lines = table_text(Table({"n": [1] * 100, "m": [2] * 100})).splitlines()
+    assert lines[1] == "---  ---"
+    assert lines[8] == "...  ..."
+
+
+def test_tables_can_be_pickled():
+    table = pickle.loads(pickle.dumps(Table({"n": [1, 2], "s": ["a", "b"]})))
+    assert isinstance(table, Table)
+    assert table["n"].tolist() == [1, 2]
+    assert table.rows == 2
 
 
 def test_an_empty_table_prints_itself():
