@@ -23,6 +23,7 @@ __all__ = ["cells_text", "parts_html", "parts_text", "table_html", "table_text"]
 MOST_ROWS = 20  # a longer table shows its first and last EDGE rows
 EDGE = 6
 WIDEST_CELL = 40
+LARGE, SMALL = 1e7, 1e-4  # floats of a column are written out between these
 MOST_PARTS = 40  # of an outcome
 MOST_COLUMNS = 20  # in HTML; text shows what fits into the terminal
 GAP = "  "
@@ -140,15 +141,18 @@ def _align(cells: Column) -> str:
 
 
 def _floats(cells: npt.NDArray[np.floating[Any]]) -> list[str]:
-    """Return floats in one precision: six significant digits at most, trailing zeros that all share cut."""
+    """Return floats in one precision: six significant digits at most, trailing zeros that all share cut.
+
+    A column of very large or very small numbers gets exponents; single small ones beside usual numbers have their own.
+    """
     values = [float(cell) for cell in cells]
-    sizes = [abs(value) for value in values if math.isfinite(value) and value]
-    exponents = bool(sizes) and (max(sizes) >= 1e7 or min(sizes) < 1e-4)
-    if exponents:
-        digits = max(_decimals(f"{value:.5e}".partition("e")[0]) for value in values if math.isfinite(value))
+    finite = [value for value in values if math.isfinite(value)]
+    largest = max(map(abs, finite), default=0.0)
+    if largest >= LARGE or 0 < largest < SMALL:
+        digits = max(_decimals(f"{value:.5e}".partition("e")[0]) for value in finite)
         return [f"{value:.{digits}e}" for value in values]
-    digits = max((_decimals(f"{value:.6g}") for value in values if math.isfinite(value)), default=1)
-    return [f"{value:.{min(digits, 6)}f}" for value in values]
+    digits = max((_decimals(f"{value:.6g}") for value in finite if abs(value) >= SMALL), default=1)
+    return [f"{value:.1e}" if 0 < abs(value) < SMALL else f"{value:.{min(digits, 6)}f}" for value in values]
 
 
 def _decimals(text: str) -> int:
