@@ -17,6 +17,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ import pyroaring
 from himach.comm import World
 from himach.errors import RankError
 from himach.zazen import InMemory, assign
-from himach.zazen.rounds import CHUNK_WORDS, Leaders
+from himach.zazen.rounds import Leaders
 
 __all__ = ["main", "measure", "table"]
 
@@ -101,23 +103,20 @@ def _random_cache(world: World, frames: int) -> InMemory:
         mine = draw.integers(0, len(world.nodes), n, dtype=np.uint8) == world.node_index
         pushed = draw.integers(0, 10, n, dtype=np.uint8) < NATIVE_TENTHS
         for held, which in ((native, mine & pushed), (alien, mine & ~pushed)):
-            held |= pyroaring.BitMap((np.flatnonzero(which) + first).astype(np.uint32))
+            held.update(pyroaring.BitMap((np.flatnonzero(which) + first).astype(np.uint32)))
     return InMemory(native, alien)
 
 
 def _bare(world: World, frames: int) -> float:
     """Return the seconds of one reduction of a bitmap with bitwise or and one of its two-bit counts, over all ranks."""
-    from dataclasses import replace
-
     ranks = replace(world, leaders=world.comm, nodes=tuple(map(str, range(world.comm.size))), name=str(world.comm.rank))
     leaders = Leaders(ranks)
-    words = np.full(-(-frames // 64), 0x5555555555555555, dtype=np.uint64)
-    out = np.ones_like(words)  # not zeros, whose pages the first write would have to fetch
-    union = _timed(world, lambda: leaders.union("native", words, out))
-    counts = np.concatenate([words, words])
+    # Ones, because the first write to zeros would have to fetch their pages.
+    words, out = (np.ones(-(-frames // 64), dtype=np.uint64) for _ in range(2))
+    seconds = _timed(world, partial(leaders.union, "native", words, out))
     del words, out
-    total = np.ones_like(counts)
-    seconds = union + _timed(world, lambda: leaders.count("alien", counts, total))
+    counts, total = (np.ones(2 * -(-frames // 64), dtype=np.uint64) for _ in range(2))
+    seconds += _timed(world, partial(leaders.count, "alien", counts, total))
     leaders.close()
     return seconds
 
@@ -137,7 +136,14 @@ def _peak_bytes() -> int:
 def _start(frames: int, ranks: int, repeats: int, layout: str) -> dict[str, float]:
     """Measure one layout on ranks started for it."""
     launcher = Path(sys.executable).with_name("mpiexec")
-    command = [str(launcher) if launcher.exists() else "mpiexec", "-n", str(ranks), sys.executable, "-m", "himach.bench.zazen"]
+    command = [
+        str(launcher) if launcher.exists() else "mpiexec",
+        "-n",
+        str(ranks),
+        sys.executable,
+        "-m",
+        "himach.bench.zazen",
+    ]
     command += ["--frames", str(frames), "--repeats", str(repeats), "--layout", layout]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if done.returncode:

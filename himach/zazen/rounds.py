@@ -1,7 +1,8 @@
 """The rounds in which node leaders agree who holds which frame.
 
-`Leaders` are the reductions over node leaders, counted by kind. `negotiate()` runs the rounds chunk by chunk, so that what
-an Allreduce brings is decided on while it is in cache, and returns `Claims`: what this node reads, and what remains.
+`Leaders` are the reductions over node leaders, counted by kind. `negotiate()` runs the rounds under given `Rules`, chunk
+by chunk, so that what an Allreduce brings is decided on while it is in cache, and returns `Claims`: what this node
+reads, and what remains.
 
 A node's bitmaps are `share` (in: its native frames; out: the frames it claims) and `alien` (in: its alien frames; out:
 the residue, which is the same on every node).
@@ -10,7 +11,7 @@ the residue, which is the same on every node).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,12 +30,12 @@ from himach.zazen.bitmaps import (
     priority_plane,
 )
 
-__all__ = ["CHUNK_WORDS", "Claims", "Leaders", "negotiate"]
+__all__ = ["CHUNK_WORDS", "Claims", "Leaders", "Rules", "negotiate"]
 
 # Bitmap words in a chunk: a chunk's bitmaps and counts, seven times this, stay in cache between the steps.
 CHUNK_WORDS = 1 << 15
 
-BLOCKS_PER_NODE = 64  # runs of positions in which contested frames go to one order of nodes
+BLOCKS_PER_NODE = 256  # runs of positions in which contested frames go to one order of nodes
 
 
 class Leaders:
@@ -91,6 +92,29 @@ class Leaders:
         self.comm.Allreduce(words, out, op)
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What all nodes know before the rounds.
+
+    Attributes
+    ----------
+    n_positions
+        Frames in the selection.
+    limits
+        As many frames are enough for each node: beyond that it claims contested frames after others.
+    give_up
+        Whether nodes leave what they hold beyond their limits to others as residue (which these must be able to read
+        elsewhere).
+    chunk_words
+        Bitmap words in a chunk.
+    """
+
+    n_positions: int
+    limits: Sequence[int]
+    give_up: bool
+    chunk_words: int = CHUNK_WORDS
+
+
 @dataclass
 class Claims:
     """What one node has after the rounds.
@@ -123,9 +147,7 @@ class Claims:
         return self.native + self.alien + self.contested
 
 
-def negotiate(
-    leaders: Leaders, share: Words, alien: Words, n_positions: int, limit: int, give_up: bool, chunk_words: int
-) -> Claims:
+def negotiate(leaders: Leaders, share: Words, alien: Words, rules: Rules) -> Claims:
     """Agree on who holds which frame (collective over the leaders).
 
     Parameters
@@ -134,192 +156,202 @@ def negotiate(
         The leaders' reductions.
     share, alien
         uint64: native and alien frames of this node; become `Claims.share` and `Claims.residue`.
-    n_positions
-        Frames in the selection.
-    limit
-        As many frames are enough for this node: it claims contested frames after others.
-    give_up
-        Whether it leaves what it holds beyond `limit` to the others as residue (so that one of them must be able to
-        read it elsewhere).
-    chunk_words
-        Words in a chunk, the same on every node.
+    rules
+        The same on every node.
     """
-    return _Negotiation(leaders, share, alien, n_positions, limit, give_up, chunk_words).run()
+    return _Negotiation(leaders, share, alien, rules).run()
+
+
+@dataclass
+class _Chunk:
+    """One chunk of a node's bitmaps, and the buffers in which it is decided.
+
+    Attributes
+    ----------
+    first
+        Number of its first word in the selection's bitmap.
+    n_bits
+        Positions in it.
+    share, mine
+        The node's claims and its alien frames.
+    taken, rest
+        What any node holds as native, and the residue.
+    held, counts
+        This node's two-bit counts, and all nodes' together.
+    """
+
+    first: int
+    n_bits: int
+    share: Words
+    mine: Words
+    taken: Words
+    rest: Words
+    held: Words
+    counts: Words
+
+    def contested(self) -> Words:
+        """Return the positions that several holders count."""
+        more = np.empty_like(self.share)
+        contested(self.counts, more)
+        return more
 
 
 class _Negotiation:
     """The state of `negotiate()`: the node's claims, and buffers of a chunk."""
 
-    def __init__(
-        self,
-        leaders: Leaders,
-        share: Words,
-        alien: Words,
-        n_positions: int,
-        limit: int,
-        give_up: bool,
-        chunk_words: int,
-    ) -> None:
+    def __init__(self, leaders: Leaders, share: Words, alien: Words, rules: Rules) -> None:
         self.leaders = leaders
-        self.n_positions = n_positions
-        self.limit = limit
-        self.give_up = give_up
-        self.chunk_words = chunk_words
+        self.rules = rules
+        self.limit = rules.limits[leaders.node]
+        self.limited = min(rules.limits) < rules.n_positions
         self.prime = _prime_from(leaders.size)
-        self.shift = max(1, n_positions // (BLOCKS_PER_NODE * leaders.size)).bit_length() - 1
-        n_chunks = -(-len(share) // chunk_words)
+        self.shift = max(1, rules.n_positions // (BLOCKS_PER_NODE * leaders.size)).bit_length() - 1
+        n_chunks = -(-len(share) // rules.chunk_words)
         self.claims = Claims(share, alien, np.zeros(n_chunks, dtype=np.int64))
-        size = min(chunk_words, len(share))
-        self._taken = np.empty(size, dtype=np.uint64)
-        self._rest = np.empty(size, dtype=np.uint64)
-        self._mine = np.empty(2 * size, dtype=np.uint64)
-        self._counts = np.empty(2 * size, dtype=np.uint64)
+        size = min(rules.chunk_words, len(share))
+        self._buffers = [np.empty(times * size, dtype=np.uint64) for times in (1, 1, 2, 2)]
 
     def run(self) -> Claims:
         claims = self.claims
         held = np.zeros((2, len(claims.residue_counts)), dtype=np.int64)
-        block_counts(claims.share, self.chunk_words, held[0])
-        block_counts(claims.residue, self.chunk_words, held[1])
-        if self.give_up:
+        block_counts(claims.share, self.rules.chunk_words, held[0])
+        block_counts(claims.residue, self.rules.chunk_words, held[1])
+        if self.rules.give_up:
             self._keep_natives(held[0])
         claims.native = int(held[0].sum())
-        natives, aliens = self.leaders.total(held)
-        for i, first in enumerate(self._chunks()):
-            self._chunk(i, first, int(natives[i]), int(aliens[i]))
+        # Of every chunk all know how many natives and aliens there are, so that all skip the same rounds.
+        natives, aliens = self.leaders.total(held).tolist()
+        for i, chunk in enumerate(self._chunks()):
+            claims.residue_counts[i] = self._decide(chunk, natives[i], aliens[i])
         return claims
 
-    def _chunks(self) -> Iterator[int]:
-        return iter(range(0, len(self.claims.share), self.chunk_words))
+    def _chunks(self) -> Iterator[_Chunk]:
+        claims, size = self.claims, self.rules.chunk_words
+        for first in range(0, len(claims.share), size):
+            share, mine = claims.share[first : first + size], claims.residue[first : first + size]
+            taken, rest, held, counts = self._buffers
+            n = len(share)
+            n_bits = min(64 * n, self.rules.n_positions - 64 * first)
+            yield _Chunk(first, n_bits, share, mine, taken[:n], rest[:n], held[: 2 * n], counts[: 2 * n])
 
     def _keep_natives(self, counts: npt.NDArray[np.int64]) -> None:
         """Keep the first `limit` native frames; the rest counts as not held, here and in `counts`."""
         before = np.cumsum(counts) - counts
-        for i, first in enumerate(self._chunks()):
+        for i, chunk in enumerate(self._chunks()):
             keep = max(0, min(int(counts[i]), self.limit - int(before[i])))
             if keep < counts[i]:
-                words = self.claims.share[first : first + self.chunk_words]
-                kept = np.zeros_like(words)
-                copy_some(words, kept, 0, keep)
-                words[...] = kept
+                kept = np.zeros_like(chunk.share)
+                copy_some(chunk.share, kept, 0, keep)
+                chunk.share[...] = kept
                 counts[i] = keep
 
-    def _chunk(self, i: int, first: int, natives: int, aliens: int) -> None:
-        """Decide on the chunk of words from `first` on, of which nodes hold so many natives and aliens, added up."""
-        claims = self.claims
-        share = claims.share[first : first + self.chunk_words]
-        mine = claims.residue[first : first + self.chunk_words]
-        taken = self._taken[: len(share)]
-        n_bits = min(64 * len(share), self.n_positions - 64 * first)
-        n_taken = self._agree_natives(first, share, taken, natives)
-        rest = self._rest[: len(share)]
-        if n_taken == n_bits or not aliens:
-            left = n_bits - n_taken
-            np.invert(taken, out=rest)
-            if aliens:
-                self._shed(first, mine & taken)
-        else:
-            left = self._agree_aliens(first, share, mine, taken, rest, n_bits - n_taken)
-        if n_bits & 63:
-            rest[-1] &= np.uint64((1 << (n_bits & 63)) - 1)
-        mine[...] = rest
-        claims.residue_counts[i] = left
-
-    def _agree_natives(self, first: int, share: Words, taken: Words, natives: int) -> int:
-        """Round one: write what any node has as native frames to `taken`, leave each to one node; return how many."""
-        if not natives:
-            taken[...] = 0
-            return 0
-        self.leaders.union("native", share, taken)
-        n_taken = popcount(taken)
-        if natives > n_taken:  # a frame native on two nodes at least
-            counts, held = self._counts[: 2 * len(share)], self._mine[: 2 * len(share)]
-            open_counts(np.zeros_like(share), share, held)
-            self.leaders.count("native count", held, counts)
-            more = np.empty_like(share)
-            contested(counts, more)
-            before = popcount(share)
-            won = self._one_holder("native holder", first, share, more, full=None)
-            share &= ~more | won
-            self.claims.native -= before - popcount(share)
-        return n_taken
-
-    def _agree_aliens(self, first: int, share: Words, mine: Words, taken: Words, rest: Words, n_open: int) -> int:
-        """Round two: claim what is alien here alone, write the rest to `rest`; return how many positions that is."""
-        claims = self.claims
-        held, counts = self._mine[: 2 * len(share)], self._counts[: 2 * len(share)]
-        here = open_counts(taken, mine, held)
-        excess_possible = self.give_up and claims.size + here > self.limit
-        anywhere, excess_anywhere = self.leaders.total(np.array([here, excess_possible], dtype=np.int64))
-        if not anywhere:
-            np.invert(taken, out=rest)
-            self._shed(first, mine & taken)
-            return n_open
-        self.leaders.count("alien", held, counts)
-        claimed, left, several, surplus = claim(taken, counts, mine, share, rest)
-        left -= 64 * len(share) - min(64 * len(share), self.n_positions - 64 * first)
-        claims.alien += claimed
-        if several:
-            self._agree_contested(first, share, mine, taken, counts)
-        elif surplus:
-            self._shed(first, mine & taken)
-        if excess_anywhere:
-            left += self._give_up_excess(share, mine, taken, counts, rest)
+    def _decide(self, chunk: _Chunk, natives: int, aliens: int) -> int:
+        """Decide on a chunk of which nodes hold so many natives and aliens, added up; return how many are residue."""
+        n_open = chunk.n_bits - self._agree_natives(chunk, natives)
+        agree = self._agree_aliens if n_open and aliens else self._leave_open
+        left = agree(chunk, n_open)
+        if chunk.n_bits & 63:
+            chunk.rest[-1] &= np.uint64((1 << (chunk.n_bits & 63)) - 1)
+        chunk.mine[...] = chunk.rest
         return left
 
-    def _agree_contested(self, first: int, share: Words, mine: Words, taken: Words, counts: Words) -> None:
-        """Leave each frame with several alien copies to one of its holders; the other copies are surplus."""
-        more = np.empty_like(share)
-        contested(counts, more)
-        won = self._one_holder("alien holder", first, mine, more, full=self.claims.size >= self.limit)
-        share |= won
-        self.claims.contested += popcount(won)
-        self._shed(first, mine & (taken | more) & ~won)
+    def _leave_open(self, chunk: _Chunk, n_open: int) -> int:
+        """Leave all that is not native as residue."""
+        np.invert(chunk.taken, out=chunk.rest)
+        self._shed(chunk, chunk.mine & chunk.taken)
+        return n_open
 
-    def _give_up_excess(self, share: Words, mine: Words, taken: Words, counts: Words, rest: Words) -> int:
-        """Move what nodes claim beyond their limits to `rest`, which is residue; return how many frames that is."""
+    def _agree_natives(self, chunk: _Chunk, natives: int) -> int:
+        """Round one: find what any node holds as native, leave each to one node; return how many."""
+        if not natives:
+            chunk.taken[...] = 0
+            return 0
+        self.leaders.union("native", chunk.share, chunk.taken)
+        n_taken = popcount(chunk.taken)
+        if natives > n_taken:  # at least one frame is native on several nodes
+            open_counts(np.zeros_like(chunk.share), chunk.share, chunk.held)
+            self.leaders.count("native count", chunk.held, chunk.counts)
+            before, more = popcount(chunk.share), chunk.contested()
+            won = self._one_holder("native holder", chunk.first, chunk.share, more, None)
+            chunk.share &= ~more | won
+            self.claims.native -= before - popcount(chunk.share)
+        return n_taken
+
+    def _agree_aliens(self, chunk: _Chunk, n_open: int) -> int:
+        """Round two: claim what is alien here alone, leave what is nowhere; return how many frames that is."""
         claims = self.claims
-        given = np.zeros_like(share)
+        here = open_counts(chunk.taken, chunk.mine, chunk.held)
+        excess = self.rules.give_up and claims.size + here > self.limit
+        anywhere, excess_anywhere = self.leaders.total(np.array([here, excess], dtype=np.int64)).tolist()
+        if not anywhere:
+            return self._leave_open(chunk, n_open)
+        self.leaders.count("alien", chunk.held, chunk.counts)
+        claimed, left, several, surplus = claim(chunk.taken, chunk.counts, chunk.mine, chunk.share, chunk.rest)
+        left -= 64 * len(chunk.share) - chunk.n_bits
+        claims.alien += claimed
+        if several:
+            self._agree_contested(chunk)
+        elif surplus:
+            self._shed(chunk, chunk.mine & chunk.taken)
+        if excess_anywhere:
+            left += self._give_up_excess(chunk)
+        return left
+
+    def _agree_contested(self, chunk: _Chunk) -> None:
+        """Leave each frame with several alien copies to one of its holders; the other copies are surplus."""
+        more = chunk.contested()
+        full = self.claims.size >= self.limit if self.limited else None
+        won = self._one_holder("alien holder", chunk.first, chunk.mine, more, full)
+        chunk.share |= won
+        self.claims.contested += popcount(won)
+        self._shed(chunk, chunk.mine & (chunk.taken | more) & ~won)
+
+    def _give_up_excess(self, chunk: _Chunk) -> int:
+        """Move what nodes claim beyond their limits to the residue; return how many frames that is."""
+        claims = self.claims
+        given = np.zeros_like(chunk.share)
         excess = claims.size - self.limit
         if excess > 0:
-            claimed = mine & share & ~taken
+            claimed = chunk.mine & chunk.share & ~chunk.taken
             copy_some(claimed, given, popcount(claimed) - excess, excess)
-            more = np.empty_like(share)
-            contested(counts, more)
-            n_contested = popcount(given & more)
+            n_contested = popcount(given & chunk.contested())
             claims.contested -= n_contested
             claims.alien -= excess - n_contested
-            share &= ~given
-        given_anywhere = np.empty_like(share)
-        self.leaders.union("given up", given, given_anywhere)
-        rest |= given_anywhere
-        return popcount(given_anywhere)
+            chunk.share &= ~given
+        anywhere = np.empty_like(given)
+        self.leaders.union("given up", given, anywhere)
+        chunk.rest |= anywhere
+        return popcount(anywhere)
 
     def _one_holder(self, kind: str, first: int, held: Words, more: Words, full: bool | None) -> Words:
         """Return those bits of `more` that are this node's of all holders.
 
         Holders of a frame are compared by priority, highest bit first: those with the bit clear, if there are any,
         push out those with the bit set. Each bit is one bitwise-or over the words that have contested bits. A `full`
-        node comes after all others.
+        node comes after all others; None: no node can be full.
         """
         at = np.flatnonzero(more)
         candidates = held[at] & more[at]
         others = np.empty_like(candidates)
-        clear = np.empty_like(candidates)
-        numbers = at.astype(np.int64) + first
-        for bit in range((self.prime - 1).bit_length() - (full is None), -1, -1):
-            if full is not None and bit == (self.prime - 1).bit_length():
-                clear[...] = 0 if full else np.iinfo(np.uint64).max
-            else:
-                priority_plane(numbers, clear, self.shift, self.leaders.node, self.prime, bit)
+        for clear in self._planes(at.astype(np.int64) + first, full):
             self.leaders.union(kind, candidates & clear, others)
             candidates &= clear | ~others
         won = np.zeros_like(more)
         won[at] = candidates
         return won
 
-    def _shed(self, first: int, surplus: Words) -> None:
+    def _planes(self, word_numbers: npt.NDArray[np.int64], full: bool | None) -> Iterator[Words]:
+        """Yield where each bit of this node's priority is clear, from the highest bit on."""
+        plane = np.zeros(len(word_numbers), dtype=np.uint64)
+        if full is not None:
+            yield plane if full else ~plane
+        for bit in range((self.prime - 1).bit_length() - 1, -1, -1):
+            priority_plane(word_numbers, plane, self.shift, self.leaders.node, self.prime, bit)
+            yield plane
+
+    def _shed(self, chunk: _Chunk, surplus: Words) -> None:
         if surplus.any():
-            self.claims.surplus.append((64 * first, surplus))
+            self.claims.surplus.append((64 * chunk.first, surplus))
 
 
 def _prime_from(n: int) -> int:

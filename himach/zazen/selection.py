@@ -7,6 +7,7 @@ the bitmap than a window's part of the set.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pyroaring
@@ -49,7 +50,8 @@ def mark_frames(held: FrameSet, frames: range, words: Words) -> None:
             high = min(high, LAST_NARROW)
         if low >= high or not held.range_cardinality(low, high):
             continue
-        inside = held & (pyroaring.BitMap64 if wide else pyroaring.BitMap)(range(low, high))
+        around: Any = (pyroaring.BitMap64 if wide else pyroaring.BitMap)(range(low, high))
+        inside: FrameSet = held & around
         mark(words[first // 64 :], len(part), part.start, part.step, inside.serialize(), wide)
 
 

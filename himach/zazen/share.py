@@ -25,7 +25,7 @@ DIRECTORY_WORDS = 512  # words of the share between two entries of its directory
 
 
 class Tasks:
-    """A share of `count` frames cut into tasks for `ranks` ranks: equal ones, then smaller ones so that all end together.
+    """A share of `count` frames cut into tasks: equal ones, then smaller ones so that all ranks end together.
 
     Parameters
     ----------
@@ -76,6 +76,7 @@ class Share:
 
     def __init__(
         self,
+        *,
         frames: range,
         words: Words,
         directory: npt.NDArray[np.int64],

@@ -95,4 +95,7 @@ def check(
     levels = [Fraction(len(share), n) for share, n in zip(shares, ranks, strict=True)]
     for i, share in enumerate(shares):
         if free & set(share):
-            assert all(Fraction(len(share) - 1, ranks[i]) <= level + Fraction(1, n) for level, n in zip(levels, ranks))
+            assert all(
+                Fraction(len(share) - 1, ranks[i]) <= level + Fraction(1, n)
+                for level, n in zip(levels, ranks, strict=True)
+            )

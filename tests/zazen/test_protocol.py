@@ -138,7 +138,7 @@ def test_several_copies_go_to_all_their_holders():
         shares = shares_of(played, range(10_000), n)
         assert played[0][2].counts == {"native": 0, "alien": 0, "residue": 10_000}
         assert all(abs(len(share) - 10_000 / n) < 0.25 * 10_000 / n for share in shares)
-        assert all(surplus == everything - set(share) for share, (_, _, _, surplus) in zip(shares, played))
+        assert all(surplus == everything - set(share) for share, (_, _, _, surplus) in zip(shares, played, strict=True))
 
 
 def test_rounds_end_early():
@@ -215,5 +215,9 @@ def test_residue_is_divided_as_water_fills_vessels(nodes, amount):
     parts = fill_evenly(loads, weights, amount)
     assert sum(parts) == amount
     assert min(parts) >= 0
-    level = max((load + part) / weight for load, part, weight in zip(loads, slow, weights) if part or not amount)
-    assert all((load + part - 1) / weight <= level for load, part, weight in zip(loads, parts, weights) if part)
+    level = max(
+        (load + part) / weight for load, part, weight in zip(loads, slow, weights, strict=True) if part or not amount
+    )
+    assert all(
+        (load + part - 1) / weight <= level for load, part, weight in zip(loads, parts, weights, strict=True) if part
+    )

@@ -1,0 +1,148 @@
+"""Kernels over bitmap words beside slow twins: sets, lists and a Counter of holders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from himach.zazen import bitmaps
+
+N = 150
+WORDS = 3
+positions = st.sets(st.integers(0, N - 1))
+
+
+def words_of(held) -> np.ndarray:
+    words = np.zeros(WORDS, dtype=np.uint64)
+    for p in held:
+        words[p // 64] |= np.uint64(1 << (p % 64))
+    return words
+
+
+def bits_of(words) -> set[int]:
+    return {64 * w + b for w, word in enumerate(words.tolist()) for b in range(64) if word >> b & 1}
+
+
+def counts_of(held) -> np.ndarray:
+    counts = np.zeros(2 * WORDS, dtype=np.uint64)
+    assert bitmaps.open_counts(words_of(()), words_of(held), counts) == len(held)
+    return counts
+
+
+def read_counts(counts) -> list[str]:
+    """Return the two bits of every position as the protocol's table writes them."""
+    both = [(word >> b & 1, word >> (32 + b) & 1) for word in counts.tolist() for b in range(32)]
+    return [f"{high}{low}" for low, high in both]
+
+
+@given(st.lists(positions, min_size=1, max_size=6), st.randoms())
+def test_counts_saturate_in_any_order_and_grouping(nodes, random):
+    parts = [counts_of(held) for held in nodes]
+    while len(parts) > 1:
+        random.shuffle(parts)
+        a, b = parts.pop(), parts.pop()
+        swapped = a.copy()
+        bitmaps.add_counts(b, swapped)
+        bitmaps.add_counts(a, b)
+        assert (swapped == b).all()
+        parts.append(b)
+    holders = Counter(p for held in nodes for p in held)
+    expected = [{0: "00", 1: "01"}.get(holders[p], "10") for p in range(64 * WORDS)]
+    assert read_counts(parts[0]) == expected
+    more = words_of(())
+    bitmaps.contested(parts[0], more)
+    assert bits_of(more) == {p for p, n in holders.items() if n > 1}
+
+
+def test_two_bits_are_added_as_the_table_says():
+    states = {"00": 0, "01": 1, "10": 1 << 32}
+    names = {value: name for name, value in states.items()}
+    expected = {("00", "00"): "00", ("00", "01"): "01", ("01", "01"): "10"}
+    for a, in_words in states.items():
+        for b, inout_words in states.items():
+            total = np.array([inout_words], dtype=np.uint64)
+            bitmaps.add_counts(np.array([in_words], dtype=np.uint64), total)
+            assert names[int(total[0])] == expected.get(tuple(sorted((a, b))), "10")
+
+
+def test_the_reduction_works_over_addresses():
+    a, b = counts_of({1, 2}), counts_of({2, 3})
+    buffers = [SimpleNamespace(address=x.ctypes.data, nbytes=x.nbytes) for x in (a, b)]
+    bitmaps.merge_counts(*buffers, None)
+    assert [p for p, state in enumerate(read_counts(b)) if state != "00"] == [1, 2, 3]
+
+
+@given(positions, positions, positions, st.lists(positions, max_size=3))
+def test_claim(taken, mine, share, others):
+    counts, residue, after = counts_of(set()), words_of(()), words_of(share)
+    open_here = bitmaps.open_counts(words_of(taken), words_of(mine), counts)
+    assert open_here == len(mine - taken)
+    for other in others:
+        bitmaps.add_counts(counts_of(other - taken), counts)
+    holders = Counter(p for held in (mine, *others) for p in held - taken)
+    claimed = {p for p in mine - taken if holders[p] == 1}
+    left = set(range(64 * WORDS)) - taken - set(holders)
+    found = bitmaps.claim(words_of(taken), counts, words_of(mine), after, residue)
+    assert found == (len(claimed), len(left), any(n > 1 for n in holders.values()), bool(mine & taken))
+    assert bits_of(after) == share | claimed
+    assert bits_of(residue) == left
+
+
+@given(positions, st.integers(0, N), st.integers(0, N), positions)
+def test_some_bits_are_copied_and_decoded(held, skip, count, target):
+    chosen = sorted(held)[skip : skip + count]
+    words = words_of(target)
+    bitmaps.copy_some(words_of(held), words, skip, count)
+    assert bits_of(words) == target | set(chosen)
+    assert bitmaps.decode(words_of(held), 640, skip, count).tolist() == [640 + p for p in chosen]
+
+
+@given(positions, st.integers(1, 5))
+def test_popcounts(held, block):
+    counts = np.zeros(-(-WORDS // block), dtype=np.int64)
+    bitmaps.block_counts(words_of(held), block, counts)
+    expected = [sum(p // 64 // block == i for p in held) for i in range(len(counts))]
+    assert counts.tolist() == expected
+    assert bitmaps.popcount(words_of(held)) == len(held)
+    assert bitmaps.popcount(words_of(())[:0]) == 0
+
+
+@pytest.mark.parametrize("n_nodes, prime", [(1, 2), (2, 2), (3, 3), (4, 5), (9, 11)])
+@pytest.mark.parametrize("shift", [0, 1, 5, 6, 8])
+def test_priorities_differ_and_are_fair(n_nodes, prime, shift):
+    numbers = np.arange(64, dtype=np.int64)
+    priorities = np.zeros((n_nodes, 64 * 64), dtype=int)
+    plane = np.zeros(64, dtype=np.uint64)
+    for node in range(n_nodes):
+        for bit in range((prime - 1).bit_length()):
+            bitmaps.priority_plane(numbers, plane, shift, node, prime, bit)
+            clear = np.unpackbits(plane.view(np.uint8), bitorder="little")
+            priorities[node] += (1 - clear.astype(int)) << bit
+    assert priorities.max() < prime
+    assert all(len(set(column)) == n_nodes for column in priorities.T)
+    blocks = priorities.reshape(n_nodes, -1, 1 << shift)
+    assert (blocks == blocks[:, :, :1]).all()
+    if shift == 0:
+        first = np.bincount(priorities.argmin(axis=0), minlength=n_nodes)
+        assert (abs(first - 4096 / n_nodes) < 0.25 * 4096 / n_nodes).all()
+
+
+def test_arrays_of_other_lengths_are_refused():
+    three, four, six = (np.zeros(n, dtype=np.uint64) for n in (3, 4, 6))
+    with pytest.raises(ValueError, match="total has 3 words, expected 4"):
+        bitmaps.add_counts(four, three)
+    with pytest.raises(ValueError, match="mine has 4 words, expected 3"):
+        bitmaps.open_counts(three, four, six)
+    with pytest.raises(ValueError, match="counts has 4 words, expected 6"):
+        bitmaps.claim(three, four, three, three.copy(), three.copy())
+    with pytest.raises(ValueError, match="residue has 4 words, expected 3"):
+        bitmaps.claim(three, six, three, three.copy(), four)
+    with pytest.raises(ValueError, match="target has 4 words, expected 3"):
+        bitmaps.copy_some(three, four, 0, 1)
+    with pytest.raises(ValueError, match="plane has 4 words, expected 3"):
+        bitmaps.priority_plane(np.zeros(3, dtype=np.int64), four, 0, 0, 2, 0)
