@@ -145,7 +145,8 @@ def _start(frames: int, ranks: int, repeats: int, layout: str) -> dict[str, floa
         "himach.bench.zazen",
     ]
     command += ["--frames", str(frames), "--repeats", str(repeats), "--layout", layout]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    environ = {**os.environ, "HYDRA_LAUNCHER": "fork"}  # on this machine, also inside a batch job
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if done.returncode:
         raise RankError(f"the ranks of the benchmark ended with {done.returncode}: {done.stderr.strip()}")
     figures: dict[str, float] = json.loads(done.stdout)
