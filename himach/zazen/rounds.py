@@ -1,8 +1,8 @@
 """The rounds in which node leaders agree who holds which frame.
 
-`Leaders` are the reductions over node leaders, counted by kind. `negotiate()` runs the rounds under given `Rules`, chunk
-by chunk, so that what an Allreduce brings is decided on while it is in cache, and returns `Claims`: what this node
-reads, and what remains.
+`Leaders` are the reductions over node leaders, counted by kind. `negotiate()` runs the rounds under given `Rules`,
+chunk by chunk, so that what an Allreduce brings is decided on while it is in cache, and returns `Claims`: what this
+node reads, and what remains.
 
 A node's bitmaps are `share` (in: its native frames; out: the frames it claims) and `alien` (in: its alien frames; out:
 the residue, which is the same on every node).
