@@ -1,20 +1,27 @@
 """Steps that all ranks take together and whose errors they raise together.
 
-An error of which `is_everywhere()` is true was raised on all ranks; after any other, the ranks that it does not concern
-wait for the one that it does, and must be aborted.
+`on_first_rank()` and `on_every_rank()` are for short steps; `Meeting` is for phases as long as the analysis: a rank that
+fails asks the others to stop, all meet, and all raise the same error, so that every rank ends by itself, with himach's
+exit code and one message. An error of which `is_everywhere()` is true was raised on all ranks; after any other, the
+ranks that it does not concern wait in vain and must be aborted.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from himach.comm import Communicator
 from himach.errors import HimachError, as_himach
 
-__all__ = ["is_everywhere", "on_every_rank", "on_first_rank"]
+__all__ = ["Meeting", "is_everywhere", "on_every_rank", "on_first_rank"]
 
 T = TypeVar("T")
+
+STOP = 7002  # tag of the message by which a rank that failed asks another to stop
+PATIENCE = 5.0  # seconds that a rank that failed waits for the others, which may be in a long map()
+LOOK_EVERY = 0.1  # seconds between two looks for that message
 
 
 def is_everywhere(error: BaseException) -> bool:
@@ -32,7 +39,8 @@ def on_first_rank(comm: Communicator, function: Callable[[], T], share: bool = F
         except Exception as caught:
             error = caught
     _raise_everywhere(error, comm.bcast(_portable(error)))
-    return comm.bcast(value) if share else value
+    shared: T = comm.bcast(value) if share else value
+    return shared
 
 
 def on_every_rank(comm: Communicator, function: Callable[[], T]) -> T:
@@ -45,7 +53,71 @@ def on_every_rank(comm: Communicator, function: Callable[[], T]) -> T:
         error = caught
     failed = [word for word in comm.allgather(_portable(error)) if word is not None]
     _raise_everywhere(error, failed[0] if failed else None)
-    return value
+    return cast(T, value)
+
+
+class Meeting:
+    """Where ranks meet after each phase, whether it went well or not.
+
+    Parameters
+    ----------
+    comm
+        All ranks.
+    """
+
+    def __init__(self, comm: Communicator) -> None:
+        self._comm = comm
+        self._next_look = 0.0
+
+    def look(self) -> None:
+        """Leave the phase if another rank failed; called after every frame, costs a look at the clock."""
+        now = time.monotonic()
+        if now >= self._next_look and self._comm.size > 1:
+            self._next_look = now + LOOK_EVERY
+            if self._comm.iprobe(tag=STOP):
+                raise _Stopped
+
+    def together(self, part: Callable[[], T]) -> T:
+        """Run this rank's part of a phase, then meet.
+
+        Raises
+        ------
+        HimachError
+            The first failed rank's, on all ranks. If the others do not come within `PATIENCE`, this rank's own error,
+            on this rank alone.
+        """
+        if self._comm.size == 1:
+            return part()
+        value: Any = None
+        error: Exception | None = None
+        try:
+            value = part()
+        except _Stopped:
+            pass
+        except Exception as caught:
+            error = caught
+            for rank in range(self._comm.size):
+                if rank != self._comm.rank:
+                    self._comm.isend(None, dest=rank, tag=STOP)
+        self._meet(error)
+        failed = [word for word in self._comm.allgather(_portable(error)) if word is not None]
+        _raise_everywhere(error, failed[0] if failed else None)
+        return cast(T, value)
+
+    def _meet(self, error: Exception | None) -> None:
+        """Wait for all ranks without taking the processor from those that still work."""
+        arrival = self._comm.Ibarrier()
+        deadline = time.monotonic() + PATIENCE
+        pause = 1e-5
+        while not arrival.Test():
+            time.sleep(pause)
+            pause = min(2 * pause, 0.01)
+            if error is not None and time.monotonic() > deadline:
+                raise error
+
+
+class _Stopped(Exception):  # noqa: N818 - not an error of this rank
+    """Another rank failed; this one need not go on."""
 
 
 def _portable(error: Exception | None) -> HimachError | None:

@@ -6,6 +6,7 @@ leaves its error and rank 0 its result, and a lifeline, so that ranks end when t
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
@@ -60,8 +61,8 @@ def launch(command: Sequence[str], ranks: int, folder: Path) -> None:
         start_new_session=True,
     )
     relays = [
-        _relay(process.stdout, sys.stdout, drop_banner=True),
-        _relay(process.stderr, sys.stderr, drop_banner=True),
+        _relay(process.stdout, sys.stdout),
+        _relay(process.stderr, sys.stderr),
     ]
     try:
         status = process.wait()
@@ -143,9 +144,8 @@ def _environment(folder: Path) -> dict[str, str]:
     environ[FOLDER] = str(folder)
     environ[PARENT] = str(os.getpid())
     environ["PYTHONUNBUFFERED"] = "1"  # what rank 0 prints appears when it is printed, though through a pipe
-    if sys.stdout.encoding:
-        environ["PYTHONIOENCODING"] = sys.stdout.encoding
-    if sys.stderr.isatty():
+    environ["PYTHONIOENCODING"] = "utf-8"  # between ranks and this process; it knows its terminal's own
+    if sys.stderr.isatty() or "ipykernel" in sys.modules:
         environ.setdefault("HIMACH_PROGRESS", "tty")
         environ.setdefault("COLUMNS", str(shutil.get_terminal_size().columns))
     if os.geteuid() == 0:
@@ -154,26 +154,26 @@ def _environment(folder: Path) -> dict[str, str]:
     return environ
 
 
-def _relay(source: IO[bytes] | None, sink: IO[str], drop_banner: bool) -> threading.Thread:
+def _relay(source: IO[bytes] | None, sink: IO[str]) -> threading.Thread:
     """Pass bytes on as they come, but for the banner by which MPICH's mpiexec mourns a rank."""
     assert source is not None
-    banner = b"\n" + b"=" * 83 + b"\n"
+    banner = b"=" * 83 + b"\n"
 
     def run() -> None:
-        held = b"\n"  # so that a banner on the very first line is seen
-        fresh = True
+        held = b""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while chunk := os.read(source.fileno(), 65536):
             held += chunk
-            start = held.find(banner) if drop_banner else -1
+            start = held.find(banner)
             if start >= 0:
-                held = held[: start + 1]
+                held = held[:start]
                 break
             # Keep back what may be the beginning of a banner.
             keep = next((n for n in range(len(banner) - 1, 0, -1) if held.endswith(banner[:n])), 0)
             ready = held[: len(held) - keep]
             held = held[len(held) - keep :]
-            fresh = _pass_on(ready, sink, fresh)
-        _pass_on(held, sink, fresh)
+            _pass_on(decoder.decode(ready), sink)
+        _pass_on(decoder.decode(held, final=True), sink)
         while os.read(source.fileno(), 65536):
             pass
 
@@ -182,15 +182,11 @@ def _relay(source: IO[bytes] | None, sink: IO[str], drop_banner: bool) -> thread
     return thread
 
 
-def _pass_on(data: bytes, sink: IO[str], fresh: bool) -> bool:
-    """Write `data` but for the newline that stands for the stream's beginning; return whether still fresh."""
-    if fresh and data:
-        data = data[1:]
-        fresh = False
-    if data:
-        sink.write(data.decode(errors="replace"))
+def _pass_on(text: str, sink: IO[str]) -> None:
+    if text:
+        encoding = getattr(sink, "encoding", None) or "utf-8"
+        sink.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sink.flush()
-    return fresh
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

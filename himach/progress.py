@@ -13,7 +13,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Protocol, TextIO
 
@@ -82,10 +82,11 @@ class Progress:
             self._next = now + LOOK_EVERY
             self._gatherer.look(done)
 
-    def finish(self) -> None:
+    def finish(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         """End this rank's part: send the last count, or show the others' until all have sent theirs.
 
         Rank 0 thereby waits for the others: it belongs where a rank's last frame is done and the ranks meet next.
+        While it waits it calls `meanwhile` now and then, which may raise to end the wait.
         """
         if self._over:
             return
@@ -94,7 +95,7 @@ class Progress:
         if self._sender is not None:
             self._sender.finish(self._done)
         elif self._gatherer is not None:
-            self._gatherer.finish(self._done)
+            self._gatherer.finish(self._done, meanwhile)
 
     def close(self) -> None:
         """End without waiting for anybody: the run failed."""
@@ -159,12 +160,15 @@ class _Gatherer:
                 self._working.discard(rank)
         self.display.show(done + sum(self._counts.values()))
 
-    def finish(self, done: int) -> None:
+    def finish(self, done: int, meanwhile: Callable[[], object]) -> None:
         self.look(done)
-        while self._working:
-            time.sleep(FINAL_WAIT)
-            self.look(done)
-        self.display.close()
+        try:
+            while self._working:
+                time.sleep(FINAL_WAIT)
+                self.look(done)
+                meanwhile()
+        finally:
+            self.display.close()
 
 
 class _Display(Protocol):

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from himach.agree import on_every_rank, on_first_rank
+from himach.agree import Meeting, on_every_rank, on_first_rank
 from himach.analysis import Analysis
 from himach.comm import Communicator, World
 from himach.engine import run_pass
@@ -92,8 +92,14 @@ def perform(world: World, job: Job, started: float) -> Done:
     source = Source(origin)
     assigned = time.time()
     with Progress(comm, len(frames), sys.stderr, quiet=job.quiet) as display:
-        take = partial(_take, share, display)
-        passed = run_pass(comm, chains, frames, take, source.read, binds, display)
+        meeting = Meeting(comm)
+        take = partial(_take, share, display, meeting)
+
+        def progress(done: int) -> None:
+            display(done)
+            meeting.look()
+
+        passed = run_pass(comm, chains, frames, take, source.read, binds, progress, meeting.together)
     share.close()
     reduced = time.time()
 
@@ -115,15 +121,15 @@ def perform(world: World, job: Job, started: float) -> Done:
         frames=len(frames),
         ranks=comm.size,
         nodes=len(world.nodes),
-        assignment=Assignment(**share.counts),
+        assignment=cast(Assignment, share.counts),
         bytes=Bytes(cache=cached, origin=read, shuffled=passed.shuffled),
-        seconds=Seconds(**seconds),
+        seconds=cast(Seconds, seconds),
         pairs=passed.pairs,
         errors=[],
     )
     if job.out is not None:
         drawing = partial(located, method="plot", rank=0)
-        on_first_rank(comm, lambda: write_run(job.out, labels, ends, outcomes, record, drawing))
+        on_first_rank(comm, partial(write_run, job.out, labels, ends, outcomes, record, drawing))
     return Done(outcomes, record, ends)
 
 
@@ -164,7 +170,7 @@ def _set_up(
     from himach.io.view import View
 
     def set_up() -> list[Callable[[RawFrame, int], Frame]]:
-        binds = []
+        binds: list[Callable[[RawFrame, int], Frame]] = []
         dt = origin.dt(frames)
         for i, chain in enumerate(chains):
             view = View(topology, origin, frames, first, name=chain[0].label(), copy=i > 0)
@@ -178,11 +184,11 @@ def _set_up(
     return on_every_rank(comm, set_up)
 
 
-def _take(share: Share, display: Progress) -> Steps | None:
+def _take(share: Share, display: Progress, meeting: Meeting) -> Steps | None:
     """Take the next task; after the last one, show how far the others are until all ranks can meet in the shuffle."""
     steps = share.take()
     if steps is None:
-        display.finish()
+        display.finish(meeting.look)
     return steps
 
 

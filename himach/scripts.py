@@ -47,7 +47,8 @@ def find_class(spec: str) -> type[Analysis]:
     if path.endswith(".py"):
         return _choose(load_script(Path(path)), path, class_name)
     if spec in examples.BUILTINS:
-        return examples.load(spec)
+        built_in: type[Analysis] = examples.load(spec)
+        return built_in
     if Path(path).exists():
         raise UsageError(f"{path} is no Python script (its name does not end in .py)")
     raise UsageError(f"there is no analysis {spec!r}{nearest(spec, examples.BUILTINS)} (a script's name ends in .py)")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from types import FrameType
 from typing import NoReturn
 
@@ -81,6 +82,8 @@ def _fail(error: Exception) -> int:
         started.fail(own, promised_rank())
     if promised_rank() == 0:
         report(error)
+    elif under_launcher():
+        time.sleep(1)  # a launcher may end all ranks when this one ends: let the first one have its say
     return own.exit_code
 
 

@@ -12,7 +12,7 @@ from himach.analysis import Analysis
 from himach.comm import Communicator
 from himach.engine.clock import Clock
 from himach.engine.mapping import Bind, Mapper, Read, Take, map_tasks
-from himach.engine.reducing import Reducer
+from himach.engine.reducing import Reducer, Together, unguarded
 from himach.engine.results import Results
 
 __all__ = ["Passed", "run_pass"]
@@ -48,6 +48,7 @@ def run_pass(
     read: Read,
     bind: Sequence[Bind],
     progress: Callable[[int], object],
+    together: Together = unguarded,
 ) -> Passed:
     """Run analyses over the frames in one pass (collective).
 
@@ -67,18 +68,20 @@ def run_pass(
         For each analysis what turns a raw frame and its step into the frame that its map() gets.
     progress
         Called with the number of frames that this rank has done, after each.
+    together
+        Runs this rank's part of a phase, after which all ranks meet, and raises an error of one of them on all.
 
     Raises
     ------
     AnalysisError
-        On the rank where a method of an analysis raised, or asked for what himach refuses. The others do not notice:
-        whoever calls this ends them.
+        Where a method of an analysis raised, or asked for what himach refuses; on all ranks if `together` sees to
+        that.
     """
     clock = Clock()
     mappers = [Mapper(chain[0], comm.rank, frames, bound) for chain, bound in zip(analyses, bind, strict=True)]
     with clock("map"):
-        map_tasks(mappers, frames, take, read, progress)
-    reducers = [Reducer(comm, frames, clock) for _ in analyses]
+        together(lambda: map_tasks(mappers, frames, take, read, progress))
+    reducers = [Reducer(comm, frames, clock, together) for _ in analyses]
     results = [
         reducer.run(chain, mapper.runs) for reducer, chain, mapper in zip(reducers, analyses, mappers, strict=True)
     ]

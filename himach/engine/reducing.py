@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -22,7 +23,21 @@ from himach.engine.runs import Runs
 from himach.engine.series import Series
 from himach.engine.values import keep
 
-__all__ = ["Reducer"]
+__all__ = ["Reducer", "Together", "unguarded"]
+
+T = TypeVar("T")
+
+
+class Together(Protocol):
+    """Runs one rank's part of a phase, and lets all ranks know if another's part failed."""
+
+    def __call__(self, part: Callable[[], T]) -> T: ...
+
+
+def unguarded(part: Callable[[], T]) -> T:
+    """Run the part; an error stays with this rank."""
+    return part()
+
 
 NO_STEPS = np.empty(0, dtype=np.int64)
 
@@ -38,12 +53,13 @@ class Reducer:
         Bytes that this rank sent to others.
     """
 
-    def __init__(self, comm: Communicator, frames: range, clock: Clock) -> None:
+    def __init__(self, comm: Communicator, frames: range, clock: Clock, together: Together = unguarded) -> None:
         self.pairs = 0
         self.shuffled = 0
         self._comm = comm
         self._frames = frames
         self._clock = clock
+        self._together = together
 
     def run(self, chain: Sequence[Analysis], runs: Runs) -> Results | None:
         """Shuffle and reduce, stage after stage (collective); return the results on rank 0, None elsewhere."""
@@ -52,11 +68,11 @@ class Reducer:
         for analysis in earlier:
             merge = self._shuffle(runs)
             with self._clock("reduce"):
-                runs = self._chain(analysis, merge, later)
+                runs = self._together(partial(self._chain, analysis, merge, later))
             later = True
         merge = self._shuffle(runs)
         with self._clock("reduce"):
-            found = self._conclude(last, merge, later)
+            found = self._together(partial(self._conclude, last, merge, later))
             return self._gather(found)
 
     def _shuffle(self, runs: Runs) -> Merge:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import filecmp
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -116,7 +117,7 @@ def test_a_batch_job_runs_as_the_documentation_shows(slurm, tmp_path):
     batch = tmp_path / "job.sh"
     out = tmp_path / "out"
     batch.write_text(
-        f"#!/bin/bash\n#SBATCH --nodes=2 --ntasks=4\nsrun --kill-on-bad-exit=1 {' '.join(RMSD)} --out {out}\n"
+        f"#!/bin/bash\n#SBATCH --nodes=2 --ntasks=4\nsrun --kill-on-bad-exit=1 {shlex.join(RMSD)} --out {out}\n"
     )
     done = subprocess.run(
         ["sbatch", "--wait", f"--output={tmp_path}/log", str(batch)],
