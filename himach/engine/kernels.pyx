@@ -168,17 +168,25 @@ def scatter(const uint8_t[::1] source, const uint32_t[::1] places, uint8_t[::1] 
                 memcpy(dst + places[i] * <size_t>size, src + i * size, size)
 
 
-def join(const uint64_t[::1] addresses, const int64_t[::1] sizes, uint8_t[::1] target):
-    """Copy the memory at `addresses` (of `sizes` bytes each) to `target`, one behind the other."""
+def join(const uint64_t[::1] addresses, const int64_t[::1] starts, const int64_t[::1] stops, uint8_t[::1] target):
+    """Put rows of many columns behind one another.
+
+    Parameters
+    ----------
+    addresses
+        uint64 (m,): where each column begins in memory; its owner must hold it.
+    starts, stops
+        int64 (m,): from which byte to which to copy of each.
+    target
+        uint8, as many bytes as that is in all.
+    """
     cdef Py_ssize_t i, at = 0
     if target.shape[0] == 0:
         return
     with nogil:
         for i in range(addresses.shape[0]):
-            memcpy(&target[at], <const void *><size_t>addresses[i], sizes[i])
-            at += sizes[i]
-
-
+            memcpy(&target[at], <const uint8_t *><size_t>addresses[i] + starts[i], stops[i] - starts[i])
+            at += stops[i] - starts[i]
 
 
 def order_places(const uint32_t[::1] rows, uint32_t limit):

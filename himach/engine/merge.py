@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.engine.columns import Block, Column, FrameTable, Layout, moved
-from himach.engine.kernels import count_places, group_rows, order_places
+from himach.engine.kernels import count_places, group_rows, join, order_places
 from himach.engine.keys import ENCODED, decode
 from himach.engine.series import Series
 
@@ -65,7 +65,7 @@ class Merge:
 
     def _uniform(self, width: int, lot: _Lot, shard: int) -> Iterator[tuple[Any, Series]]:
         """Give the groups of a shard whose values are all of one layout."""
-        keys, at, _, values = lot.take(shard)
+        keys, at, values = lot.take(shard)
         if self._overlap:
             keys, at, values = _in_order(order_places(at, len(self._table)), keys, at, values)
         ids, first = group_rows(keys.reshape(len(keys), -1))
@@ -84,7 +84,7 @@ class Merge:
         taken = [lot.take(shard) for lot in lots]
         keys = np.concatenate([part[0] for part in taken])
         at = np.concatenate([part[1] for part in taken])
-        order = np.concatenate([part[2] for part in taken])
+        order = np.concatenate([lot.order(shard) for lot in lots])
         lot_of = np.repeat(np.arange(len(taken)), [len(part[1]) for part in taken])
         row_of = np.concatenate([np.arange(len(part[1])) for part in taken])
         emitted = np.lexsort((order, at))  # stable
@@ -94,7 +94,7 @@ class Merge:
         at, lot_of, row_of = moved(at, places), moved(lot_of, places), moved(row_of, places)
         for group, key in enumerate(self._plain(width, keys[first])):
             rows = slice(int(bounds[group]), int(bounds[group + 1]))
-            values = _pick([part[3] for part in taken], lot_of[rows], row_of[rows])
+            values = _pick([part[2] for part in taken], lot_of[rows], row_of[rows])
             yield key, Series(self._table, self._numbers, at[rows], values)
 
     def _plain(self, width: int, keys: npt.NDArray[np.int64]) -> list[Any]:
@@ -162,38 +162,59 @@ class _Slices:
 
     def __init__(self, block: Block, rows: npt.NDArray[np.uint32], keys: npt.NDArray[np.int64]) -> None:
         self.bounds = block.bounds
-        self.columns = (np.ascontiguousarray(keys), rows[block.at], block.order, block.values)
+        self.keys = keys
+        self.at = rows[block.at]
+        self.order = block.order
+        self.values = block.values
 
 
 class _Lot:
     """Blocks of one width and one layout."""
 
     def __init__(self, slices: Sequence[_Slices]) -> None:
-        self._columns = [part.columns for part in slices]
-        self._bounds = np.stack([part.bounds for part in slices])
-        self._rows = self._bounds.sum(axis=0)
-        self._rows = np.diff(self._rows)
+        # By shard, so that one shard's bounds in all blocks lie side by side.
+        self._bounds = np.ascontiguousarray(np.stack([part.bounds for part in slices], axis=1))
+        self._rows = np.diff(self._bounds.sum(axis=1)).tolist()
+        self._keys = _Joint([part.keys for part in slices])
+        self._at = _Joint([part.at for part in slices])
+        self._order = [part.order for part in slices]
+        values = [part.values for part in slices if part.values is not None]
+        self._values = _Joint(values) if values else None
 
     def rows(self, shard: int) -> int:
         """Return how many rows the shard has."""
-        return int(self._rows[shard])
+        count: int = self._rows[shard]
+        return count
 
-    def take(self, shard: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], npt.NDArray[np.uint32], Column]:
-        """Return the shard's keys, frames, order of emission and values, each as one column."""
-        starts, stops = self._bounds[:, shard], self._bounds[:, shard + 1]
-        keys = _joined([part[0] for part in self._columns], starts, stops)
-        at = _joined([part[1] for part in self._columns], starts, stops)
-        order = np.concatenate(
-            [
-                np.zeros(int(stop - start), np.uint32) if part[2] is None else part[2][start:stop]
-                for part, start, stop in zip(self._columns, starts, stops, strict=True)
-            ]
+    def take(self, shard: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], Column]:
+        """Return the shard's keys, frames and values, each as one column."""
+        starts, stops = self._bounds[shard], self._bounds[shard + 1]
+        values = None if self._values is None else self._values.take(starts, stops)
+        return self._keys.take(starts, stops), self._at.take(starts, stops), values
+
+    def order(self, shard: int) -> npt.NDArray[np.uint32]:
+        """Return the shard's order of emission; 0 in chunks that had no other layout, where the rows' order tells."""
+        rows = zip(self._order, self._bounds[shard].tolist(), self._bounds[shard + 1].tolist(), strict=True)
+        return np.concatenate(
+            [np.zeros(stop - start, np.uint32) if order is None else order[start:stop] for order, start, stop in rows]
         )
-        values = None
-        if self._columns[0][3] is not None:
-            values = _joined([part[3] for part in self._columns], starts, stops)
-        return keys, at, order, values
 
 
-def _joined(columns: Sequence[Any], starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    return np.concatenate([column[i:j] for column, i, j in zip(columns, starts.tolist(), stops.tolist(), strict=True)])
+class _Joint:
+    """One column in many blocks."""
+
+    def __init__(self, columns: Sequence[npt.NDArray[Any]]) -> None:
+        self._columns = [np.ascontiguousarray(column) for column in columns]
+        self._addresses = np.array([column.ctypes.data for column in self._columns], dtype=np.uint64)
+
+    def take(self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Return the rows ``starts[i]:stops[i]`` of every block i as one column."""
+        first = self._columns[0]
+        if first.dtype.hasobject:
+            rows = zip(self._columns, starts.tolist(), stops.tolist(), strict=True)
+            return np.concatenate([column[start:stop] for column, start, stop in rows])
+        out = np.empty((int((stops - starts).sum()), *first.shape[1:]), dtype=first.dtype)
+        if out.nbytes:
+            row = out.nbytes // len(out)
+            join(self._addresses, starts * row, stops * row, out.reshape(-1).view(np.uint8))
+        return out

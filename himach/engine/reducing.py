@@ -140,4 +140,4 @@ class Reducer:
         blocks = self._exchange(outgoing)
         if self._comm.rank != 0:
             return None
-        return Results(pair for block in blocks for pair in block.items())
+        return Results(blocks)

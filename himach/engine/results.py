@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 from typing import Any
 
-from himach.engine.keys import encode
+import numpy as np
+
+from himach.engine.columns import Block
+from himach.engine.keys import ENCODED, encode
 from himach.errors import AnalysisError
 
 __all__ = ["Results"]
@@ -16,38 +19,81 @@ class Results(Mapping[Any, Any]):
 
     Parameters
     ----------
-    pairs
-        (key, result) in any order, each key once.
+    blocks
+        Keys and results as pairs, in any order, each key once.
     """
 
-    __slots__ = ("_items",)
+    __slots__ = ("_keys", "_places", "_values")
 
-    def __init__(self, pairs: Iterable[tuple[Any, Any]] = ()) -> None:
-        encoded = sorted([(encode(key), key, result) for key, result in pairs], key=lambda item: item[0])
-        self._items = {code: (key, result) for code, key, result in encoded}
+    def __init__(self, blocks: Sequence[Block] = ()) -> None:
+        pairs = [pair for block in blocks for pair in block.items()]
+        order = _order(blocks, pairs)
+        self._keys = [pairs[place][0] for place in order]
+        self._values = [pairs[place][1] for place in order]
+        self._places: dict[bytes, int] | None = None
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._keys)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter([key for key, _ in self._items.values()])
+        return iter(self._keys)
 
     def __contains__(self, key: object) -> bool:
         return self._find(key) is not None
 
     def __getitem__(self, key: Any) -> Any:
-        found = self._find(key)
-        if found is None:
+        place = self._find(key)
+        if place is None:
             raise KeyError(key)
-        return found[1]
+        return self._values[place]
 
-    def _find(self, key: Any) -> tuple[Any, Any] | None:
+    def items(self) -> ItemsView[Any, Any]:
+        """Return (key, result) in the order of keys."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[Any]:
+        """Return the results in the order of keys."""
+        return _Values(self)
+
+    def _find(self, key: Any) -> int | None:
+        if self._places is None:
+            self._places = {encode(known): place for place, known in enumerate(self._keys)}
         try:
-            return self._items.get(encode(key))
+            return self._places.get(encode(key))
         except AnalysisError:  # what cannot be a key is not in here
             return None
 
     def __repr__(self) -> str:
-        shown = [f"{key!r}: {result!r}" for key, result in list(self._items.values())[:5]]
+        shown = [f"{key!r}: {result!r}" for key, result in zip(self._keys[:5], self._values, strict=False)]
         more = f", ... {len(self)} keys" if len(self) > len(shown) else ""
         return f"Results({{{', '.join(shown)}{more}}})"
+
+
+class _Items(ItemsView[Any, Any]):
+    """Gives items without looking every key up."""
+
+    _mapping: Results
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return zip(self._mapping._keys, self._mapping._values, strict=True)
+
+
+class _Values(ValuesView[Any]):
+    """Gives results without looking every key up."""
+
+    _mapping: Results
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._mapping._values)
+
+
+def _order(blocks: Sequence[Block], pairs: Sequence[tuple[Any, Any]]) -> list[int]:
+    """Return the places of pairs in the order of their keys."""
+    widths = {block.width for block in blocks}
+    if widths == {0}:
+        order: list[int] = np.argsort(np.concatenate([block.keys for block in blocks])).tolist()
+        return order
+    codes: list[Any] = [key for key, _ in pairs]
+    if len(widths) != 1 or ENCODED in widths:
+        codes = [encode(key) for key in codes]
+    return sorted(range(len(pairs)), key=codes.__getitem__)

@@ -72,7 +72,8 @@ class TwinSeries:
     def values(self) -> Any:
         layouts = [layout for layout, _ in self.items]
         if layouts[0] != "item" and all(layout == layouts[0] for layout in layouts):
-            return None if layouts[0] == "presence" else np.array([value for _, value in self.items])
+            values = [value for _, value in self.items]
+            return None if layouts[0] == "presence" else np.array(values, dtype=layouts[0][0])
         return [value for _, value in self.items]
 
 
