@@ -1,7 +1,7 @@
 """The shuffle from emission to reduce(), beside a stable argsort of the same columns by numpy.
 
-``python -m himach.bench.shuffle`` starts the ranks itself and prints pairs per second of all ranks together. Pairs are an
-int64 key at random of 100,000 and a float64 value, 1,000 a frame, made before the clock starts.
+``python -m himach.bench.shuffle`` starts the ranks itself and prints pairs per second of all ranks together. Pairs are
+an int64 key at random of 100,000 and a float64 value, 1,000 a frame, made before the clock starts.
 """
 
 from __future__ import annotations

@@ -28,12 +28,15 @@ from himach.launcher import promised_ranks, under_launcher
 from himach.mpi import connect
 
 comm = connect().comm if under_launcher() else alone().comm
-SELECTIONS = [range(40), range(39, -1, -1), range(3, 60, 4), range(50, 2, -7), range(5, 6), range(0)]
+SELECTIONS = [range(40), range(50, 2, -7), range(0), range(39, -1, -1), range(3, 60, 4), range(5, 6)]
+KINDS = ["ab", "abcdefgh", "de", "a", "cf", "g"]
+if comm.size > 1:  # many ranks on few cores are slow to meet
+    SELECTIONS, KINDS = SELECTIONS[:3], KINDS[:2]
 same_everywhere = settings(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=40,
+    max_examples=40 if comm.size == 1 else 15,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
@@ -55,7 +58,7 @@ def test_all_ranks_are_here():
 
 
 @pytest.mark.parametrize("frames", SELECTIONS, ids=str)
-@pytest.mark.parametrize("kinds", ["a", "ab", "cf", "de", "g", "abcdefgh"])
+@pytest.mark.parametrize("kinds", KINDS)
 def test_one_stage(frames, kinds):
     for seed, boxes in enumerate(["all", "none", "some"]):
         check(comm, [Everything(kinds=kinds, seed=seed)], frames, boxes, seed)
