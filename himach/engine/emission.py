@@ -24,6 +24,8 @@ __all__ = ["Emission"]
 
 Box = npt.NDArray[np.float32]
 ALLOWED = "yield pairs (key, value) or himach.Pairs(keys, values)"
+#: Pairs of one chunk, at most: their places are uint32.
+MOST = 2**32 - 1
 NO_BOX = np.full(6, np.nan, dtype=np.float32).tobytes()
 
 
@@ -123,22 +125,28 @@ class Emission:
         self.pairs += n
 
     def freeze(self, shards: int) -> list[Block]:
-        """Return the chunk's pairs ordered by shard, and begin a new chunk."""
+        """Return the chunk's pairs ordered by shard, and begin a new chunk.
+
+        Raises
+        ------
+        AnalysisError
+            If the chunk has more pairs than a block can count.
+        """
+        if self.pairs > MOST:
+            raise AnalysisError(f"one frame, or one key, yielded {self.pairs} pairs; at most {MOST} are possible")
         table = FrameTable(
             steps=np.array(self._steps, dtype=np.int64),
             times=np.array(self._times, dtype=np.float64),
             boxes=self._take_boxes(),
             sources=self._sources,
         )
-        widths = [stream.width for stream in self._streams.values() if len(stream)]
+        # A layout that this chunk did not use may never come again.
+        self._streams = {layout: stream for layout, stream in self._streams.items() if len(stream)}
+        widths = [stream.width for stream in self._streams.values()]
         blocks = []
         for stream in self._streams.values():
-            if len(stream):
-                keys, at, order, values = stream.take()
-                shared = widths.count(stream.width) > 1
-                blocks.append(
-                    _block(table, stream.width, keys, at, order if shared else None, values, shards, self._names)
-                )
+            taken = stream.take(ordered=widths.count(stream.width) > 1)
+            blocks.append(_block(table, stream.width, taken, shards, self._names))
         self.pairs = 0
         self._names = {}
         self._steps, self._times, self._sources = [], [], None
@@ -151,7 +159,8 @@ class Emission:
         return np.frombuffer(b"".join(boxes), dtype=np.float32).reshape(-1, 6)
 
 
-Taken = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], npt.NDArray[np.uint32], Column]
+# Keys, rows of the frame table, order of emission if asked for, values.
+Taken = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], npt.NDArray[np.uint32] | None, Column]
 
 
 class _Rows:
@@ -177,15 +186,16 @@ class _Rows:
         self._runs.append((stop - start, at, emitted))
         self._size = stop
 
-    def take(self) -> Taken:
-        """Return views of the columns; they hold until the next pair is added."""
+    def take(self, ordered: bool) -> Taken:
+        """Return the columns; keys and values are views that hold until the next pair is added."""
         n, self._size = self._size, 0
-        runs = np.array(self._runs, dtype=np.int64)
+        counts, rows, emitted = np.array(self._runs, dtype=np.int64).T
         self._runs = []
-        counts = runs[:, 0]
-        at = np.repeat(runs[:, 1].astype(np.uint32), counts)
-        starts = np.cumsum(counts) - counts
-        order = (np.arange(n, dtype=np.uint32) + np.repeat(runs[:, 2] - starts, counts)).astype(np.uint32)
+        order = None
+        if ordered:
+            starts = np.cumsum(counts) - counts
+            order = (np.arange(n) + np.repeat(emitted - starts, counts)).astype(np.uint32)
+        at = np.repeat(rows.astype(np.uint32), counts)
         return self._keys[:n], at, order, None if self._values is None else self._values[:n]
 
     def _grow(self, rows: int) -> None:
@@ -220,28 +230,22 @@ class _Items:
         self._at.append(at)
         self._order.append(emitted)
 
-    def take(self) -> Taken:
+    def take(self, ordered: bool) -> Taken:
+        """Return the lists as columns."""
         n = len(self._keys)
         taken = (
             np.array(self._keys, dtype=np.int64),
             np.array(self._at, dtype=np.uint32),
-            np.array(self._order, dtype=np.uint32),
+            np.array(self._order, dtype=np.uint32) if ordered else None,
             np.fromiter(self._values, dtype=object, count=n),
         )
         self._keys, self._values, self._at, self._order = [], [], [], []
         return taken
 
 
-def _block(
-    table: FrameTable,
-    width: int,
-    keys: npt.NDArray[np.int64],
-    at: npt.NDArray[np.uint32],
-    order: npt.NDArray[np.uint32] | None,
-    values: Column,
-    shards: int,
-    names: dict[bytes, int],
-) -> Block:
+def _block(table: FrameTable, width: int, taken: Taken, shards: int, names: dict[bytes, int]) -> Block:
+    """Return the pairs of one stream ordered by shard."""
+    keys, at, order, values = taken
     if width == ENCODED:
         keys, shard_of, sorted_names, name_bounds = _order_names(names, keys, shards)
     else:
