@@ -56,6 +56,12 @@ class FrameFile(Protocol):
         float64 (n_frames,), ps, where they are known without reading the frames; else None.
     timed
         Whether the file itself says when its frames were taken; else MDAnalysis counts frames.
+    stamps
+        Files whose sizes, beginnings and ends tell this content from another.
+    topology
+        A topology file that comes with the frames, or None.
+    keywords
+        Keywords of MDAnalysis that this topology needs.
     """
 
     path: str
@@ -64,6 +70,9 @@ class FrameFile(Protocol):
     n_atoms: int
     times: Times | None
     timed: bool
+    stamps: tuple[str, ...]
+    topology: str | None
+    keywords: Mapping[str, Any]
 
     def read(self, index: int) -> RawFrame:
         """Return frame `index` of the file; raises any exception that the format's decoder does."""

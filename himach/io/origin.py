@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.files import FrameFile, open_file
+from himach.io.framedir import FrameDirectory
 from himach.io.join import Part, join, tolerance
 from himach.io.messages import reason
 
@@ -61,18 +63,23 @@ class Origin:
         Whether the first frame has them.
     topology
         A topology that comes with the dataset (frame directories), or None.
+    kinds
+        Formats of the files.
+    warnings
+        What was warned of on opening.
     """
 
     def __init__(self, parts: Sequence[Part], keywords: Mapping[str, Any]) -> None:
         self._parts = list(parts)
         self._starts = np.cumsum([0] + [part.n_frames for part in parts])
         self._open_part: Part | None = None
-        self.keywords = dict(keywords)
+        self.keywords = {**parts[0].file.keywords, **keywords}
+        self.warnings: tuple[str, ...] = ()
         self.paths = tuple(part.file.path for part in parts)
         self.kinds = tuple(part.file.kind for part in parts)
         self.n_frames = int(self._starts[-1])
         self.n_atoms = parts[0].file.n_atoms
-        self.topology: str | None = getattr(parts[0].file, "topology", None)
+        self.topology = parts[0].file.topology
         self.fingerprint = _fingerprint(parts)
         self._times = self._known_times()
         first = next(self.read([0]))
@@ -220,8 +227,8 @@ class Origin:
         if len(self._parts) == 1 or len(first) == 0:
             return first
         step = float(self.keywords.get("dt") or (first[1] - first[0] if len(first) > 1 else 1.0))
-        counts: Times = np.arange(self.n_frames, dtype=np.float64)
-        return counts * step + first[0]
+        times: Times = np.arange(self.n_frames, dtype=np.float64) * step + first[0]
+        return times
 
     def _refuse_time(self, number: int, before: float, time: float) -> None:
         path, local = self.locate(number)
@@ -268,14 +275,24 @@ def open_origin(
     paths = [existing(path, "trajectory") for path in trajectories]
     if topology is not None:
         topology = existing(topology, "topology")
-    files = [_open(path, topology, keywords) for path in paths]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        files = [_open(path, topology, keywords) for path in paths]
+        _check_atoms(files)
+        origin = Origin(join(files), keywords)
+    for warning in caught:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    origin.warnings = tuple(str(warning.message) for warning in caught if warning.category is UserWarning)
+    return origin
+
+
+def _check_atoms(files: Sequence[FrameFile]) -> None:
     for file in files[1:]:
         if file.n_atoms != files[0].n_atoms:
             raise TrajectoryError(
                 f"{files[0].path} has {files[0].n_atoms} atoms, {file.path} has {file.n_atoms}; "
                 "trajectories that follow one another must have the same atoms"
             )
-    return Origin(join(files), keywords)
 
 
 def existing(path: str | os.PathLike[str], what: str) -> str:
@@ -293,7 +310,7 @@ def existing(path: str | os.PathLike[str], what: str) -> str:
 
 def _open(path: str, topology: str | None, keywords: Mapping[str, Any]) -> FrameFile:
     if os.path.isdir(path):
-        raise UsageError(f"{path} is a folder without frames; give trajectory files")
+        return FrameDirectory(path, keywords)
     try:
         return open_file(path, topology, keywords)
     except OSError as error:
@@ -303,7 +320,7 @@ def _open(path: str, topology: str | None, keywords: Mapping[str, Any]) -> Frame
 def _fingerprint(parts: Sequence[Part]) -> str:
     digest = hashlib.sha256()
     for part in parts:
-        for path in getattr(part.file, "fingerprint_paths", (part.file.path,)):
+        for path in part.file.stamps:
             size = os.path.getsize(path)
             digest.update(size.to_bytes(8, "little"))
             with open(path, "rb") as file:

@@ -6,6 +6,7 @@ import os
 import pickle
 import struct
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,9 @@ class ReaderFile:
 
     def __init__(self, path: str, reader: Any, n_frames: int) -> None:
         self.path = path
+        self.stamps: tuple[str, ...] = (path,)
+        self.topology: str | None = None
+        self.keywords: Mapping[str, Any] = {}
         self.kind = str(np.atleast_1d(reader.format)[0])
         self.n_frames = n_frames
         self.n_atoms = int(reader.n_atoms)

@@ -15,7 +15,7 @@ from himach.io.readerfile import quietly
 if TYPE_CHECKING:
     from MDAnalysis.core.topology import Topology
 
-__all__ = ["load_topology"]
+__all__ = ["load_topology", "own_topology"]
 
 _CONNECTIONS = frozenset({"bonds", "angles", "dihedrals", "impropers"})
 
@@ -45,8 +45,13 @@ def load_topology(
         If the topology cannot be parsed, or has another number of atoms than the trajectory.
     """
     keywords = {**origin.keywords, **(keywords or {})}
-    path = existing(topology, "topology") if topology is not None else origin.topology or origin.paths[0]
-    parsed = _parse(path, topology is None and origin.topology is None, keywords)
+    if topology is None:
+        path = own_topology(origin)
+        if path == origin.paths[0] and "format" in keywords:
+            keywords.setdefault("topology_format", keywords["format"])
+    else:
+        path = existing(topology, "topology")
+    parsed = _parse(path, keywords)
     if parsed.n_atoms != origin.n_atoms:
         raise TrajectoryError(
             f"{path} has {parsed.n_atoms} atoms, {origin.paths[0]} has {origin.n_atoms}; "
@@ -55,24 +60,39 @@ def load_topology(
     return _guess(parsed, path, origin, keywords)
 
 
-def _parse(path: str, from_trajectory: bool, keywords: Mapping[str, Any]) -> Topology:
+def own_topology(origin: Origin) -> str:
+    """Return the topology file that a dataset brings; raises UsageError if it brings none."""
+    if origin.topology is not None:
+        return origin.topology
+    path = origin.paths[0]
+    if os.path.isdir(path) or _parser(path, origin.keywords.get("format")) is None:
+        raise UsageError(
+            f"{path} holds no topology; give one with --topology (for example a PDB, GRO, PSF, TPR or PRMTOP file)"
+        )
+    return path
+
+
+def _parser(path: str, format_: Any) -> Any:
+    """Return MDAnalysis's parser, or None if there is none that reads more than the number of atoms."""
     from MDAnalysis.core._get_readers import get_parser_for
-    from MDAnalysis.core.universe import _topology_from_file_like
     from MDAnalysis.topology.MinimalParser import MinimalParser
 
-    format_ = keywords.get("topology_format") or (keywords.get("format") if from_trajectory else None)
-    missing = f"{path} holds no topology; give one with --topology (for example a PDB, GRO, PSF, TPR or PRMTOP file)"
     try:
         parser = quietly(get_parser_for, path, format=format_)
-    except (ValueError, TypeError) as error:
-        if from_trajectory:
-            raise UsageError(missing) from None
+    except (ValueError, TypeError):
+        return None
+    return None if parser is MinimalParser else parser
+
+
+def _parse(path: str, keywords: Mapping[str, Any]) -> Topology:
+    from MDAnalysis.core.universe import _topology_from_file_like
+
+    format_ = keywords.get("topology_format")
+    if _parser(path, format_) is None:
         raise UsageError(
-            f"{path}: its suffix is that of no topology that MDAnalysis reads; name it with --universe "
-            "topology_format=PDB"
-        ) from error
-    if parser is MinimalParser:
-        raise UsageError(missing)
+            f"{path} is no topology that MDAnalysis reads; give one with --topology (for example a PDB, GRO, PSF, TPR "
+            "or PRMTOP file), or name its format with --universe topology_format=PDB"
+        )
     others = {name: value for name, value in keywords.items() if name not in TOPOLOGY_KEYWORDS and name != "format"}
     try:
         return quietly(_topology_from_file_like, path, topology_format=format_, **others)

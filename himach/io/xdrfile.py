@@ -34,6 +34,9 @@ class XdrFile:
         if "sub" in keywords:
             raise UsageError("the keyword 'sub' is not supported; select the atoms in the analysis")
         self.path = path
+        self.stamps: tuple[str, ...] = (path,)
+        self.topology: str | None = None
+        self.keywords: Mapping[str, Any] = {}
         self.kind = index.kind
         self.n_frames = index.n_frames
         self.n_atoms = index.n_atoms
