@@ -15,7 +15,7 @@ import numpy.typing as npt
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.messages import reason, warn_cut
-from himach.io.readerfile import ReaderFile, quietly, whole_frames
+from himach.io.readerfile import ReaderFile, construct, quietly, whole_frames
 from himach.io.xdrfile import XdrFile
 from himach.io.xdrindex import read_index, sniff
 
@@ -38,7 +38,7 @@ REFUSED_KEYWORDS = {
 
 
 #: Formats whose reader has to be told the number of atoms.
-_COUNTLESS = frozenset({"TRJ", "TRZ", "LAMMPS", "NAMDBIN"})
+_COUNTLESS = frozenset({"DATA", "TRJ", "TRZ"})
 
 
 class FrameFile(Protocol):
@@ -113,8 +113,8 @@ def open_file(path: str, topology: str | None, keywords: Mapping[str, Any]) -> F
     kind = str(np.atleast_1d(getattr(reader_class, "format", ""))[0])
     if kind in ("XTC", "TRR"):
         return _open_xdr(path, kind, keywords)
-    if topology is not None and kind in _COUNTLESS and "n_atoms" not in keywords:
-        keywords["n_atoms"] = _count_atoms(topology, options.get("topology_format"))
+    if kind in _COUNTLESS and "n_atoms" not in keywords:
+        keywords["n_atoms"] = _count_atoms(topology or path, options)
     reader = _open_reader(path, kind, reader_class, keywords)
     n_frames = whole_frames(path, kind, reader)
     return ReaderFile(path, reader, n_frames)
@@ -147,7 +147,7 @@ def _reader_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's na
 
 def _open_reader(path: str, kind: str, reader_class: Any, keywords: Mapping[str, Any]) -> Any:
     try:
-        reader = quietly(reader_class, path, **keywords)
+        reader = construct(reader_class, path, **keywords)
         if reader.n_frames < 1:
             raise ValueError("no frame in it")
         return reader
@@ -157,10 +157,15 @@ def _open_reader(path: str, kind: str, reader_class: Any, keywords: Mapping[str,
         raise TrajectoryError(f"{path} cannot be read as {kind or reader_class.__name__}: {reason(error)}") from error
 
 
-def _count_atoms(topology: str, topology_format: Any) -> int:
+def _count_atoms(topology: str, keywords: Mapping[str, Any]) -> int:
+    """Return the number of atoms that a topology tells."""
     from MDAnalysis.core.universe import _topology_from_file_like
 
+    names = keywords.keys() - TOPOLOGY_KEYWORDS - {"format"}
+    options = {"topology_format": keywords.get("topology_format"), **{name: keywords[name] for name in names}}
     try:
-        return int(quietly(_topology_from_file_like, topology, topology_format=topology_format).n_atoms)
+        return int(quietly(_topology_from_file_like, topology, **options).n_atoms)
     except Exception as error:
-        raise TrajectoryError(f"{topology} cannot be read as a topology: {reason(error.__cause__ or error)}") from error
+        raise TrajectoryError(
+            f"{topology} does not tell the number of atoms: {reason(error.__cause__ or error)}"
+        ) from error

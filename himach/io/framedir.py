@@ -13,7 +13,7 @@ from himach.errors import HimachError, TrajectoryError
 from himach.frame import RawFrame
 from himach.io.manifest import TIMES, Manifest, find
 from himach.io.messages import reason
-from himach.io.readerfile import ReaderFile, quietly
+from himach.io.readerfile import ReaderFile, construct
 from himach.io.xdrfile import XdrFile
 from himach.io.xdrindex import read_index
 
@@ -144,5 +144,5 @@ def _open(path: str, kind: str) -> XdrFile | ReaderFile:
     from MDAnalysis.coordinates.TRJ import NCDFReader
 
     with open(path, "rb"):  # so that a missing file is told as such
-        reader = quietly(NCDFReader, path)
+        reader = construct(NCDFReader, path)
     return ReaderFile(path, reader, int(reader.n_frames))

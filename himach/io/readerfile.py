@@ -15,7 +15,7 @@ import numpy.typing as npt
 from himach.frame import RawFrame
 from himach.io.messages import warn_cut
 
-__all__ = ["ReaderFile", "quietly", "whole_frames"]
+__all__ = ["ReaderFile", "construct", "quietly", "whole_frames"]
 
 Times = npt.NDArray[np.float64]
 
@@ -38,7 +38,8 @@ class ReaderFile:
         self.times = _known_times(reader, n_frames, self.timed)
         self._bytes_per_frame = os.path.getsize(path) / n_frames
         self._reader = reader
-        self._remake = (type(reader), dict(getattr(reader, "_kwargs", {"filename": path})))
+        self._remake = (type(reader), {**reader._kwargs, "path": path})
+        self._remake[1].pop("filename", None)
         self._state = _pickle(reader)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -70,7 +71,7 @@ class ReaderFile:
                 self._reader = pickle.loads(self._state)
             else:
                 reader_class, keywords = self._remake
-                self._reader = quietly(reader_class, **keywords)
+                self._reader = construct(reader_class, **keywords)
         return self._reader
 
     def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
@@ -79,9 +80,9 @@ class ReaderFile:
 
     def release(self) -> None:
         """Close the file until the next read."""
-        if self._reader is not None and (self._state is not None or "filename" in self._remake[1]):
+        if self._reader is not None:
             self._reader.close()
-            self._reader = None
+        self._reader = None
 
 
 def whole_frames(path: str, kind: str, reader: Any) -> int:
@@ -91,6 +92,8 @@ def whole_frames(path: str, kind: str, reader: Any) -> int:
         cut = _dcd_rest(path, int(reader.n_atoms))
     elif kind == "XYZ":
         cut = _xyz_rest(path, reader, n_frames)
+    elif kind == "TRJ":
+        cut = _trj_rest(path, reader)
     else:
         cut = False
     if n_frames > 1 and not cut:
@@ -133,6 +136,14 @@ def _xyz_rest(path: str, reader: Any, n_frames: int) -> bool:
         return bool(file.read(4096).strip())
 
 
+def _trj_rest(path: str, reader: Any) -> bool:
+    """Whether lines of an unfinished frame follow the last whole frame of an AMBER text file; its frames have one size."""
+    offsets = reader._offsets
+    if len(offsets) < 2 or path.endswith((".gz", ".bz2")):
+        return False
+    return bool((os.path.getsize(path) - offsets[0]) % (offsets[1] - offsets[0]) > 1)
+
+
 def _known_times(reader: Any, n_frames: int, timed: bool) -> Times | None:
     """Return the frames' times where that takes no reading of frames."""
     if not timed:
@@ -153,6 +164,17 @@ def quietly(call: Any, *args: Any, **keywords: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return call(*args, **keywords)
+
+
+def construct(reader_class: Any, path: str, **keywords: Any) -> Any:
+    """Make a reader of MDAnalysis; one that fails to open dies in silence, not with a traceback from its __del__."""
+    reader = reader_class.__new__(reader_class)
+    try:
+        quietly(reader.__init__, path, **keywords)
+    except BaseException:
+        reader.__dict__.update(_auxs={}, close=lambda: None)
+        raise
+    return reader
 
 
 def _vectors(array: Any) -> npt.NDArray[np.float32]:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 from MDAnalysis import Universe
-from MDAnalysis.coordinates.base import ProtoReader
+from MDAnalysis.coordinates.base import FrameIteratorAll, ProtoReader
 from MDAnalysis.coordinates.timestep import Timestep
 from MDAnalysis.core.topology import Topology
 
@@ -207,5 +207,10 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
             "frames only; use the frame that map() gets, and reduce() for what needs several frames"
         )
 
-    next = __next__ = __iter__ = __getitem__ = rewind = timeseries = _refuse
+    def __getitem__(self, frames: Any) -> FrameIteratorAll:
+        if frames == slice(None):  # AtomGroup.write() asks for it, and how long it is; iterating over it is refused
+            return FrameIteratorAll(self)
+        self._refuse()
+
+    next = __next__ = __iter__ = rewind = timeseries = _refuse
     _reopen = _read_next_timestep = _read_frame = _read_frame_with_aux = _sliced_iter = _refuse

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from himach.errors import UsageError
 from himach.frame import RawFrame
-from himach.io.xdrindex import XdrIndex
+from himach.io.xdrindex import DAMAGED, POSITIONS, XdrIndex
 
 __all__ = ["XdrFile"]
 
@@ -55,6 +55,10 @@ class XdrFile:
 
     def read(self, index: int) -> RawFrame:
         """Decode one frame; its arrays hold until the next."""
+        if self.index.has[index] & DAMAGED:
+            raise ValueError("its coordinates are damaged")
+        if not self.index.has[index] & POSITIONS:
+            raise ValueError("it has no positions; select the frames that have them with --start and --step")
         if self._file is None:
             self._open()
         try:
@@ -82,8 +86,6 @@ class XdrFile:
         from MDAnalysis.lib.mdamath import triclinic_box
 
         has = int(self.index.has[index])
-        if not has & 1:
-            raise ValueError("it has no positions")
         vectors = [buffer if has & 1 << bit else None for bit, buffer in enumerate(self._buffers)]
         box = np.asarray(triclinic_box(*frame.box), dtype=np.float32)
         for array, factor in zip(vectors, self._factors, strict=False):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from himach.errors import TrajectoryError
 
-__all__ = ["XdrIndex", "read_index", "sniff"]
+__all__ = ["DAMAGED", "FORCES", "POSITIONS", "VELOCITIES", "XdrIndex", "read_index", "sniff"]
 
 XTC_MAGIC = 1995
 XTC_MAGIC_LARGE = 2023  # GROMACS 2023: the size of a frame's coordinates in 64 bits
@@ -26,6 +26,8 @@ _TRR_NAME = b"GMX_trn_file"
 _TRR_SIZES = struct.Struct(">13i")  # ir, e, box, vir, pres, top, sym, x, v, f, natoms, step, nre
 _TRR_SIZES_AT = 24
 _HEADER_BYTES = 96  # the longest headers take 92 (TRR in double precision) and 96 (XTC of 2023)
+POSITIONS, VELOCITIES, FORCES, DAMAGED = 1, 2, 4, 128
+_LEAST_BITS, _GREATEST_BITS = 9, 72  # of the sizes that XTC's coders know
 _SMALL_SYSTEM = 9  # XTC does not compress up to this many atoms
 
 
@@ -44,7 +46,7 @@ class XdrIndex:
     times
         float64 (n_frames,), ps.
     has
-        uint8 (n_frames,): bits 1, 2, 4 for positions, velocities, forces.
+        uint8 (n_frames,): bits `POSITIONS`, `VELOCITIES`, `FORCES`, or `DAMAGED`.
     cut
         Whether bytes of an unfinished frame follow the last whole one.
     """
@@ -196,14 +198,22 @@ def _xtc_header(head: bytes) -> _Header:
     if n_atoms <= 0 or n_again != n_atoms:
         raise _SenselessError
     if n_atoms <= _SMALL_SYSTEM:
-        return _Header(56 + 12 * n_atoms, n_atoms, time, 1)
+        return _Header(56 + 12 * n_atoms, n_atoms, time, POSITIONS)
     width = 4 if magic == XTC_MAGIC else 8
     if len(head) < 88 + width:
         raise _ShortError
     n_bytes = int.from_bytes(head[88 : 88 + width], "big", signed=True)
     if not 0 <= n_bytes <= 4 * (int(3.6 * n_atoms) - 3):  # the decoder's buffer: a larger number would overrun it
         raise _SenselessError
-    return _Header(88 + width + (n_bytes + 3) // 4 * 4, n_atoms, time, 1)
+    has = POSITIONS if _decodable(head) else DAMAGED
+    return _Header(88 + width + (n_bytes + 3) // 4 * 4, n_atoms, time, has)
+
+
+def _decodable(head: bytes) -> bool:
+    """Whether an XTC frame's precision, least and greatest coordinates and first bit size can be a writer's."""
+    precision, *ends, bits = struct.unpack_from(">f7i", head, 56)
+    ordered = all(least <= greatest for least, greatest in zip(ends[:3], ends[3:], strict=True))
+    return precision > 0 and ordered and _LEAST_BITS <= bits <= _GREATEST_BITS
 
 
 def _trr_header(head: bytes) -> _Header:
@@ -222,4 +232,4 @@ def _trr_header(head: bytes) -> _Header:
         raise _SenselessError
     (time,) = struct.unpack_from(">f" if real == 4 else ">d", head, _TRR_SIZES_AT + _TRR_SIZES.size)
     header = _TRR_SIZES_AT + _TRR_SIZES.size + 2 * real
-    return _Header(header + sum(sizes), n_atoms, time, (x > 0) | (v > 0) << 1 | (f > 0) << 2)
+    return _Header(header + sum(sizes), n_atoms, time, POSITIONS * (x > 0) | VELOCITIES * (v > 0) | FORCES * (f > 0))
