@@ -137,7 +137,7 @@ def _xyz_rest(path: str, reader: Any, n_frames: int) -> bool:
 
 
 def _trj_rest(path: str, reader: Any) -> bool:
-    """Whether lines of an unfinished frame follow the last whole frame of an AMBER text file; its frames have one size."""
+    """Whether lines of an unfinished frame follow the last one of an AMBER text file, whose frames have one size."""
     offsets = reader._offsets
     if len(offsets) < 2 or path.endswith((".gz", ".bz2")):
         return False

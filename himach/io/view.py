@@ -210,7 +210,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
     def __getitem__(self, frames: Any) -> FrameIteratorAll:
         if frames == slice(None):  # AtomGroup.write() asks for it, and how long it is; iterating over it is refused
             return FrameIteratorAll(self)
-        self._refuse()
+        return self._refuse()
 
     next = __next__ = __iter__ = rewind = timeseries = _refuse
     _reopen = _read_next_timestep = _read_frame = _read_frame_with_aux = _sliced_iter = _refuse

@@ -138,9 +138,11 @@ def test_other_frames_are_out_of_reach(opened):
         lambda: next(trajectory),
         trajectory.next,
         trajectory.rewind,
+        lambda: list(trajectory[:]),
+        lambda: trajectory[:][1],
         trajectory.timeseries,
     ):
-        with pytest.raises(AnalysisError, match="Shell: .*each rank sees some frames only"):
+        with pytest.raises(AnalysisError, match=r"Shell: .*each rank sees some frames only"):
             move()
 
 
@@ -164,7 +166,10 @@ def test_box_velocities_and_forces_come_and_go(tmp_path):
     view = View(universe._topology, origin, range(9), RawFrame(0, 0.0, some.copy()))
     for number, has in enumerate([(0, 0, 0), (1, 1, 0), (0, 0, 1), (1, 1, 1), (0, 0, 0), (1, 0, 0)]):
         raw = RawFrame(
-            number, 0.0, some.copy(), *(value if h else None for value, h in zip((box, 2 * some, 3 * some), has))
+            number,
+            0.0,
+            some.copy(),
+            *(value if h else None for value, h in zip((box, 2 * some, 3 * some), has, strict=True)),
         )
         frame = view.bind(raw, number)
         np.testing.assert_array_equal(frame.positions, some)
