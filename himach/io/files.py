@@ -17,7 +17,8 @@ from himach.frame import RawFrame
 from himach.io.messages import reason, warn_cut
 from himach.io.readerfile import ReaderFile, construct, quietly, whole_frames
 from himach.io.xdrfile import XdrFile
-from himach.io.xdrindex import read_index, sniff
+from himach.io.xdrheader import sniff
+from himach.io.xdrindex import read_index
 
 __all__ = ["FrameFile", "open_file"]
 

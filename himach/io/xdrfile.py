@@ -1,7 +1,13 @@
-"""XTC and TRR files: `XdrFile`, our index with the decoder of MDAnalysis (libmdaxdr)."""
+"""XTC and TRR files: `XdrFile`, frames from our index and our decoder.
+
+A frame is one read of its bytes, decoded into buffers that every frame uses again. Values agree with those of
+MDAnalysis to the last bit: the same roundings in the same order.
+"""
 
 from __future__ import annotations
 
+import os
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
-from himach.frame import RawFrame
-from himach.io.xdrindex import DAMAGED, POSITIONS, XdrIndex
+from himach.frame import RawFrame, Vectors
+from himach.io import xtc
+from himach.io.xdrheader import DAMAGED, FORCES, HEADER_BYTES, POSITIONS, VELOCITIES, parse_trr, parse_xtc
+from himach.io.xdrindex import XdrIndex
 
 __all__ = ["XdrFile"]
 
@@ -18,7 +26,7 @@ Times = npt.NDArray[np.float64]
 
 
 class XdrFile:
-    """An XTC or TRR file: our index, libmdaxdr's decoder, into buffers that every frame is read into again.
+    """An XTC or TRR file.
 
     Parameters
     ----------
@@ -46,56 +54,29 @@ class XdrFile:
         if not self.timed:
             times = np.arange(self.n_frames, dtype=np.float64) * float(keywords["dt"])
         self.times: Times | None = times + float(keywords.get("time_offset", 0.0))
-        self._factors = _factors() if keywords.get("convert_units", True) else (1.0, 1.0, 1.0)
-        self._file: Any = None
-        self._buffers: tuple[npt.NDArray[np.float32], ...] = ()
+        self._factors = (10.0, 10.0, 0.1) if keywords.get("convert_units", True) else (1.0, 1.0, 1.0)
+        self._descriptor = -1
+        self._bytes = np.empty(0, np.uint8)
+        self._vectors: list[Vectors] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_file": None, "_buffers": ()}
+        return {**self.__dict__, "_descriptor": -1, "_bytes": np.empty(0, np.uint8), "_vectors": []}
+
+    def __del__(self) -> None:
+        self.release()
 
     def read(self, index: int) -> RawFrame:
-        """Decode one frame; its arrays hold until the next."""
+        """Read one frame; its arrays hold until the next."""
         if self.index.has[index] & DAMAGED:
-            raise ValueError("its coordinates are damaged")
+            raise ValueError("its coordinates are damaged: they have senseless sizes")
         if not self.index.has[index] & POSITIONS:
             raise ValueError("it has no positions; select the frames that have them with --start and --step")
-        if self._file is None:
-            self._open()
-        try:
-            if self._file.tell() != index:
-                self._file.seek(index)
-            if self.kind == "XTC":
-                frame = self._file.read_direct_x(*self._buffers)
-            else:
-                frame = self._file.read_direct_xvf(*self._buffers)
-        except BaseException:
-            self.release()  # where the decoder stands is not known any more
-            raise
-        return self._convert(frame, index)
-
-    def _open(self) -> None:
-        from MDAnalysis.lib.formats import libmdaxdr
-
-        self._file = (libmdaxdr.XTCFile if self.kind == "XTC" else libmdaxdr.TRRFile)(self.path)
-        self._file.set_offsets(self.index.offsets[:-1])
-        shape = (self.n_atoms, 3)
-        self._buffers = tuple(np.empty(shape, np.float32) for _ in range(1 if self.kind == "XTC" else 3))
-
-    def _convert(self, frame: Any, index: int) -> RawFrame:
-        """Turn nm into Å in the same steps as MDAnalysis, so that every bit agrees."""
-        from MDAnalysis.lib.mdamath import triclinic_box
-
-        has = int(self.index.has[index])
-        vectors = [buffer if has & 1 << bit else None for bit, buffer in enumerate(self._buffers)]
-        box = np.asarray(triclinic_box(*frame.box), dtype=np.float32)
-        for array, factor in zip(vectors, self._factors, strict=False):
-            if array is not None:
-                np.multiply(array, factor, out=array)
-        box[:3] *= self._factors[0]
+        n_bytes = self._load(index)
+        if not self._vectors:
+            self._vectors = [np.empty((self.n_atoms, 3), np.float32) for _ in range(1 if self.kind == "XTC" else 3)]
+        box, positions, *others = self._decode_xtc() if self.kind == "XTC" else self._decode_trr(n_bytes)
         assert self.times is not None
-        positions, *others = vectors
-        assert positions is not None
-        return RawFrame(index, float(self.times[index]), positions, box if box[:3].any() else None, *others)
+        return RawFrame(index, float(self.times[index]), positions, self._box(box), *others)
 
     def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
         """Return the bytes that these frames take in the file, from its index."""
@@ -103,17 +84,69 @@ class XdrFile:
 
     def release(self) -> None:
         """Close the file until the next read."""
-        if self._file is not None:
-            self._file.close()
-        self._file = None
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
 
+    def _load(self, index: int) -> int:
+        """Read a frame's bytes into the buffer and return their number."""
+        if self._descriptor < 0:
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        begin, end = (int(offset) for offset in self.index.offsets[index : index + 2])
+        if end - begin + xtc.PAD > len(self._bytes):
+            self._bytes = np.empty(end - begin + xtc.PAD, np.uint8)
+        view = memoryview(self._bytes)[: end - begin]
+        done = 0
+        while done < len(view):
+            taken = os.preadv(self._descriptor, [view[done:]], begin + done)
+            if not taken:
+                raise ValueError("the file has become shorter since it was opened")
+            done += taken
+        return done
 
-def _factors() -> tuple[float, float, float]:
-    """Return what turns positions, velocities and forces from GROMACS's units into those of MDAnalysis."""
-    from MDAnalysis.units import get_conversion_factor
+    def _decode_xtc(self) -> tuple[npt.NDArray[np.float32], Vectors]:
+        frame = parse_xtc(self._bytes[:HEADER_BYTES].tobytes())
+        if frame.n_atoms != self.n_atoms:
+            raise ValueError("the file has changed since it was opened")
+        positions = self._vectors[0]
+        if frame.ends is None:
+            raw = self._bytes[frame.at : frame.at + 12 * self.n_atoms].view(">f4").reshape(-1, 3)
+            np.multiply(raw, np.float32(self._factors[0]), out=positions)
+        else:
+            coding = (frame.ends, frame.sizes, frame.precision)
+            xtc.decode(self._bytes, frame.at, frame.n_bytes, *coding, self._factors[0], positions)
+        return np.array(struct.unpack(">9f", self._bytes[16:52].tobytes()), dtype=np.float32), positions
 
-    return (
-        float(get_conversion_factor("length", "nm", "Angstrom")),
-        float(get_conversion_factor("speed", "nm/ps", "Angstrom/ps")),
-        float(get_conversion_factor("force", "kJ/(mol*nm)", "kJ/(mol*Angstrom)")),
-    )
+    def _decode_trr(self, n_bytes: int) -> tuple[npt.NDArray[np.float32], Vectors, Vectors | None, Vectors | None]:
+        frame = parse_trr(self._bytes[:HEADER_BYTES].tobytes())
+        if frame.n_atoms != self.n_atoms or frame.size != n_bytes:
+            raise ValueError("the file has changed since it was opened")
+        raw = self._bytes[:n_bytes]
+        real = np.dtype(f">f{frame.real}")
+        box = np.zeros(9, np.float32)
+        if frame.box_at:
+            box[:] = raw[frame.box_at : frame.box_at + 9 * frame.real].view(real)
+        at = frame.vectors_at
+        found: list[Vectors | None] = []
+        for out, bit, factor in zip(self._vectors, (POSITIONS, VELOCITIES, FORCES), self._factors, strict=True):
+            if not frame.has & bit:
+                found.append(None)
+                continue
+            end = at + 3 * self.n_atoms * frame.real
+            out[:] = raw[at:end].view(real).reshape(-1, 3)
+            np.multiply(out, np.float32(factor), out=out)
+            found.append(out)
+            at = end
+        positions, velocities, forces = found
+        assert positions is not None
+        return box, positions, velocities, forces
+
+    def _box(self, box: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
+        """Return a box's lengths and angles from its vectors, None for a box of no size."""
+        from MDAnalysis.lib.mdamath import triclinic_box
+
+        lengths = np.asarray(triclinic_box(*box.reshape(3, 3)), dtype=np.float32)
+        if not lengths[:3].any():
+            return None
+        lengths[:3] *= self._factors[0]
+        return lengths

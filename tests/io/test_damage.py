@@ -2,9 +2,12 @@ import struct
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from io_samples import copied, make
 
 from himach.errors import TrajectoryError
+from himach.io import xtc
 from himach.io.origin import open_origin
 from himach.io.xdrindex import read_index
 
@@ -73,6 +76,42 @@ def test_damaged_coordinates_are_told_when_read(tmp_path):
     with pytest.raises(TrajectoryError, match=r"frame 2 of the dataset .*a\.xtc.*--start 3 or --stop 2"):
         next(frames)
     assert next(origin.read([3])).time == 3
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_damage_is_an_error_or_a_frame(tmp_path, data):
+    """Damaged bytes never crash the decoder, write beyond the frame, or keep the frames around them from being read."""
+    path = make(tmp_path / "a.xtc", [0, 1, 2], n_atoms=60)
+    offsets = read_index(str(path), "XTC").offsets
+    content = bytearray(path.read_bytes())
+    for at in data.draw(st.lists(st.integers(int(offsets[1]) + 56, int(offsets[2]) - 1), min_size=1, max_size=30)):
+        content[at] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    try:
+        origin = open_origin([path])
+        assert [frame.time for frame in origin.read([0, 2])] == [0, 2]
+        (frame,) = origin.read([1])
+        assert frame.positions.shape == (60, 3)
+    except TrajectoryError as error:
+        assert "damaged" in str(error)
+
+
+def test_random_bytes_are_decoded_within_bounds():
+    random = np.random.default_rng(7)
+    for _ in range(3000):
+        n_atoms = int(random.integers(1, 50))
+        n_bytes = int(random.integers(0, 16 * n_atoms))
+        buffer = random.integers(0, 256, n_bytes + xtc.PAD, dtype=np.uint8)
+        least = random.integers(-(2**31), 2**31, 3)
+        ends = [*least, *np.minimum(least + random.integers(0, 2 ** random.integers(1, 33), 3), 2**31 - 1)]
+        sizes = int(random.integers(0, 80))
+        memory = np.full((n_atoms + 20, 3), 7, np.float32)
+        try:
+            xtc.decode(buffer, 0, n_bytes, [int(end) for end in ends], sizes, 1e3, 10, memory[:n_atoms])
+        except ValueError as error:
+            assert "damaged" in str(error)
+        assert (memory[n_atoms:] == 7).all()
 
 
 def test_changed_number_of_atoms(tmp_path):

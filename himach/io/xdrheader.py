@@ -1,0 +1,173 @@
+"""Headers of XTC and TRR frames: `parse_xtc()` and `parse_trr()` read one from bytes; `sniff()` tells the two apart."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+__all__ = [
+    "DAMAGED",
+    "FORCES",
+    "HEADER_BYTES",
+    "POSITIONS",
+    "VELOCITIES",
+    "SenselessError",
+    "ShortError",
+    "TrrHeader",
+    "XtcHeader",
+    "marks",
+    "parse_trr",
+    "parse_xtc",
+    "sniff",
+]
+
+HEADER_BYTES = 96  # the longest headers take 92 (TRR in double precision) and 96 (XTC of 2023)
+POSITIONS, VELOCITIES, FORCES, DAMAGED = 1, 2, 4, 128
+_XTC_MAGIC = 1995
+_XTC_MAGIC_LARGE = 2023  # GROMACS 2023: the size of a frame's coordinates in 64 bits
+_SMALL_SYSTEM = 9  # XTC does not compress up to this many atoms
+_LEAST_INDEX, _GREATEST_INDEX = 9, 72  # of the small sizes that XTC's coders know
+_TRR_MAGIC = 1993
+_TRR_NAME = b"GMX_trn_file"
+_TRR_BEGIN = struct.pack(">iii", _TRR_MAGIC, len(_TRR_NAME) + 1, len(_TRR_NAME)) + _TRR_NAME
+_TRR_SIZES = struct.Struct(">13i")  # ir, e, box, vir, pres, top, sym, x, v, f, natoms, step, nre
+
+
+class SenselessError(Exception):
+    """A header that no program writes."""
+
+
+class ShortError(Exception):
+    """Too few bytes for a header."""
+
+
+class XtcHeader(NamedTuple):
+    """One frame of an XTC file.
+
+    Attributes
+    ----------
+    size
+        Bytes of the whole frame.
+    n_atoms, time
+        Atoms and time (ps).
+    has
+        `POSITIONS`, or `DAMAGED` where the coordinates cannot be decoded.
+    at, n_bytes
+        Where the coordinates lie in the frame, in bytes.
+    ends
+        Least and greatest coordinate of each axis in steps; None where coordinates are plain floats.
+    sizes
+        Number of the small sizes that the coordinates begin with.
+    precision
+        Steps per nm.
+    """
+
+    size: int
+    n_atoms: int
+    time: float
+    has: int
+    at: int
+    n_bytes: int
+    ends: tuple[int, ...] | None
+    sizes: int
+    precision: float
+
+
+class TrrHeader(NamedTuple):
+    """One frame of a TRR file.
+
+    Attributes
+    ----------
+    size
+        Bytes of the whole frame.
+    n_atoms, time
+        Atoms and time (ps).
+    has
+        `POSITIONS`, `VELOCITIES`, `FORCES`.
+    real
+        Bytes of a number: 4 or 8.
+    box_at
+        Where the box vectors lie in the frame, in bytes; 0 without a box.
+    vectors_at
+        Where positions, velocities and forces lie, in this order, those that there are.
+    """
+
+    size: int
+    n_atoms: int
+    time: float
+    has: int
+    real: int
+    box_at: int
+    vectors_at: int
+
+
+def sniff(head: bytes) -> str | None:
+    """Return ``"XTC"``, ``"TRR"`` or None for the first bytes of a file."""
+    magic = int.from_bytes(head[:4], "big") if len(head) >= 4 else 0
+    if magic in (_XTC_MAGIC, _XTC_MAGIC_LARGE):
+        return "XTC"
+    return "TRR" if magic == _TRR_MAGIC else None
+
+
+def marks(kind: str, n_atoms: int) -> list[bytes]:
+    """Return what the frames of a file with so many atoms begin with."""
+    if kind == "TRR":
+        return [_TRR_BEGIN]
+    return [struct.pack(">ii", magic, n_atoms) for magic in (_XTC_MAGIC, _XTC_MAGIC_LARGE)]
+
+
+def parse_xtc(head: bytes) -> XtcHeader:
+    """Read the header of an XTC frame.
+
+    Raises
+    ------
+    SenselessError, ShortError
+        If the bytes are no header, or the beginning of one.
+    """
+    if len(head) < 4:
+        raise ShortError
+    magic = int.from_bytes(head[:4], "big")
+    if magic not in (_XTC_MAGIC, _XTC_MAGIC_LARGE):
+        raise SenselessError
+    if len(head) < 56:
+        raise ShortError
+    n_atoms, _, time = struct.unpack_from(">iif", head, 4)
+    (n_again,) = struct.unpack_from(">i", head, 52)
+    if n_atoms <= 0 or n_again != n_atoms:
+        raise SenselessError
+    if n_atoms <= _SMALL_SYSTEM:
+        return XtcHeader(56 + 12 * n_atoms, n_atoms, time, POSITIONS, 56, 12 * n_atoms, None, 0, 0.0)
+    at = 92 if magic == _XTC_MAGIC else 96
+    if len(head) < at:
+        raise ShortError
+    n_bytes = int.from_bytes(head[88:at], "big", signed=True)
+    if not 0 <= n_bytes <= 15 * n_atoms + 8:  # an atom takes 102 bits at most
+        raise SenselessError
+    precision, *ends, index = struct.unpack_from(">f7i", head, 56)
+    ordered = all(least <= greatest for least, greatest in zip(ends[:3], ends[3:], strict=True))
+    good = precision > 0 and ordered and _LEAST_INDEX <= index <= _GREATEST_INDEX
+    has = POSITIONS if good else DAMAGED
+    return XtcHeader(at + (n_bytes + 3) // 4 * 4, n_atoms, time, has, at, n_bytes, tuple(ends), index, precision)
+
+
+def parse_trr(head: bytes) -> TrrHeader:
+    """Read the header of a TRR frame; raises as `parse_xtc()` does."""
+    if len(head) < len(_TRR_BEGIN):
+        raise ShortError
+    if not head.startswith(_TRR_BEGIN):
+        raise SenselessError
+    begin = len(_TRR_BEGIN) + _TRR_SIZES.size
+    if len(head) < begin + 16:
+        raise ShortError
+    *sizes, n_atoms, _, _ = _TRR_SIZES.unpack_from(head, len(_TRR_BEGIN))
+    box, x, v, f = sizes[2], *sizes[7:10]
+    if n_atoms <= 0 or min(sizes) < 0:
+        raise SenselessError
+    real = box // 9 if box else max(x, v, f) // (3 * n_atoms)
+    if real not in (4, 8) or any(size not in (0, 3 * real * n_atoms) for size in (x, v, f)):
+        raise SenselessError
+    (time,) = struct.unpack_from(">f" if real == 4 else ">d", head, begin)
+    data = begin + 2 * real
+    has = POSITIONS * (x > 0) | VELOCITIES * (v > 0) | FORCES * (f > 0)
+    box_at = data + sizes[0] + sizes[1] if box else 0
+    return TrrHeader(data + sum(sizes), n_atoms, time, has, real, box_at, data + sum(sizes) - x - v - f)
