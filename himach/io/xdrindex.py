@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -89,26 +88,30 @@ def _walk(path: str, kind: str, descriptor: int, parse: Callable[[bytes], XtcHea
     end = os.fstat(descriptor).st_size
     offsets, has = [0], bytearray()
     times: list[float] = []
-    n_atoms = -1
+    n_atoms = 0
     at = 0
     while at < end:
         try:
             header = parse(os.pread(descriptor, HEADER_BYTES, at))
-            if n_atoms >= 0 and header.n_atoms != n_atoms:
-                raise SenselessError
-        except ShortError:
+        except (SenselessError, ShortError) as error:
+            if not times and isinstance(error, SenselessError):
+                raise TrajectoryError(f"{path} is no {kind} file: it does not begin with a frame's header") from None
             break
-        except SenselessError:
-            _refuse_damage(_Place(path, kind, descriptor, at, len(times)), n_atoms)
+        n_atoms = n_atoms or header.n_atoms
+        if header.n_atoms != n_atoms or at + header.size > end:
             break
-        if at + header.size > end:
-            _refuse_damage(_Place(path, kind, descriptor, at, len(times)), header.n_atoms)
-            break
-        n_atoms = header.n_atoms
         at += header.size
         offsets.append(at)
         times.append(header.time)
         has.append(header.has)
+    # A frame with a damaged size may swallow the next ones, so the last whole one is looked into as well.
+    found = _find_frame(descriptor, offsets[-2:][0] + 4, at, marks(kind, n_atoms))
+    if found is not None:
+        number, begin = (len(times), at) if found > at else (len(times) - 1, offsets[-2])
+        raise TrajectoryError(
+            f"{path}: frame {number} is damaged (at byte {begin}), and frames follow it; "
+            f"copy the file again, or cut it to its first {number} frames with: head -c {begin} {path}"
+        )
     if not times:
         raise TrajectoryError(f"{path} holds no whole {kind} frame; it was cut off while its first frame was written")
     return XdrIndex(
@@ -121,37 +124,15 @@ def _walk(path: str, kind: str, descriptor: int, parse: Callable[[bytes], XtcHea
     )
 
 
-class _Place(NamedTuple):
-    """Where the walk stands."""
-
-    path: str
-    kind: str
-    descriptor: int
-    at: int
-    number: int
-
-
-def _refuse_damage(place: _Place, n_atoms: int) -> None:
-    """Raise unless the rest of the file can be the beginning of one frame that was never finished."""
-    path, kind, descriptor, at, number = place
-    if number == 0 and n_atoms < 0:
-        raise TrajectoryError(f"{path} is no {kind} file: it does not begin with the header of a frame")
-    if not _frame_follows(descriptor, at + 4, kind, n_atoms):
-        return
-    raise TrajectoryError(
-        f"{path}: frame {number} is damaged (at byte {at}, or the frame before it), and frames follow it; "
-        f"copy the file again, or cut it to its first {number} frames with: head -c {at} {path}"
-    )
-
-
-def _frame_follows(descriptor: int, at: int, kind: str, n_atoms: int) -> bool:
-    """Whether something that looks like a frame's header lies at or after byte `at`."""
-    wanted = marks(kind, n_atoms)
+def _find_frame(descriptor: int, begin: int, but: int, wanted: list[bytes]) -> int | None:
+    """Return the first byte, from `begin` on, at which a frame seems to begin, not counting the one at byte `but`."""
     overlap = max(map(len, wanted)) - 1
-    while chunk := os.pread(descriptor, 1 << 22, at):
-        if any(mark in chunk for mark in wanted):
-            return True
-        if len(chunk) <= overlap:
-            return False
-        at += len(chunk) - overlap
-    return False
+    while len(chunk := os.pread(descriptor, 1 << 22, begin)) > overlap:
+        for mark in wanted:
+            place = chunk.find(mark)
+            if begin + place == but:
+                place = chunk.find(mark, place + 1)
+            if place >= 0:
+                return begin + place
+        begin += len(chunk) - overlap
+    return None

@@ -48,7 +48,7 @@ def test_damaged_header_in_the_middle(kind, tmp_path):
     content = bytearray(path.read_bytes())
     content[offsets[2]] ^= 0xFF
     path.write_bytes(content)
-    with pytest.raises(TrajectoryError, match=rf"a\.{kind}: frame 2 is damaged \(at byte {offsets[2]}"):
+    with pytest.raises(TrajectoryError, match=rf"a\.{kind}: frame 2 is damaged \(at byte {offsets[2]}\)"):
         open_origin([path])
 
 
