@@ -209,7 +209,7 @@ class Origin:
 
     def _known_times(self) -> Times | None:
         """Return all times where they are known without reading frames, checked to run on."""
-        if not any(part.file.timed for part in self._parts):
+        if len(self._parts) > 1 and not any(part.file.timed for part in self._parts):
             return self._counted_times()
         known = [part.file.times for part in self._parts]
         if any(times is None for times in known):
@@ -223,11 +223,8 @@ class Origin:
 
     def _counted_times(self) -> Times:
         """Return times that count frames, for formats without times and for a given dt."""
-        first = self._parts[0].times
-        if len(self._parts) == 1 or len(first) == 0:
-            return first
-        step = float(self.keywords.get("dt") or (first[1] - first[0] if len(first) > 1 else 1.0))
-        times: Times = np.arange(self.n_frames, dtype=np.float64) * step + first[0]
+        step = float(self.keywords.get("dt", 1.0))
+        times: Times = np.arange(self.n_frames, dtype=np.float64) * step + self._parts[0].time(0)
         return times
 
     def _refuse_time(self, number: int, before: float, time: float) -> None:

@@ -35,7 +35,7 @@ class ReaderFile:
         self.n_frames = n_frames
         self.n_atoms = int(reader.n_atoms)
         self.timed = "time" in reader.ts.data and reader._kwargs.get("dt") is None
-        self.times = _known_times(reader, n_frames, self.timed)
+        self.times = _known_times(reader, self.kind, n_frames)
         self._bytes_per_frame = os.path.getsize(path) / n_frames
         self._reader = reader
         self._remake = (type(reader), {**reader._kwargs, "path": path})
@@ -144,12 +144,19 @@ def _trj_rest(path: str, reader: Any) -> bool:
     return bool((os.path.getsize(path) - offsets[0]) % (offsets[1] - offsets[0]) > 1)
 
 
-def _known_times(reader: Any, n_frames: int, timed: bool) -> Times | None:
-    """Return the frames' times where that takes no reading of frames."""
-    if not timed:
-        offset = float(reader.ts.data.get("time_offset", 0.0))
-        return np.arange(n_frames, dtype=np.float64) * float(reader.ts.dt) + offset
-    return None
+def _known_times(reader: Any, kind: str, n_frames: int) -> Times | None:
+    """Return the times that the reader gives the frames, where that takes no reading of frames."""
+    counts = np.arange(n_frames, dtype=np.float64)
+    if "time" not in reader.ts.data:
+        times = counts * float(reader.ts.dt)
+    elif kind == "DCD":
+        header = reader._file.header
+        times = (counts + header["istart"] / header["nsavc"]) * float(reader.ts.dt)
+    elif kind == "NCDF" and reader.scale_factors["time"] is None:
+        times = np.array(reader.trjfile.variables["time"][:n_frames], dtype=np.float64)
+    else:
+        return None
+    return times + float(reader.ts.data.get("time_offset", 0.0))
 
 
 def _pickle(reader: Any) -> bytes | None:

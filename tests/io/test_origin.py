@@ -90,6 +90,17 @@ def test_dt_keyword(tmp_path):
     assert origin.dt(range(5)) == 5
 
 
+@pytest.mark.parametrize("name", ["DCD", "NCDF", "XYZ", "TRR"])
+def test_times_are_known_without_reading(name, tmp_path, monkeypatch):
+    _, trajectory = copied(name, tmp_path)
+    for keywords in ({}, {"dt": 0.5}, {"time_offset": 100.0}, {"dt": 0.5, "time_offset": 7.0}):
+        origin = open_origin([trajectory], keywords=keywords)
+        universe = mda.Universe(*FORMATS[name], **keywords)
+        expected = [ts.time for ts in universe.trajectory]
+        monkeypatch.setattr(origin, "_read", None)
+        np.testing.assert_array_equal(origin.times(range(origin.n_frames)), expected)
+
+
 @pytest.mark.parametrize("kind", ["xtc", "trr"])
 def test_bytes_are_exact(kind, tmp_path):
     path = make(tmp_path / f"a.{kind}", [0, 1, 2, 3])
