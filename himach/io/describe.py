@@ -2,32 +2,53 @@
 
 from __future__ import annotations
 
+import os
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from himach.errors import UsageError
-from himach.io.origin import Origin
+from himach.io.origin import Origin, open_origin
+from himach.io.topology import load_topology, own_topology
 
 __all__ = ["describe"]
 
 
-def describe(origin: Origin) -> dict[str, Any]:
+def describe(
+    trajectories: Sequence[str | os.PathLike[str]],
+    topology: str | os.PathLike[str] | None = None,
+    keywords: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Describe a dataset.
 
     Parameters
     ----------
-    origin
-        The opened dataset.
+    trajectories
+        Files that follow one another, or a frame directory.
+    topology
+        A topology file, which is checked to fit.
+    keywords
+        Keywords of MDAnalysis.Universe.
 
     Returns
     -------
     dict
-        ``format`` (one name, or one for each file where they differ), ``files``, ``frames``, ``atoms``, ``bytes``,
-        ``first_time``, ``last_time`` and ``dt`` (ps; dt None where uneven), ``box`` (of the first frame: Å and degrees,
-        or None), ``velocities``, ``forces``, ``topology`` (the file that the dataset brings, or None), ``fingerprint``,
-        ``warnings`` (what was said on opening).
+        ``format`` (one name, or one for each file where they differ), ``files``, ``frames``, ``atoms``, ``first_time``,
+        ``last_time`` and ``dt`` (ps; dt None where uneven), ``box`` (of the first frame: Å and degrees, or None),
+        ``velocities``, ``forces``, ``topology`` (the file that was given or that the dataset brings, or None),
+        ``fingerprint``, ``warnings`` (what there is to say about the files).
+
+    Raises
+    ------
+    UsageError, TrajectoryError
+        As `open_origin` and `load_topology` do.
     """
-    first = next(origin.read([0]))
-    last_time = float(origin.times([origin.n_frames - 1])[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # they are told in the answer
+        origin = open_origin(trajectories, topology, keywords)
+        if topology is not None:
+            load_topology(topology, origin, keywords)
+    (first,) = origin.read([0])
     kinds = list(dict.fromkeys(origin.kinds))
     return {
         "format": kinds[0] if len(kinds) == 1 else kinds,
@@ -35,20 +56,18 @@ def describe(origin: Origin) -> dict[str, Any]:
         "frames": origin.n_frames,
         "atoms": origin.n_atoms,
         "first_time": first.time,
-        "last_time": last_time,
+        "last_time": float(origin.times([origin.n_frames - 1])[0]),
         "dt": origin.dt(range(origin.n_frames)),
         "box": None if first.box is None else [float(value) for value in first.box],
         "velocities": origin.has_velocities,
         "forces": origin.has_forces,
-        "topology": _topology(origin),
+        "topology": _own_topology(origin) if topology is None else os.path.abspath(topology),
         "fingerprint": origin.fingerprint,
         "warnings": list(origin.warnings),
     }
 
 
-def _topology(origin: Origin) -> str | None:
-    from himach.io.topology import own_topology
-
+def _own_topology(origin: Origin) -> str | None:
     try:
         return own_topology(origin)
     except UsageError:

@@ -39,7 +39,7 @@ def split(
     stop: int | None = None,
     step: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Manifest:
+) -> int:
     """Split a trajectory into a frame directory.
 
     Parameters
@@ -61,8 +61,8 @@ def split(
 
     Returns
     -------
-    Manifest
-        What the directory says of itself.
+    int
+        Frames in the directory.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def split(
     _prepare(folder, manifest)
     _write_files(origin, frames, folder, manifest, progress)
     _finish(folder, origin, frames, topology, manifest)
-    return manifest
+    return manifest.frames
 
 
 def _own_topology(
