@@ -34,7 +34,8 @@ def slurm(tmp_path_factory):
             pytest.fail("SLURM is required here and is not installed")
         pytest.skip("SLURM is not installed")
     lab = Path("/tmp") / f"himach-slurm-{os.getpid()}"  # a short path: munge's socket lies in it
-    environ = clean_environment(LAB=str(lab), SLURM_CONF=str(lab / "slurm.conf"))
+    port = 20000 + os.getpid() % 1000 * 10  # two clusters on one machine must not meet
+    environ = clean_environment(LAB=str(lab), SLURM_CONF=str(lab / "slurm.conf"), PORT=str(port))
     subprocess.run([CLUSTER, "up", "4"], env=environ, check=True, timeout=60, stdin=subprocess.DEVNULL)
     yield environ
     subprocess.run([CLUSTER, "down"], env=environ, check=False, timeout=60)
