@@ -1,9 +1,9 @@
 """Steps that all ranks take together and whose errors they raise together.
 
-`on_first_rank()` and `on_every_rank()` are for short steps; `Meeting` is for phases as long as the analysis: a rank that
-fails asks the others to stop, all meet, and all raise the same error, so that every rank ends by itself, with himach's
-exit code and one message. An error of which `is_everywhere()` is true was raised on all ranks; after any other, the
-ranks that it does not concern wait in vain and must be aborted.
+`on_first_rank()` and `on_every_rank()` are for short steps; `Meeting` is for phases as long as the analysis: a rank
+that fails asks the others to stop, all meet, and all raise the same error, so that every rank ends by itself, with one
+message and himach's exit code. An error of which `is_everywhere()` is true was raised on all ranks; after any other,
+the ranks that it does not concern wait in vain and must be aborted.
 """
 
 from __future__ import annotations
@@ -96,13 +96,19 @@ class Meeting:
             pass
         except Exception as caught:
             error = caught
-            for rank in range(self._comm.size):
-                if rank != self._comm.rank:
-                    self._comm.isend(None, dest=rank, tag=STOP)
+        sent = [] if error is None else [self._comm.isend(None, dest=rank, tag=STOP) for rank in self._others()]
         self._meet(error)
-        failed = [word for word in self._comm.allgather(_portable(error)) if word is not None]
-        _raise_everywhere(error, failed[0] if failed else None)
+        words = self._comm.allgather(_portable(error))
+        for rank in self._others():
+            if words[rank] is not None:
+                self._comm.recv(source=rank, tag=STOP)
+        for request in sent:
+            request.wait()
+        _raise_everywhere(error, next((word for word in words if word is not None), None))
         return cast(T, value)
+
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self._comm.size) if rank != self._comm.rank]
 
     def _meet(self, error: Exception | None) -> None:
         """Wait for all ranks without taking the processor from those that still work."""

@@ -222,7 +222,7 @@ class Analysis:
                 if not _supported(hint):
                     raise UsageError(
                         f"{cls.label()}: parameter {name!r} has the type {_type_name(hint)}; parameters are str, int, "
-                        "float, bool, Literal, lists of these, any of these or None (mark other attributes with ClassVar)"
+                        "float, bool, Literal, lists of these, any of these or None (ClassVar marks other attributes)"
                     )
                 default = getattr(cls, name, Parameter.REQUIRED)
                 old = found.get(name)

@@ -43,7 +43,7 @@ class Communicator(Protocol):
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None: ...
     def isend(self, obj: Any, dest: int, tag: int = 0) -> Any: ...
     def iprobe(self, *, tag: int) -> bool: ...
-    def recv(self, *, tag: int) -> Any: ...
+    def recv(self, *, source: int = ..., tag: int) -> Any: ...
 
 
 class Alone:
@@ -111,7 +111,7 @@ class Alone:
         """Return False: nobody sends."""
         return False
 
-    def recv(self, *, tag: int) -> Any:
+    def recv(self, *, source: int = 0, tag: int) -> Any:
         """Refuse: there is no other rank."""
         raise AssertionError("one rank alone has nobody to receive from")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
@@ -17,7 +18,7 @@ from himach.comm import Words, World, node_name
 from himach.errors import RankError
 from himach.launcher import promised_ranks
 
-__all__ = ["abort", "connect"]
+__all__ = ["abort", "connect", "leave"]
 
 
 def connect() -> World:
@@ -129,6 +130,20 @@ class _SharedCounter:
     def close(self) -> None:
         self._window.Unlock_all()
         self._window.Free()
+
+
+def leave(code: int) -> NoReturn:
+    """End this rank with `code` when all ranks are here (collective).
+
+    They end at the same moment, because a launcher may kill those that are left when one has ended, and then report
+    the signal instead of the code.
+    """
+    from mpi4py import MPI
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    MPI.COMM_WORLD.barrier()
+    os._exit(code)
 
 
 def abort(code: int) -> NoReturn:

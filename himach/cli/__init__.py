@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import click
 
+from himach.agree import is_everywhere
 from himach.cli.analyses import analyses
 from himach.cli.bench import bench
 from himach.cli.data import info, split
@@ -82,7 +83,11 @@ def _fail(error: Exception) -> int:
         started.fail(own, promised_rank())
     if promised_rank() == 0:
         report(error)
-    elif under_launcher():
+    if under_launcher() and is_everywhere(error):
+        from himach.mpi import leave
+
+        leave(own.exit_code)
+    if promised_rank() != 0:
         time.sleep(1)  # a launcher may end all ranks when this one ends: let the first one have its say
     return own.exit_code
 

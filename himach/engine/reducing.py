@@ -31,7 +31,8 @@ T = TypeVar("T")
 class Together(Protocol):
     """Runs one rank's part of a phase, and lets all ranks know if another's part failed."""
 
-    def __call__(self, part: Callable[[], T]) -> T: ...
+    def __call__(self, part: Callable[[], T]) -> T:
+        """Run the part and return what it returns."""
 
 
 def unguarded(part: Callable[[], T]) -> T:

@@ -95,23 +95,16 @@ def test_an_error_on_one_rank_ends_all_within_seconds(slurm, tmp_path):
         "    def reduce(self, key, series):\n"
         "        return len(series)\n"
     )
-    begun = time.monotonic()
-    done = srun(
-        slurm,
-        "-N4",
-        "-n8",
-        "--kill-on-bad-exit=1",
-        *HIMACH,
-        str(script),
-        "--trajectory",
-        str(DCD),
-        "--topology",
-        str(PSF),
-    )
-    assert done.returncode == 1, done.stderr
-    assert "Fails.map()" in done.stderr
-    assert "frame 3" in done.stderr
-    assert time.monotonic() - begun < 30
+    words = [*HIMACH, str(script), "--trajectory", str(DCD), "--topology", str(PSF)]
+    for options in ([], ["--kill-on-bad-exit=1"]):
+        begun = time.monotonic()
+        done = srun(slurm, "-N4", "-n8", *options, *words)
+        # With the option, srun may report the signal by which it ended the last ranks.
+        assert done.returncode == 1 or options, done.stderr
+        assert done.returncode in (1, 137, 143), done.stderr
+        assert done.stderr.count("Fails.map()") == 1
+        assert "frame 3" in done.stderr
+        assert time.monotonic() - begun < 30
 
 
 def test_a_batch_job_runs_as_the_documentation_shows(slurm, tmp_path):
