@@ -1,0 +1,249 @@
+/* Bodhi: a node-local store of molecular-dynamics frames. The one public header: open, write, read, query, close.
+ *
+ * A store is a directory on a local disk. It holds datasets (a trajectory under a name, in one generation of its content),
+ * a dataset holds frames by number, natively (pushed here by a writer) or as aliens (kept here after a read miss). Any
+ * number of processes may write and read one store at once; no server is needed and nobody owns the store. A frame is
+ * there completely or not at all, and every byte of a frame that is handed out was checked (unless checking is turned off).
+ *
+ * Conventions
+ *   - Functions return a status: BODHI_OK (0), a positive status that is no error (BODHI_END, BODHI_MISS, BODHI_EXISTS),
+ *     or a negative error. bodhi_message() then says what was wrong, in this thread, until the next call.
+ *   - Handles are opaque. A store must outlive its datasets, and a dataset its writers and readers. Closing NULL is allowed.
+ *   - A store or dataset may be used from several threads at once, a writer or reader from one thread at a time. A handle
+ *     must not be used in a child after fork().
+ *   - Integers are 64 bits and handles are pointers, so that Fortran binds with ISO_C_BINDING: int64_t is c_int64_t, a
+ *     handle is type(c_ptr), bodhi_frame is a bind(c) type.
+ *   - Units are those of the caller; himach stores ps, Angstrom, degrees, Angstrom/ps and kJ/(mol Angstrom). */
+#ifndef BODHI_H
+#define BODHI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define BODHI_CHECKED __attribute__((warn_unused_result))
+#else
+#define BODHI_CHECKED
+#endif
+
+typedef struct bodhi_store bodhi_store;
+typedef struct bodhi_dataset bodhi_dataset;
+typedef struct bodhi_writer bodhi_writer;
+typedef struct bodhi_reader bodhi_reader;
+
+enum bodhi_status {
+    BODHI_OK = 0,
+    BODHI_END = 1,             /* the reader has delivered every frame asked for */
+    BODHI_MISS = 2,            /* this frame cannot be had here; bodhi_frame.reason says why */
+    BODHI_EXISTS = 3,          /* the frame is there already; nothing was written */
+    BODHI_ERROR_ARGUMENT = -1, /* an argument breaks a precondition */
+    BODHI_ERROR_MEMORY = -2,   /* out of memory */
+    BODHI_ERROR_SYSTEM = -3,   /* a system call failed; the message has its name and reason */
+    BODHI_ERROR_FULL = -4,     /* no space or quota left; what was being written is undone, the writer stays usable */
+    BODHI_ERROR_POISONED = -5, /* an earlier write or fsync of this writer failed: only closing is left */
+    BODHI_ERROR_VERSION = -6,  /* written by another version of the format; the message has its number */
+    BODHI_ERROR_NOT_FOUND = -7,
+    BODHI_ERROR_BUSY = -8,     /* a writer or reader holds it */
+    BODHI_ERROR_NETWORK = -9,  /* the directory lies on a network file system */
+    BODHI_ERROR_UNSAFE = -10,  /* the directory belongs to another user or anybody may write to it */
+    BODHI_ERROR_CONFLICT = -11 /* two dataset names share one directory name (their hashes collide) */
+};
+
+enum bodhi_kind { BODHI_NATIVE = 0, BODHI_ALIEN = 1 };
+
+/* What a frame holds; positions are always there. */
+enum bodhi_field { BODHI_POSITIONS = 1, BODHI_VELOCITIES = 2, BODHI_FORCES = 4 };
+
+/* Why a frame was a miss. */
+enum bodhi_reason {
+    BODHI_REASON_ABSENT = 1,   /* not in the index */
+    BODHI_REASON_DAMAGED = 2,  /* a checksum or a header is wrong, or the segment was cut */
+    BODHI_REASON_IO = 3,       /* the disk returned an error */
+    BODHI_REASON_GONE = 4,     /* its segment was evicted meanwhile */
+    BODHI_REASON_RESOURCES = 5 /* no descriptor or no memory for it now */
+};
+
+enum bodhi_flag {
+    BODHI_CREATE = 1,        /* make what is not there */
+    BODHI_READ_ONLY = 2,     /* write nothing, repair nothing; another user's store may be read */
+    BODHI_ALLOW_NETWORK = 4, /* accept a network file system (every node would claim every frame) */
+};
+
+typedef struct bodhi_frame {
+    int64_t number;    /* frame number in the dataset, from 0 */
+    double time;       /* ps */
+    int64_t n_atoms;   /* at least 1 */
+    float *positions;  /* n_atoms x 3 */
+    float *velocities; /* n_atoms x 3, or NULL */
+    float *forces;     /* n_atoms x 3, or NULL */
+    float *box;        /* 6: lengths and angles, or NULL */
+    int32_t kind;      /* set by reading: enum bodhi_kind */
+    int32_t reason;    /* set by reading: enum bodhi_reason of a miss, else 0 */
+} bodhi_frame;
+
+typedef struct bodhi_write_options {
+    int64_t segment_bytes; /* size at which a segment is full; 0: 256 MiB; at most 64 GiB */
+    int64_t block_atoms;   /* atoms under one checksum; 0: 4096 */
+} bodhi_write_options;
+
+enum bodhi_direct { BODHI_DIRECT_AUTO = 0, BODHI_DIRECT_ON = 1, BODHI_DIRECT_OFF = 2 };
+
+typedef struct bodhi_read_options {
+    int32_t fields;        /* enum bodhi_field, or-ed; 0: all; fields not asked for are NULL in what is delivered */
+    int32_t unverified;    /* 1: do not check the payload's checksums (headers are always checked) */
+    int32_t direct;        /* enum bodhi_direct: whether cold data bypasses the page cache; auto: if memory is too small
+                              for the dataset */
+    int32_t no_thread;     /* 1: never start the read-ahead thread */
+    int64_t request_bytes; /* size of a read request; 0: 4 MiB */
+    int64_t ring;          /* number of requests read ahead; 0: 4 */
+} bodhi_read_options;
+
+typedef struct bodhi_facts {
+    int64_t native;           /* frames, each counted once */
+    int64_t alien;            /* frames, each counted once */
+    int64_t bytes;            /* in segment and index files */
+    int64_t segments;         /* usable segments */
+    int64_t refused_segments; /* segments of another format version or of another dataset: left alone */
+    int64_t refused_version;  /* the format version of such a segment, or 0 */
+    int64_t last_used;        /* seconds since 1970 at which the dataset was last opened */
+    int64_t memory;           /* bytes that the index takes in memory */
+    int64_t scanned;          /* bytes of segments that had to be scanned because their index did not cover them */
+} bodhi_facts;
+
+typedef struct bodhi_segment_facts {
+    uint64_t id;
+    int32_t kind;      /* enum bodhi_kind */
+    int32_t busy;      /* 1: a writer holds it now */
+    int64_t bytes;     /* of segment and index */
+    int64_t frames;    /* frames that are not dropped */
+    int64_t last_written; /* seconds since 1970 */
+} bodhi_segment_facts;
+
+/* Where a frame's record lies. */
+typedef struct bodhi_place {
+    uint64_t segment; /* id, which is also in the file's name */
+    int32_t kind;     /* enum bodhi_kind */
+    int32_t found;    /* 0: not in the index, and the rest is 0 */
+    int64_t offset;   /* bytes, a multiple of 64 */
+    int64_t length;   /* bytes, a multiple of 64 */
+} bodhi_place;
+
+/* What was wrong in this thread's last call that returned an error; "" if there was none. Never NULL. */
+const char *bodhi_message(void);
+
+/* "ok", "end", "miss", ... for a status; "unknown status" for any other number. */
+const char *bodhi_status_name(int status);
+
+/* --- Store ------------------------------------------------------------------------------------------------------- */
+
+/* Open the store at `directory`, with BODHI_CREATE making it (mode 0700; its parent must exist).
+ * Errors: ARGUMENT (NULL), NOT_FOUND (no store there), NETWORK, UNSAFE, VERSION, SYSTEM, MEMORY. A damaged identity is
+ * replaced by a new one, unless BODHI_READ_ONLY is set. */
+BODHI_CHECKED int bodhi_open(const char *directory, int flags, bodhi_store **store);
+
+/* The 16 random bytes that tell this store from every other. */
+void bodhi_identity(const bodhi_store *store, uint8_t identity[16]);
+
+/* Close the store. */
+void bodhi_close(bodhi_store *store);
+
+/* --- Dataset ----------------------------------------------------------------------------------------------------- */
+
+/* Open one generation of the dataset `name` (UTF-8, 1 to 4096 bytes). `generation` (at most 4096 bytes, may be empty) is the
+ * caller's fingerprint of the content: another one means other frames. Flags: BODHI_CREATE. Damage is never an error.
+ * Errors: ARGUMENT, NOT_FOUND, CONFLICT, VERSION, SYSTEM, MEMORY, FULL. */
+BODHI_CHECKED int bodhi_dataset_open(bodhi_store *store, const char *name, const void *generation,
+                                     size_t generation_bytes, int flags, bodhi_dataset **dataset);
+
+/* Open what lies in the store's subdirectory `directory` ("0123456789abcdef-0123456789abcdef"), whatever its name is.
+ * Errors: ARGUMENT, NOT_FOUND (also: its meta file is damaged), VERSION, SYSTEM, MEMORY. */
+BODHI_CHECKED int bodhi_dataset_open_directory(bodhi_store *store, const char *directory, bodhi_dataset **dataset);
+
+/* Name (NUL-terminated), generation and subdirectory of the dataset; they live as long as the handle. */
+const char *bodhi_dataset_name(const bodhi_dataset *dataset);
+const void *bodhi_dataset_generation(const bodhi_dataset *dataset, size_t *bytes);
+const char *bodhi_dataset_directory(const bodhi_dataset *dataset);
+
+/* Take in what other processes have written, dropped or evicted since. Errors: SYSTEM, MEMORY. */
+BODHI_CHECKED int bodhi_dataset_refresh(bodhi_dataset *dataset);
+
+/* Counts and sizes. Errors: SYSTEM. */
+BODHI_CHECKED int bodhi_dataset_query(bodhi_dataset *dataset, bodhi_facts *facts);
+
+/* The frame numbers of one kind, ascending, each once: up to `capacity` of those that are >= `from`. *count is how many
+ * were written. To list all, go on from the last number plus 1 until *count is 0. Errors: ARGUMENT. */
+BODHI_CHECKED int bodhi_dataset_numbers(bodhi_dataset *dataset, int kind, int64_t from, uint64_t *numbers,
+                                        int64_t capacity, int64_t *count);
+
+/* Where the records of `n` frames lie; natives are preferred. Errors: ARGUMENT. */
+BODHI_CHECKED int bodhi_dataset_locate(bodhi_dataset *dataset, const int64_t *numbers, int64_t n,
+                                       bodhi_place *places);
+
+/* Drop `n` frames of one kind: they are not listed or read any more, by anybody; their space comes free when the segment
+ * is evicted. *dropped counts those that were there. The drop is durable like a frame is. Errors: as bodhi_writer_open,
+ * bodhi_append and bodhi_flush. */
+BODHI_CHECKED int bodhi_dataset_drop(bodhi_dataset *dataset, int kind, const int64_t *numbers, int64_t n,
+                                     int64_t *dropped);
+
+/* Facts of up to `capacity` segments; *count is how many there are. Errors: SYSTEM. */
+BODHI_CHECKED int bodhi_dataset_segments(bodhi_dataset *dataset, bodhi_segment_facts *facts, int64_t capacity,
+                                         int64_t *count);
+
+/* Delete a whole segment, unless a writer or reader, here or in another process, holds it. Errors: NOT_FOUND, BUSY,
+ * SYSTEM, ARGUMENT (store opened for reading only). */
+BODHI_CHECKED int bodhi_dataset_evict(bodhi_dataset *dataset, uint64_t segment);
+
+/* Close the dataset. */
+void bodhi_dataset_close(bodhi_dataset *dataset);
+
+/* --- Writing ----------------------------------------------------------------------------------------------------- */
+
+/* A writer of frames of one kind. It claims a segment when it writes first. `options` may be NULL.
+ * Errors: ARGUMENT (also: store opened for reading only), MEMORY. */
+BODHI_CHECKED int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodhi_write_options *options,
+                                    bodhi_writer **writer);
+
+/* Append a frame; its arrays may be reused at once. It is visible and kept only after bodhi_flush().
+ * Returns OK or EXISTS (the frame is there: as a native, or in this kind). Errors: ARGUMENT, FULL (this frame, and frames
+ * appended since the last flush, may not have been written: bodhi_writer_kept() counts those that were), POISONED, SYSTEM,
+ * MEMORY. */
+BODHI_CHECKED int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame);
+
+/* Make the frames appended so far visible to all processes; OK acknowledges them: they outlive this process, and with
+ * `durable` the machine. Errors: FULL (frames that did not fit are undone), POISONED, SYSTEM (the writer is then
+ * poisoned; a failed fsync is never tried again). */
+BODHI_CHECKED int bodhi_flush(bodhi_writer *writer, int durable);
+
+/* Number of frames that this writer has made visible. */
+int64_t bodhi_writer_kept(const bodhi_writer *writer);
+
+/* Flush (not durably) and close; the handle is gone whatever is returned. Errors: as bodhi_flush. */
+BODHI_CHECKED int bodhi_writer_close(bodhi_writer *writer);
+
+/* --- Reading ----------------------------------------------------------------------------------------------------- */
+
+/* Read `n` frames, to be delivered in the order of `numbers`; natives are preferred. They are read ahead in the order
+ * of the segments, by a thread of the library unless the page cache has them. `options` may be NULL.
+ * Errors: ARGUMENT, MEMORY. */
+BODHI_CHECKED int bodhi_reader_open(bodhi_dataset *dataset, const int64_t *numbers, int64_t n,
+                                    const bodhi_read_options *options, bodhi_reader **reader);
+
+/* Deliver the next frame. Its arrays belong to the reader, may be written to, and hold until the next call.
+ * Returns OK, MISS (only number and reason are set) or END. Errors: ARGUMENT (NULL), MEMORY. */
+BODHI_CHECKED int bodhi_reader_next(bodhi_reader *reader, bodhi_frame *frame);
+
+/* Bytes of records delivered so far. */
+int64_t bodhi_reader_bytes(const bodhi_reader *reader);
+
+/* Close the reader and end its thread; frames not yet delivered are skipped. */
+void bodhi_reader_close(bodhi_reader *reader);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
