@@ -5,6 +5,9 @@
 
 #include "crc32c.h"
 
+/* Headers of other versions are checked up to this length. */
+enum { MAX_FOREIGN_HEADER = 65536 };
+
 bool bodhi_bypass_checksums = false;
 
 /* --- Little-endian numbers -------------------------------------------------------------------------------------- */
@@ -126,7 +129,7 @@ enum parsed parse_file_header(const unsigned char *data, size_t size, uint32_t m
     enum parsed parsed = check_whole(data, size, magic, SEGMENT_HEADER_BYTES, version);
     if (parsed == PARSED && (get(data + 16, 8) != key->segment || get(data + 24, 8) != key->dataset ||
                              get(data + 32, 8) != key->generation || get(data + 6, 2) != kind)) {
-        return PARSED_DAMAGED;
+        return PARSED_FOREIGN;
     }
     return parsed;
 }
@@ -320,23 +323,39 @@ static bool read_layout(record_header *header, uint32_t bytes) {
     return true;
 }
 
+/* Cheap checks before a checksum is taken: bytes that only look like a record must not make a scan slow. */
+static bool plausible(const unsigned char *data, const segment_key *key, uint64_t offset) {
+    if (get(data + 4, 2) != FORMAT_VERSION) {
+        return get32(data + 8) <= MAX_FOREIGN_HEADER;
+    }
+    return get(data + 48, 8) == key->segment && get(data + 56, 8) == offset && get32(data + 8) >= RECORD_HEADER_BYTES &&
+           get32(data + 8) <= UINT32_MAX - UNIT;
+}
+
 enum parsed parse_record(const unsigned char *data, size_t size, const segment_key *key, uint64_t offset,
                          record_header *header, size_t *needed) {
-    uint32_t bytes = 0;
+    if (size < RECORD_HEADER_BYTES) {
+        *needed = RECORD_HEADER_BYTES;
+        return PARSED_SHORT;
+    }
+    if (get32(data) != MAGIC_RECORD || !plausible(data, key, offset)) {
+        return PARSED_DAMAGED;
+    }
+    uint32_t bytes;
     unsigned version;
     enum parsed parsed = check_prefix(data, size, MAGIC_RECORD, &bytes, &version);
-    if (parsed == PARSED_SHORT) {
-        *needed = size < PREFIX_BYTES ? PREFIX_BYTES : bytes;
-    }
+    *needed = parsed == PARSED_SHORT ? bytes : 0;
     if (parsed != PARSED) {
         return parsed;
     }
-    if (bytes < RECORD_HEADER_BYTES || bytes > UINT32_MAX - UNIT || !read_common(data, key, offset, header)) {
+    if (!read_common(data, key, offset, header)) {
         return PARSED_DAMAGED;
     }
     if (header->type == RECORD_TOMBSTONE && bytes == TOMBSTONE_BYTES) {
         header->target_segment = get(data + 112, 8);
         header->target_offset = get(data + 120, 8);
+        header->n_blocks = 0;
+        header->payload_bytes = 0;
         header->head_bytes = TOMBSTONE_BYTES;
         header->length = TOMBSTONE_BYTES;
         return PARSED;
@@ -361,4 +380,19 @@ bool check_field(const unsigned char *record, const record_header *header, unsig
         data += bytes;
     }
     return true;
+}
+
+bool check_payload(const unsigned char *record, const record_header *header) {
+    const unsigned char *entry = record + RECORD_HEADER_BYTES;
+    const unsigned char *data = record + header->head_bytes;
+    uint64_t left = header->payload_bytes;
+    for (uint32_t block = 0; block < header->n_blocks; block++, entry += BLOCK_ENTRY_BYTES) {
+        size_t bytes = get32(entry);
+        if (bytes > left || (get32(entry + 4) != bodhi_crc32c(0, data, bytes) && !bodhi_bypass_checksums)) {
+            return false;
+        }
+        data += bytes;
+        left -= bytes;
+    }
+    return left == 0;
 }

@@ -65,14 +65,15 @@ typedef struct {
 
 typedef struct {
     enum entry_type type;
-    uint8_t fields;
-    uint16_t head_units; /* 0xFFFF: larger than that */
+    uint8_t fields;      /* the low four bits; the high four are the encoding */
+    uint16_t head_units; /* 0xFFFF: that or larger */
     uint64_t number;     /* of a hole: 0 */
     uint64_t offset;     /* of the record; of a tombstone: target's offset */
     uint64_t length;     /* of the record; of a tombstone: target's segment */
 } index_entry;
 
-enum parsed { PARSED, PARSED_SHORT, PARSED_DAMAGED, PARSED_VERSION };
+/* FOREIGN: valid, but of another segment or dataset. */
+enum parsed { PARSED, PARSED_SHORT, PARSED_DAMAGED, PARSED_VERSION, PARSED_FOREIGN };
 
 static inline uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
@@ -120,6 +121,9 @@ void write_tombstone(unsigned char out[TOMBSTONE_BYTES], const record_header *he
  * bytes are needed (*needed). Encodings that are not known are parsed: the caller decides. */
 enum parsed parse_record(const unsigned char *data, size_t size, const segment_key *key, uint64_t offset,
                          record_header *header, size_t *needed);
+
+/* Check all blocks of a record, of any encoding, that is there completely. */
+bool check_payload(const unsigned char *record, const record_header *header);
 
 /* Check the blocks of field `field` (0 to 2) of a raw record of which head and field are at `record`. */
 bool check_field(const unsigned char *record, const record_header *header, unsigned field);

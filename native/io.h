@@ -1,0 +1,67 @@
+/* The system calls of the store, behind one table that tests replace to make the Nth of them fail, and the loops that
+ * finish what a call left undone (EINTR, short reads and writes). */
+#ifndef BODHI_IO_H
+#define BODHI_IO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+/* Every member behaves as the system call of its name: -1 and errno on failure. */
+typedef struct {
+    int (*openat)(int directory, const char *path, int flags, mode_t mode);
+    int (*close)(int fd);
+    ssize_t (*preadv2)(int fd, const struct iovec *parts, int n, off_t offset, int flags);
+    ssize_t (*pwritev)(int fd, const struct iovec *parts, int n, off_t offset);
+    int (*fdatasync)(int fd);
+    int (*ftruncate)(int fd, off_t length);
+    int (*fstat)(int fd, struct stat *status);
+    int (*lock)(int fd, int command, void *lock); /* fcntl */
+    int (*unlinkat)(int directory, const char *path, int flags);
+    int (*renameat)(int old_directory, const char *old_path, int new_directory, const char *new_path);
+    int (*linkat)(int old_directory, const char *old_path, int new_directory, const char *new_path, int flags);
+    int (*mkdirat)(int directory, const char *path, mode_t mode);
+    ssize_t (*getrandom)(void *buffer, size_t size, unsigned flags);
+} bodhi_calls;
+
+/* The table in use. Replaced by tests only, while no other thread is in the library. */
+extern bodhi_calls bodhi_io;
+
+enum read_mode { READ_ANY, READ_CACHED /* only what the page cache has */ };
+
+/* openat() with O_CLOEXEC, again on EINTR. */
+int io_open(int directory, const char *path, int flags);
+
+/* Read up to `size` bytes; the number read is less only where the file ends, an error waits or, with READ_CACHED, the page
+ * cache ends. Returns -1 and errno if the very first byte fails. */
+ssize_t io_read(int fd, void *buffer, size_t size, uint64_t offset, enum read_mode mode);
+
+/* Write all parts, `n` <= 8; false and errno on failure. A call that writes nothing counts as ENOSPC. */
+bool io_write(int fd, const struct iovec *parts, int n, uint64_t offset);
+
+bool io_truncate(int fd, uint64_t length);
+
+/* Never repeated: after a failed fsync nobody knows what is on disk. */
+bool io_sync(int fd);
+
+bool io_close(int fd);
+
+/* A lock on one byte of a file, which ends with the last descriptor of that open file, at the latest with the process. */
+enum lock_byte { LOCK_WRITER = 0, LOCK_READERS = 1 };
+enum lock_result { LOCK_GOT, LOCK_HELD, LOCK_FAILED /* errno */ };
+enum lock_result io_lock(int fd, enum lock_byte byte, bool exclusive);
+void io_unlock(int fd, enum lock_byte byte);
+/* Whether another open file holds the byte exclusively; false where it cannot be told. */
+bool io_locked(int fd, enum lock_byte byte);
+
+/* Write a small file under a temporary name and move it into place; with `replace` over what is there, else errno is EEXIST
+ * if something is. */
+bool io_write_file(int directory, const char *name, const void *data, size_t size, bool replace);
+
+/* Fill `size` <= 256 random bytes. */
+bool io_random(void *buffer, size_t size);
+
+#endif
