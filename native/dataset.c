@@ -144,13 +144,11 @@ int dataset_load(bodhi_dataset *dataset, uint32_t ordinal, bool writing) {
     segment before = *s;
     findings found = {0};
     int error = segment_load(dataset->fd, s, ordinal, writing, &found);
-    bool added = error == 0 && dataset_bury(dataset, s->kind, found.tombstones, found.n_tombstones) &&
-                 table_add(&dataset->tables[s->kind], found.places, found.n_places);
-    if (added) {
+    if (error == 0 && table_add(&dataset->tables[s->kind], found.places, found.n_places)) {
         s->live += found.n_places;
         dataset->scanned += found.scanned;
         dataset->refused_version = found.version != 0 ? found.version : dataset->refused_version;
-        (void)dataset_bury(dataset, s->kind, NULL, 0);
+        (void)dataset_bury(dataset, s->kind, found.tombstones, found.n_tombstones); /* else dropped frames stay a while */
     } else {
         bool gone = s->gone;
         *s = before;
@@ -249,7 +247,7 @@ static int refresh(bodhi_dataset *dataset) {
         return errno;
     }
     for (uint32_t i = 0; i < dataset->n_segments; i++) {
-        if (bsearch(dataset->segments[i]->name, names, (size_t)n, SEGMENT_NAME, by_name) == NULL) {
+        if (n == 0 || bsearch(dataset->segments[i]->name, names, (size_t)n, SEGMENT_NAME, by_name) == NULL) {
             dataset_forget(dataset, i);
         }
     }

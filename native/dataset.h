@@ -36,6 +36,7 @@ struct bodhi_dataset {
     tombstone *tombstones[2];
     size_t n_tombstones[2]; /* those that wait for their segment */
     unsigned open_segments;
+    unsigned readers;
     uint64_t clock;
     unsigned refused_version;
     uint64_t scanned;
@@ -66,5 +67,8 @@ bool dataset_bury(bodhi_dataset *dataset, unsigned kind, const tombstone *dead, 
  * gone. These two take the mutex themselves. */
 int dataset_hold(bodhi_dataset *dataset, uint32_t ordinal, bool direct);
 void dataset_release(bodhi_dataset *dataset, uint32_t ordinal);
+
+/* A reader goes; with the last one go the descriptors, so that segments may be evicted. Takes the mutex itself. */
+void dataset_reader_left(bodhi_dataset *dataset);
 
 #endif

@@ -106,6 +106,14 @@ void dataset_release(bodhi_dataset *dataset, uint32_t ordinal) {
     pthread_mutex_unlock(&dataset->mutex);
 }
 
+void dataset_reader_left(bodhi_dataset *dataset) {
+    pthread_mutex_lock(&dataset->mutex);
+    dataset->readers--;
+    while (dataset->readers == 0 && dataset->open_segments > 0 && close_idle(dataset)) {
+    }
+    pthread_mutex_unlock(&dataset->mutex);
+}
+
 /* --- Questions --------------------------------------------------------------------------------------------------- */
 
 static int64_t file_bytes(int directory, const char *name, int64_t *modified) {

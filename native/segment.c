@@ -382,5 +382,7 @@ int segment_recover(int directory, segment *s, int fd) {
         return error;
     }
     s->incomplete = false;
+    s->index_at = 0;
+    s->looked_at = 0;
     return 0;
 }
