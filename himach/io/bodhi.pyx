@@ -1,0 +1,553 @@
+"""Boundary to the C library of the frame store (native/bodhi.h): check, convert, release the GIL, call, raise.
+
+`StoreHandle`, `DatasetHandle`, `WriterHandle` and `ReaderHandle` own one C handle each; `himach.io.store` is their face.
+"""
+
+import numpy as np
+
+cimport numpy as cnp
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memset
+
+from himach.errors import HimachError
+
+cnp.import_array()
+
+cdef extern from "bodhi.h" nogil:
+    ctypedef struct bodhi_store:
+        pass
+    ctypedef struct bodhi_dataset:
+        pass
+    ctypedef struct bodhi_writer:
+        pass
+    ctypedef struct bodhi_reader:
+        pass
+
+    enum:
+        BODHI_OK
+        BODHI_END
+        BODHI_MISS
+        BODHI_EXISTS
+        BODHI_ERROR_ARGUMENT
+        BODHI_ERROR_MEMORY
+        BODHI_ERROR_SYSTEM
+        BODHI_ERROR_FULL
+        BODHI_ERROR_POISONED
+        BODHI_ERROR_VERSION
+        BODHI_ERROR_NOT_FOUND
+        BODHI_ERROR_BUSY
+        BODHI_ERROR_NETWORK
+        BODHI_ERROR_UNSAFE
+        BODHI_ERROR_CONFLICT
+        BODHI_NATIVE
+        BODHI_ALIEN
+        BODHI_POSITIONS
+        BODHI_VELOCITIES
+        BODHI_FORCES
+        BODHI_REASON_ABSENT
+        BODHI_REASON_DAMAGED
+        BODHI_REASON_IO
+        BODHI_REASON_GONE
+        BODHI_REASON_RESOURCES
+        BODHI_CREATE
+        BODHI_READ_ONLY
+        BODHI_ALLOW_NETWORK
+        BODHI_DIRECT_AUTO
+        BODHI_DIRECT_ON
+        BODHI_DIRECT_OFF
+
+    # Members are looked up in the header by name, so that the order here does not matter.
+    ctypedef struct bodhi_frame:
+        int64_t number
+        double time
+        int64_t n_atoms
+        float *positions
+        float *velocities
+        float *forces
+        float *box
+        int32_t kind
+        int32_t reason
+    ctypedef struct bodhi_write_options:
+        int64_t segment_bytes
+        int64_t block_atoms
+    ctypedef struct bodhi_read_options:
+        int32_t fields
+        int32_t unverified
+        int32_t direct
+        int32_t no_thread
+        int64_t request_bytes
+        int64_t ring
+    ctypedef struct bodhi_facts:
+        int64_t native
+        int64_t alien
+        int64_t bytes
+        int64_t segments
+        int64_t refused_segments
+        int64_t refused_version
+        int64_t last_used
+        int64_t memory
+        int64_t scanned
+    ctypedef struct bodhi_segment_facts:
+        uint64_t id
+        int32_t kind
+        int32_t busy
+        int64_t bytes
+        int64_t frames
+        int64_t last_written
+    ctypedef struct bodhi_place:
+        uint64_t segment
+        int32_t kind
+        int32_t found
+        int64_t offset
+        int64_t length
+
+    const char *bodhi_message()
+    int bodhi_open(const char *directory, int flags, bodhi_store **store)
+    void bodhi_identity(const bodhi_store *store, uint8_t *identity)
+    void bodhi_close(bodhi_store *store)
+    int bodhi_dataset_open(bodhi_store *store, const char *name, const void *generation, size_t generation_bytes,
+                           int flags, bodhi_dataset **dataset)
+    int bodhi_dataset_open_directory(bodhi_store *store, const char *directory, bodhi_dataset **dataset)
+    const char *bodhi_dataset_name(const bodhi_dataset *dataset)
+    const void *bodhi_dataset_generation(const bodhi_dataset *dataset, size_t *size)
+    const char *bodhi_dataset_directory(const bodhi_dataset *dataset)
+    int bodhi_dataset_refresh(bodhi_dataset *dataset)
+    int bodhi_dataset_query(bodhi_dataset *dataset, bodhi_facts *facts)
+    int bodhi_dataset_numbers(bodhi_dataset *dataset, int kind, int64_t first, uint64_t *numbers, int64_t capacity,
+                              int64_t *count)
+    int bodhi_dataset_locate(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, bodhi_place *places)
+    int bodhi_dataset_drop(bodhi_dataset *dataset, int kind, const int64_t *numbers, int64_t n, int64_t *dropped)
+    int bodhi_dataset_segments(bodhi_dataset *dataset, bodhi_segment_facts *facts, int64_t capacity, int64_t *count)
+    int bodhi_dataset_evict(bodhi_dataset *dataset, uint64_t segment)
+    void bodhi_dataset_close(bodhi_dataset *dataset)
+    int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodhi_write_options *options, bodhi_writer **writer)
+    int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame)
+    int bodhi_flush(bodhi_writer *writer, int durable)
+    int64_t bodhi_writer_kept(const bodhi_writer *writer)
+    int bodhi_writer_close(bodhi_writer *writer)
+    int bodhi_reader_open(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, const bodhi_read_options *options,
+                          bodhi_reader **reader)
+    int bodhi_reader_next(bodhi_reader *reader, bodhi_frame *frame)
+    int64_t bodhi_reader_bytes(const bodhi_reader *reader)
+    void bodhi_reader_close(bodhi_reader *reader)
+
+cdef extern from "crc32c.h" nogil:
+    const char *bodhi_crc32c_way()
+
+NATIVE = BODHI_NATIVE
+ALIEN = BODHI_ALIEN
+CREATE = BODHI_CREATE
+READ_ONLY = BODHI_READ_ONLY
+ALLOW_NETWORK = BODHI_ALLOW_NETWORK
+POSITIONS = BODHI_POSITIONS
+VELOCITIES = BODHI_VELOCITIES
+FORCES = BODHI_FORCES
+DIRECT_AUTO = BODHI_DIRECT_AUTO
+DIRECT_ON = BODHI_DIRECT_ON
+DIRECT_OFF = BODHI_DIRECT_OFF
+REASONS = {
+    BODHI_REASON_ABSENT: "absent",
+    BODHI_REASON_DAMAGED: "damaged",
+    BODHI_REASON_IO: "error of the disk",
+    BODHI_REASON_GONE: "evicted",
+    BODHI_REASON_RESOURCES: "out of descriptors or memory",
+}
+
+
+class StoreError(HimachError):
+    """Root of what the frame store refuses or cannot do; a cached byte is never needed, so a run may go on without."""
+
+
+class StoreSystemError(StoreError):
+    """A system call failed."""
+
+
+class StoreFullError(StoreError):
+    """No space or quota is left; what was being written is undone."""
+
+
+class StorePoisonedError(StoreError):
+    """An earlier write or fsync of this writer failed; only closing it is left."""
+
+
+class StoreVersionError(StoreError):
+    """Written by another version of the format."""
+
+
+class StoreNotFoundError(StoreError):
+    """There is no such store, dataset or segment."""
+
+
+class StoreBusyError(StoreError):
+    """A writer or reader holds the segment."""
+
+
+class StoreRefusedError(StoreError):
+    """The directory may not hold a store: network file system, foreign owner, or the place of another dataset."""
+
+
+ERRORS = {
+    BODHI_ERROR_ARGUMENT: ValueError,
+    BODHI_ERROR_MEMORY: MemoryError,
+    BODHI_ERROR_SYSTEM: StoreSystemError,
+    BODHI_ERROR_FULL: StoreFullError,
+    BODHI_ERROR_POISONED: StorePoisonedError,
+    BODHI_ERROR_VERSION: StoreVersionError,
+    BODHI_ERROR_NOT_FOUND: StoreNotFoundError,
+    BODHI_ERROR_BUSY: StoreBusyError,
+    BODHI_ERROR_NETWORK: StoreRefusedError,
+    BODHI_ERROR_UNSAFE: StoreRefusedError,
+    BODHI_ERROR_CONFLICT: StoreRefusedError,
+}
+
+
+cdef int check(int status) except -1:
+    """Raise the exception of a negative status; return the others. Must run in the thread that made the call."""
+    if status < 0:
+        raise ERRORS[status](bodhi_message().decode("utf-8", "replace"))
+    return status
+
+
+cdef float *vectors(object array, str name, Py_ssize_t n_atoms) except? NULL:
+    """The data of a float32 (n_atoms, 3) C-contiguous array, or NULL for None."""
+    cdef cnp.ndarray data
+    if array is None:
+        return NULL
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.shape != (n_atoms, 3):
+        raise ValueError(f"{name} must be a float32 array of shape ({n_atoms}, 3)")
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{name} must be C-contiguous")
+    data = array
+    return <float *>cnp.PyArray_DATA(data)
+
+
+cdef int64_t *frame_numbers(cnp.ndarray numbers) except? NULL:
+    if numbers.dtype != np.int64 or numbers.ndim != 1 or not numbers.flags.c_contiguous:
+        raise ValueError("frame numbers must be a contiguous int64 array of one dimension")
+    return <int64_t *>cnp.PyArray_DATA(numbers)
+
+
+def checksum_way():
+    """Name of the way in which this processor takes checksums."""
+    return bodhi_crc32c_way().decode()
+
+
+cdef class StoreHandle:
+    """An open store."""
+
+    cdef bodhi_store *store
+
+    def __init__(self, bytes directory, int flags):
+        cdef const char *path = directory
+        cdef int status
+        if self.store is not NULL:
+            raise ValueError("the store is open already")
+        if b"\0" in directory:
+            raise ValueError("directory holds a NUL byte")
+        with nogil:
+            status = bodhi_open(path, flags, &self.store)
+        check(status)
+
+    def __dealloc__(self):
+        bodhi_close(self.store)
+
+    @property
+    def identity(self):
+        """The 16 bytes that tell this store from every other."""
+        cdef uint8_t identity[16]
+        bodhi_identity(self.store, identity)
+        return bytes(identity[:16])
+
+    def open_dataset(self, str name, bytes generation, bint create):
+        """Open a dataset by name and generation."""
+        cdef DatasetHandle handle = DatasetHandle.__new__(DatasetHandle)
+        cdef bytes encoded = name.encode()
+        cdef const char *text = encoded
+        cdef const char *fingerprint = generation
+        cdef size_t size = len(generation)
+        cdef int flags = BODHI_CREATE if create else 0
+        cdef int status
+        if b"\0" in encoded:
+            raise ValueError("the dataset's name holds a NUL byte")
+        with nogil:
+            status = bodhi_dataset_open(self.store, text, fingerprint, size, flags, &handle.dataset)
+        check(status)
+        handle.store = self
+        return handle
+
+    def open_directory(self, str directory):
+        """Open a dataset by its subdirectory."""
+        cdef DatasetHandle handle = DatasetHandle.__new__(DatasetHandle)
+        cdef bytes encoded = directory.encode()
+        cdef const char *text = encoded
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_open_directory(self.store, text, &handle.dataset)
+        check(status)
+        handle.store = self
+        return handle
+
+
+cdef class DatasetHandle:
+    """An open dataset; keeps its store open."""
+
+    cdef bodhi_dataset *dataset
+    cdef StoreHandle store
+
+    def __dealloc__(self):
+        bodhi_dataset_close(self.dataset)
+
+    @property
+    def name(self):
+        """Name of the dataset."""
+        return bodhi_dataset_name(self.dataset).decode("utf-8", "surrogateescape")
+
+    @property
+    def generation(self):
+        """Fingerprint of its content."""
+        cdef size_t size
+        cdef const char *data = <const char *>bodhi_dataset_generation(self.dataset, &size)
+        return data[:size]
+
+    @property
+    def directory(self):
+        """Name of its subdirectory in the store."""
+        return bodhi_dataset_directory(self.dataset).decode()
+
+    def refresh(self):
+        """Take in what other processes did."""
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_refresh(self.dataset)
+        check(status)
+
+    def facts(self):
+        """Counts and sizes: the members of bodhi_facts."""
+        cdef bodhi_facts facts
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_query(self.dataset, &facts)
+        check(status)
+        return facts
+
+    def numbers(self, int kind, int64_t start, int64_t capacity):
+        """Up to `capacity` frame numbers of one kind from `start` on, uint64."""
+        cdef cnp.ndarray numbers = np.empty(capacity, dtype=np.uint64)
+        cdef uint64_t *data = <uint64_t *>cnp.PyArray_DATA(numbers)
+        cdef int64_t count
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_numbers(self.dataset, kind, start, data, capacity, &count)
+        check(status)
+        return numbers[:count]
+
+    def locate(self, cnp.ndarray numbers):
+        """Per frame (segment, kind, offset, length), or None."""
+        cdef int64_t *wanted = frame_numbers(numbers)
+        cdef int64_t n = numbers.shape[0]
+        cdef cnp.ndarray buffer = np.empty(n * sizeof(bodhi_place), dtype=np.uint8)
+        cdef bodhi_place *places = <bodhi_place *>cnp.PyArray_DATA(buffer)
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_locate(self.dataset, wanted, n, places)
+        check(status)
+        return [
+            (places[i].segment, places[i].kind, places[i].offset, places[i].length) if places[i].found else None
+            for i in range(n)
+        ]
+
+    def drop(self, int kind, cnp.ndarray numbers):
+        """Drop frames of one kind; returns how many were there."""
+        cdef int64_t *dropped_numbers = frame_numbers(numbers)
+        cdef int64_t n = numbers.shape[0]
+        cdef int64_t dropped
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_drop(self.dataset, kind, dropped_numbers, n, &dropped)
+        check(status)
+        return dropped
+
+    def segments(self):
+        """Facts of every segment: the members of bodhi_segment_facts."""
+        cdef int64_t count
+        cdef int64_t capacity
+        cdef int status
+        cdef bodhi_segment_facts *facts
+        check(bodhi_dataset_segments(self.dataset, NULL, 0, &count))
+        cdef cnp.ndarray buffer = np.empty(count * sizeof(bodhi_segment_facts), dtype=np.uint8)
+        facts = <bodhi_segment_facts *>cnp.PyArray_DATA(buffer)
+        capacity = count
+        with nogil:
+            status = bodhi_dataset_segments(self.dataset, facts, capacity, &count)
+        check(status)
+        return [facts[i] for i in range(min(count, capacity))]
+
+    def evict(self, uint64_t segment):
+        """Delete a whole segment that nobody holds."""
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_evict(self.dataset, segment)
+        check(status)
+
+    def open_writer(self, int kind, int64_t segment_bytes=0, int64_t block_atoms=0):
+        """A writer of frames of one kind."""
+        cdef WriterHandle handle = WriterHandle.__new__(WriterHandle)
+        cdef bodhi_write_options options
+        options.segment_bytes = segment_bytes
+        options.block_atoms = block_atoms
+        check(bodhi_writer_open(self.dataset, kind, &options, &handle.writer))
+        handle.dataset = self
+        return handle
+
+    def open_reader(self, cnp.ndarray numbers, int fields=0, bint verify=True, int direct=0, bint thread=True,
+                    int64_t request_bytes=0, int64_t ring=0):
+        """A reader of the frames `numbers`, in that order."""
+        cdef ReaderHandle handle = ReaderHandle.__new__(ReaderHandle)
+        cdef bodhi_read_options options
+        cdef int64_t *wanted = frame_numbers(numbers)
+        cdef int64_t n = numbers.shape[0]
+        cdef int status
+        options.fields = fields
+        options.unverified = not verify
+        options.direct = direct
+        options.no_thread = not thread
+        options.request_bytes = request_bytes
+        options.ring = ring
+        with nogil:
+            status = bodhi_reader_open(self.dataset, wanted, n, &options, &handle.reader)
+        check(status)
+        handle.dataset = self
+        return handle
+
+
+cdef class WriterHandle:
+    """An open writer; keeps its dataset open."""
+
+    cdef bodhi_writer *writer
+    cdef DatasetHandle dataset
+
+    def __dealloc__(self):
+        cdef int status = bodhi_writer_close(self.writer)  # who wants to know calls close()
+        self.writer = NULL
+        assert status <= 0
+
+    cdef int require_open(self) except -1:
+        if self.writer is NULL:
+            raise ValueError("the writer is closed")
+        return 0
+
+    @property
+    def kept(self):
+        """Number of frames made visible."""
+        self.require_open()
+        return bodhi_writer_kept(self.writer)
+
+    def append(self, int64_t number, double time, positions, box, velocities, forces):
+        """Append a frame; False if it is there already."""
+        cdef bodhi_frame frame
+        cdef cnp.ndarray lengths_and_angles
+        cdef int status
+        self.require_open()
+        memset(&frame, 0, sizeof(frame))
+        frame.number = number
+        frame.time = time
+        frame.n_atoms = len(positions)
+        frame.positions = vectors(positions, "positions", frame.n_atoms)
+        frame.velocities = vectors(velocities, "velocities", frame.n_atoms)
+        frame.forces = vectors(forces, "forces", frame.n_atoms)
+        if box is not None:
+            lengths_and_angles = np.ascontiguousarray(box, dtype=np.float32)
+            if lengths_and_angles.ndim != 1 or lengths_and_angles.shape[0] != 6:
+                raise ValueError("box must have 6 numbers: three lengths and three angles")
+            frame.box = <float *>cnp.PyArray_DATA(lengths_and_angles)
+        with nogil:
+            status = bodhi_append(self.writer, &frame)
+        return check(status) != BODHI_EXISTS
+
+    def flush(self, bint durable):
+        """Make what was appended visible and kept."""
+        cdef int status
+        self.require_open()
+        with nogil:
+            status = bodhi_flush(self.writer, durable)
+        check(status)
+
+    def close(self):
+        """Flush and close."""
+        cdef bodhi_writer *writer = self.writer
+        cdef int status
+        self.writer = NULL
+        with nogil:
+            status = bodhi_writer_close(writer)
+        check(status)
+
+
+cdef class ReaderMemory:
+    """The part of a reader's buffer that one array shows; keeps the reader open for as long as the array lives."""
+
+    cdef ReaderHandle reader
+    cdef float *data
+    cdef Py_ssize_t size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, <void *>self.data, self.size, 0, flags | PyBUF_WRITABLE)
+
+
+cdef class ReaderHandle:
+    """An open reader; keeps its dataset open. It closes when it and the arrays that it has handed out are gone."""
+
+    cdef bodhi_reader *reader
+    cdef DatasetHandle dataset
+
+    def __dealloc__(self):
+        bodhi_reader_close(self.reader)
+
+    cdef object show(self, float *data, int64_t n_atoms):
+        """A writable float32 (n_atoms, 3) view of the reader's buffer, or None."""
+        cdef ReaderMemory memory
+        if data is NULL:
+            return None
+        memory = ReaderMemory.__new__(ReaderMemory)
+        memory.reader = self
+        memory.data = data
+        memory.size = n_atoms * 12
+        return np.frombuffer(memory, dtype=np.float32).reshape(n_atoms, 3)
+
+    @property
+    def nbytes(self):
+        """Bytes of records delivered so far."""
+        return bodhi_reader_bytes(self.reader)
+
+    def next(self):
+        """The next frame as (number, reason, kind, time, box, positions, velocities, forces), or None at the end.
+
+        A miss has a reason other than 0 and None for its arrays. The arrays hold until the next call.
+        """
+        cdef bodhi_frame frame
+        cdef int status
+        cdef cnp.ndarray box
+        cdef int i
+        with nogil:
+            status = bodhi_reader_next(self.reader, &frame)
+        check(status)
+        if status == BODHI_END:
+            return None
+        if status == BODHI_MISS:
+            return frame.number, frame.reason, -1, 0.0, None, None, None, None
+        box = None
+        if frame.box is not NULL:
+            box = np.empty(6, dtype=np.float32)
+            for i in range(6):
+                (<float *>cnp.PyArray_DATA(box))[i] = frame.box[i]
+        return (
+            frame.number,
+            0,
+            frame.kind,
+            frame.time,
+            box,
+            self.show(frame.positions, frame.n_atoms),
+            self.show(frame.velocities, frame.n_atoms),
+            self.show(frame.forces, frame.n_atoms),
+        )
