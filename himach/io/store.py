@@ -246,10 +246,12 @@ class Dataset:
     def _bitmap(self, kind: int) -> BitMap64:
         held = BitMap64()
         start = 0
-        while (numbers := self._handle.numbers(kind, start, NUMBERS_AT_ONCE)).size:
+        while True:
+            numbers = self._handle.numbers(kind, start, NUMBERS_AT_ONCE)
             held |= BitMap64(numbers)
+            if numbers.size < NUMBERS_AT_ONCE:
+                return held
             start = int(numbers[-1]) + 1
-        return held
 
     def refresh(self) -> None:
         """Take in what other processes have written, dropped or evicted."""

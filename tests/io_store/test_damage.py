@@ -1,0 +1,221 @@
+"""Damage of every kind: the store always opens, a damaged frame is a miss, every other frame is served, nothing is wrong."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from himach.io.store import Dataset, Store
+
+N_ATOMS = 3
+FLIPS = int(os.environ.get("HIMACH_FLIPS", "400"))
+
+
+def positions(number: int) -> np.ndarray:
+    return np.random.default_rng(number).normal(size=(N_ATOMS, 3)).astype(np.float32)
+
+
+def write(dataset: Dataset, numbers: range, native: bool = False) -> None:
+    for number in numbers:
+        dataset.write(number, float(number), None, positions(number), native=native)
+    dataset.flush()
+
+
+def served(dataset: Dataset, n: int) -> set[int]:
+    """The frames that are read; each must be right. What is listed and not read must have been found out as damaged."""
+    found = set()
+    for number, frame in zip(range(n), dataset.read(np.arange(n)), strict=True):
+        if frame is not None:
+            assert frame.number == number and frame.time == number
+            assert np.array_equal(frame.positions, positions(number)), number
+            found.add(number)
+    assert set(dataset.alien) | set(dataset.native) == found
+    return found
+
+
+@pytest.fixture
+def place():
+    directory = Path(tempfile.mkdtemp(prefix="himach-store-"))
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def made(place):
+    """A store of eight frames and its one segment."""
+    with Store(place / "made").dataset("/s") as dataset:
+        write(dataset, range(8))
+        (segment,) = dataset.path.glob("*.seg")
+    return segment
+
+
+def copy_of(place: Path) -> Path:
+    shutil.rmtree(place / "copy", ignore_errors=True)
+    shutil.copytree(place / "made", place / "copy")
+    return place / "copy"
+
+
+def reopened(place: Path, expected: set[int], n: int = 8) -> None:
+    """What is served before, while and after a writer goes on."""
+    with Store(place).dataset("/s") as dataset:
+        assert served(dataset, n) == expected
+        write(dataset, range(n, n + 2))
+        assert served(dataset, n + 2) == expected | {n, n + 1}
+    with Store(place).dataset("/s") as dataset:
+        assert served(dataset, n + 2) == expected | {n, n + 1}
+        write(dataset, range(n + 2))
+        assert served(dataset, n + 2) == set(range(n + 2))
+    assert served(Store(place).dataset("/s"), n + 2) == set(range(n + 2))
+
+
+@pytest.mark.parametrize("index", ["kept", "lost", "cut"])
+@pytest.mark.parametrize("tail", ["cut", "zeros", "garbage", "stale"])
+def test_a_segment_cut_at_every_byte_of_its_last_two_records(place, made, tail, index):
+    whole = made.read_bytes()
+    record = (len(whole) - 64) // 8
+    rng = random.Random(1)
+    step = 1 if index == "kept" and tail in ("cut", "zeros") else 7
+    for cut in range(len(whole) - 2 * record, len(whole), step):
+        store = copy_of(place)
+        segment = store / made.relative_to(place / "made")
+        missing = len(whole) - cut
+        rest = {
+            "cut": b"",
+            "zeros": bytes(missing),
+            "garbage": rng.randbytes(missing),
+            "stale": whole[64 : 64 + missing],
+        }[tail]
+        segment.write_bytes(whole[:cut] + rest)
+        if index == "lost":
+            segment.with_suffix(".idx").unlink()
+        elif index == "cut":
+            os.truncate(segment.with_suffix(".idx"), 64 + 5 * 32 + cut % 32)
+        last = whole[cut:] == rest  # a garbage byte may be the right one
+        whole_frames = 8 if last else (cut - 64) // record
+        damaged = set(range(whole_frames, 8))
+        if whole_frames < 8 and not any(whole[cut : 64 + (whole_frames + 1) * record]) and tail == "zeros":
+            damaged.discard(whole_frames)  # only the padding was cut, and zeros are what it was
+        with Store(store).dataset("/s") as dataset:
+            found = served(dataset, 8)
+        assert found >= set(range(whole_frames))
+        assert not found & damaged or found - set(range(whole_frames)) <= padding_only(whole, segment, record)
+        shutil.rmtree(store)
+        store = copy_of(place)
+        segment.write_bytes(whole[:cut] + rest)
+        reopened(store, found)
+
+
+def padding_only(whole: bytes, segment: Path, record: int) -> set[int]:
+    """Frames of which at most the padding differs from what was written."""
+    now = segment.read_bytes().ljust(len(whole), b"\0")
+    payload = 128 + 12 * N_ATOMS
+    starts = range(64, len(whole), record)
+    return {i for i, at in enumerate(starts) if now[at : at + payload] == whole[at : at + payload]}
+
+
+def test_flipped_bits_cost_only_what_they_hit(place):
+    """HIMACH_FLIPS=10000 for the long run."""
+    with Store(place / "made").dataset("/s") as dataset:
+        write(dataset, range(20), native=True)
+        write(dataset, range(20, 40))
+        directory = dataset.path.relative_to(place / "made")
+    rng = random.Random(FLIPS)
+    store = copy_of(place)
+    files = sorted(path for path in store.rglob("*") if path.is_file())
+    for _ in range(FLIPS):
+        path = rng.choice(files)
+        data = path.read_bytes()
+        bit = rng.randrange(len(data) * 8)
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with Store(store, read_only=rng.random() < 0.5).dataset("/s", create=False) as dataset:
+            found = served(dataset, 40)
+        lost = set(range(40)) - found
+        if path.suffix == ".seg" and bit // 8 >= 64:
+            record = (len(data) - 64) // 20
+            hit = (bit // 8 - 64) // record + (0 if path.name.startswith("n") else 20)
+            assert lost <= {hit}, (path.name, bit)
+            in_padding = (bit // 8 - 64) % record >= 128 + 12 * N_ATOMS
+            in_head_padding = 120 <= (bit // 8 - 64) % record < 128
+            assert lost or in_padding or in_head_padding
+        else:
+            assert not lost, (path.name, bit)
+        for other in (store / directory).glob("*.idx"):
+            if other != path:
+                shutil.copy(place / "made" / other.relative_to(store), other)
+        path.write_bytes(data)
+
+
+def test_holes_are_remembered(place, made):
+    data = bytearray(made.read_bytes())
+    data[64 + 192 * 2 + 20] ^= 1
+    made.write_bytes(data)
+    made.with_suffix(".idx").unlink()
+    first = Store(place / "made").dataset("/s")
+    assert served(first, 8) == set(range(8)) - {2}
+    assert first.facts()["scanned"] > 0
+    again = Store(place / "made").dataset("/s")
+    assert served(again, 8) == set(range(8)) - {2}
+    assert again.facts()["scanned"] == 0
+
+
+def test_a_lost_index_is_rebuilt_once(place, made):
+    made.with_suffix(".idx").unlink()
+    assert Store(place / "made").dataset("/s").facts()["scanned"] > 0
+    assert made.with_suffix(".idx").exists()
+    with Store(place / "made").dataset("/s") as dataset:
+        assert dataset.facts()["scanned"] == 0
+        assert served(dataset, 8) == set(range(8))
+
+
+def test_dropped_frames_stay_dropped_when_the_index_is_lost(place, made):
+    with Store(place / "made").dataset("/s") as dataset:
+        assert dataset.drop([1, 6, 7]) == 3
+    for index in made.parent.glob("*.idx"):
+        index.unlink()
+    for _ in range(2):
+        with Store(place / "made").dataset("/s") as dataset:
+            assert served(dataset, 8) == {0, 2, 3, 4, 5}
+    with Store(place / "made").dataset("/s") as dataset:
+        write(dataset, range(8))
+    assert served(Store(place / "made").dataset("/s"), 8) == set(range(8))
+
+
+def test_files_that_are_nothing_do_no_harm(place, made):
+    directory = made.parent
+    (directory / "a-0000000000000001.seg").write_bytes(b"")
+    (directory / "a-0000000000000002.seg").write_bytes(os.urandom(1000))
+    (directory / "a-0000000000000003.idx").write_bytes(b"x")
+    (directory / "n-0000000000000004.seg").mkdir()
+    (directory / "n-xyz.seg").write_bytes(b"x")
+    (directory / "n-0000000000000005.seg").symlink_to("/nonexistent")
+    for _ in range(2):
+        with Store(place / "made").dataset("/s") as dataset:
+            assert served(dataset, 9) >= set(range(8))
+            write(dataset, range(8, 9))
+
+
+def test_a_segment_cut_under_an_open_dataset_is_a_miss(place, made):
+    dataset = Store(place / "made").dataset("/s")
+    os.truncate(made, 64 + 192 * 5 + 30)
+    assert served(dataset, 8) == set(range(5))
+
+
+def test_another_copy_is_read_when_one_is_damaged(place, made):
+    with Store(place / "made").dataset("/s") as dataset:
+        write(dataset, range(8), native=True)
+        (native,) = dataset.path.glob("n-*.seg")
+    data = bytearray(native.read_bytes())
+    for number in range(0, 8, 2):
+        data[64 + 192 * number + 128] ^= 1
+    native.write_bytes(data)
+    dataset = Store(place / "made").dataset("/s")
+    assert served(dataset, 8) == set(range(8))
+    assert set(dataset.native) == {1, 3, 5, 7}
