@@ -1,0 +1,125 @@
+/* Fuzz target: a segment and its index with any content, checksums bypassed. They are opened, repaired, read and written to.
+ *
+ * The input is split at its first byte b into index (b/256 of the rest) and segment. Built with -fsanitize=fuzzer it is a
+ * libFuzzer target; with -DBODHI_FUZZ_DRIVER it is a program that runs the files named on its command line. */
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bodhi.h"
+#include "record.h"
+
+#define DIRECTORY   "127781690bad84b6-efd01f60ba992926" /* of the dataset "/s" with an empty generation */
+#define SEGMENT     "a-0000000100000001.seg"
+#define INDEX       "a-0000000100000001.idx"
+
+static char root[64];
+
+static void put_file(const char *name, const uint8_t *data, size_t size) {
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/" DIRECTORY "/%s", root, name);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, data, size) != (ssize_t)size || close(fd) != 0) {
+        abort();
+    }
+}
+
+static void remove_segments(bodhi_dataset *dataset) {
+    bodhi_segment_facts facts[16];
+    int64_t count;
+    if (bodhi_dataset_segments(dataset, facts, 16, &count) != BODHI_OK) {
+        return;
+    }
+    for (int64_t i = 0; i < count && i < 16; i++) {
+        if (bodhi_dataset_evict(dataset, facts[i].id) < 0) {
+            abort();
+        }
+    }
+}
+
+static void read_and_write(bodhi_dataset *dataset) {
+    uint64_t held[64];
+    int64_t numbers[64];
+    int64_t count = 0;
+    bodhi_reader *reader;
+    bodhi_frame frame;
+    if (bodhi_dataset_numbers(dataset, BODHI_ALIEN, 0, held, 64, &count) != BODHI_OK) {
+        abort();
+    }
+    for (int64_t i = 0; i < count; i++) {
+        numbers[i] = (int64_t)held[i];
+    }
+    bodhi_read_options options = {.no_thread = 1};
+    if (bodhi_reader_open(dataset, numbers, count, &options, &reader) == BODHI_OK) {
+        float sum = 0;
+        while (bodhi_reader_next(reader, &frame) != BODHI_END) {
+            for (int64_t i = 0; frame.positions != NULL && i < frame.n_atoms * 3; i++) {
+                sum += frame.positions[i];
+            }
+        }
+        bodhi_reader_close(reader);
+        volatile float kept = sum;
+        (void)kept;
+    }
+    float positions[3] = {1, 2, 3};
+    bodhi_frame written = {.number = INT64_MAX, .n_atoms = 1, .positions = positions};
+    bodhi_writer *writer;
+    if (bodhi_writer_open(dataset, BODHI_ALIEN, NULL, &writer) == BODHI_OK) {
+        int appended = bodhi_append(writer, &written);
+        int closed = bodhi_writer_close(writer);
+        if (appended < 0 || closed < 0) {
+            abort();
+        }
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static bodhi_store *store;
+    bodhi_dataset *dataset;
+    if (store == NULL) {
+        bodhi_bypass_checksums = true;
+        (void)snprintf(root, sizeof root, "%s/bodhi-fuzz-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+        if (mkdtemp(root) == NULL || bodhi_open(root, BODHI_CREATE, &store) != BODHI_OK ||
+            bodhi_dataset_open(store, "/s", NULL, 0, BODHI_CREATE, &dataset) != BODHI_OK ||
+            strcmp(bodhi_dataset_directory(dataset), DIRECTORY) != 0) {
+            abort();
+        }
+        bodhi_dataset_close(dataset);
+    }
+    if (size < 1) {
+        return 0;
+    }
+    size_t split = (size - 1) * data[0] / 256;
+    put_file(INDEX, data + 1, split);
+    put_file(SEGMENT, data + 1 + split, size - 1 - split);
+    if (bodhi_dataset_open(store, "/s", NULL, 0, BODHI_CREATE, &dataset) != BODHI_OK) {
+        abort(); /* damage must never stop the store from opening */
+    }
+    read_and_write(dataset);
+    remove_segments(dataset);
+    bodhi_dataset_close(dataset);
+    return 0;
+}
+
+#ifdef BODHI_FUZZ_DRIVER
+int main(int argc, char **argv) {
+    static uint8_t data[1 << 20];
+    for (int i = 1; i < argc; i++) {
+        FILE *file = fopen(argv[i], "rbe");
+        if (file == NULL) {
+            perror(argv[i]);
+            return 1;
+        }
+        size_t size = fread(data, 1, sizeof data, file);
+        (void)fclose(file);
+        (void)LLVMFuzzerTestOneInput(data, size);
+    }
+    (void)printf("%d inputs\n", argc - 1);
+    return 0;
+}
+#endif
