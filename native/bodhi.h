@@ -1,16 +1,18 @@
 /* Bodhi: a node-local store of molecular-dynamics frames. The one public header: open, write, read, query, close.
  *
- * A store is a directory on a local disk. It holds datasets (a trajectory under a name, in one generation of its content),
- * a dataset holds frames by number, natively (pushed here by a writer) or as aliens (kept here after a read miss). Any
- * number of processes may write and read one store at once; no server is needed and nobody owns the store. A frame is
- * there completely or not at all, and every byte of a frame that is handed out was checked (unless checking is turned off).
+ * A store is a directory on a local disk. It holds datasets (a trajectory under a name, in one generation of its
+ * content), a dataset holds frames by number, natively (pushed here by a writer) or as aliens (kept here after a read
+ * miss). Any number of processes may write and read one store at once; no server is needed and nobody owns the store. A
+ * frame is there completely or not at all, and every byte of a frame that is handed out was checked (unless checking is
+ * turned off).
  *
  * Conventions
- *   - Functions return a status: BODHI_OK (0), a positive status that is no error (BODHI_END, BODHI_MISS, BODHI_EXISTS),
- *     or a negative error. bodhi_message() then says what was wrong, in this thread, until the next call.
- *   - Handles are opaque. A store must outlive its datasets, and a dataset its writers and readers. Closing NULL is allowed.
- *   - A store or dataset may be used from several threads at once, a writer or reader from one thread at a time. A handle
- *     must not be used in a child after fork().
+ *   - Functions return a status: BODHI_OK (0), a positive status that is no error (BODHI_END, BODHI_MISS,
+ * BODHI_EXISTS), or a negative error. bodhi_message() then says what was wrong, in this thread, until the next call.
+ *   - Handles are opaque. A store must outlive its datasets, and a dataset its writers and readers. Closing NULL is
+ * allowed.
+ *   - A store or dataset may be used from several threads at once, a writer or reader from one thread at a time. A
+ * handle must not be used in a child after fork().
  *   - Integers are 64 bits and handles are pointers, so that Fortran binds with ISO_C_BINDING: int64_t is c_int64_t, a
  *     handle is type(c_ptr), bodhi_frame is a bind(c) type.
  *   - Units are those of the caller; himach stores ps, Angstrom, degrees, Angstrom/ps and kJ/(mol Angstrom). */
@@ -98,7 +100,7 @@ typedef struct bodhi_read_options {
     int32_t direct;        /* enum bodhi_direct: whether cold data bypasses the page cache; auto: if memory is too small
                               for the dataset */
     int32_t no_thread;     /* 1: never start the read-ahead thread */
-    int64_t request_bytes; /* size of a read request; 0: 4 MiB */
+    int64_t request_bytes; /* size of a read request; 0: 2 MiB */
     int64_t ring;          /* number of requests read ahead; 0: 4 */
 } bodhi_read_options;
 
@@ -116,10 +118,10 @@ typedef struct bodhi_facts {
 
 typedef struct bodhi_segment_facts {
     uint64_t id;
-    int32_t kind;      /* enum bodhi_kind */
-    int32_t busy;      /* 1: a writer holds it now */
-    int64_t bytes;     /* of segment and index */
-    int64_t frames;    /* frames that are not dropped */
+    int32_t kind;         /* enum bodhi_kind */
+    int32_t busy;         /* 1: a writer holds it now */
+    int64_t bytes;        /* of segment and index */
+    int64_t frames;       /* frames that are not dropped */
     int64_t last_written; /* seconds since 1970 */
 } bodhi_segment_facts;
 
@@ -153,9 +155,9 @@ void bodhi_close(bodhi_store *store);
 
 /* --- Dataset ----------------------------------------------------------------------------------------------------- */
 
-/* Open one generation of the dataset `name` (UTF-8, 1 to 4096 bytes). `generation` (at most 4096 bytes, may be empty) is the
- * caller's fingerprint of the content: another one means other frames. Flags: BODHI_CREATE. Damage is never an error.
- * Errors: ARGUMENT, NOT_FOUND, CONFLICT, VERSION, SYSTEM, MEMORY, FULL. */
+/* Open one generation of the dataset `name` (UTF-8, 1 to 4096 bytes). `generation` (at most 4096 bytes, may be empty)
+ * is the caller's fingerprint of the content: another one means other frames. Flags: BODHI_CREATE. Damage is never an
+ * error. Errors: ARGUMENT, NOT_FOUND, CONFLICT, VERSION, SYSTEM, MEMORY, FULL. */
 BODHI_CHECKED int bodhi_dataset_open(bodhi_store *store, const char *name, const void *generation,
                                      size_t generation_bytes, int flags, bodhi_dataset **dataset);
 
@@ -180,12 +182,11 @@ BODHI_CHECKED int bodhi_dataset_numbers(bodhi_dataset *dataset, int kind, int64_
                                         int64_t capacity, int64_t *count);
 
 /* Where the records of `n` frames lie; natives are preferred. Errors: ARGUMENT. */
-BODHI_CHECKED int bodhi_dataset_locate(bodhi_dataset *dataset, const int64_t *numbers, int64_t n,
-                                       bodhi_place *places);
+BODHI_CHECKED int bodhi_dataset_locate(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, bodhi_place *places);
 
-/* Drop `n` frames of one kind: they are not listed or read any more, by anybody; their space comes free when the segment
- * is evicted. *dropped counts those that were there. The drop is durable like a frame is. Errors: as bodhi_writer_open,
- * bodhi_append and bodhi_flush. */
+/* Drop `n` frames of one kind: they are not listed or read any more, by anybody; their space comes free when the
+ * segment is evicted. *dropped counts those that were there. The drop is durable like a frame is. Errors: as
+ * bodhi_writer_open, bodhi_append and bodhi_flush. */
 BODHI_CHECKED int bodhi_dataset_drop(bodhi_dataset *dataset, int kind, const int64_t *numbers, int64_t n,
                                      int64_t *dropped);
 
@@ -208,9 +209,9 @@ BODHI_CHECKED int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodh
                                     bodhi_writer **writer);
 
 /* Append a frame; its arrays may be reused at once. It is visible and kept only after bodhi_flush().
- * Returns OK or EXISTS (the frame is there: as a native, or in this kind). Errors: ARGUMENT, FULL (this frame, and frames
- * appended since the last flush, may not have been written: bodhi_writer_kept() counts those that were), POISONED, SYSTEM,
- * MEMORY. */
+ * Returns OK or EXISTS (the frame is there: as a native, or in this kind). Errors: ARGUMENT, FULL (this frame, and
+ * frames appended since the last flush, may not have been written: bodhi_writer_kept() counts those that were),
+ * POISONED, SYSTEM, MEMORY. */
 BODHI_CHECKED int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame);
 
 /* Make the frames appended so far visible to all processes; OK acknowledges them: they outlive this process, and with

@@ -1,9 +1,9 @@
 /* CRC32C: a portable table-driven way, the CRC instructions of x86-64 and arm64, and carry-less multiplication.
  *
  * Folding by carry-less multiplication follows V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using
- * PCLMULQDQ Instruction" (Intel, 2009): an accumulator is moved on by D bits by multiplying its low and high halves with
- * x^(D+32) and x^(D-32) modulo the polynomial. What is left in the accumulators has the checksum of all that was folded
- * into them, so that the CRC instruction finishes the work without a reduction of its own. */
+ * PCLMULQDQ Instruction" (Intel, 2009): an accumulator is moved on by D bits by multiplying its low and high halves
+ * with x^(D+32) and x^(D-32) modulo the polynomial. What is left in the accumulators has the checksum of all that was
+ * folded into them, so that the CRC instruction finishes the work without a reduction of its own. */
 #include "crc32c.h"
 
 #include <pthread.h>
@@ -23,8 +23,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static uint32_t crc_portable(uint32_t crc, const unsigned char *data, size_t size) {
     while (size >= 8) {
-        uint32_t low = crc ^ ((uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 |
-                              (uint32_t)data[3] << 24);
+        uint32_t low =
+            crc ^ ((uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 | (uint32_t)data[3] << 24);
         crc = slices[7][low & 255] ^ slices[6][low >> 8 & 255] ^ slices[5][low >> 16 & 255] ^ slices[4][low >> 24] ^
               slices[3][data[4]] ^ slices[2][data[5]] ^ slices[1][data[6]] ^ slices[0][data[7]];
         data += 8;
@@ -88,25 +88,26 @@ static void make_folds(uint64_t fold[2], unsigned distance) {
 /* Eight accumulators of 16 bytes: 128 bytes a turn. */
 __attribute__((target("sse4.2,pclmul"))) static uint32_t crc_pclmul(uint32_t crc, const unsigned char *data,
                                                                     size_t size) {
-    enum { LANES = 8, TURN = 16 * LANES };
-    if (size < 2 * TURN) {
+    enum { LANES = 8, WIDTH = 16 };
+    const size_t turn = (size_t)WIDTH * LANES;
+    if (size < 2 * turn) {
         return crc_sse42(crc, data, size);
     }
     __m128i lanes[LANES];
     const __m128i by = _mm_loadu_si128((const __m128i *)(const void *)fold_1024);
-    for (int i = 0; i < LANES; i++) {
-        lanes[i] = _mm_loadu_si128((const __m128i *)(const void *)(data + 16 * i));
+    for (size_t i = 0; i < LANES; i++) {
+        lanes[i] = _mm_loadu_si128((const __m128i *)(const void *)(data + WIDTH * i));
     }
     lanes[0] = _mm_xor_si128(lanes[0], _mm_cvtsi32_si128((int)crc));
-    for (data += TURN, size -= TURN; size >= TURN; data += TURN, size -= TURN) {
-        for (int i = 0; i < LANES; i++) {
-            __m128i next = _mm_loadu_si128((const __m128i *)(const void *)(data + 16 * i));
+    for (data += turn, size -= turn; size >= turn; data += turn, size -= turn) {
+        for (size_t i = 0; i < LANES; i++) {
+            __m128i next = _mm_loadu_si128((const __m128i *)(const void *)(data + WIDTH * i));
             __m128i low = _mm_clmulepi64_si128(lanes[i], by, 0x00);
             __m128i high = _mm_clmulepi64_si128(lanes[i], by, 0x11);
             lanes[i] = _mm_xor_si128(next, _mm_xor_si128(low, high));
         }
     }
-    unsigned char rest[TURN];
+    unsigned char rest[LANES * WIDTH];
     memcpy(rest, lanes, sizeof rest);
     return crc_sse42(crc_sse42(0, rest, sizeof rest), data, size);
 }
@@ -114,25 +115,26 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t crc_pclmul(uint32_t crc
 /* Four accumulators of 64 bytes: 256 bytes a turn. */
 __attribute__((target("sse4.2,pclmul,avx512f,avx512vl,vpclmulqdq"))) static uint32_t
 crc_vpclmul(uint32_t crc, const unsigned char *data, size_t size) {
-    enum { LANES = 4, TURN = 64 * LANES };
-    if (size < 4 * TURN) {
+    enum { LANES = 4, WIDTH = 64 };
+    const size_t turn = (size_t)WIDTH * LANES;
+    if (size < 4 * turn) {
         return crc_pclmul(crc, data, size);
     }
     __m512i lanes[LANES];
     const __m512i by = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)fold_2048));
-    for (int i = 0; i < LANES; i++) {
-        lanes[i] = _mm512_loadu_si512(data + 64 * i);
+    for (size_t i = 0; i < LANES; i++) {
+        lanes[i] = _mm512_loadu_si512(data + WIDTH * i);
     }
     lanes[0] = _mm512_xor_si512(lanes[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
-    for (data += TURN, size -= TURN; size >= TURN; data += TURN, size -= TURN) {
-        for (int i = 0; i < LANES; i++) {
-            __m512i next = _mm512_loadu_si512(data + 64 * i);
+    for (data += turn, size -= turn; size >= turn; data += turn, size -= turn) {
+        for (size_t i = 0; i < LANES; i++) {
+            __m512i next = _mm512_loadu_si512(data + WIDTH * i);
             __m512i low = _mm512_clmulepi64_epi128(lanes[i], by, 0x00);
             __m512i high = _mm512_clmulepi64_epi128(lanes[i], by, 0x11);
             lanes[i] = _mm512_ternarylogic_epi64(next, low, high, 0x96);
         }
     }
-    unsigned char rest[TURN];
+    unsigned char rest[LANES * WIDTH];
     memcpy(rest, lanes, sizeof rest);
     return crc_pclmul(crc_pclmul(0, rest, sizeof rest), data, size);
 }

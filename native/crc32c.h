@@ -1,12 +1,13 @@
-/* CRC32C (Castagnoli, reflected polynomial 0x82F63B78), as in iSCSI and ext4: bodhi_crc32c("123456789") is 0xE3069283. */
+/* CRC32C (Castagnoli, reflected polynomial 0x82F63B78), as in iSCSI and ext4: bodhi_crc32c("123456789") is 0xE3069283.
+ */
 #ifndef BODHI_CRC32C_H
 #define BODHI_CRC32C_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* The checksum of `size` bytes at `data`, continuing from `crc`, the checksum of the bytes before them (0: none). By the
- * processor's instructions where it has them, found out at run time. */
+/* The checksum of `size` bytes at `data`, continuing from `crc`, the checksum of the bytes before them (0: none). By
+ * the processor's instructions where it has them, found out at run time. */
 uint32_t bodhi_crc32c(uint32_t crc, const void *data, size_t size);
 
 /* The portable twin of the above: the same checksum on any machine. */

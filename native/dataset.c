@@ -50,7 +50,8 @@ static bool room_for_segment(bodhi_dataset *dataset) {
         return true;
     }
     size_t capacity = dataset->segment_capacity == 0 ? 16 : dataset->segment_capacity * 2;
-    segment **segments = realloc(dataset->segments, capacity * sizeof *segments);
+    segment **segments =
+        realloc((void *)dataset->segments, capacity * sizeof *segments); // NOLINT(bugprone-sizeof-expression): pointers
     if (segments != NULL) {
         dataset->segments = segments;
     }
@@ -148,7 +149,8 @@ int dataset_load(bodhi_dataset *dataset, uint32_t ordinal, bool writing) {
         s->live += found.n_places;
         dataset->scanned += found.scanned;
         dataset->refused_version = found.version != 0 ? found.version : dataset->refused_version;
-        (void)dataset_bury(dataset, s->kind, found.tombstones, found.n_tombstones); /* else dropped frames stay a while */
+        (void)dataset_bury(dataset, s->kind, found.tombstones,
+                           found.n_tombstones); /* else dropped frames stay a while */
     } else {
         bool gone = s->gone;
         *s = before;
@@ -320,8 +322,8 @@ static int verify_meta(const bodhi_dataset *dataset, bool may_write) {
     size_t name_bytes;
     size_t generation_bytes;
     unsigned version = 0;
-    enum parsed parsed = missing ? PARSED_DAMAGED
-                                 : parse_meta(data, size, &name, &name_bytes, &generation, &generation_bytes, &version);
+    enum parsed parsed =
+        missing ? PARSED_DAMAGED : parse_meta(data, size, &name, &name_bytes, &generation, &generation_bytes, &version);
     int status = BODHI_OK;
     if (parsed == PARSED_VERSION) {
         status = bodhi_fail(BODHI_ERROR_VERSION, "%s/%s is of format version %u; this himach reads version %d",
@@ -348,8 +350,9 @@ static int adopt_meta(bodhi_dataset *dataset) {
     size_t name_bytes;
     size_t generation_bytes;
     unsigned version = 0;
-    enum parsed parsed = data == NULL ? PARSED_DAMAGED
-                                      : parse_meta(data, size, &name, &name_bytes, &generation, &generation_bytes, &version);
+    enum parsed parsed = data == NULL
+                             ? PARSED_DAMAGED
+                             : parse_meta(data, size, &name, &name_bytes, &generation, &generation_bytes, &version);
     int status = BODHI_OK;
     if (parsed == PARSED_VERSION) {
         status = bodhi_fail(BODHI_ERROR_VERSION, "%s/%s is of format version %u; this himach reads version %d",

@@ -35,8 +35,8 @@ enum read_mode { READ_ANY, READ_CACHED /* only what the page cache has */ };
 /* openat() with O_CLOEXEC, again on EINTR. */
 int io_open(int directory, const char *path, int flags);
 
-/* Read up to `size` bytes; the number read is less only where the file ends, an error waits or, with READ_CACHED, the page
- * cache ends. Returns -1 and errno if the very first byte fails. */
+/* Read up to `size` bytes; the number read is less only where the file ends, an error waits or, with READ_CACHED, the
+ * page cache ends. Returns -1 and errno if the very first byte fails. */
 ssize_t io_read(int fd, void *buffer, size_t size, uint64_t offset, enum read_mode mode);
 
 /* Write all parts, `n` <= 8; false and errno on failure. A call that writes nothing counts as ENOSPC. */
@@ -49,7 +49,8 @@ bool io_sync(int fd);
 
 bool io_close(int fd);
 
-/* A lock on one byte of a file, which ends with the last descriptor of that open file, at the latest with the process. */
+/* A lock on one byte of a file, which ends with the last descriptor of that open file, at the latest with the process.
+ */
 enum lock_byte { LOCK_WRITER = 0, LOCK_READERS = 1 };
 enum lock_result { LOCK_GOT, LOCK_HELD, LOCK_FAILED /* errno */ };
 enum lock_result io_lock(int fd, enum lock_byte byte, bool exclusive);
@@ -57,8 +58,8 @@ void io_unlock(int fd, enum lock_byte byte);
 /* Whether another open file holds the byte exclusively; false where it cannot be told. */
 bool io_locked(int fd, enum lock_byte byte);
 
-/* Write a small file under a temporary name and move it into place; with `replace` over what is there, else errno is EEXIST
- * if something is. */
+/* Write a small file under a temporary name and move it into place; with `replace` over what is there, else errno is
+ * EEXIST if something is. */
 bool io_write_file(int directory, const char *name, const void *data, size_t size, bool replace);
 
 /* Fill `size` <= 256 random bytes. */

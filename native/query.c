@@ -137,7 +137,8 @@ int bodhi_dataset_query(bodhi_dataset *dataset, bodhi_facts *facts) {
     for (size_t i = 0; i < dataset->n_segments; i++) {
         const segment *s = dataset->segments[i];
         if (!s->gone) {
-            facts->bytes += file_bytes(dataset->fd, s->name, &modified) + file_bytes(dataset->fd, s->index_name, &modified);
+            facts->bytes +=
+                file_bytes(dataset->fd, s->name, &modified) + file_bytes(dataset->fd, s->index_name, &modified);
             facts->segments += !s->refused;
             facts->refused_segments += s->refused;
         }

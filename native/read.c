@@ -1,8 +1,9 @@
 /* Reading: frames are asked for in any order, read in the order of the segments, and delivered as asked.
  *
  * The list is worked off in windows of a few megabytes. What the page cache has is read a small window at a time by the
- * caller itself, so that the bytes are still in the processor's cache when they are checked and used. At the first window
- * that is not cached a thread takes over and keeps a ring of large windows filled. Checksums are taken at delivery. */
+ * caller itself, so that the bytes are still in the processor's cache when they are checked and used. At the first
+ * window that is not cached a thread takes over and keeps a ring of large windows filled. Checksums are taken at
+ * delivery. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -23,7 +24,7 @@ enum {
     DEFAULT_RING = 4,
     MAX_RING = 64
 };
-#define DEFAULT_REQUEST (INT64_C(4) << 20)
+#define DEFAULT_REQUEST (INT64_C(2) << 20)
 #define MAX_REQUEST     (INT64_C(1) << 30)
 
 /* A frame asked for and the copy of it to be read. */
@@ -133,6 +134,7 @@ static size_t order_items(const bodhi_reader *r, window *w) {
     bool sorted = true;
     wanted *list = r->list + w->first;
     for (uint32_t i = 0; i < w->count; i++) {
+        w->items[i].error = 0;
         if (list[i].kind >= 0) {
             sorted = sorted && (n == 0 || compare_places(&list[w->order[n - 1]].place, &list[i].place) <= 0);
             w->order[n++] = i;
@@ -173,7 +175,7 @@ static uint64_t lay_out(const bodhi_reader *r, window *w, size_t n) {
 
 static bool reserve_items(window *w, size_t count) {
     if (w->items == NULL) {
-        w->items = malloc(MAX_ITEMS * sizeof *w->items);
+        w->items = calloc(MAX_ITEMS, sizeof *w->items);
         w->order = malloc(MAX_ITEMS * sizeof *w->order);
         w->extents = malloc(MAX_ITEMS * sizeof *w->extents);
     }
@@ -501,7 +503,8 @@ static int check_options(bodhi_read_options *options) {
     if (options->fields < 0 || options->fields > 7 || options->request_bytes < 0 ||
         options->request_bytes > MAX_REQUEST || options->ring < 1 || options->ring > MAX_RING || options->direct < 0 ||
         options->direct > BODHI_DIRECT_OFF) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT, "fields %d, request_bytes %lld (at most %lld), ring %lld (1 to %d), direct %d",
+        return bodhi_fail(BODHI_ERROR_ARGUMENT,
+                          "fields %d, request_bytes %lld (at most %lld), ring %lld (1 to %d), direct %d",
                           options->fields, (long long)options->request_bytes, (long long)MAX_REQUEST,
                           (long long)options->ring, MAX_RING, options->direct);
     }

@@ -2,7 +2,8 @@
  *
  * All numbers are little-endian. Every header begins with a prefix that no later version will change:
  *   magic u32 | version u16 | type u16 | bytes u32 | crc u32
- * where `bytes` is the length of header and tables together and `crc` the CRC32C of them, with crc itself taken as 0. */
+ * where `bytes` is the length of header and tables together and `crc` the CRC32C of them, with crc itself taken as 0.
+ */
 #ifndef BODHI_RECORD_H
 #define BODHI_RECORD_H
 
@@ -56,10 +57,10 @@ typedef struct {
     uint32_t n_atoms;
     uint32_t block_atoms;
     uint32_t n_blocks;
-    uint64_t offset;        /* of the record in its segment */
-    uint64_t payload_bytes; /* without padding */
-    uint32_t head_bytes;    /* header and block table, padded */
-    uint64_t length;        /* of the whole record, padded */
+    uint64_t offset;                        /* of the record in its segment */
+    uint64_t payload_bytes;                 /* without padding */
+    uint32_t head_bytes;                    /* header and block table, padded */
+    uint64_t length;                        /* of the whole record, padded */
     uint64_t target_segment, target_offset; /* of a tombstone */
 } record_header;
 
@@ -86,8 +87,8 @@ static inline unsigned count_fields(unsigned fields) {
 /* Hash of names for directories and keys: FNV-1a of 64 bits with a final mix; stable for good. */
 uint64_t hash_bytes(const void *data, size_t size);
 
-/* Check magic, length, checksum and version of the header at `data`, of which `size` bytes are there. *bytes is set to the
- * header's length unless damaged or short, *version to its version unless damaged. */
+/* Check magic, length, checksum and version of the header at `data`, of which `size` bytes are there. *bytes is set to
+ * the header's length unless damaged or short, *version to its version unless damaged. */
 enum parsed check_prefix(const unsigned char *data, size_t size, uint32_t magic, uint32_t *bytes, unsigned *version);
 
 void write_identity(unsigned char out[IDENTITY_BYTES], const uint8_t identity[16]);
@@ -99,7 +100,8 @@ enum parsed parse_file_header(const unsigned char *data, size_t size, uint32_t m
                               unsigned kind, unsigned *version);
 
 /* The meta file: name and generation. write_meta returns the length; with out == NULL it only counts. */
-size_t write_meta(unsigned char *out, const char *name, size_t name_bytes, const void *generation, size_t generation_bytes);
+size_t write_meta(unsigned char *out, const char *name, size_t name_bytes, const void *generation,
+                  size_t generation_bytes);
 /* *name and *generation point into data. */
 enum parsed parse_meta(const unsigned char *data, size_t size, const char **name, size_t *name_bytes,
                        const void **generation, size_t *generation_bytes, unsigned *version);
@@ -107,18 +109,18 @@ enum parsed parse_meta(const unsigned char *data, size_t size, const char **name
 void write_entry(unsigned char out[ENTRY_BYTES], const index_entry *entry, uint64_t segment);
 enum parsed parse_entry(const unsigned char data[ENTRY_BYTES], index_entry *entry, uint64_t segment);
 
-/* Complete the computed members (n_blocks, payload_bytes, head_bytes, length) from fields, n_atoms and block_atoms. Returns
- * false if the frame is too large for the format. */
+/* Complete the computed members (n_blocks, payload_bytes, head_bytes, length) from fields, n_atoms and block_atoms.
+ * Returns false if the frame is too large for the format. */
 bool layout_record(record_header *header);
 
-/* Write the head of a frame record with the checksums of its blocks; `fields[i]` is the data of field i or NULL. `out` has
- * head_bytes. */
+/* Write the head of a frame record with the checksums of its blocks; `fields[i]` is the data of field i or NULL. `out`
+ * has head_bytes. */
 void write_record_head(unsigned char *out, const record_header *header, const segment_key *key,
                        const float *const fields[FIELD_COUNT]);
 void write_tombstone(unsigned char out[TOMBSTONE_BYTES], const record_header *header, const segment_key *key);
 
-/* Parse the record head at `data`, `offset` bytes into the segment: PARSED only if it belongs just there. PARSED_SHORT: more
- * bytes are needed (*needed). Encodings that are not known are parsed: the caller decides. */
+/* Parse the record head at `data`, `offset` bytes into the segment: PARSED only if it belongs just there. PARSED_SHORT:
+ * more bytes are needed (*needed). Encodings that are not known are parsed: the caller decides. */
 enum parsed parse_record(const unsigned char *data, size_t size, const segment_key *key, uint64_t offset,
                          record_header *header, size_t *needed);
 

@@ -63,6 +63,17 @@ static bool grow(void **array, size_t *capacity, size_t count, size_t size) {
     return true;
 }
 
+/* Room for exactly `n` more frames, so that loading a long index takes little more memory than what it says. */
+static bool expect_frames(findings *found, size_t n) {
+    place *grown = realloc(found->places, (found->n_places + n + 1) * sizeof *grown);
+    if (grown == NULL) {
+        return false;
+    }
+    found->places = grown;
+    found->place_capacity = found->n_places + n + 1;
+    return true;
+}
+
 static bool found_frame(findings *found, uint32_t ordinal, const index_entry *entry) {
     if (entry->fields >> 4 != ENCODING_RAW) {
         return true; /* of an encoding that this version cannot read: as good as absent */
@@ -122,7 +133,8 @@ typedef struct {
 static bool visit_loaded(void *context, const record_header *header) {
     load *l = context;
     index_entry entry = entry_of(header);
-    bool kept = entry.type == ENTRY_FRAME ? found_frame(l->found, l->ordinal, &entry) : found_tombstone(l->found, &entry);
+    bool kept =
+        entry.type == ENTRY_FRAME ? found_frame(l->found, l->ordinal, &entry) : found_tombstone(l->found, &entry);
     l->no_memory = l->no_memory || !kept;
     return kept;
 }
@@ -160,8 +172,8 @@ static bool take_entry(load *l, const index_entry *entry) {
     return !l->no_memory;
 }
 
-/* Take the entries at `data`; *whole is set to false if some at the end are damaged. Returns the bytes taken: up to the last
- * valid entry. */
+/* Take the entries at `data`; *whole is set to false if some at the end are damaged. Returns the bytes taken: up to the
+ * last valid entry. */
 static size_t take_entries(load *l, const unsigned char *data, size_t size, bool *whole) {
     size_t taken = 0;
     for (size_t at = 0; at + ENTRY_BYTES <= size; at += ENTRY_BYTES) {
@@ -223,7 +235,9 @@ static bool load_by_index(load *l, int directory) {
         s->index_covered = SEGMENT_HEADER_BYTES;
         s->index_inode = status.st_ino;
     }
-    usable = usable && read_entries(l, index);
+    uint64_t left = usable && (uint64_t)status.st_size > s->index_at ? (uint64_t)status.st_size - s->index_at : 0;
+    l->no_memory = left > 0 && !expect_frames(l->found, left / ENTRY_BYTES);
+    usable = usable && !l->no_memory && read_entries(l, index);
     (void)io_close(index);
     return usable;
 }

@@ -22,11 +22,11 @@ typedef struct {
     uint64_t index_at;      /* how far the index was read; 0: not at all */
     uint64_t looked_at;     /* the segment's size when its tail was last scanned */
     ino_t index_inode;
-    bool checked;    /* the segment's header was looked at */
+    bool checked;        /* the segment's header was looked at */
     bool damaged_header; /* read as any other, but not written to */
-    bool refused;    /* of another version, or misplaced: left alone */
-    bool frozen;     /* holds something of another version: read, but never written */
-    bool incomplete; /* its index lacks something and should be rebuilt */
+    bool refused;        /* of another version, or misplaced: left alone */
+    bool frozen;         /* holds something of another version: read, but never written */
+    bool incomplete;     /* its index lacks something and should be rebuilt */
     bool gone;
     int fd, direct_fd; /* for reading; -1: closed */
     unsigned users;
@@ -60,15 +60,18 @@ typedef struct {
     int error;    /* errno that ended the scan early, or 0 */
 } scan_result;
 
-/* Visit the valid records in [from, to) of a segment: headers and payloads are checked, damaged stretches passed over. */
-scan_result scan_segment(int fd, const segment_key *key, uint64_t from, uint64_t to, scan_visitor *visit, void *context);
+/* Visit the valid records in [from, to) of a segment: headers and payloads are checked, damaged stretches passed over.
+ */
+scan_result scan_segment(int fd, const segment_key *key, uint64_t from, uint64_t to, scan_visitor *visit,
+                         void *context);
 
-/* Fill in key, kind and names of the segment called `name` ("n-0123456789abcdef.seg"); false if no segment is called so. */
+/* Fill in key, kind and names of the segment called `name` ("n-0123456789abcdef.seg"); false if no segment is called
+ * so. */
 bool segment_from_name(segment *s, const char *name, uint64_t dataset, uint64_t generation);
 void segment_name(segment *s, unsigned kind, uint64_t id);
 
-/* Load what the table does not know yet. `writing`: the caller itself holds the writer's lock. Returns 0, or an errno for
- * which nothing could be loaded (ENOENT: the segment is gone, and s->gone is set; EMFILE, ENOMEM, EIO, ...). */
+/* Load what the table does not know yet. `writing`: the caller itself holds the writer's lock. Returns 0, or an errno
+ * for which nothing could be loaded (ENOENT: the segment is gone, and s->gone is set; EMFILE, ENOMEM, EIO, ...). */
 int segment_load(int directory, segment *s, uint32_t ordinal, bool writing, findings *found);
 
 /* Rebuild the index from the segment and cut what follows the last valid record. The caller holds the writer's lock on

@@ -15,6 +15,7 @@ const char *bodhi_message(void) {
 int bodhi_fail(int status, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
+    // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is initialised in the line above
     (void)vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
     return status;

@@ -18,10 +18,10 @@ static const struct {
     uint32_t magic;
     const char *name;
 } network_file_systems[] = {
-    {0x6969, "nfs"},         {0xFF534D42, "cifs"},   {0xFE534D42, "smb2"},       {0x517B, "smb"},
-    {0x0BD00BD0, "lustre"},  {0x47504653, "gpfs"},   {0x19830326, "beegfs"},     {0x00C36400, "ceph"},
-    {0x5346414F, "afs"},     {0x73757245, "coda"},   {0xAAD7AAEA, "panfs"},      {0x7461636F, "ocfs2"},
-    {0x01161970, "gfs2"},    {0x6B414653, "kafs"},   {0x20030528, "orangefs"},   {0x65735546, "fuse"},
+    {0x6969, "nfs"},        {0xFF534D42, "cifs"}, {0xFE534D42, "smb2"},     {0x517B, "smb"},
+    {0x0BD00BD0, "lustre"}, {0x47504653, "gpfs"}, {0x19830326, "beegfs"},   {0x00C36400, "ceph"},
+    {0x5346414F, "afs"},    {0x73757245, "coda"}, {0xAAD7AAEA, "panfs"},    {0x7461636F, "ocfs2"},
+    {0x01161970, "gfs2"},   {0x6B414653, "kafs"}, {0x20030528, "orangefs"}, {0x65735546, "fuse"},
 };
 
 /* Whether the device is mounted as a FUSE file system that is known to be local (such as an overlay of a container). */
@@ -68,8 +68,8 @@ static int check_owner(const struct stat *status, const char *path, int flags) {
         return BODHI_OK;
     }
     if (status->st_uid != geteuid()) {
-        return bodhi_fail(BODHI_ERROR_UNSAFE, "%s belongs to user %u, not to user %u who wants to keep frames there", path,
-                          (unsigned)status->st_uid, (unsigned)geteuid());
+        return bodhi_fail(BODHI_ERROR_UNSAFE, "%s belongs to user %u, not to user %u who wants to keep frames there",
+                          path, (unsigned)status->st_uid, (unsigned)geteuid());
     }
     if ((status->st_mode & S_IWOTH) != 0) {
         return bodhi_fail(BODHI_ERROR_UNSAFE, "%s may be written by anybody (mode %o); make it 700", path,

@@ -46,6 +46,7 @@ static void merge(table *t, const place *places, size_t n) {
     size_t left = t->count;
     t->count += n;
     for (size_t at = t->count; n > 0; at--) {
+        // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): the first `left` places are set
         if (left > 0 && t->places[left - 1].number > places[n - 1].number) {
             t->places[at - 1] = t->places[--left];
         } else {
@@ -123,7 +124,8 @@ place *table_find(const table *t, uint64_t number, size_t *state) {
             return t->places + i;
         }
     }
-    for (size_t i = lower_bound(t->recent, t->n_recent, number); i < t->n_recent && t->recent[i].number == number; i++) {
+    for (size_t i = lower_bound(t->recent, t->n_recent, number); i < t->n_recent && t->recent[i].number == number;
+         i++) {
         if (copy++ >= *state && !t->recent[i].dead) {
             *state = copy;
             return t->recent + i;

@@ -17,8 +17,8 @@ typedef struct {
     uint8_t dead; /* dropped or found damaged: kept in place, passed over */
 } place;
 
-/* Copies of one frame lie side by side. `places` is sorted by number; so is `recent`, a short list of those that came out
- * of order, merged into `places` when it is full. */
+/* Copies of one frame lie side by side. `places` is sorted by number; so is `recent`, a short list of those that came
+ * out of order, merged into `places` when it is full. */
 typedef struct {
     place *places;
     size_t count, capacity;
@@ -33,8 +33,8 @@ void table_free(table *t);
 /* Add places in any order; they are sorted in place. False if memory is out, and nothing was added. */
 bool table_add(table *t, place *places, size_t n);
 
-/* The next living copy of frame `number`, or NULL; *state is 0 at first and then as the last call left it. Pointers hold
- * until the table is changed. */
+/* The next living copy of frame `number`, or NULL; *state is 0 at first and then as the last call left it. Pointers
+ * hold until the table is changed. */
 place *table_find(const table *t, uint64_t number, size_t *state);
 
 /* Living frame numbers >= `from`, each once, up to `capacity` of them. */

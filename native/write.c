@@ -1,7 +1,8 @@
 /* Writing: records are gathered or written through, index entries follow at a flush.
  *
- * What a writer appends becomes visible in this order: record bytes, (durably: fdatasync), index entries, the table of this
- * process. A process killed in between leaves whole records without entries, which the next writer or reader finds. */
+ * What a writer appends becomes visible in this order: record bytes, (durably: fdatasync), index entries, the table of
+ * this process. A process killed in between leaves whole records without entries, which the next writer or reader
+ * finds. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +14,9 @@
 #include "status.h"
 
 enum {
-    GATHER_BYTES = 1 << 20,        /* small records are written together */
-    THROUGH_BYTES = 256 << 10,     /* records from this size on are written by themselves */
-    MAX_UNSYNCED = 8,              /* full segments that wait for the next durable flush */
+    GATHER_BYTES = 1 << 20,    /* small records are written together */
+    THROUGH_BYTES = 256 << 10, /* records from this size on are written by themselves */
+    MAX_UNSYNCED = 8,          /* full segments that wait for the next durable flush */
     DEFAULT_BLOCK_ATOMS = 4096
 };
 #define DEFAULT_SEGMENT_BYTES (UINT64_C(256) << 20)
@@ -56,8 +57,8 @@ static int failed(bodhi_writer *w, const char *call) {
     return status;
 }
 
-/* Give the segment back; what has no index entry is left for recovery to find. Its descriptor is kept until its bytes are
- * known to be on disk, if that is ever asked for. False: the bytes of an earlier segment could not be synced. */
+/* Give the segment back; what has no index entry is left for recovery to find. Its descriptor is kept until its bytes
+ * are known to be on disk, if that is ever asked for. False: the bytes of an earlier segment could not be synced. */
 static bool give_back(bodhi_writer *w) {
     bool synced = true;
     (void)io_close(w->at.index_fd);
@@ -158,8 +159,7 @@ static int flush(bodhi_writer *w, bool durable) {
     }
     if (durable && !sync_all(w)) {
         w->poisoned = true; /* nobody knows what is on disk; not tried again */
-        return bodhi_fail_system(errno == ENOSPC || errno == EDQUOT ? EIO : errno, "fdatasync",
-                                 w->at.name);
+        return bodhi_fail_system(errno == ENOSPC || errno == EDQUOT ? EIO : errno, "fdatasync", w->at.name);
     }
     if (w->n_pending == 0) {
         return status;
@@ -330,7 +330,8 @@ static bool exists(bodhi_writer *w, uint64_t number) {
 
 static int check_frame(const bodhi_writer *w, const bodhi_frame *frame, record_header *header) {
     if (frame->number < 0 || frame->n_atoms < 1 || frame->n_atoms > UINT32_MAX || frame->positions == NULL) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT, "frame %lld with %lld atoms: needs a number from 0, 1 to %u atoms, positions",
+        return bodhi_fail(BODHI_ERROR_ARGUMENT,
+                          "frame %lld with %lld atoms: needs a number from 0, 1 to %u atoms, positions",
                           (long long)frame->number, (long long)frame->n_atoms, UINT32_MAX);
     }
     *header = (record_header){.type = RECORD_FRAME,
@@ -361,7 +362,7 @@ int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame) {
     if (writer == NULL || frame == NULL) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "writer and frame must be given");
     }
-    record_header header;
+    record_header header = {0};
     int status = writer->poisoned ? fail_poisoned() : check_frame(writer, frame, &header);
     if (status != BODHI_OK) {
         return status;
@@ -385,11 +386,13 @@ int bodhi_flush(bodhi_writer *writer, int durable) {
 int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodhi_write_options *options, bodhi_writer **writer) {
     bodhi_write_options chosen = options == NULL ? (bodhi_write_options){0} : *options;
     if (dataset == NULL || writer == NULL || (kind != BODHI_NATIVE && kind != BODHI_ALIEN) || is_read_only(dataset)) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT, "a writer needs a dataset open for writing and a kind (0 or 1), not %d", kind);
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "a writer needs a dataset open for writing and a kind (0 or 1), not %d",
+                          kind);
     }
     if (chosen.segment_bytes < 0 || chosen.segment_bytes > MAX_SEGMENT_BYTES || chosen.block_atoms < 0 ||
         chosen.block_atoms > UINT32_MAX / 16) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT, "segment_bytes is %lld (at most %lld), block_atoms is %lld (at most %u)",
+        return bodhi_fail(BODHI_ERROR_ARGUMENT,
+                          "segment_bytes is %lld (at most %lld), block_atoms is %lld (at most %u)",
                           (long long)chosen.segment_bytes, (long long)MAX_SEGMENT_BYTES, (long long)chosen.block_atoms,
                           UINT32_MAX / 16);
     }
@@ -484,10 +487,10 @@ int bodhi_dataset_drop(bodhi_dataset *dataset, int kind, const int64_t *numbers,
     if (dropped == NULL || n < 0 || (n > 0 && numbers == NULL)) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "numbers and dropped must be given");
     }
-    bodhi_writer *w;
+    bodhi_writer *w = NULL;
     *dropped = 0;
     int status = bodhi_writer_open(dataset, kind, NULL, &w);
-    if (status != BODHI_OK) {
+    if (status != BODHI_OK || w == NULL) {
         return status;
     }
     status = drop_all(w, numbers, n, dropped);

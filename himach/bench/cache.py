@@ -1,7 +1,7 @@
 """Benchmark of the frame store: ``python -m himach.bench.cache`` beside the limits of the machine.
 
-`main` prints one line a figure with its bar. Figures are ratios of medians within one run, both sides over the same bytes
-and in turns. What cannot be measured here (no direct I/O, too little space) is said instead of printed.
+`main` prints one line a figure with its bar. Figures are ratios of medians within one run, both sides over the same
+bytes and in turns. What cannot be measured here (no direct I/O, too little space) is said instead of printed.
 """
 
 from __future__ import annotations
@@ -129,7 +129,9 @@ def bench_warm(dataset: Dataset, repeats: int) -> None:
     median = {name: statistics.median(values) for name, values in times.items()}
     rate = count * size / median["bare"] / 1e9
     report("warm, one core: bare preadv loop", f"{rate:.1f} GB/s", "the limit")
-    report(f"warm, one core: checksums on ({bodhi.checksum_way()})", f"{median['bare'] / median['checked']:.0%}", "60 %")
+    report(
+        f"warm, one core: checksums on ({bodhi.checksum_way()})", f"{median['bare'] / median['checked']:.0%}", "60 %"
+    )
     report("warm, one core: verify off", f"{median['bare'] / median['unchecked']:.0%}", "90 %")
 
 
@@ -173,9 +175,13 @@ print(took, after - before, facts["memory"], facts["alien"], peak - before)
 
 
 def open_small(place: Path, how: str) -> list[float]:
-    """Open the small frames in a process of its own: seconds, bytes resident, bytes of index, frames, bytes at the peak."""
+    """Open in a process of its own: seconds, bytes resident, bytes of index, frames, bytes at the peak."""
     done = subprocess.run(
-        [sys.executable, "-c", OPEN, str(place), how], check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL
+        [sys.executable, "-c", OPEN, str(place), how],
+        check=True,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
     )
     return [float(word) for word in done.stdout.split()]
 
@@ -187,13 +193,21 @@ def bench_small(place: Path, repeats: int, n_frames: int) -> None:
     writer = dataset._handle.open_writer(bodhi.ALIEN)
     written = seconds(lambda: [writer.append(number, 0.0, positions, None, None, None) for number in range(n_frames)])
     writer.close()
-    report(f"{n_frames / 1e6:g} million small frames: written from Python", f"{n_frames / written / 1e6:.2f} M frames/s", "none")
+    report(
+        f"{n_frames / 1e6:g} million small frames: written from Python",
+        f"{n_frames / written / 1e6:.2f} M frames/s",
+        "none",
+    )
     opened = [open_small(place, "read") for _ in range(max(repeats, 3))]
     if any(each[3] != n_frames for each in opened):
         raise AssertionError("frames of the benchmark are missing")
     resident, index, peak = (statistics.median(each[i] for each in opened) / n_frames for i in (1, 2, 4))
     report("small frames: open from the index", f"{statistics.median(each[0] for each in opened):.2f} s", "1 s")
-    report("small frames: memory a frame (index; resident; peak)", f"{index:.1f}; {resident:.1f}; {peak:.1f} bytes", "40 bytes")
+    report(
+        "small frames: memory a frame (index; resident; peak)",
+        f"{index:.1f}; {resident:.1f}; {peak:.1f} bytes",
+        "40 bytes",
+    )
     for path in dataset.path.glob("*.idx"):
         path.unlink()
     forget(segments_of(dataset))

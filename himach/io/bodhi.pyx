@@ -1,6 +1,6 @@
 """Boundary to the C library of the frame store (native/bodhi.h): check, convert, release the GIL, call, raise.
 
-`StoreHandle`, `DatasetHandle`, `WriterHandle` and `ReaderHandle` own one C handle each; `himach.io.store` is their face.
+`StoreHandle`, `DatasetHandle`, `WriterHandle`, `ReaderHandle` own one C handle each; `himach.io.store` is their face.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """The frame store of this node, from Python: `Store`, its datasets, and where the store lies by default.
 
-A `Store` is a directory on a local disk; `Store.dataset` opens one generation of one trajectory in it. A `Dataset` says
-which frames are held (`native`, `alien`), keeps more of them (`write`, `flush`) and reads them (`read`). The work is done
-by the C library in ``native/``; any number of processes may do all this at once on one store.
+A `Store` is a directory on a local disk; `Store.dataset` opens one generation of one trajectory in it. A `Dataset`
+says which frames are held (`native`, `alien`), keeps more of them (`write`, `flush`) and reads them (`read`). The work
+is done by the C library in ``native/``; any number of processes may do all this at once on one store.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ NUMBERS_AT_ONCE = 1 << 16
 def default_place() -> Path:
     """Return where this node's store lies unless the caller says otherwise; nothing is made.
 
-    ``$HIMACH_CACHE``, with ``{node}`` standing for the node's name; else ``himach-<uid>`` in the job's scratch directory
-    ``$SLURM_TMPDIR``; else ``$XDG_CACHE_HOME/himach`` if that is set; else ``/var/tmp/himach-<uid>``.
+    ``$HIMACH_CACHE``, with ``{node}`` standing for the node's name; else ``himach-<uid>`` in the job's scratch
+    directory ``$SLURM_TMPDIR``; else ``$XDG_CACHE_HOME/himach`` if that is set; else ``/var/tmp/himach-<uid>``.
     """
     chosen = os.environ.get("HIMACH_CACHE")
     if chosen:
@@ -126,8 +126,8 @@ class Store:
         name
             Name of the dataset: the absolute path of the trajectory, or the name under which it was staged.
         generation
-            Fingerprint of the content, at most 4096 bytes: another one means other frames. It must stay as it is when the
-            trajectory only grows.
+            Fingerprint of the content, at most 4096 bytes: another one means other frames. It must stay as it is when
+            the trajectory only grows.
         create
             Make it if it is not there.
         segment_bytes
@@ -197,8 +197,8 @@ class Store:
 class Dataset:
     """The frames of one generation of one trajectory that a store holds; made by `Store.dataset`.
 
-    It has one writer per kind, opened at the first `write`. Its bitmaps are as of the last `refresh` (opening counts) and
-    of what this object wrote and flushed since.
+    It has one writer per kind, opened at the first `write`. Its bitmaps are as of the last `refresh` (opening counts)
+    and of what this object wrote and flushed since.
     """
 
     def __init__(self, store: Store, handle: bodhi.DatasetHandle, segment_bytes: int) -> None:
@@ -257,7 +257,7 @@ class Dataset:
         """Take in what other processes have written, dropped or evicted."""
         self._handle.refresh()
 
-    def write(
+    def write(  # noqa: PLR0917  # what a frame is made of
         self,
         number: int,
         time: float,
@@ -291,7 +291,7 @@ class Dataset:
         Raises
         ------
         StoreFullError
-            No space is left; this frame, and maybe others since the last `flush`, are not kept. Later calls may succeed.
+            No space is left; this frame, and maybe others since the last `flush`, are not kept. Later calls may work.
         StorePoisonedError, StoreSystemError
             The disk failed; nothing more can be written through this object.
         """
@@ -342,7 +342,7 @@ class Dataset:
         direct
             Whether cold data bypasses the page cache; "auto" where the dataset is larger than half of the memory.
         request_bytes
-            Size of a read request; 0 for 4 MiB.
+            Size of a read request; 0 for 2 MiB.
         ring
             Number of requests read ahead; 0 for 4.
 

@@ -1,7 +1,8 @@
-/* Fuzz target: a segment and its index with any content, checksums bypassed. They are opened, repaired, read and written to.
+/* Fuzz target: a segment and its index with any content, checksums bypassed. They are opened, repaired, read and
+ * written to.
  *
- * The input is split at its first byte b into index (b/256 of the rest) and segment. Built with -fsanitize=fuzzer it is a
- * libFuzzer target; with -DBODHI_FUZZ_DRIVER it is a program that runs the files named on its command line. */
+ * The input is split at its first byte b into index (b/256 of the rest) and segment. Built with -fsanitize=fuzzer it is
+ * a libFuzzer target; with -DBODHI_FUZZ_DRIVER it is a program that runs the files named on its command line. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,9 +13,9 @@
 #include "bodhi.h"
 #include "record.h"
 
-#define DIRECTORY   "127781690bad84b6-efd01f60ba992926" /* of the dataset "/s" with an empty generation */
-#define SEGMENT     "a-0000000100000001.seg"
-#define INDEX       "a-0000000100000001.idx"
+#define DIRECTORY "127781690bad84b6-efd01f60ba992926" /* of the dataset "/s" with an empty generation */
+#define SEGMENT   "a-0000000100000001.seg"
+#define INDEX     "a-0000000100000001.idx"
 
 static char root[64];
 

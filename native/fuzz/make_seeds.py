@@ -42,8 +42,11 @@ def seed(n_frames: int, n_atoms: int, dropped: list[int], with_index: bool) -> b
 
 
 def main() -> None:
+    """Write the seeds."""
     SEEDS.mkdir(exist_ok=True)
-    for i, arguments in enumerate([(1, 1, [], True), (3, 4, [], False), (4, 3, [1], True), (3, 200, [0, 2], False), (0, 1, [], True)]):
+    for i, arguments in enumerate(
+        [(1, 1, [], True), (3, 4, [], False), (4, 3, [1], True), (3, 200, [0, 2], False), (0, 1, [], True)]
+    ):
         if arguments[0]:
             content = seed(*arguments)
             (SEEDS / f"{i}-{crc32c(content):08x}").write_bytes(content)

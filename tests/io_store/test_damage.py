@@ -1,4 +1,4 @@
-"""Damage of every kind: the store always opens, a damaged frame is a miss, every other frame is served, nothing is wrong."""
+"""Damage of every kind: the store opens, a damaged frame is a miss, every other is served, nothing is wrong."""
 
 from __future__ import annotations
 

@@ -69,7 +69,11 @@ def test_writers_and_a_reader_at_once():
 @pytest.mark.slow
 def test_killed_writers_lose_nothing_acknowledged():
     done = subprocess.run(
-        [sys.executable, str(SOAK), "--rounds", "25", "--seed", "7"], capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, str(SOAK), "--rounds", "25", "--seed", "7"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "rounds': 25" in done.stdout

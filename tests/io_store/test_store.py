@@ -121,7 +121,9 @@ def check_all(dataset, model, request, direct, seed):
         else:
             assert frame is None
     assert next(reading, "end") == "end"
-    positions = [frame.velocities is None and frame.forces is None for frame in dataset.read(numbers, fields=1) if frame]
+    positions = [
+        frame.velocities is None and frame.forces is None for frame in dataset.read(numbers, fields=1) if frame
+    ]
     assert all(positions)
 
 

@@ -102,7 +102,19 @@ def record(data: bytes, at: int, segment: int, dataset: int, generation: int) ->
         return None
     _, kind, head = found
     number, time, *rest = struct.unpack_from("<QdQQQQQIIBBBB", head, 16)
-    in_dataset, in_generation, in_segment, offset, payload, n_atoms, block_atoms, native_or_alien, fields, encoding, has_box = rest
+    (
+        in_dataset,
+        in_generation,
+        in_segment,
+        offset,
+        payload,
+        n_atoms,
+        block_atoms,
+        native_or_alien,
+        fields,
+        encoding,
+        has_box,
+    ) = rest
     box = np.frombuffer(head, "<f4", 6, 84)
     (n_blocks,) = struct.unpack_from("<I", head, 108)
     if (in_dataset, in_generation, in_segment, offset) != (dataset, generation, segment, at):
@@ -130,7 +142,9 @@ def record(data: bytes, at: int, segment: int, dataset: int, generation: int) ->
             arrays[name] = np.frombuffer(data, "<f4", 3 * n_atoms, place).reshape(n_atoms, 3)
             place += 12 * n_atoms
     assert n_blocks == fields.bit_count() * -(-n_atoms // block_atoms)
-    return Slow(number, native_or_alien, time, box if has_box else None, segment=segment, offset=at, length=length, **arrays), length
+    return Slow(
+        number, native_or_alien, time, box if has_box else None, segment=segment, offset=at, length=length, **arrays
+    ), length
 
 
 def segment_id(path: Path) -> int:

@@ -53,8 +53,8 @@ static bool is_full(void) {
 }
 
 static int fault_openat(int directory, const char *path, int flags, mode_t mode) {
-    bool matches = fault == NO_DESCRIPTORS || fault == INTERRUPTED || fault == BAD_SECTOR ||
-                   (is_full() && (flags & O_CREAT) != 0);
+    bool matches =
+        fault == NO_DESCRIPTORS || fault == INTERRUPTED || fault == BAD_SECTOR || (is_full() && (flags & O_CREAT) != 0);
     return fails(matches) ? -1 : real.openat(directory, path, flags, mode);
 }
 
