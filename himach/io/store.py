@@ -114,9 +114,9 @@ class Store:
         self._handle = bodhi.StoreHandle(os.fsencode(self.path), flags)
 
     @property
-    def identity(self) -> bytes:
-        """16 bytes that tell this store from every other, so that one directory seen from two nodes counts once."""
-        return self._handle.identity
+    def identity(self) -> str:
+        """What tells this store from every other (32 hex digits): one directory seen from two nodes counts once."""
+        return self._handle.identity.hex()
 
     def dataset(self, name: str, generation: bytes = b"", *, create: bool = True, segment_bytes: int = 0) -> Dataset:
         """Open one generation of a dataset.
@@ -214,7 +214,7 @@ class Dataset:
         self.close()
 
     @property
-    def identity(self) -> bytes:
+    def identity(self) -> str:
         """Identity of the store."""
         return self.store.identity
 
