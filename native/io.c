@@ -24,6 +24,7 @@ bodhi_calls bodhi_io = {
     .fdatasync = fdatasync,
     .ftruncate = ftruncate,
     .fstat = fstat,
+    .fstatfs = fstatfs,
     .lock = call_lock,
     .unlinkat = unlinkat,
     .renameat = renameat,

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 
 /* Every member behaves as the system call of its name: -1 and errno on failure. */
 typedef struct {
@@ -19,6 +20,7 @@ typedef struct {
     int (*fdatasync)(int fd);
     int (*ftruncate)(int fd, off_t length);
     int (*fstat)(int fd, struct stat *status);
+    int (*fstatfs)(int fd, struct statfs *status);
     int (*lock)(int fd, int command, void *lock); /* fcntl */
     int (*unlinkat)(int directory, const char *path, int flags);
     int (*renameat)(int old_directory, const char *old_path, int new_directory, const char *new_path);

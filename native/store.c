@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "bodhi.h"
@@ -46,7 +45,7 @@ static bool is_local_fuse(dev_t device) {
 
 static int check_file_system(int fd, const char *path, dev_t device) {
     struct statfs status;
-    if (fstatfs(fd, &status) != 0) {
+    if (bodhi_io.fstatfs(fd, &status) != 0) {
         return bodhi_fail_system(errno, "statfs", path);
     }
     uint32_t magic = (uint32_t)status.f_type;

@@ -352,6 +352,31 @@ static void test_threads(void) {
     clear();
 }
 
+/* --- Network file systems -------------------------------------------------------------------------------------- */
+
+static long pretended; /* magic of the file system */
+
+static int pretend_fstatfs(int fd, struct statfs *status) {
+    int result = fstatfs(fd, status);
+    status->f_type = pretended;
+    return result;
+}
+
+static void test_network_file_systems(void) {
+    static const long refused[] = {0x6969, 0xFF534D42, 0x0BD00BD0, 0x47504653, 0x65735546};
+    bodhi_store *store;
+    bodhi_io.fstatfs = pretend_fstatfs;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        pretended = refused[i];
+        CHECK(bodhi_open(home, BODHI_CREATE, &store) == BODHI_ERROR_NETWORK);
+        CHECK(strstr(bodhi_message(), "network file system") != NULL);
+        CHECK(bodhi_open(home, BODHI_CREATE | BODHI_ALLOW_NETWORK, &store) == BODHI_OK);
+        bodhi_close(store);
+    }
+    bodhi_io.fstatfs = fstatfs;
+    clear();
+}
+
 /* --- Parts ------------------------------------------------------------------------------------------------------- */
 
 static void test_checksums(void) {
@@ -399,6 +424,7 @@ int main(void) {
     (void)snprintf(home, sizeof home, "%s/store", scratch);
     test_checksums();
     test_table();
+    test_network_file_systems();
     test_threads();
     test_every_call_failing();
     CHECK(rmdir(scratch) == 0);
