@@ -140,6 +140,10 @@ def stages(analysis: Analysis) -> list[Analysis]:
         if any(type(stage) is type(earlier) for earlier in chain):
             raise UsageError(f"{analysis.label()}: its stages come back to {stage.label()}; a chain must end")
         chain.append(stage)
+    needed = [(chain[0], "map"), *((stage, "reduce") for stage in chain)]
+    for stage, method in needed:
+        if not stage.defines(method):
+            raise UsageError(f"{stage.label()} has no {method}(): every analysis needs one")
     return chain
 
 

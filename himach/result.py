@@ -118,7 +118,7 @@ class Result:
     def __repr__(self) -> str:
         if self._outcomes is None:
             return f"Result({', '.join(self.labels)}): the outcome is on rank 0"
-        return f"{self._text()}\n\n{summary(self.record)}"
+        return f"{self.text()}\n\n{summary(self.record)}"
 
     def _repr_html_(self) -> str:
         if self._outcomes is None:
@@ -131,7 +131,8 @@ class Result:
                 pieces.append(_image(label, analysis, outcome))
         return f'{"".join(pieces)}<div style="opacity:0.7">{html.escape(summary(self.record))}</div>'
 
-    def _text(self) -> str:
+    def text(self) -> str:
+        """Return the outcomes as text for a terminal."""
         assert self._outcomes is not None
         texts = []
         for label, outcome in zip(self.labels, self._outcomes, strict=True):
@@ -147,20 +148,22 @@ class Result:
 
 
 def print_outcome(result: Result, stream: TextIO) -> None:
-    """Print a result for the command line; what the stream's encoding lacks is spelled out."""
+    """Print the outcome for the command line, on rank 0; what the stream's encoding lacks is spelled out."""
+    if result.outcome is None:
+        return
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    text = repr(result).encode(encoding, "backslashreplace").decode(encoding)
+    text = result.text().encode(encoding, "backslashreplace").decode(encoding)
     stream.write(text + "\n")
     stream.flush()
 
 
 def summary(record: Record) -> str:
     """Return a line that sums up a run: frames, ranks, seconds, frames a second, and where frames came from."""
-    frames, ranks, nodes, seconds = record["frames"], record["ranks"], record["nodes"], record["seconds"]["total"]
+    frames, ranks, nodes, seconds = record["frames"], record["ranks"], record["nodes"], record["seconds"]
     where = _count(ranks, "rank") + (f" of {nodes} nodes" if nodes > 1 else "")
-    line = f"{_count(frames, 'frame')} on {where} in {_duration(seconds)}"
-    if frames and seconds > 0:
-        line += f", {_rate(frames / seconds)} frames/s"
+    line = f"{_count(frames, 'frame')} on {where} in {_duration(seconds['total'])}"
+    if frames and seconds["map"] > 0:
+        line += f" (map: {_duration(seconds['map'])}, {_rate(frames / seconds['map'])} frames/s)"
     cached = record["assignment"]["native"] + record["assignment"]["alien"]
     if cached:
         line += f", {cached} of them cached"

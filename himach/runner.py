@@ -85,7 +85,7 @@ def run(
     """
     started = time.time()
     job = Job(
-        analyses=[_instance(item) for item in (analysis if isinstance(analysis, Sequence) else [analysis])],
+        analyses=[_instance(item) for item in (analysis if _is_several(analysis) else [analysis])],
         trajectories=_paths(trajectory),
         topology=None if topology is None else Path(topology),
         keywords=dict(universe or {}),
@@ -95,7 +95,7 @@ def run(
         cache=cache,
         out=None if out is None else Path(out),
         quiet=not (_watched() if progress is None else progress),
-        several=isinstance(analysis, Sequence),
+        several=_is_several(analysis),
     )
     if ranks is not None and not under_launcher():
         return _run_on_started_ranks(job, ranks, started)
@@ -169,13 +169,19 @@ def _run_on_started_ranks(job: Job, ranks: int, started: float) -> Result:
         return unpack_result((folder / "result").read_bytes(), job)
 
 
+def _is_several(analysis: Any) -> bool:
+    return isinstance(analysis, Sequence) and not isinstance(analysis, str)
+
+
 def _instance(item: Any) -> Analysis:
     from himach.analysis import Analysis
 
     if isinstance(item, type) and issubclass(item, Analysis):
         return item()
     if not isinstance(item, Analysis):
-        raise UsageError(f"{item!r} is no himach.Analysis")
+        raise UsageError(
+            f"{item!r} is no himach.Analysis; give an analysis or its class (himach.examples.load(name) has the built-ins)"
+        )
     return item
 
 

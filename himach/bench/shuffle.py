@@ -1,25 +1,25 @@
 """The shuffle from emission to reduce(), beside a stable argsort of the same columns by numpy.
 
-``python -m himach.bench.shuffle`` starts the ranks itself and prints pairs per second of all ranks together. Pairs are
+``himach bench shuffle`` starts the ranks itself and prints pairs per second of all ranks together. Pairs are
 an int64 key at random of 100,000 and a float64 value, 1,000 a frame, made before the clock starts.
 """
 
 from __future__ import annotations
 
-import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
 
-import click
 import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import Analysis, Pairs
 from himach.comm import Communicator
 from himach.frame import Frame, RawFrame
+from himach.launch import launch
 
 __all__ = ["main", "peer", "shuffle"]
 
@@ -122,22 +122,12 @@ def _measure(pairs: int, repetitions: int) -> None:
     print(f"numpy, 1 process: {median(peers):8.1f} million pairs/s (stable argsort and takes of {sample:,} pairs)")
 
 
-@click.command()
-@click.option("--pairs", default="5e7", help="Pairs in all, e.g. 5e7.")
-@click.option("--ranks", default=2, help="Ranks to start on this machine.")
-@click.option("--repetitions", default=3, help="Repetitions; the median is printed.")
-@click.option("--as-rank", is_flag=True, hidden=True)
-def main(pairs: str, ranks: int, repetitions: int, as_rank: bool) -> None:
-    """Measure the shuffle from emission to reduce()."""
-    if as_rank:
-        _measure(int(float(pairs)), repetitions)
-        return
-    launcher = Path(sys.executable).with_name("mpiexec")
-    command = [sys.executable, "-m", "himach.bench.shuffle", "--as-rank", "--pairs", pairs]
-    command += ["--repetitions", str(repetitions)]
-    done = subprocess.run([str(launcher), "-n", str(ranks), *command], check=False, stdin=subprocess.DEVNULL)
-    sys.exit(done.returncode)
+def main(pairs: int = 50_000_000, ranks: int = 2, repetitions: int = 3) -> None:
+    """Measure the shuffle from emission to reduce() on ranks that are started on this machine."""
+    command = [sys.executable, "-P", "-m", "himach.bench.shuffle", str(pairs), str(repetitions)]
+    with tempfile.TemporaryDirectory(prefix="himach-bench-") as folder:
+        launch(command, ranks, Path(folder))
 
 
 if __name__ == "__main__":
-    main()
+    _measure(int(sys.argv[1]), int(sys.argv[2]))

@@ -19,13 +19,12 @@ keywords_option = click.option(
 @keywords_option
 def info(path: Path, topology: Path | None, keywords: tuple[str, ...]) -> None:
     """Say what a trajectory holds: frames, atoms, times, box."""
-    from himach.io.describe import describe
+    from himach.io.describe import as_text, describe
     from himach.job import parse_keywords
+    from himach.quiet import quiet_ranks
 
-    facts = describe([path], topology, parse_keywords(keywords))
-    width = max(len(name) for name in facts)
-    for name, value in facts.items():
-        click.echo(f"{name:<{width}}  {value}")
+    with quiet_ranks(0, command=True):
+        click.echo(as_text(describe([path], topology, parse_keywords(keywords))))
 
 
 @click.command()
@@ -50,8 +49,10 @@ def split(
     """
     from himach.io.split import split as make
     from himach.job import parse_keywords
+    from himach.quiet import quiet_ranks
 
-    n_frames = make(
-        trajectories, directory, topology, frames_per_file=frames_per_file, keywords=parse_keywords(keywords)
-    )
+    with quiet_ranks(0, command=True):
+        n_frames = make(
+            trajectories, directory, topology, frames_per_file=frames_per_file, keywords=parse_keywords(keywords)
+        )
     click.echo(f"{directory}: {n_frames} frames")

@@ -15,6 +15,8 @@ from himach.launcher import promised_rank, promised_ranks, under_launcher
 
 __all__ = ["run"]
 
+BEGAN = time.time()  # before the imports that a run needs, which are part of what the user waits for
+
 
 @click.command()
 @click.argument("analyses", nargs=-1, required=True, metavar="ANALYSIS...")
@@ -31,7 +33,7 @@ __all__ = ["run"]
 @click.option("-n", "ranks", type=click.IntRange(min=1), metavar="RANKS", help="Start this many ranks on this machine.")
 @click.option("--cache", default="auto", show_default=True, metavar="auto|off", help="Frame cache of the node.")
 @click.option("--out", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Write tables, plot and record here.")
-@click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary.")
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary line.")
 def run(
     analyses: tuple[str, ...],
     trajectories: tuple[Path, ...],
@@ -65,7 +67,7 @@ def run(
 
     from himach.job import Job, parse_keywords
     from himach.quiet import quiet_ranks
-    from himach.result import print_outcome
+    from himach.result import print_outcome, summary
     from himach.runner import run_here
     from himach.scripts import find_analyses
 
@@ -83,12 +85,14 @@ def run(
             quiet=quiet,
             several=len(analyses) > 1,
         )
-        result = run_here(job, float(os.environ.get("HIMACH_BEGAN", time.time())))
+        result = run_here(job, float(os.environ.get("HIMACH_BEGAN", BEGAN)))
         print_outcome(result, sys.stdout)
+        if not quiet and result.outcome is not None:
+            print(f"\n{summary(result.record)}", file=sys.stderr)
 
 
 def _start_ranks(ranks: int) -> None:
     """Start the same command on several ranks; they find by themselves what the words of the command mean."""
-    os.environ.setdefault("HIMACH_BEGAN", str(time.time()))
+    os.environ.setdefault("HIMACH_BEGAN", str(BEGAN))
     with tempfile.TemporaryDirectory(prefix="himach-") as folder:
         launch([sys.executable, "-P", "-m", "himach", *sys.argv[1:]], ranks, Path(folder))

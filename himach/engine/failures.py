@@ -48,7 +48,7 @@ def failure(
     """
     where = ""
     if frame is not None:
-        where = f" at frame {frame.number} (step {frame.step}, time {frame.time:.10g} ps)"
+        where = f" at frame {frame.number} (step {frame.step}, time {frame.time:.7g} ps)"
     elif key is not None:
         text = repr(key[0])
         where = f" for key {text if len(text) <= LONGEST else text[:LONGEST] + '...'}"

@@ -11,7 +11,7 @@ from himach.errors import UsageError
 from himach.io.origin import Origin, open_origin
 from himach.io.topology import load_topology, own_topology
 
-__all__ = ["describe"]
+__all__ = ["as_text", "describe"]
 
 
 def describe(
@@ -65,6 +65,28 @@ def describe(
         "fingerprint": origin.fingerprint,
         "warnings": list(origin.warnings),
     }
+
+
+def as_text(facts: Mapping[str, Any]) -> str:
+    """Return what `describe` tells as lines for a terminal, with units."""
+    box, dt = facts["box"], facts["dt"]
+    held = ["positions", *(name for name in ("velocities", "forces") if facts[name])]
+    formats = facts["format"] if isinstance(facts["format"], list) else [facts["format"]]
+    lines = [
+        ("format", ", ".join(formats)),
+        *(("file", str(path)) for path in facts["files"]),
+        ("topology", facts["topology"] or "none: give --topology"),
+        ("frames", f"{facts['frames']:,}"),
+        ("atoms", f"{facts['atoms']:,}"),
+        ("holds", ", ".join(held)),
+        ("time", f"{facts['first_time']:.7g} to {facts['last_time']:.7g} ps"),
+        ("between frames", "uneven" if dt is None else f"{dt:.7g} ps"),
+        ("box", "none" if box is None else "{:.5g} x {:.5g} x {:.5g} Å, {:.5g} {:.5g} {:.5g} degrees".format(*box)),
+        ("fingerprint", facts["fingerprint"]),
+        *(("warning", text) for text in dict.fromkeys(facts["warnings"])),
+    ]
+    width = max(len(name) for name, _ in lines)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
 
 
 def _own_topology(origin: Origin) -> str | None:
