@@ -85,7 +85,7 @@ def run(
     """
     started = time.time()
     job = Job(
-        analyses=[_instance(item) for item in (analysis if _is_several(analysis) else [analysis])],
+        analyses=[_instance(item) for item in _as_list(analysis)],
         trajectories=_paths(trajectory),
         topology=None if topology is None else Path(topology),
         keywords=dict(universe or {}),
@@ -173,6 +173,10 @@ def _is_several(analysis: Any) -> bool:
     return isinstance(analysis, Sequence) and not isinstance(analysis, str)
 
 
+def _as_list(analysis: Any) -> list[Any]:
+    return list(analysis) if _is_several(analysis) else [analysis]
+
+
 def _instance(item: Any) -> Analysis:
     from himach.analysis import Analysis
 
@@ -180,7 +184,7 @@ def _instance(item: Any) -> Analysis:
         return item()
     if not isinstance(item, Analysis):
         raise UsageError(
-            f"{item!r} is no himach.Analysis; give an analysis or its class (himach.examples.load(name) has the built-ins)"
+            f"{item!r} is no himach.Analysis; give one or its class (himach.examples.load(name) has the built-ins)"
         )
     return item
 

@@ -4,7 +4,6 @@
 `scatter()` moves a column there and `join()` puts slices of many blocks behind one another. All are stable.
 """
 
-cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy

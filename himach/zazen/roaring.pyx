@@ -1,7 +1,7 @@
 """Reads the portable serialization of roaring bitmaps straight into bitmap words.
 
-The format (https://github.com/RoaringBitmap/RoaringFormatSpec) stores values in containers of 65,536 by their upper bits:
-sorted arrays, bitsets or runs. `mark()` takes a whole serialization and sets the bits of those frames that are in a
+The format (https://github.com/RoaringBitmap/RoaringFormatSpec) stores values in containers of 65,536 by their upper
+bits: sorted arrays, bitsets or runs. `mark()` takes a whole serialization and sets the bits of those frames that are in
 range of frames, without a Python object per frame. Every read is checked against the end of the data.
 """
 
@@ -174,11 +174,11 @@ cdef int read_runs(Cursor *cursor, int64_t base, Target *target) noexcept nogil:
     """Read a container of runs: first value and length less one, ascending and apart."""
     cdef uint64_t bits[1024]
     cdef uint16_t n = 0, first = 0, length = 0
-    cdef int last = -1, i, value
+    cdef int last = -1, _, value
     if take(cursor, &n, 2):
         return -1
     memset(bits, 0, BITSET_BYTES)
-    for i in range(n):
+    for _ in range(n):
         if take(cursor, &first, 2) or take(cursor, &length, 2):
             return -1
         if first <= last or <int>first + length > 65535:

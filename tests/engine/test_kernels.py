@@ -71,7 +71,7 @@ def test_every_shard_belongs_to_one_rank(size):
 
 def test_the_benchmark_runs_at_a_small_size():
     done = subprocess.run(
-        [sys.executable, "-m", "himach.bench.shuffle", "--pairs", "2e4", "--repetitions", "1"],
+        [sys.executable, "-P", "-m", "himach", "bench", "shuffle", "--pairs", "2e4", "--repeats", "1"],
         capture_output=True,
         text=True,
         env=clean_environment(),
