@@ -15,7 +15,6 @@ from typing import NoReturn
 
 import click
 
-from himach.agree import is_everywhere
 from himach.cli.analyses import analyses
 from himach.cli.bench import bench
 from himach.cli.data import info, split
@@ -78,6 +77,7 @@ def _exit_code() -> int:
 
 def _fail(error: Exception) -> int:
     """Tell of an error once, however many ranks have it, and return the exit code."""
+    from himach.agree import is_everywhere
     from himach.runner import report
 
     own = as_himach(error)

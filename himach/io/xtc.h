@@ -25,9 +25,10 @@ enum xtc_status {
   XTC_SENSELESS = 3 /* sizes that no writer uses */
 };
 
-enum { XTC_FIRST_INDEX = 9, XTC_LAST_INDEX = 72 };
+/* Writers give the index behind the last one where atoms lie too far apart for any small size; no run may use it. */
+enum { XTC_FIRST_INDEX = 9, XTC_LAST_INDEX = 73 };
 
-/* Size number i is the greatest whose cube fits into i bits, nearly 2 ** (i / 3). */
+/* Size number i is the greatest whose cube fits into i bits, nearly 2 ** (i / 3); the last stands for none. */
 static const uint32_t xtc_sizes[XTC_LAST_INDEX + 1] = {
     0,       0,       0,       0,       0,       0,       0,       0,       0,        8,       10,
     12,      16,      20,      25,      32,      40,      50,      64,      80,       101,     128,
@@ -35,7 +36,7 @@ static const uint32_t xtc_sizes[XTC_LAST_INDEX + 1] = {
     2048,    2580,    3250,    4096,    5060,    6501,    8192,    10321,   13003,    16384,   20642,
     26007,   32768,   41285,   52015,   65536,   82570,   104031,  131072,  165140,   208063,  262144,
     330280,  416127,  524287,  660561,  832255,  1048576, 1321122, 1664510, 2097152,  2642245, 3329021,
-    4194304, 5284491, 6658042, 8388607, 10568983, 13316085, 16777216};
+    4194304, 5284491, 6658042, 8388607, 10568983, 13316085, 16777216, 0};
 
 /* A frame's three sizes, with what divides by them quickly where the number is short enough. */
 typedef struct {
@@ -161,6 +162,7 @@ static int xtc_decode(const uint8_t *bytes, size_t n_bytes, const int32_t least[
       run = code / 3;
     }
     if (run + 1 > n_atoms - i) return XTC_MANY;
+    if (run > 0 && small.size[0] == 0) return XTC_SENSELESS;
     const uint32_t half = small.size[0] / 2;
     float *place = out + 3 * i;
     i += run + 1;
