@@ -23,7 +23,7 @@ def test_decodes_as_libmdaxdr(tmp_path, n_atoms, spread, clustered, precision, o
         positions[:] = positions[np.arange(n_atoms) // 3 * 3] + random.normal(scale=0.05, size=(n_atoms, 3))
     positions = np.clip(positions, -4e6 / precision, 4e6 / precision)
     positions[random.integers(n_atoms)] += outlier / precision
-    # Where no two neighbours are near each other, writers step beyond the table of small sizes and write what lies there.
+    # Where no two neighbours are near each other, writers step beyond the table of small sizes and write what is there.
     apart = np.abs(np.diff(np.round(positions * precision), axis=0)).sum(axis=1)
     assume(n_atoms < 10 or apart.min() < 2**21)
     path = tmp_path / "a.xtc"
