@@ -7,7 +7,6 @@ import numpy as np
 
 cimport cython
 cimport numpy as cnp
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
@@ -489,18 +488,6 @@ cdef class WriterHandle:
 
 
 @cython.no_gc_clear
-cdef class ReaderMemory:
-    """The part of a reader's buffer that one array shows; keeps the reader open for as long as the array lives."""
-
-    cdef ReaderHandle reader
-    cdef float *data
-    cdef Py_ssize_t size
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, <void *>self.data, self.size, 0, flags | PyBUF_WRITABLE)
-
-
-@cython.no_gc_clear
 cdef class ReaderHandle:
     """An open reader; keeps its dataset open. It closes when it and the arrays that it has handed out are gone."""
 
@@ -511,15 +498,16 @@ cdef class ReaderHandle:
         bodhi_reader_close(self.reader)
 
     cdef object show(self, float *data, int64_t n_atoms):
-        """A writable float32 (n_atoms, 3) view of the reader's buffer, or None."""
-        cdef ReaderMemory memory
+        """A writable float32 (n_atoms, 3) view of the reader's buffer, which keeps the reader open, or None."""
+        cdef cnp.npy_intp shape[2]
+        cdef cnp.ndarray array
         if data is NULL:
             return None
-        memory = ReaderMemory.__new__(ReaderMemory)
-        memory.reader = self
-        memory.data = data
-        memory.size = n_atoms * 12
-        return np.frombuffer(memory, dtype=np.float32).reshape(n_atoms, 3)
+        shape[0] = n_atoms
+        shape[1] = 3
+        array = cnp.PyArray_SimpleNewFromData(2, shape, cnp.NPY_FLOAT32, data)
+        cnp.set_array_base(array, self)
+        return array
 
     @property
     def nbytes(self):

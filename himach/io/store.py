@@ -257,7 +257,7 @@ class Dataset:
         """Take in what other processes have written, dropped or evicted."""
         self._handle.refresh()
 
-    def write(  # what a frame is made of
+    def write(
         self,
         number: int,
         time: float,
