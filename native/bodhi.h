@@ -99,7 +99,7 @@ typedef struct bodhi_read_options {
     int32_t unverified;    /* 1: do not check the payload's checksums (headers are always checked) */
     int32_t direct;        /* enum bodhi_direct: whether cold data bypasses the page cache; auto: if memory is too small
                               for the dataset */
-    int32_t no_thread;     /* 1: never start the read-ahead thread */
+    int32_t no_thread;     /* 1: never start threads that read ahead */
     int64_t request_bytes; /* size of a read request; 0: 2 MiB */
     int64_t ring;          /* number of requests read ahead; 0: 4 */
 } bodhi_read_options;
@@ -228,7 +228,7 @@ BODHI_CHECKED int bodhi_writer_close(bodhi_writer *writer);
 /* --- Reading ----------------------------------------------------------------------------------------------------- */
 
 /* Read `n` frames, to be delivered in the order of `numbers`; natives are preferred. They are read ahead in the order
- * of the segments, by a thread of the library unless the page cache has them. `options` may be NULL.
+ * of the segments, by threads of the library unless the page cache has them. `options` may be NULL.
  * Errors: ARGUMENT, MEMORY. */
 BODHI_CHECKED int bodhi_reader_open(bodhi_dataset *dataset, const int64_t *numbers, int64_t n,
                                     const bodhi_read_options *options, bodhi_reader **reader);
@@ -240,7 +240,7 @@ BODHI_CHECKED int bodhi_reader_next(bodhi_reader *reader, bodhi_frame *frame);
 /* Bytes of records delivered so far. */
 int64_t bodhi_reader_bytes(const bodhi_reader *reader);
 
-/* Close the reader and end its thread; frames not yet delivered are skipped. */
+/* Close the reader and end its threads; frames not yet delivered are skipped. */
 void bodhi_reader_close(bodhi_reader *reader);
 
 #ifdef __cplusplus

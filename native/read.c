@@ -2,7 +2,7 @@
  *
  * The list is worked off in windows of a few megabytes. What the page cache has is read a small window at a time by the
  * caller itself, so that the bytes are still in the processor's cache when they are checked and used. At the first
- * window that is not cached a thread takes over and keeps a ring of large windows filled. Checksums are taken at
+ * window that is not cached threads take over and keep a ring of large windows filled. Checksums are taken at
  * delivery. */
 #include <errno.h>
 #include <pthread.h>
@@ -22,7 +22,8 @@ enum {
     GAP_BYTES = 64 << 10,     /* gaps up to this size are read over */
     PAGE = 4096,
     DEFAULT_RING = 4,
-    MAX_RING = 64
+    MAX_RING = 64,
+    MAX_THREADS = 2
 };
 #define DEFAULT_REQUEST (INT64_C(2) << 20)
 #define MAX_REQUEST     (INT64_C(1) << 30)
@@ -67,17 +68,19 @@ struct bodhi_reader {
     size_t n, next;
     segment_key *keys; /* by position of the segment */
     size_t n_keys;
-    window *windows; /* the ring; without the thread only the first is used */
+    window *windows; /* the ring; without threads only the first is used */
     window spare;    /* for another copy of a damaged frame */
     window *current;
     float box[6];
     int64_t bytes;
 
-    bool threaded;
-    pthread_t thread;
+    int n_threads;
+    pthread_t threads[MAX_THREADS];
     pthread_mutex_t mutex; /* over what follows */
     pthread_cond_t changed;
-    size_t filled, emptied; /* windows, counted from the thread's start */
+    size_t planned;        /* frames up to here are in a window that was taken */
+    size_t taken, emptied; /* windows, counted from the threads' start */
+    bool ready[MAX_RING];
     bool stopping;
 };
 
@@ -283,58 +286,67 @@ static bool fill(const bodhi_reader *r, window *w, size_t first, uint64_t budget
     return true;
 }
 
-/* --- The thread -------------------------------------------------------------------------------------------------- */
+/* --- The threads ------------------------------------------------------------------------------------------------- */
 
+/* Both threads take windows in turn and fill them at the same time, so that the disk always has a request waiting. */
 static void *read_ahead(void *argument) {
     bodhi_reader *r = argument;
     size_t ring = (size_t)r->options.ring;
-    size_t first = r->next;
+    uint64_t budget = (uint64_t)r->options.request_bytes;
     pthread_mutex_lock(&r->mutex);
-    while (first < r->n && !r->stopping) {
-        if (r->filled - r->emptied == ring) {
+    while (r->planned < r->n && !r->stopping) {
+        if (r->taken - r->emptied == ring) {
             pthread_cond_wait(&r->changed, &r->mutex);
             continue;
         }
-        window *w = &r->windows[r->filled % ring];
+        size_t slot = r->taken++ % ring;
+        size_t first = r->planned;
+        r->planned += count_items(r, first, budget);
         pthread_mutex_unlock(&r->mutex);
-        (void)fill(r, w, first, (uint64_t)r->options.request_bytes, r->direct ? FILL_DIRECT : FILL_BUFFERED);
-        first += w->count;
+        (void)fill(r, &r->windows[slot], first, budget, r->direct ? FILL_DIRECT : FILL_BUFFERED);
         pthread_mutex_lock(&r->mutex);
-        r->filled++;
-        pthread_cond_signal(&r->changed);
+        r->ready[slot] = true;
+        pthread_cond_broadcast(&r->changed);
     }
     pthread_mutex_unlock(&r->mutex);
     return NULL;
 }
 
 static window *await_window(bodhi_reader *r) {
+    size_t ring = (size_t)r->options.ring;
     pthread_mutex_lock(&r->mutex);
     if (r->current != NULL) {
+        r->ready[r->emptied % ring] = false;
         r->emptied++;
-        pthread_cond_signal(&r->changed);
+        pthread_cond_broadcast(&r->changed);
     }
-    while (r->filled == r->emptied) {
+    while (!r->ready[r->emptied % ring]) {
         pthread_cond_wait(&r->changed, &r->mutex);
     }
-    window *w = &r->windows[r->emptied % (size_t)r->options.ring];
+    window *w = &r->windows[r->emptied % ring];
     pthread_mutex_unlock(&r->mutex);
     return w;
 }
 
-/* Start the thread, with all signals left to the caller's threads. */
-static bool start_thread(bodhi_reader *r) {
+/* Start the threads, with all signals left to the caller's: one where the kernel reads ahead as well, two for direct
+ * reads. False if there is none. */
+static bool start_threads(bodhi_reader *r) {
     sigset_t all;
     sigset_t before;
+    int wanted_threads = r->direct ? MAX_THREADS : 1;
+    r->planned = r->next;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    bool started = pthread_create(&r->thread, NULL, read_ahead, r) == 0;
+    while (r->n_threads < wanted_threads && pthread_create(&r->threads[r->n_threads], NULL, read_ahead, r) == 0) {
+        r->n_threads++;
+    }
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
+    return r->n_threads > 0;
 }
 
 /* The window that holds the next frame. */
 static window *next_window(bodhi_reader *r) {
-    if (r->threaded) {
+    if (r->n_threads > 0) {
         return await_window(r);
     }
     window *w = &r->windows[0];
@@ -342,8 +354,7 @@ static window *next_window(bodhi_reader *r) {
     if (fill(r, w, r->next, SMALL_WINDOW, FILL_CACHED)) {
         return w;
     }
-    r->threaded = r->options.no_thread == 0 && start_thread(r);
-    if (r->threaded) {
+    if (r->options.no_thread == 0 && start_threads(r)) {
         return await_window(r);
     }
     (void)fill(r, w, r->next, (uint64_t)r->options.request_bytes, r->direct ? FILL_DIRECT : FILL_BUFFERED);
@@ -574,12 +585,12 @@ void bodhi_reader_close(bodhi_reader *reader) {
     if (reader == NULL) {
         return;
     }
-    if (reader->threaded) {
-        pthread_mutex_lock(&reader->mutex);
-        reader->stopping = true;
-        pthread_cond_signal(&reader->changed);
-        pthread_mutex_unlock(&reader->mutex);
-        pthread_join(reader->thread, NULL);
+    pthread_mutex_lock(&reader->mutex);
+    reader->stopping = true;
+    pthread_cond_broadcast(&reader->changed);
+    pthread_mutex_unlock(&reader->mutex);
+    for (int i = 0; i < reader->n_threads; i++) {
+        pthread_join(reader->threads[i], NULL);
     }
     for (int64_t i = 0; reader->windows != NULL && i < reader->options.ring; i++) {
         free_window(&reader->windows[i]);
