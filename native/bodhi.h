@@ -101,7 +101,7 @@ typedef struct bodhi_read_options {
                               for the dataset */
     int32_t no_thread;     /* 1: never start threads that read ahead */
     int64_t request_bytes; /* size of a read request; 0: 2 MiB */
-    int64_t ring;          /* number of requests read ahead; 0: 4 */
+    int64_t ring;          /* number of requests read ahead; 0: 3 */
 } bodhi_read_options;
 
 typedef struct bodhi_facts {

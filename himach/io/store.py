@@ -344,7 +344,7 @@ class Dataset:
         request_bytes
             Size of a read request; 0 for 2 MiB.
         ring
-            Number of requests read ahead; 0 for 4.
+            Number of requests read ahead; 0 for 3.
 
         Returns
         -------
