@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +33,8 @@ class Job:
     start, stop, step
         Choice of frames as in ``trajectory[start:stop:step]``.
     cache
-        ``"auto"`` or ``"off"``.
+        ``"auto"``: frames are kept in the node's store at its default place; ``"off"``: there is no cache; or the
+        directory of a store, in which ``{node}`` stands for the node's name (made absolute).
     out
         Directory for the outcome and the record, or None.
     quiet
@@ -63,8 +65,10 @@ class Job:
             raise UsageError("no analysis to run")
         if not self.trajectories:
             raise UsageError("no trajectory to analyse")
+        if not self.cache or "\0" in self.cache:
+            raise UsageError(f"cache {self.cache!r}: there is 'auto', 'off' or the directory of a frame store")
         if self.cache not in ("auto", "off"):
-            raise UsageError(f"cache {self.cache!r}: this version keeps no frames yet; there is 'auto' and 'off'")
+            self.cache = os.path.abspath(os.path.expanduser(self.cache))
         if self.step == 0:
             raise UsageError("step must not be 0")
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from himach.agree import Meeting, on_every_rank, on_first_rank
 from himach.analysis import Analysis
@@ -20,19 +22,19 @@ from himach.comm import Communicator, World
 from himach.engine import run_pass
 from himach.engine.failures import failure
 from himach.errors import UsageError
-from himach.job import Job, select
+from himach.job import Job
 from himach.output.files import prepare_out, unique_labels, write_run
 from himach.output.record import Assignment, Bytes, Dataset, Record, Seconds, analysis_record
 from himach.output.table import default_outcome
 from himach.progress import Progress
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
-    from MDAnalysis.core.topology import Topology
 
     from himach.frame import Frame, RawFrame
-    from himach.io.origin import Origin
+    from himach.io.keeper import Kept
+    from himach.io.store import Dataset as Cached
+    from himach.opening import Opened
     from himach.zazen.share import Share
 
     Steps = npt.NDArray[np.int64]
@@ -77,6 +79,7 @@ def perform(world: World, job: Job, started: float) -> Done:
         What went wrong, on the rank where it did, or on all of them (`himach.agree.is_everywhere`).
     """
     from himach.io.source import Source
+    from himach.opening import open_job
     from himach.zazen import assign
 
     comm = world.comm
@@ -84,12 +87,13 @@ def perform(world: World, job: Job, started: float) -> Done:
     if job.out is not None:
         on_first_rank(comm, partial(prepare_out, job.out, labels))
     chains = [stages(analysis) for analysis in job.analyses]
-    origin, topology, first, frames = _open(comm, job)
-    binds = _set_up(comm, chains, origin, topology, first, frames)
+    opened = open_job(world, job)
+    origin, frames, cached = opened.origin, opened.frames, opened.cached
+    binds = _set_up(comm, chains, opened)
     ready = time.time()
 
-    share = assign(world, None, frames, origin=True)
-    source = Source(origin)
+    share = assign(world, None if world.leaders is None else cached, frames, origin=origin.present)
+    source = Source(origin, cached)
     assigned = time.time()
     with Progress(comm, len(frames), sys.stderr, quiet=job.quiet) as display:
         meeting = Meeting(comm)
@@ -99,15 +103,19 @@ def perform(world: World, job: Job, started: float) -> Done:
             display(done)
             meeting.look()
 
-        passed = run_pass(comm, chains, frames, take, source.read, binds, progress, meeting.together)
+        try:
+            passed = run_pass(comm, chains, frames, take, source.read, binds, progress, meeting.together)
+        finally:
+            kept = source.close()
     share.close()
+    _settle(world, cached, share, kept)
     reduced = time.time()
 
     ends = [chain[-1] for chain in chains]
     outcomes = on_first_rank(comm, lambda: _finish(ends, passed.results or []))
     seconds = {"startup": ready - started, "zazen": assigned - ready, **passed.seconds, "finish": time.time() - reduced}
     seconds = _slowest(comm, {**seconds, "total": time.time() - started})
-    cached, read = map(sum, zip(*comm.allgather((source.bytes_cache, source.bytes_origin)), strict=True))
+    from_cache, from_origin = map(sum, zip(*comm.allgather((source.bytes_cache, source.bytes_origin)), strict=True))
     paths = [str(path) for path in origin.paths]
     record = Record(
         himach=version("himach"),
@@ -122,7 +130,7 @@ def perform(world: World, job: Job, started: float) -> Done:
         ranks=comm.size,
         nodes=len(world.nodes),
         assignment=cast(Assignment, share.counts),
-        bytes=Bytes(cache=cached, origin=read, shuffled=passed.shuffled),
+        bytes=Bytes(cache=from_cache, origin=from_origin, shuffled=passed.shuffled),
         seconds=cast(Seconds, seconds),
         pairs=passed.pairs,
         errors=[],
@@ -147,37 +155,18 @@ def stages(analysis: Analysis) -> list[Analysis]:
     return chain
 
 
-def _open(comm: Communicator, job: Job) -> tuple[Origin, Topology, RawFrame, range]:
-    """Open the trajectory and the topology on the first rank, for all: N ranks would parse and index N times."""
-
-    def opened() -> tuple[Origin, Topology, RawFrame, range]:
-        from himach.io.origin import open_origin
-        from himach.io.topology import load_topology
-
-        origin = open_origin(job.trajectories, job.topology, job.keywords)
-        topology = load_topology(job.topology, origin, job.keywords)
-        frames = select(origin.n_frames, job.start, job.stop, job.step)
-        return origin, topology, next(origin.read([frames[0]])), frames
-
-    return on_first_rank(comm, opened, share=True)
-
-
 def _set_up(
-    comm: Communicator,
-    chains: Sequence[Sequence[Analysis]],
-    origin: Origin,
-    topology: Topology,
-    first: RawFrame,
-    frames: range,
+    comm: Communicator, chains: Sequence[Sequence[Analysis]], opened: Opened
 ) -> list[Callable[[RawFrame, int], Frame]]:
     """Give every analysis its own Universe and call setup(); return what binds a frame to each Universe."""
     from himach.io.view import View
 
     def set_up() -> list[Callable[[RawFrame, int], Frame]]:
         binds: list[Callable[[RawFrame, int], Frame]] = []
+        origin, frames = opened.origin, opened.frames
         dt = origin.dt(frames)
         for i, chain in enumerate(chains):
-            view = View(topology, origin, frames, first, name=chain[0].label(), copy=i > 0)
+            view = View(opened.topology, origin, frames, opened.first, name=chain[0].label(), copy=i > 0)
             for stage in chain:
                 stage.__dict__.update(frames=frames, dt=dt)
                 with located(stage, "setup", comm.rank):
@@ -186,6 +175,22 @@ def _set_up(
         return binds
 
     return on_every_rank(comm, set_up)
+
+
+def _settle(world: World, cached: Cached | None, share: Share, kept: Kept) -> None:
+    """Drop the copies that other nodes' make superfluous, and say what could not be kept."""
+    from himach.io.store import StoreError
+    from himach.opening import warn_once
+
+    if cached is not None and world.leaders is not None and share.surplus:
+        with suppress(StoreError):  # they are surplus in the next run, too
+            cached.drop(np.fromiter(share.surplus, dtype=np.int64))
+    reasons = []
+    skipped = world.comm.allreduce(kept.skipped)
+    if kept.skipped:
+        why = kept.reason or "the disk is slower than the analysis"
+        reasons.append(f"{skipped} frames were not kept in the cache: {why} (node {world.name})")
+    warn_once(world.comm, reasons)
 
 
 def _take(share: Share, display: Progress, meeting: Meeting) -> Steps | None:

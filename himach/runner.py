@@ -38,7 +38,7 @@ def run(
     stop: int | None = None,
     step: int | None = None,
     ranks: int | None = None,
-    cache: str = "auto",
+    cache: PathLike = "auto",
     out: PathLike | None = None,
     progress: bool | None = None,
     universe: Mapping[str, Any] | None = None,
@@ -50,7 +50,7 @@ def run(
     analysis
         One analysis or several, which then share one pass over the frames.
     trajectory
-        A trajectory file, several that follow one another, or a frame directory.
+        A trajectory file, several that follow one another, a frame directory, or the name of a staged dataset.
     topology
         Topology file; not needed where the trajectory carries it.
     start, stop, step
@@ -59,7 +59,8 @@ def run(
         None: this process alone, or, where mpiexec or srun started several, this process as one of them. A number:
         that many MPI ranks are started on this machine; the analyses may be defined in a notebook's cells.
     cache
-        ``"auto"`` or ``"off"``: whether frames are kept on the node's local disk.
+        ``"auto"``: frames are kept on the node's local disk, and read from there the next time; ``"off"``: they are
+        not; or a directory on that disk, in which ``{node}`` stands for the node's name.
     out
         Directory for tables, arrays, plots and the record of the run.
     progress
@@ -92,7 +93,7 @@ def run(
         start=start,
         stop=stop,
         step=step,
-        cache=cache,
+        cache=os.fspath(cache),
         out=None if out is None else Path(out),
         quiet=not (_watched() if progress is None else progress),
         several=_is_several(analysis),

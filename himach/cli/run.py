@@ -31,7 +31,10 @@ BEGAN = time.time()  # before the imports that a run needs, which are part of wh
 @click.option("--step", type=int, metavar="N", help="Every Nth frame.")
 @click.option("-p", "parameters", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the analysis.")
 @click.option("-n", "ranks", type=click.IntRange(min=1), metavar="RANKS", help="Start this many ranks on this machine.")
-@click.option("--cache", default="auto", show_default=True, metavar="auto|off", help="Frame cache of the node.")
+@click.option(
+    "--cache", default="auto", show_default=True, metavar="auto|off|DIR",
+    help="Where a node keeps the frames it reads: its own place, nowhere, or DIR ({node}: the node's name).",
+)  # fmt: skip
 @click.option("--out", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Write tables, plot and record here.")
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary line.")
 def run(

@@ -99,6 +99,11 @@ class Origin:
     def __repr__(self) -> str:
         return f"Origin({', '.join(self.paths)}: {self.n_frames} frames of {self.n_atoms} atoms)"
 
+    @property
+    def present(self) -> bool:
+        """Whether frames can be read from it; see `himach.io.kept.KeptOrigin`."""
+        return True
+
     def read(self, numbers: Iterable[int]) -> Iterator[RawFrame]:
         """Read frames, in the order asked for.
 

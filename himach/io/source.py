@@ -1,25 +1,32 @@
-"""Where the frames of a run come from: `Source`, which counts the bytes it takes."""
+"""Where the frames of a run come from: `Source`, the cache of this node, else the origin."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.frame import RawFrame
+from himach.io.keeper import Keeper, Kept
 from himach.io.origin import Origin
+from himach.io.store import Dataset, StoreError
 
 __all__ = ["Source"]
 
+Numbers = npt.NDArray[np.int64]
+
 
 class Source:
-    """Frames by number, and how many bytes they took.
+    """Frames by number: from the cache where it holds them, else from the origin, and then kept in the cache.
 
     Parameters
     ----------
     origin
         Where the dataset is stored for good.
+    cached
+        What this node's store holds of it; None without a cache.
 
     Attributes
     ----------
@@ -27,17 +34,55 @@ class Source:
         Bytes of the frames read so far from the origin and from the cache.
     """
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: Origin, cached: Dataset | None = None) -> None:
         self._origin = origin
+        self._cached = cached
+        self._keeper = None if cached is None or not origin.present else Keeper(cached)
         self.bytes_origin = 0
         self.bytes_cache = 0
 
-    def read(self, numbers: npt.NDArray[np.int64]) -> Iterator[RawFrame]:
+    def read(self, numbers: Numbers) -> Iterator[RawFrame]:
         """Read frames in the order asked for; the arrays of one hold until the next (see `Origin.read`)."""
-        for frame in self._origin.read(numbers):
-            self.bytes_origin += self._origin.nbytes((frame.number,))
+        if self._cached is None:
+            yield from self._from_origin(numbers)
+            return
+        held = self._cached.holds(numbers)
+        for start, stop in itertools.pairwise([0, *np.flatnonzero(np.diff(held)) + 1, len(numbers)]):
+            read = self._from_cache if held[start] else self._from_origin
+            yield from read(numbers[start:stop])
+
+    def close(self) -> Kept:
+        """Close what is open, and return what came of keeping frames."""
+        self._origin.close()
+        return Kept() if self._keeper is None else self._keeper.close()
+
+    def _from_cache(self, numbers: Numbers) -> Iterator[RawFrame]:
+        assert self._cached is not None
+        reading = self._cached.read(numbers)
+        before = 0
+        for number, frame in zip(numbers.tolist(), reading, strict=True):
+            if frame is None:
+                self._forget_damaged(number, reading.reason)
+                yield from self._from_origin(np.array([number]))
+                continue
+            self.bytes_cache += reading.nbytes - before
+            before = reading.nbytes
             yield frame
 
-    def close(self) -> None:
-        """Close what is open."""
-        self._origin.close()
+    def _forget_damaged(self, number: int, reason: str) -> None:
+        """Drop a frame that is damaged, so that it is kept anew."""
+        if reason != "damaged" or self._keeper is None:
+            return
+        assert self._cached is not None
+        try:
+            for native in (False, True):
+                self._cached.drop([number], native=native)
+        except StoreError:  # it stays a miss
+            pass
+
+    def _from_origin(self, numbers: Numbers) -> Iterator[RawFrame]:
+        for frame in self._origin.read(numbers):
+            self.bytes_origin += self._origin.nbytes((frame.number,))
+            if self._keeper is not None:
+                self._keeper.keep(frame)
+            yield frame

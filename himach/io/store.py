@@ -253,6 +253,10 @@ class Dataset:
                 return held
             start = int(numbers[-1]) + 1
 
+    def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which of the frames it holds, bool (n,), as of the last `refresh`."""
+        return np.array([place is not None for place in self._handle.locate(np.ascontiguousarray(numbers))], dtype=bool)
+
     def refresh(self) -> None:
         """Take in what other processes have written, dropped or evicted."""
         self._handle.refresh()
@@ -429,11 +433,14 @@ class Reading(Iterator[RawFrame | None]):
     ----------
     misses
         Number of misses so far, by reason.
+    reason
+        That of the last miss; empty before the first.
     """
 
     def __init__(self, reader: bodhi.ReaderHandle) -> None:
         self._reader = reader
         self.misses: dict[str, int] = {}
+        self.reason = ""
 
     def __iter__(self) -> Reading:
         return self
@@ -445,8 +452,8 @@ class Reading(Iterator[RawFrame | None]):
             raise StopIteration
         number, reason, _, time, box, positions, velocities, forces = found
         if reason:
-            name = bodhi.REASONS[reason]
-            self.misses[name] = self.misses.get(name, 0) + 1
+            self.reason = bodhi.REASONS[reason]
+            self.misses[self.reason] = self.misses.get(self.reason, 0) + 1
             return None
         return RawFrame(number, time, positions, box, velocities, forces)
 

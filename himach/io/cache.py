@@ -1,0 +1,195 @@
+"""A node's store as a run uses it: which store, which datasets in it fit a trajectory, and what is kept beside frames.
+
+`open_store()` finds the store that the user chose, `find()` what it holds of a trajectory, `keep_note()` what is kept
+with the frames: a note on the origin, the times of its frames, and the topology.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from himach.comm import node_name
+from himach.errors import UsageError
+from himach.frame import RawFrame
+from himach.io.kept import FILE, TIMES_FILE, Note, dataset_name, times_of
+from himach.io.origin import Origin
+from himach.io.store import Dataset, Store, StoreError, default_place
+
+__all__ = ["Found", "Package", "find", "keep_note", "names_of", "open_store", "package", "read_some"]
+
+MAX_TOPOLOGY_BYTES = 256 << 20
+AUTO, OFF = "auto", "off"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A dataset in a node's store that goes by the name of a trajectory.
+
+    Attributes
+    ----------
+    name, generation
+        What the store knows it by.
+    note
+        What is kept of its origin.
+    frames
+        How many frames of it are cached there.
+    """
+
+    name: str
+    generation: bytes
+    note: Note
+    frames: int
+
+
+@dataclass(frozen=True)
+class Package:
+    """What is kept of an origin beside its note.
+
+    Attributes
+    ----------
+    times
+        See `himach.io.kept.times_of`.
+    topologies
+        Suffix and content of each topology file, by its absolute path; the one used last comes last.
+    """
+
+    times: bytes | None
+    topologies: dict[str, tuple[str, bytes]]
+
+
+def open_store(choice: str) -> tuple[Store | None, str]:
+    """Open the store that the user chose.
+
+    Parameters
+    ----------
+    choice
+        ``"auto"``, ``"off"``, or a directory, in which ``{node}`` stands for the node's name.
+
+    Returns
+    -------
+    Store or None
+        None if there is to be no cache.
+    str
+        Why there is none although ``"auto"`` asked for it at its default place.
+
+    Raises
+    ------
+    UsageError
+        If a directory that the user named, also by ``$HIMACH_CACHE``, cannot hold a store.
+    """
+    if choice == OFF:
+        return None, ""
+    named = "--cache" if choice != AUTO else "$HIMACH_CACHE" if os.environ.get("HIMACH_CACHE") else None
+    place = default_place() if choice == AUTO else Path(choice.replace("{node}", node_name()))
+    try:
+        return Store(place if named else None), ""
+    except (StoreError, OSError) as error:
+        reason = str(error) if isinstance(error, StoreError) else f"{place}: {error.strerror}"
+        if named is None:
+            return None, f"no frames are cached: {reason}; name a directory on a local disk with --cache"
+        raise UsageError(
+            f"{named} names {place}, which cannot hold the cache: {reason}; name a directory of your own on a local "
+            "disk, or turn the cache off with --cache off"
+        ) from error
+
+
+def names_of(trajectories: Sequence[Path]) -> list[str]:
+    """Return the names that the dataset of these trajectories may have: by its path, or as the user gave it."""
+    names = [dataset_name(trajectories)]
+    if len(trajectories) == 1:
+        names.append(os.fspath(trajectories[0]))
+    return list(dict.fromkeys(names))
+
+
+def find(store: Store, names: Sequence[str]) -> list[Found]:
+    """Return what a store holds under these names, the generations with most frames first."""
+    found = []
+    for name in names:
+        for generation in store.generations(name):
+            try:
+                dataset = store.dataset(name, generation, create=False)
+                facts = dataset.facts()
+            except StoreError:
+                continue
+            note = Note.parse(dataset.kept_file(FILE))
+            if note is not None:
+                found.append(Found(name, generation, note, facts["native"] + facts["alien"]))
+    return sorted(found, key=lambda one: -one.frames)
+
+
+def keep_note(dataset: Dataset, note: Note, origin: Origin, topology: str | os.PathLike[str] | None) -> None:
+    """Keep with a dataset what a run without the origin needs.
+
+    This must be done before frames are kept: the note tells whether they are still those of the origin.
+
+    Parameters
+    ----------
+    dataset
+        Of the node's store; one rank of a node keeps notes.
+    note
+        On the origin as it is.
+    origin
+        Can be reached.
+    topology
+        The topology file that is used with it, or None.
+
+    Raises
+    ------
+    StoreError
+        If the note could not be kept; nothing is said of a topology that could not.
+    """
+    before = Note.parse(dataset.kept_file(FILE))
+    if before is not None:
+        note = replace(note, topologies=before.topologies, seen=note.seen)
+    if topology is not None:
+        note = _keep_topology(dataset, note, os.path.abspath(os.path.expanduser(topology)))
+    times = times_of(origin)
+    if times is not None and (before is None or before.files != note.files or dataset.kept_file(TIMES_FILE) != times):
+        dataset.keep(TIMES_FILE, times)
+    if before is None or replace(before, seen=note.seen) != note or [*before.topologies] != [*note.topologies]:
+        dataset.keep(FILE, note.encode())
+
+
+def _keep_topology(dataset: Dataset, note: Note, path: str) -> Note:
+    """Keep a topology file unless it is kept already; return the note that says so."""
+    try:
+        status = os.stat(path)
+        state = f"{path} {status.st_size} {status.st_mtime_ns}".encode(errors="surrogateescape")
+        name = f"topology-{hashlib.sha256(state).hexdigest()[:16]}"
+        if status.st_size > MAX_TOPOLOGY_BYTES:
+            return note
+        if note.topologies.get(path) != name:
+            dataset.keep(name, Path(path).read_bytes())
+    except (OSError, StoreError):
+        return note
+    return note.with_topology(path, name)
+
+
+def package(store: Store, found: Found) -> Package:
+    """Return what is kept beside the note of a dataset."""
+    dataset = store.dataset(found.name, found.generation, create=False)
+    contents = {path: dataset.kept_file(name) for path, name in found.note.topologies.items()}
+    topologies = {path: (_suffix(path), content) for path, content in contents.items() if content is not None}
+    return Package(dataset.kept_file(TIMES_FILE), topologies)
+
+
+def _suffix(path: str) -> str:
+    """Return the suffix by which MDAnalysis tells the format, with that of a compression."""
+    suffixes = Path(path).suffixes
+    return "".join(suffixes[-2:] if suffixes[-1:] in (["." + "gz"], ["." + "bz2"]) else suffixes[-1:])
+
+
+def read_some(dataset: Dataset | None, numbers: Iterable[int]) -> list[RawFrame]:
+    """Return those of a few frames that a node's store holds."""
+    if dataset is None:
+        return []
+    return [
+        replace(frame, positions=frame.positions.copy())
+        for number in numbers
+        for frame in dataset.read([number])
+        if frame is not None
+    ]
