@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from MDAnalysis.analysis import rms
+from MDAnalysis.lib.qcprot import CalcRMSDRotationalMatrix
 
 import himach
 from himach.examples.common import select
@@ -29,11 +29,11 @@ class Rmsd(himach.Analysis):
     def setup(self, universe):
         atoms = select(universe, self, "selection")
         self.atoms = atoms.indices
-        self.reference = atoms.positions.astype(np.float64)
+        self.reference = centred(atoms.positions)
 
     def map(self, frame):
-        positions = frame.positions[self.atoms].astype(np.float64)
-        yield "rmsd", rms.rmsd(positions, self.reference, superposition=True)
+        positions = centred(frame.positions[self.atoms])
+        yield "rmsd", CalcRMSDRotationalMatrix(self.reference, positions, len(positions), None, None)
 
     def reduce(self, key, series):
         return {"time_ps": series.times, "rmsd": np.array(series.values)}
@@ -47,3 +47,10 @@ class Rmsd(himach.Analysis):
         axes.set(xlabel="time / ps", ylabel="RMSD / Å", title="Deviation from the first frame")
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
+
+
+def centred(positions):
+    """Return positions about their centre, float64 (n, 3), Å."""
+    positions = positions.astype(np.float64)
+    positions -= positions.mean(axis=0)
+    return positions

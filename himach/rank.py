@@ -14,8 +14,6 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from himach.agree import Meeting, on_every_rank, on_first_rank
 from himach.analysis import Analysis
 from himach.comm import Communicator, World
@@ -29,6 +27,7 @@ from himach.output.table import default_outcome
 from himach.progress import Progress
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
     from himach.frame import Frame, RawFrame
@@ -179,6 +178,8 @@ def _set_up(
 
 def _settle(world: World, cached: Cached | None, share: Share, kept: Kept) -> None:
     """Drop the copies that other nodes' make superfluous, and say what could not be kept."""
+    import numpy as np
+
     from himach.io.store import StoreError
     from himach.opening import warn_once
 
