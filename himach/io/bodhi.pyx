@@ -8,7 +8,7 @@ import numpy as np
 cimport cython
 cimport numpy as cnp
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from himach.errors import HimachError
@@ -135,6 +135,7 @@ cdef extern from "bodhi.h" nogil:
 
 cdef extern from "crc32c.h" nogil:
     const char *bodhi_crc32c_way()
+    uint32_t bodhi_crc32c(uint32_t crc, const void *data, size_t size)
 
 NATIVE = BODHI_NATIVE
 ALIEN = BODHI_ALIEN
@@ -232,6 +233,17 @@ cdef int64_t *frame_numbers(cnp.ndarray numbers) except? NULL:
 def checksum_way():
     """Name of the way in which this processor takes checksums."""
     return bodhi_crc32c_way().decode()
+
+
+def crc32c(const uint8_t[::1] data, uint32_t crc=0):
+    """The CRC32C of bytes, continuing from that of the bytes before them."""
+    if data.shape[0] == 0:
+        return crc
+    cdef const uint8_t *start = &data[0]
+    cdef size_t size = data.shape[0]
+    with nogil:
+        crc = bodhi_crc32c(crc, start, size)
+    return crc
 
 
 cdef class StoreHandle:
