@@ -278,7 +278,7 @@ def _survey_dataset(folder: Path) -> tuple[list[Segment], int]:
             sizes[key] = sizes.get(key, 0) + nbytes
         elif entry.name == "meta":
             last_used = modified
-    return [Segment(folder.name, id, native, nbytes, last_used) for (native, id), nbytes in sizes.items()], used
+    return [Segment(folder.name, key, native, nbytes, last_used) for (native, key), nbytes in sizes.items()], used
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

@@ -19,7 +19,7 @@ from himach.io.store import Store, StoreFullError
 USED = {"old": 100, "middle": 200, "new": 300, "same": 200}
 SEGMENTS = st.lists(
     st.builds(
-        lambda directory, id, native, nbytes: Segment(directory, id, native, nbytes, USED[directory]),
+        lambda directory, key, native, nbytes: Segment(directory, key, native, nbytes, USED[directory]),
         st.sampled_from(sorted(USED)),
         st.integers(0, 9),
         st.booleans(),
@@ -65,7 +65,7 @@ def use(dataset, seconds: int) -> None:
 def three(place: Path) -> dict[str, object]:
     """Three datasets of 100 frames in segments of about 10, used one after the other."""
     made = {}
-    for at, (name, native) in enumerate([("first", True), ("second", False), ("third", True)]):
+    for name, native in [("first", True), ("second", False), ("third", True)]:
         made[name] = fill(place, range(100), name, native=native, segment_bytes=64_000)
     fill(place, range(100, 150), "first", segment_bytes=64_000)
     for at, name in enumerate(made):
