@@ -10,9 +10,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from himach.errors import HimachError, UsageError, as_himach
 from himach.job import Job
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from himach.comm import World
     from himach.result import Result
 
-__all__ = ["report", "run", "run_here", "world_of_this_process"]
+__all__ = ["on_all_ranks", "report", "run", "run_here", "world_of_this_process"]
 
 PathLike = str | os.PathLike[str]
+
+T = TypeVar("T")
 
 
 def run(
@@ -112,18 +114,27 @@ def run_here(job: Job, started: float) -> Result:
 
     An error that only this rank has ends all ranks, after it was printed.
     """
-    from himach.agree import is_everywhere
     from himach.rank import perform
     from himach.result import Result
 
+    done = on_all_ranks(lambda world: perform(world, job, started))
+    return Result(done.last_stages, done.outcomes, done.record, job.several, job.labels)
+
+
+def on_all_ranks(work: Callable[[World], T]) -> T:
+    """Do this process's part of `work`: alone, or as one of the ranks that a launcher started.
+
+    An error that only this rank has ends all ranks, after it was printed.
+    """
+    from himach.agree import is_everywhere
+
     world = world_of_this_process()
     try:
-        done = perform(world, job, started)
+        return work(world)
     except Exception as error:
         if world.comm.size > 1 and not is_everywhere(error):
             _end_all_ranks(as_himach(error), world.comm.rank)
         raise as_himach(error) from error.__cause__ if isinstance(error, HimachError) else error
-    return Result(done.last_stages, done.outcomes, done.record, job.several, job.labels)
 
 
 def _end_all_ranks(error: HimachError, rank: int) -> NoReturn:

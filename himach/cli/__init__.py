@@ -17,8 +17,10 @@ import click
 
 from himach.cli.analyses import analyses
 from himach.cli.bench import bench
+from himach.cli.cache import cache
 from himach.cli.data import info, split
 from himach.cli.run import run
+from himach.cli.stage import stage
 from himach.errors import UsageError, as_himach
 from himach.launch import Started
 from himach.launcher import promised_rank, under_launcher
@@ -32,7 +34,7 @@ def himach() -> None:
     """Analyse molecular-dynamics trajectories in parallel."""
 
 
-for command in (run, analyses, info, split, bench):
+for command in (run, analyses, info, split, stage, cache, bench):
     himach.add_command(command)
 
 

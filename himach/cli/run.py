@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import click
 
-from himach.launch import Started, launch
-from himach.launcher import promised_rank, promised_ranks, under_launcher
+from himach.cli.ranks import ranks_option, started_elsewhere
+from himach.launcher import promised_rank
 
 __all__ = ["run"]
 
@@ -30,7 +29,7 @@ BEGAN = time.time()  # before the imports that a run needs, which are part of wh
 @click.option("--stop", type=int, metavar="N", help="Frame before which to stop.")
 @click.option("--step", type=int, metavar="N", help="Every Nth frame.")
 @click.option("-p", "parameters", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the analysis.")
-@click.option("-n", "ranks", type=click.IntRange(min=1), metavar="RANKS", help="Start this many ranks on this machine.")
+@ranks_option
 @click.option(
     "--cache", default="auto", show_default=True, metavar="auto|off|DIR",
     help="Where a node keeps the frames it reads: its own place, nowhere, or DIR ({node}: the node's name).",
@@ -57,16 +56,8 @@ def run(
 
     Under srun or mpiexec each process is a rank; otherwise -n starts the ranks on this machine.
     """
-    started = Started.here()
-    if ranks is not None and started is None:
-        if under_launcher():
-            if ranks != promised_ranks():
-                raise click.UsageError(f"-n {ranks}, but the launcher started {promised_ranks()} ranks; leave -n out")
-        elif ranks > 1:
-            _start_ranks(ranks)
-            return
-    if started is not None:
-        started.hold_lifeline()
+    if started_elsewhere(ranks):
+        return
 
     from himach.job import Job, parse_keywords
     from himach.quiet import quiet_ranks
@@ -93,9 +84,3 @@ def run(
         if not quiet and result.outcome is not None:
             print(f"\n{summary(result.record)}", file=sys.stderr)
 
-
-def _start_ranks(ranks: int) -> None:
-    """Start the same command on several ranks; they find by themselves what the words of the command mean."""
-    os.environ.setdefault("HIMACH_BEGAN", str(BEGAN))
-    with tempfile.TemporaryDirectory(prefix="himach-") as folder:
-        launch([sys.executable, "-P", "-m", "himach", *sys.argv[1:]], ranks, Path(folder))

@@ -1,0 +1,139 @@
+"""``himach cache``: looking after the frame store of this node."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from himach.io.holdings import Holding
+
+__all__ = ["cache", "cache_option"]
+
+cache_option = click.option(
+    "--cache", metavar="DIR", help="The store's directory ({node}: the node's name); default: $HIMACH_CACHE or scratch."
+)
+quota_option = click.option(
+    "--quota", metavar="SIZE", help="What a store may hold; default: $HIMACH_QUOTA or half of what is free."
+)
+
+
+@click.group()
+def cache() -> None:
+    """Look after the frames that this node keeps on its local disk."""
+
+
+@cache.command("list")
+@cache_option
+def list_(cache: str | None) -> None:
+    """List the datasets: frames, bytes, last use."""
+    from himach.io.holdings import holdings, open_here, place
+
+    store = open_here(cache)
+    if store is None:
+        click.echo(f"no frames are cached: there is no store at {place(cache)}")
+        return
+    found = holdings(store)
+    if not found:
+        click.echo(f"no frames are cached at {store.path}")
+        return
+    rows = [("dataset", "native", "alien", "size", "last used", "generation"), *map(_row, found)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        name, *numbers = (
+            text.ljust(width) if column in (0, 4, 5) else text.rjust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        click.echo("  ".join((name, *numbers)).rstrip())
+    for one in found:
+        if one.note:
+            click.echo(f"{one.name}: {one.note}")
+
+
+def _row(one: Holding) -> tuple[str, ...]:
+    from himach.io.sizes import show_size
+
+    used = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.last_used)) if one.last_used else "unknown"
+    return one.name, f"{one.native:,}", f"{one.alien:,}", show_size(one.nbytes), used, one.generation[:8]
+
+
+@cache.command()
+@cache_option
+@click.option("--drop", is_flag=True, help="Drop the frames that are bad; they are then read from the origin again.")
+def verify(cache: str | None, drop: bool) -> None:
+    """Read everything again, check it, and name what is bad: exit code 1 if anything is."""
+    from himach.io import verify as verifying
+    from himach.io.holdings import open_here, place
+    from himach.io.sizes import show_size
+
+    store = open_here(cache, writing=drop)
+    if store is None:
+        click.echo(f"nothing to verify: there is no store at {place(cache)}")
+        return
+    found = verifying.verify(store)
+    for bad in found.bad:
+        click.echo(str(bad))
+    click.echo(f"{store.path}: {found.frames:,} frames are sound ({show_size(found.nbytes)}), {len(found.bad)} bad")
+    if found.bad and drop:
+        click.echo(f"dropped {verifying.drop(store, found.bad):,} frames")
+    if found.bad:
+        raise click.exceptions.Exit(1)
+
+
+@cache.command()
+@click.argument("dataset", required=False)
+@click.option(
+    "--aliens", is_flag=True, help="Only frames that were kept after a read, none that were staged or pushed."
+)
+@click.option("--to", metavar="SIZE", help="Only until the store holds SIZE; what was not used for longest goes first.")
+@click.option("--all", "everything", is_flag=True, help="All datasets.")
+@cache_option
+def evict(dataset: str | None, aliens: bool, to: str | None, everything: bool, cache: str | None) -> None:
+    """Delete cached frames, whole segments at a time.
+
+    What a run reads or writes just now stays and is named; the exit code is then 1.
+    """
+    from himach.io.holdings import evict_chosen, open_here, place
+    from himach.io.sizes import parse_size, show_size
+
+    if dataset is None and not (aliens or to or everything):
+        raise click.UsageError("say what to evict: a DATASET ('himach cache list' shows them), --aliens, --to or --all")
+    if dataset is not None and everything:
+        raise click.UsageError(f"either the dataset {dataset} or --all")
+    size = None if to is None else parse_size(to)
+    store = open_here(cache, writing=True)
+    if store is None:
+        click.echo(f"nothing to evict: there is no store at {place(cache)}")
+        return
+    freed = evict_chosen(store, dataset, aliens=aliens, to=size)
+    click.echo(f"freed {show_size(freed.nbytes)} in whole segments: {freed.segments}")
+    for line in freed.held:
+        click.echo(f"kept {line}")
+    if freed.held:
+        raise click.exceptions.Exit(1)
+
+
+@cache.command()
+@cache_option
+@quota_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; sizes are in bytes.")
+def status(cache: str | None, quota: str | None, as_json: bool) -> None:
+    """Say where the store of this node lies and what it holds."""
+    from himach.io import holdings
+
+    facts = holdings.status(cache, quota)
+    click.echo(json.dumps(facts, indent=2) if as_json else _lines(facts))
+
+
+def _lines(facts: dict[str, Any]) -> str:
+    """Return facts as lines; sizes as people read them."""
+    from himach.io.sizes import show_size
+
+    sizes = {"size", "free", "reserve", "quota", "used"}
+    shown = {name: show_size(value) if name in sizes else value for name, value in facts.items()}
+    shown["identity"] = facts["identity"] or "none: there is no store yet"
+    width = max(map(len, shown))
+    return "\n".join(f"{name.replace('_', ' '):<{width}}  {value}" for name, value in shown.items())

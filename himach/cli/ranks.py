@@ -1,0 +1,48 @@
+"""The option -n of commands that work on several ranks: `ranks_option`, and `started_elsewhere()` that obeys it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+
+from himach.launch import Started, launch
+from himach.launcher import promised_ranks, under_launcher
+
+__all__ = ["ranks_option", "started_elsewhere"]
+
+ranks_option = click.option(
+    "-n", "ranks", type=click.IntRange(min=1), metavar="RANKS", help="Start this many ranks on this machine."
+)
+
+
+def started_elsewhere(ranks: int | None) -> bool:
+    """Run this command on `ranks` ranks of this machine if that is asked for.
+
+    Returns
+    -------
+    bool
+        True if they have done the work; False if this process is to do it, alone or as one of several ranks.
+    """
+    started = Started.here()
+    if ranks is not None and started is None:
+        if under_launcher():
+            if ranks != promised_ranks():
+                raise click.UsageError(f"-n {ranks}, but the launcher started {promised_ranks()} ranks; leave -n out")
+        elif ranks > 1:
+            _start_ranks(ranks)
+            return True
+    if started is not None:
+        started.hold_lifeline()
+    return False
+
+
+def _start_ranks(ranks: int) -> None:
+    """Start the same command on several ranks; they find by themselves what the words of the command mean."""
+    os.environ.setdefault("HIMACH_BEGAN", str(time.time()))
+    with tempfile.TemporaryDirectory(prefix="himach-") as folder:
+        launch([sys.executable, "-P", "-m", "himach", *sys.argv[1:]], ranks, Path(folder))

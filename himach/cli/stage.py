@@ -1,0 +1,78 @@
+"""``himach stage``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from himach.cli.cache import cache_option, quota_option
+from himach.cli.data import keywords_option
+from himach.cli.ranks import ranks_option, started_elsewhere
+from himach.launcher import promised_rank
+
+__all__ = ["stage"]
+
+
+@click.command()
+@click.argument("trajectories", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="TRAJ...")
+@click.option(
+    "--topology", "-s", type=click.Path(path_type=Path), metavar="PATH", help="Topology file, kept with the frames."
+)
+@click.option("--dataset", metavar="NAME", help="Name to stage under; default: the trajectory's absolute path.")
+@click.option(
+    "--placement", type=click.Choice(["spread", "runs"]), default="spread", show_default=True,
+    help="Frames round-robin over the nodes, or neighbours together.",
+)  # fmt: skip
+@cache_option
+@quota_option
+@click.option("--follow", is_flag=True, help="Keep up with a trajectory that is being written, until Ctrl-C.")
+@click.option("--idle", type=float, metavar="SECONDS", help="End --follow when no frame has come for so long.")
+@ranks_option
+@keywords_option
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary.")
+def stage(
+    trajectories: tuple[Path, ...],
+    topology: Path | None,
+    dataset: str | None,
+    placement: Literal["spread", "runs"],
+    cache: str | None,
+    quota: str | None,
+    follow: bool,
+    idle: float | None,
+    ranks: int | None,
+    keywords: tuple[str, ...],
+    quiet: bool,
+) -> None:
+    """Store a trajectory's frames on the local disks of the nodes that will analyse it.
+
+    Under srun or mpiexec every rank reads its part and stores it on its own node; alone, this fills the local store.
+    Interrupted, it goes on where it was when it is started again.
+    """
+    if started_elsewhere(ranks):
+        return
+
+    from himach.io.sizes import parse_size
+    from himach.job import parse_keywords
+    from himach.quiet import quiet_ranks
+    from himach.runner import on_all_ranks
+    from himach.stage import StageJob
+    from himach.stage import stage as carry_out
+
+    with quiet_ranks(promised_rank(), command=True):
+        job = StageJob(
+            trajectories=trajectories,
+            topology=topology,
+            keywords=parse_keywords(keywords),
+            dataset=dataset,
+            placement=placement,
+            cache=cache or "auto",
+            quota=None if quota is None else parse_size(quota),
+            follow=follow,
+            idle=idle,
+            quiet=quiet,
+        )
+        staged = on_all_ranks(lambda world: carry_out(world, job))
+        if not quiet:
+            click.echo(str(staged))
