@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -156,16 +157,9 @@ class Store:
         return Dataset(self, self._handle.open_directory(directory), 0)
 
     def generations(self, name: str) -> list[bytes]:
-        """Return the generations of a dataset that the store holds."""
-        found = []
-        for directory in self.directories():
-            try:
-                dataset = self._handle.open_directory(directory)
-            except StoreError:
-                continue
-            if dataset.name == name:
-                found.append(dataset.generation)
-        return found
+        """Return the generations of a dataset that the store holds; asking is no use of any dataset."""
+        metas = (_read_meta(self.path / directory / "meta") for directory in self.directories())
+        return [meta[1] for meta in metas if meta is not None and meta[0] == name]
 
     def remove(self, directory: str) -> None:
         """Delete a dataset of which no segment is held.
@@ -461,3 +455,16 @@ class Reading(Iterator[RawFrame | None]):
     def nbytes(self) -> int:
         """Bytes of records delivered so far."""
         return self._reader.nbytes
+
+
+def _read_meta(path: Path) -> tuple[str, bytes] | None:
+    """Return name and generation that a dataset's meta file tells; None if it is damaged, or of another version."""
+    try:
+        data = path.read_bytes()
+        magic, version, _, size, checksum, n_name, n_generation = struct.unpack_from("<4sHHIIII", data)
+    except (OSError, struct.error):
+        return None
+    computed = bodhi.crc32c(data[16:size], bodhi.crc32c(bytes(4), bodhi.crc32c(data[:12])))
+    if magic != b"BdhM" or version != 1 or size != 24 + n_name + n_generation or computed != checksum:
+        return None
+    return data[24 : 24 + n_name].decode("utf-8", "surrogateescape"), data[24 + n_name : size]
