@@ -83,4 +83,3 @@ def run(
         print_outcome(result, sys.stdout)
         if not quiet and result.outcome is not None:
             print(f"\n{summary(result.record)}", file=sys.stderr)
-
