@@ -294,7 +294,7 @@ static void test_every_call_failing(void) {
             do {
                 bool acknowledged[FRAMES] = {false};
                 clear();
-                fault = kind;
+                fault = (enum fault)kind;
                 fault_stays = stays != 0;
                 fault_at = ++n;
                 atomic_store(&calls, 0);
