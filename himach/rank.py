@@ -91,7 +91,8 @@ def perform(world: World, job: Job, started: float) -> Done:
     binds = _set_up(comm, chains, opened)
     ready = time.time()
 
-    share = assign(world, None if world.leaders is None else cached, frames, origin=origin.present)
+    held = None if world.leaders is None else cached
+    share = on_every_rank(comm, lambda: assign(world, held, frames, origin=origin.present))
     source = Source(origin, cached)
     assigned = time.time()
     with Progress(comm, len(frames), sys.stderr, quiet=job.quiet) as display:
