@@ -39,9 +39,10 @@ def make(folder: Path, n_frames: int = N_FRAMES, name: str = "md.trr", seed: int
     universe = mda.Universe.empty(N_ATOMS, trajectory=True, velocities=True)
     universe.add_TopologyAttr("names", ["C"] * N_ATOMS)
     universe.add_TopologyAttr("resnames", ["RES"])
+    universe.add_TopologyAttr("resids", [1])
     topology, trajectory = folder / "top.gro", folder / name
     random = np.random.default_rng(seed)
-    with mda.Writer(str(trajectory), N_ATOMS) as writer:
+    with mda.Writer(str(trajectory), N_ATOMS, multiframe=True) as writer:
         for number in range(n_frames):
             ts = universe.trajectory.ts
             universe.atoms.positions = random.normal(0, 10, (N_ATOMS, 3))

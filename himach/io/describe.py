@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from himach.errors import UsageError
+from himach.io.cache import find
+from himach.io.kept import Note, dataset_name
 from himach.io.origin import Origin, open_origin
+from himach.io.store import Store, StoreError, StoreNotFoundError, default_place
 from himach.io.topology import load_topology, own_topology
 
 __all__ = ["as_text", "describe"]
@@ -36,7 +39,8 @@ def describe(
         ``format`` (one name, or one for each file where they differ), ``files``, ``frames``, ``atoms``, ``first_time``,
         ``last_time`` and ``dt`` (ps; dt None where uneven), ``box`` (of the first frame: Å and degrees, or None),
         ``velocities``, ``forces``, ``topology`` (the file that was given or that the dataset brings, or None),
-        ``fingerprint``, ``warnings`` (what there is to say about the files).
+        ``fingerprint``, ``warnings`` (what there is to say about the files), ``cached`` (what this node's store at its
+        default place holds of it).
 
     Raises
     ------
@@ -64,6 +68,7 @@ def describe(
         "topology": _own_topology(origin) if topology is None else os.path.abspath(topology),
         "fingerprint": origin.fingerprint,
         "warnings": list(origin.warnings),
+        "cached": _cached(origin, keywords or {}),
     }
 
 
@@ -82,11 +87,30 @@ def as_text(facts: Mapping[str, Any]) -> str:
         ("time", f"{facts['first_time']:.7g} to {facts['last_time']:.7g} ps"),
         ("between frames", "uneven" if dt is None else f"{dt:.7g} ps"),
         ("box", "none" if box is None else "{:.5g} x {:.5g} x {:.5g} Å, {:.5g} {:.5g} {:.5g} degrees".format(*box)),
+        ("cached", facts["cached"]),
         ("fingerprint", facts["fingerprint"]),
         *(("warning", text) for text in dict.fromkeys(facts["warnings"])),
     ]
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
+
+
+def _cached(origin: Origin, keywords: Mapping[str, Any]) -> str:
+    """Say what is cached on this node, and where."""
+    place = default_place()
+    try:
+        store = Store(create=False, read_only=True)
+        found = find(store, [dataset_name(origin.paths)])
+        note = Note.of(origin, keywords, [one.note for one in found])
+        valid = [one for one in found if one.note.verdict(note) != "changed"]
+        if not valid:
+            return f"nothing in {place}"
+        facts = store.dataset(valid[0].name, valid[0].generation, create=False).facts()
+    except StoreNotFoundError:
+        return f"nothing: there is no store at {place}"
+    except StoreError as error:
+        return f"nothing: {error}"
+    return f"{facts['native']} native, {facts['alien']} alien frames ({facts['bytes']} bytes) in {place}"
 
 
 def _own_topology(origin: Origin) -> str | None:
