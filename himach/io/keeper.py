@@ -17,6 +17,7 @@ from himach.io.store import Dataset, StoreError
 __all__ = ["Keeper", "Kept"]
 
 QUEUE_BYTES = 32 << 20
+BATCH_BYTES = 2 << 20  # in the queue before the thread wakes
 MIN_FRAMES = 4  # in the queue, however large frames are
 FLUSH_BYTES = 16 << 20
 FLUSH_SECONDS = 1.0
@@ -71,6 +72,7 @@ class Keeper:
         self._kept = 0
         self._reason = ""
         self._capacity = MIN_FRAMES
+        self._batch = 1
         self._started = time.monotonic()
         self._waited = 0.0
 
@@ -86,7 +88,9 @@ class Keeper:
             _copy(frame, memory)
             with self._changed:
                 self._queue.append(memory)
-                self._changed.notify_all()
+                # In batches: each time that the thread wakes takes the analysis off its core.
+                if len(self._queue) >= self._batch:
+                    self._changed.notify_all()
 
     def close(self) -> Kept:
         """Write what is queued, for as long as the disk is not too slow; return what came of it all. Never raises."""
@@ -105,6 +109,7 @@ class Keeper:
     def _start(self, frame: RawFrame) -> None:
         nbytes = sum(array.nbytes for array in (frame.positions, frame.velocities, frame.forces) if array is not None)
         self._capacity = max(MIN_FRAMES, QUEUE_BYTES // nbytes)
+        self._batch = max(1, min(BATCH_BYTES // nbytes, self._capacity // 2))
         self._thread = threading.Thread(target=self._work, name="himach-keeper", daemon=True)
         self._thread.start()
 
@@ -151,7 +156,8 @@ class Keeper:
 
     def _next(self) -> RawFrame | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._ending)
+            if not self._queue:
+                self._changed.wait_for(lambda: len(self._queue) >= self._batch or self._ending)
             return self._queue.popleft() if self._queue and not self._abandoned else None
 
 
