@@ -54,9 +54,8 @@ def main() -> NoReturn:
 
 def _exit_code() -> int:
     try:
-        himach.main(prog_name="himach", standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
+        # What a command ends with by click's Exit comes back as a number.
+        ended = himach.main(prog_name="himach", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
         print("himach: interrupted", file=sys.stderr)
         return 130
@@ -74,7 +73,7 @@ def _exit_code() -> int:
         return _fail(UsageError(_with_context(error)))
     except Exception as error:
         return _fail(error)
-    return 0
+    return ended if isinstance(ended, int) else 0
 
 
 def _fail(error: Exception) -> int:
