@@ -11,6 +11,7 @@ from collections.abc import Iterable
 __all__ = [
     "AnalysisError",
     "HimachError",
+    "NoFrameError",
     "RankError",
     "TrajectoryError",
     "UsageError",
@@ -33,6 +34,10 @@ class UsageError(HimachError, ValueError):
 
 class TrajectoryError(HimachError):
     """Trajectory or topology data that cannot be used: damaged, not fitting, not ordered."""
+
+
+class NoFrameError(TrajectoryError):
+    """A trajectory without one whole frame; where it is still being written, one may come."""
 
 
 class RankError(HimachError):

@@ -23,7 +23,7 @@ from pyroaring import BitMap64
 
 from himach.agree import Meeting, on_every_rank, on_first_rank
 from himach.comm import Communicator, World
-from himach.errors import TrajectoryError, UsageError
+from himach.errors import NoFrameError, TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.cache import Found, find, keep_note, open_store
 from himach.io.evict import check_quota, chosen_quota, make_room, segment_bytes, survey
@@ -44,6 +44,8 @@ BATCH_SECONDS = 1.0
 BATCHES_IN_QUOTA = 4
 RECORD_OVERHEAD = 1 << 10  # bytes of a record beside positions, velocities and forces, at most, per 100,000 atoms
 POLL_SECONDS = 1.0
+PATIENCE = 10.0  # seconds without growth after which a file that cannot be opened is taken for damaged
+FOREVER = float("inf")
 POLL_PART = 10  # looking at a growing file takes a tenth of the time at most
 REST = 0.05  # seconds between looks of ranks that wait for a file to grow
 
@@ -199,20 +201,26 @@ def _open(job: StageJob) -> Origin:
 
 def _open_growing(job: StageJob) -> Origin:
     """Open a trajectory of which not even the first frame may be complete."""
-    began = time.monotonic()
+    sizes: list[int] = []
+    grew = time.monotonic()
     while True:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # that the last frame is cut is why we are here
-                return open_origin(job.trajectories, job.topology, job.keywords)
-        except TrajectoryError:
-            if job.idle is None or time.monotonic() > began + job.idle:
-                sizes = [os.path.getsize(path) for path in job.trajectories]
-                time.sleep(POLL_SECONDS)
-                if all(sizes) and sizes == [os.path.getsize(path) for path in job.trajectories]:
-                    raise
-            else:
-                time.sleep(POLL_SECONDS)
+            return _open_quietly(job)
+        except TrajectoryError as error:
+            now = [os.path.getsize(path) for path in job.trajectories]
+            if now != sizes:
+                sizes, grew = now, time.monotonic()
+            # Few formats tell damage from a first frame that is being written; those that do are worth waiting for.
+            patience = job.idle if job.idle is not None else FOREVER if isinstance(error, NoFrameError) else PATIENCE
+            if time.monotonic() > grew + patience:
+                raise
+            time.sleep(POLL_SECONDS)
+
+
+def _open_quietly(job: StageJob) -> Origin:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that the last frame is cut is why we are here
+        return open_origin(job.trajectories, job.topology, job.keywords)
 
 
 def _open_dataset(world: World, store: Store, origin: Origin, job: StageJob, quota: int) -> Dataset:
@@ -401,9 +409,7 @@ def _grown(job: StageJob, origin: Origin) -> Origin | None:
         began = time.monotonic()
         sizes = now
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)
-                grown = open_origin(job.trajectories, job.topology, job.keywords)
+            grown = _open_quietly(job)
         except TrajectoryError:
             continue  # caught in the act of writing; the next look finds it whole, or idle
         if grown.n_frames < origin.n_frames or grown.n_atoms != origin.n_atoms:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from himach.errors import HimachError, TrajectoryError, UsageError
+from himach.errors import HimachError, NoFrameError, TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.messages import reason, warn_cut
 from himach.io.readerfile import ReaderFile, construct, quietly, whole_frames
@@ -109,7 +109,7 @@ def open_file(path: str, topology: str | None, keywords: Mapping[str, Any]) -> F
     for name in keywords.keys() & REFUSED_KEYWORDS.keys():
         raise UsageError(f"the keyword {name!r} of MDAnalysis is not for himach: {REFUSED_KEYWORDS[name]}")
     if os.path.getsize(path) == 0:
-        raise TrajectoryError(f"{path} is empty")
+        raise NoFrameError(f"{path} is empty")
     reader_class = _reader_class(path, keywords.pop("format", None))
     kind = str(np.atleast_1d(getattr(reader_class, "format", ""))[0])
     if kind in ("XTC", "TRR"):

@@ -79,6 +79,9 @@ def verify(store: Store, progress: Callable[[int], object] = lambda nbytes: None
     """
     found = Verified(0, 0, [])
     for directory in store.directories():
+        segments = _segments(store.path / directory)
+        if not segments:
+            continue  # nothing to read, and maybe just being made
         try:
             name = store.open_directory(directory).name
         except StoreError as error:
@@ -86,7 +89,7 @@ def verify(store: Store, progress: Callable[[int], object] = lambda nbytes: None
             name = directory
         wrong: list[tuple[Path, Wrong]] = []
         buried: set[Buried] = set()
-        for path in _segments(store.path / directory):
+        for path in segments:
             for item in _checked(path, directory):
                 if isinstance(item, Wrong):
                     wrong.append((path, item))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from himach.errors import TrajectoryError
+from himach.errors import NoFrameError, TrajectoryError
 from himach.io.xdrheader import (
     HEADER_BYTES,
     SenselessError,
@@ -113,7 +113,7 @@ def _walk(path: str, kind: str, descriptor: int, parse: Callable[[bytes], XtcHea
             f"copy the file again, or cut it to its first {number} frames with: head -c {begin} {path}"
         )
     if not times:
-        raise TrajectoryError(f"{path} holds no whole {kind} frame; it was cut off while its first frame was written")
+        raise NoFrameError(f"{path} holds no whole {kind} frame; it was cut off while its first frame was written")
     return XdrIndex(
         kind,
         n_atoms,

@@ -21,7 +21,7 @@ from run.commands import himach, wait_until
 from himach.comm import alone
 from himach.errors import UsageError
 from himach.io.evict import survey
-from himach.io.store import Store, StoreFullError
+from himach.io.store import Store, StoreFullError, StoreNotFoundError
 from himach.io.xdrindex import read_index
 from himach.stage import StageJob, stage
 
@@ -106,6 +106,29 @@ def test_every_frame_lies_on_one_node(tmp_path, nodes, placement):
     assert sum(copies(tmp_path / name) for name in names) == N_FRAMES
 
 
+def test_a_run_on_the_nodes_reads_what_was_staged_there(tmp_path):
+    nodes = ["a", "a", "b"]
+    assert stage_on_nodes(tmp_path, nodes, "stage", *ADK, "--placement", "runs").returncode == 0
+    done = stage_on_nodes(tmp_path, nodes, "run", "rmsd", "-t", DCD, "-s", PSF, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["assignment"] == {"native": N_FRAMES, "alien": 0, "residue": 0}
+    assert record["bytes"]["origin"] == 0
+    assert record["nodes"] == 2
+
+
+def test_the_quota_holds_with_several_ranks_of_a_node(tmp_path):
+    write_xtc(tmp_path / "a.xtc", 300, 3000)  # 11 MB
+    words = ["stage", tmp_path / "a.xtc", "--quota", "4MB"]
+    done = stage_on_nodes(tmp_path, ["a", "a", "a"], *words)
+    assert done.returncode == 1
+    assert done.stderr.count("has no room") == 1
+    assert 2_000_000 < survey(tmp_path / "a").used <= 4_000_000
+    done = stage_on_nodes(tmp_path, ["a", "a", "a"], *words[:2], "--quota", "40MB")
+    assert done.returncode == 0, done.stderr
+    assert copies(tmp_path / "a") == 300
+
+
 def test_what_a_lost_node_held_is_staged_again(tmp_path):
     assert stage_on_nodes(tmp_path, ["a", "b"], "stage", *ADK).returncode == 0
     evicted = himach("cache", "evict", "--all", "--cache", tmp_path / "a")
@@ -145,7 +168,10 @@ def follow(path: Path, place: Path, *words: object) -> subprocess.Popen[str]:
 
 
 def held(place: Path) -> int:
-    return sum(map(len, natives(place))) if (place / "identity").exists() else 0
+    try:
+        return sum(map(len, natives(place)))
+    except StoreNotFoundError:  # just being made
+        return 0
 
 
 def frame_ends(path: Path) -> list[int]:
@@ -160,6 +186,7 @@ def test_a_growing_trajectory_is_followed_by_whole_frames(tmp_path):
     process = follow(path, place, "--idle", 4)
     try:
         time.sleep(2)
+        assert process.poll() is None
         sizes = [ends[0], (ends[3] + ends[4]) // 2, ends[6], ends[9] + 5, len(content)]
         whole = [1, 4, 7, 10, 12]
         at = path.stat().st_size
