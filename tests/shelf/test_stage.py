@@ -183,7 +183,7 @@ def test_a_growing_trajectory_is_followed_by_whole_frames(tmp_path):
     ends = frame_ends(tmp_path / "whole.xtc")
     path, place = tmp_path / "growing.xtc", tmp_path / "store"
     path.write_bytes(content[: ends[0] // 2])  # not even a frame
-    process = follow(path, place, "--idle", 4)
+    process = follow(path, place, "--idle", 8)
     try:
         time.sleep(2)
         assert process.poll() is None
@@ -196,7 +196,7 @@ def test_a_growing_trajectory_is_followed_by_whole_frames(tmp_path):
             at = size
             assert wait_until(lambda n=n_frames: held(place) >= n, 20)
             assert held(place) == n_frames
-        out, error = process.communicate(timeout=20)
+        out, error = process.communicate(timeout=40)
     finally:
         process.kill()
     assert process.returncode == 0, error
@@ -214,7 +214,7 @@ def test_following_ends_when_told_and_keeps_what_was_staged(tmp_path, number, co
     try:
         assert wait_until(lambda: held(tmp_path / "store") == 5, 20)
         process.send_signal(number)
-        process.communicate(timeout=20)
+        process.communicate(timeout=40)
     finally:
         process.kill()
     assert process.returncode == code
@@ -250,7 +250,7 @@ def test_a_trajectory_that_is_replaced_while_it_is_followed_is_told(tmp_path):
         assert wait_until(lambda: held(tmp_path / "store") == 5, 20)
         write_xtc(tmp_path / "b.xtc", 3)
         os.replace(tmp_path / "b.xtc", path)
-        _, error = process.communicate(timeout=20)
+        _, error = process.communicate(timeout=40)
     finally:
         process.kill()
     assert process.returncode == 1
