@@ -21,7 +21,7 @@ from ranks import clean_environment
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 BLOCK = re.compile(r"^```(python|console|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (\w+\.py)\n")
-TIMES = re.compile(r"in [\d.]+ s(, [\d.]+ frames/s)?")
+TIMES = re.compile(r"in [\d.]+ s( \(map: [^)]*\))?(, \d+ of them cached)?")
 END = "-- end of block --"
 
 pytestmark = pytest.mark.slow
