@@ -47,6 +47,8 @@ class Opened:
         The first of them.
     cached
         What this node's store holds, and where missed frames are kept; None without a cache.
+    quota
+        Bytes that the store may hold; 0: nothing is kept.
     """
 
     origin: Origin
@@ -54,6 +56,7 @@ class Opened:
     frames: range
     first: RawFrame
     cached: Dataset | None
+    quota: int
 
 
 @dataclass(frozen=True)
@@ -89,14 +92,15 @@ def open_job(world: World, job: Job) -> Opened:
     """
     comm = world.comm
     store = _open_store(comm, job.cache)
+    quota = _choose_quota(comm, store)
     found = comm.gather(_find(world, store, job))
     choice: _Choice = on_first_rank(comm, partial(_choose, job, found), share=True)
     parcel: Package | None = None
     if choice.holder is not None:
         parcel = _send_parcel(comm, store, choice.holder)
-    cached = _open_dataset(world, store, choice, job)
+    cached = _open_dataset(world, store, choice, job, quota)
     frames, origin, topology, first = _look(comm, job, choice, parcel, cached)
-    return Opened(origin, topology, frames, first, cached)
+    return Opened(origin, topology, frames, first, cached, quota)
 
 
 def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:
@@ -114,6 +118,29 @@ def _open_store(comm: Communicator, choice: str) -> Store | None:
     store, reason = on_every_rank(comm, partial(open_store, choice))
     warn_once(comm, [reason] if reason else [])
     return store
+
+
+def _choose_quota(comm: Communicator, store: Store | None) -> int:
+    """Return how many bytes the store may hold; 0, with a warning, if the disk has no room for a segment."""
+    from himach.errors import UsageError
+    from himach.io.evict import QUOTA, check_quota, chosen_quota
+    from himach.io.store import StoreFullError
+
+    def chosen() -> tuple[int, str]:
+        if store is None:
+            return 0, ""
+        try:
+            quota = chosen_quota(store.path)
+            check_quota(store.path, quota)
+        except (StoreFullError, UsageError) as error:
+            if isinstance(error, UsageError) and os.environ.get(QUOTA):
+                raise
+            return 0, f"no frames are kept in the cache: {error}"
+        return quota, ""
+
+    quota, reason = on_every_rank(comm, chosen)
+    warn_once(comm, [reason] if reason else [])
+    return quota
 
 
 def _find(world: World, store: Store | None, job: Job) -> tuple[bool, list[Found]]:
@@ -166,9 +193,10 @@ def _send_parcel(comm: Communicator, store: Store | None, holder: tuple[int, Fou
     return parcel
 
 
-def _open_dataset(world: World, store: Store | None, choice: _Choice, job: Job) -> Dataset | None:
+def _open_dataset(world: World, store: Store | None, choice: _Choice, job: Job, quota: int) -> Dataset | None:
     """Open the dataset in this node's store, the first rank of a node first, which keeps the note."""
-    from himach.io.store import StoreError
+    from himach.io.evict import segment_bytes
+    from himach.io.store import StoreError, StoreNotFoundError
 
     generation: bytes | None = None
     reason = ""
@@ -176,15 +204,18 @@ def _open_dataset(world: World, store: Store | None, choice: _Choice, job: Job) 
     if world.leaders is not None and store is not None and choice.note is not None:
         try:
             generation = _own_generation(store, choice)
-            cached = store.dataset(choice.name, generation)
-            _keep(cached, choice, job)
+            cached = store.dataset(choice.name, generation, create=quota > 0, segment_bytes=segment_bytes(quota))
+            if quota > 0:
+                _keep(cached, choice, job)
+        except StoreNotFoundError:  # there is no room to make it
+            cached = generation = None
         except StoreError as error:
             cached = generation = None
             reason = f"no frames are cached on node {world.name}: {error}"
     generation = world.node.bcast(generation)
     if cached is None and generation is not None and store is not None:
         try:
-            cached = store.dataset(choice.name, generation)
+            cached = store.dataset(choice.name, generation, create=False, segment_bytes=segment_bytes(quota))
         except StoreError as error:
             reason = f"no frames are cached by a rank of node {world.name}: {error}"
     warn_once(world.comm, [reason] if reason else [])

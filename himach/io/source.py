@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.frame import RawFrame
-from himach.io.keeper import Keeper, Kept
+from himach.io.keeper import Keeper, Kept, Quota
 from himach.io.origin import Origin
 from himach.io.store import Dataset, StoreError
 
@@ -27,6 +27,8 @@ class Source:
         Where the dataset is stored for good.
     cached
         What this node's store holds of it; None without a cache.
+    quota
+        What may be kept; None: nothing is.
 
     Attributes
     ----------
@@ -34,10 +36,12 @@ class Source:
         Bytes of the frames read so far from the origin and from the cache.
     """
 
-    def __init__(self, origin: Origin, cached: Dataset | None = None) -> None:
+    def __init__(self, origin: Origin, cached: Dataset | None = None, quota: Quota | None = None) -> None:
         self._origin = origin
         self._cached = cached
-        self._keeper = None if cached is None or not origin.present else Keeper(cached)
+        self._keeper: Keeper | None = None
+        if cached is not None and quota is not None and quota.nbytes > 0 and origin.present:
+            self._keeper = Keeper(cached, quota)
         self.bytes_origin = 0
         self.bytes_cache = 0
 

@@ -172,8 +172,11 @@ def test_read_only_origin(tmp_path, place):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system takes root")
+@pytest.mark.parametrize("quota", [None, "2MB"])
 @pytest.mark.parametrize("size", ["16k", "48k", "80k"])
-def test_full_disk(tmp_path, size):
+def test_full_disk(tmp_path, monkeypatch, size, quota):
+    if quota is not None:
+        monkeypatch.setenv("HIMACH_QUOTA", quota)
     topology, trajectory = make(tmp_path)
     small = tmp_path / "small"
     small.mkdir()
@@ -187,7 +190,20 @@ def test_full_disk(tmp_path, size):
         with pytest.warns(UserWarning, match="cache"):
             both(trajectory, topology, small / "store")
     finally:
-        subprocess.run(["umount", small], check=True)
+        subprocess.run(["umount", "--lazy", small], check=True)
+
+
+def test_quota_evicts_what_was_used_longest_ago(tmp_path, place, monkeypatch):
+    monkeypatch.setenv("HIMACH_QUOTA", "2200kB")
+    topology, one = make(tmp_path, 1200)
+    _, two = make(tmp_path, 1200, name="two.trr", seed=8)
+    analyse(one, topology, cache=place)
+    analyse(two, topology, cache=place)
+    assert from_origin(analyse(two, topology, cache=place)) == 0
+    assert sum(file.stat().st_size for file in place.rglob("*") if file.is_file()) <= 2_200_000
+    monkeypatch.setenv("HIMACH_QUOTA", "1kB")
+    with pytest.raises(himach.UsageError, match="smaller than a segment"):
+        analyse(one, topology, cache=place)
 
 
 def test_two_jobs_at_once(tmp_path, place):
