@@ -7,17 +7,29 @@ counts as its use, so nothing here opens one but to delete from it.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from himach.errors import UsageError
+from himach.io.segmentfile import VERSION
 from himach.io.sizes import parse_size, show_size
-from himach.io.store import SUBDIRECTORY, Store, StoreBusyError, StoreError, StoreFullError
+from himach.io.store import (
+    SUBDIRECTORY,
+    Store,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StoreNotFoundError,
+    StoreSystemError,
+    StoreVersionError,
+)
 
 __all__ = [
     "Freed",
@@ -313,13 +325,13 @@ def _unused(meta: Path) -> Iterator[None]:
 
 def _evict(store: Store, directory: str, segments: list[Segment], freed: Freed) -> None:
     try:
-        dataset = store.open_directory(directory)
+        delete = _deleter(store, directory)
     except StoreError as error:
         freed.held += [(segment, str(error)) for segment in segments]
         return
     for segment in segments:
         try:
-            dataset.evict(segment.id)
+            delete(segment)
         except StoreBusyError:
             freed.held.append((segment, "a writer or reader holds it"))
         except StoreError as error:  # of another version, or somebody else has evicted it
@@ -327,3 +339,31 @@ def _evict(store: Store, directory: str, segments: list[Segment], freed: Freed) 
         else:
             freed.segments.append(segment)
             freed.nbytes += segment.nbytes
+
+
+def _deleter(store: Store, directory: str) -> Callable[[Segment], None]:
+    """Return what deletes a segment of this dataset."""
+    try:
+        dataset = store.open_directory(directory)
+    except StoreNotFoundError:  # nothing says any more what it is, so nobody can use it, but it takes space
+        return lambda segment: _delete_orphan(store.path / directory, segment)
+    return lambda segment: dataset.evict(segment.id)
+
+
+def _delete_orphan(folder: Path, segment: Segment) -> None:
+    """Delete a segment under its two locks, as docs/formats.md asks."""
+    path = folder / f"{'n' if segment.native else 'a'}-{segment.id:016x}.seg"
+    try:
+        with open(path, "r+b") as file:
+            magic, version = struct.unpack("<4sH", file.read(6).ljust(6, b"\0"))
+            if magic == b"BdhS" and version != VERSION:
+                raise StoreVersionError(f"{path} is of format version {version}; this himach reads version {VERSION}")
+            for byte in (0, 1):
+                lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+                fcntl.fcntl(file, fcntl.F_OFD_SETLK, lock)
+            path.unlink()
+            path.with_suffix(".idx").unlink(missing_ok=True)
+    except BlockingIOError:
+        raise StoreBusyError(f"{path} is held by a writer or reader") from None
+    except OSError as error:
+        raise StoreSystemError(f"{path}: {error.strerror}") from None

@@ -170,3 +170,30 @@ def test_what_is_no_size_is_refused(text):
 @given(st.integers(0, 10**18))
 def test_shown_sizes_are_read_as_nearly_the_same(nbytes):
     assert parse_size(show_size(nbytes)) == pytest.approx(nbytes, rel=0.05)
+
+
+def test_segments_of_which_nothing_says_what_they_are_go_too_unless_held(tmp_path):
+    dataset = fill(tmp_path / "store", range(40), segment_bytes=64_000)
+    reading = dataset.read(range(3))
+    assert next(reading) is not None
+    (dataset.path / "meta").write_bytes(b"nothing")
+    segments = survey(tmp_path / "store").segments
+    freed = act(Store(tmp_path / "store"), segments)
+    assert [reason for _, reason in freed.held] == ["a writer or reader holds it"]
+    assert place_of(dataset, 0)[0].exists()
+    del reading
+    assert len(freed.segments) == len(segments) - 1
+    assert len(act(Store(tmp_path / "store"), survey(tmp_path / "store").segments).segments) == 1
+    assert survey(tmp_path / "store").segments == ()
+
+
+def test_an_orphan_of_another_version_stays(tmp_path):
+    dataset = fill(tmp_path / "store", range(3))
+    (dataset.path / "meta").unlink()
+    (path,) = segment_files(dataset)
+    data = bytearray(path.read_bytes())
+    data[4] = 9
+    path.write_bytes(data)
+    freed = act(Store(tmp_path / "store"), survey(tmp_path / "store").segments)
+    assert "version 9" in freed.held[0][1]
+    assert path.exists()
