@@ -55,6 +55,20 @@ def make(folder: Path, n_frames: int = N_FRAMES, name: str = "md.trr", seed: int
     return topology, trajectory
 
 
+def make_dump(folder: Path, n_frames: int = N_FRAMES) -> tuple[Path, Path]:
+    """Write a LAMMPS dump, whose times are known by reading frames only; they are uneven."""
+    topology, _ = make(folder, 1)
+    trajectory = folder / "md.lammpsdump"
+    random = np.random.default_rng(1)
+    with trajectory.open("w") as file:
+        for number in range(n_frames):
+            file.write(f"ITEM: TIMESTEP\n{number * number}\nITEM: NUMBER OF ATOMS\n{N_ATOMS}\n")
+            file.write("ITEM: BOX BOUNDS pp pp pp\n0 30\n0 30\n0 30\nITEM: ATOMS id type x y z\n")
+            for atom, place in enumerate(random.uniform(0, 30, (N_ATOMS, 3))):
+                file.write(f"{atom + 1} 1 {place[0]:.4f} {place[1]:.4f} {place[2]:.4f}\n")
+    return topology, trajectory
+
+
 def analyse(trajectory: Path, topology: Path | None, **options: object) -> himach.Result:
     """Run `Emit`."""
     return himach.run(Emit(), trajectory, topology, progress=False, **options)

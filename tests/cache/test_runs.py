@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cache_data import N_FRAMES, Emit, analyse, bits, datasets, make, numbers_of, only_dataset
+from cache_data import N_FRAMES, Emit, analyse, bits, datasets, make, make_dump, numbers_of, only_dataset
 from ranks import clean_environment
 
 import himach
@@ -73,6 +73,15 @@ def test_part_of_the_frames_with_the_origin_away(tmp_path, place, name):
     assert bits(result.outcome) == bits(expected.outcome)
     with pytest.raises(himach.TrajectoryError, match=r"lie in no cache.*frame 1, 2, 4"):
         analyse(trajectory, topology, cache=place)
+
+
+def test_times_that_frames_alone_know_with_the_origin_away(tmp_path, place):
+    topology, trajectory = make_dump(tmp_path)
+    for step in (None, 5):
+        expected = analyse(trajectory, topology, cache=place, step=step)
+        trajectory.rename(f"{trajectory}.away")
+        assert bits(analyse(trajectory, topology, cache=place, step=step).outcome) == bits(expected.outcome)
+        Path(f"{trajectory}.away").rename(trajectory)
 
 
 def test_several_files(tmp_path, place):
@@ -223,6 +232,18 @@ def test_two_jobs_at_once(tmp_path, place):
     assert tables[0] == tables[1]
     assert np.array_equal(sorted(only_dataset(place, trajectory).alien), ALL)
     assert from_origin(both(trajectory, topology, place)[1]) == 0
+
+
+def test_dataset_staged_under_a_name(tmp_path, place):
+    topology, trajectory = make(tmp_path)
+    without = analyse(trajectory, topology, cache="off")
+    words = ["stage", trajectory, "--topology", topology, "--dataset", "protein", "--cache", place]
+    subprocess.run([sys.executable, "-P", "-m", "himach", *words], check=True, env=clean_environment())
+    trajectory.rename(f"{trajectory}.away")
+    result = analyse(Path("protein"), None, cache=place)
+    assert bits(result.outcome) == bits(without.outcome)
+    assert result.record["assignment"] == {"native": N_FRAMES, "alien": 0, "residue": 0}
+    assert from_origin(result) == 0
 
 
 def test_default_place_that_cannot_be_used(tmp_path, monkeypatch):
