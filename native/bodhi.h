@@ -36,6 +36,7 @@ typedef struct bodhi_store bodhi_store;
 typedef struct bodhi_dataset bodhi_dataset;
 typedef struct bodhi_writer bodhi_writer;
 typedef struct bodhi_reader bodhi_reader;
+typedef struct bodhi_pusher bodhi_pusher;
 
 enum bodhi_status {
     BODHI_OK = 0,
@@ -49,10 +50,12 @@ enum bodhi_status {
     BODHI_ERROR_POISONED = -5, /* an earlier write or fsync of this writer failed: only closing is left */
     BODHI_ERROR_VERSION = -6,  /* written by another version of the format; the message has its number */
     BODHI_ERROR_NOT_FOUND = -7,
-    BODHI_ERROR_BUSY = -8,     /* a writer or reader holds it */
-    BODHI_ERROR_NETWORK = -9,  /* the directory lies on a network file system */
-    BODHI_ERROR_UNSAFE = -10,  /* the directory belongs to another user or anybody may write to it */
-    BODHI_ERROR_CONFLICT = -11 /* two dataset names share one directory name (their hashes collide) */
+    BODHI_ERROR_BUSY = -8,         /* a writer or reader holds it */
+    BODHI_ERROR_NETWORK = -9,      /* the directory lies on a network file system */
+    BODHI_ERROR_UNSAFE = -10,      /* the directory belongs to another user or anybody may write to it */
+    BODHI_ERROR_CONFLICT = -11,    /* two dataset names share one directory name (their hashes collide) */
+    BODHI_ERROR_UNREACHABLE = -12, /* no server answers in time */
+    BODHI_ERROR_PROTOCOL = -13     /* what answers is no server of this version, or its bytes were damaged */
 };
 
 enum bodhi_kind { BODHI_NATIVE = 0, BODHI_ALIEN = 1 };
@@ -242,6 +245,44 @@ int64_t bodhi_reader_bytes(const bodhi_reader *reader);
 
 /* Close the reader and end its threads; frames not yet delivered are skipped. */
 void bodhi_reader_close(bodhi_reader *reader);
+
+/* --- Pushing ----------------------------------------------------------------------------------------------------- */
+
+typedef struct bodhi_push_options {
+    const char *key_file; /* for servers of other machines: a file of mode 0600 with the key; NULL: none */
+    int32_t durable;      /* 1: what is acknowledged outlives the machine, not only the server */
+    int32_t timeout_ms;   /* for every wait on a server; 0: 30000 */
+    int64_t batch_bytes;  /* after which a server is asked to acknowledge; 0: 16 MiB. Four batches may be in flight */
+} bodhi_push_options;
+
+typedef struct bodhi_push_facts {
+    int64_t acknowledged; /* frames that servers keep */
+    int64_t in_flight;    /* frames sent and not acknowledged */
+    int64_t given_again;  /* frames given to a server once more, after another lost or refused them */
+    int64_t servers_up;   /* servers that answer now */
+} bodhi_push_facts;
+
+/* Push frames of one dataset to the stores of `n` servers, each "host:port" or the path of a Unix socket (with a '/'),
+ * in turn from a random first one on. A server that does not answer is passed over and tried again later; a frame it
+ * left unanswered is given to another after it was asked again whether it has it. `options` may be NULL.
+ * Errors: ARGUMENT, MEMORY, UNSAFE (key file, or a server that refuses the key or is not this user's), UNREACHABLE (no
+ * server answers), PROTOCOL, SYSTEM. */
+BODHI_CHECKED int bodhi_push_open(const char *const *servers, int n, const char *dataset, const void *generation,
+                                  size_t generation_bytes, const bodhi_push_options *options, bodhi_pusher **pusher);
+
+/* Push a frame; its arrays may be reused at once. Waits only while four batches are in flight or no server answers.
+ * Errors: ARGUMENT, MEMORY, UNREACHABLE or FULL (no server takes frames; this one is not taken, those in flight are
+ * tried again at the next call). */
+BODHI_CHECKED int bodhi_push(bodhi_pusher *pusher, const bodhi_frame *frame);
+
+/* Wait until all frames pushed so far are acknowledged. Errors: UNREACHABLE or FULL (some are not; they stay in
+ * flight), MEMORY. */
+BODHI_CHECKED int bodhi_push_flush(bodhi_pusher *pusher);
+
+void bodhi_push_query(const bodhi_pusher *pusher, bodhi_push_facts *facts);
+
+/* Flush and close; the handle is gone whatever is returned. Closing NULL is allowed. Errors: as bodhi_push_flush. */
+BODHI_CHECKED int bodhi_push_close(bodhi_pusher *pusher);
 
 #ifdef __cplusplus
 }

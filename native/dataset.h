@@ -71,4 +71,8 @@ void dataset_release(bodhi_dataset *dataset, uint32_t ordinal);
 /* A reader goes; with the last one go the descriptors, so that segments may be evicted. Takes the mutex itself. */
 void dataset_reader_left(bodhi_dataset *dataset);
 
+/* Let the disk begin with what was appended, if that is at least `least` bytes, so that a durable flush waits less.
+ * Like the other functions of a writer, from its thread; takes no mutex. */
+void writer_start_writing(bodhi_writer *writer, uint64_t least);
+
 #endif

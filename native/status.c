@@ -57,6 +57,8 @@ const char *bodhi_status_name(int status) {
         {BODHI_ERROR_NETWORK, "network"},
         {BODHI_ERROR_UNSAFE, "unsafe"},
         {BODHI_ERROR_CONFLICT, "conflict"},
+        {BODHI_ERROR_UNREACHABLE, "unreachable"},
+        {BODHI_ERROR_PROTOCOL, "protocol"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (names[i].status == status) {

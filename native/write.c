@@ -4,6 +4,7 @@
  * this process. A process killed in between leaves whole records without entries, which the next writer or reader
  * finds. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +38,7 @@ struct bodhi_writer {
     bool holding; /* `at` is valid */
     claim at;
     uint64_t written; /* what is in the file; the rest up to at.end is in `gathered` */
+    uint64_t started; /* up to where the disk was told to write */
     unsigned char *gathered;
     size_t n_gathered;
     pending_record *pending; /* in the order of the segment */
@@ -203,6 +205,7 @@ static int have_room(bodhi_writer *w, uint64_t length) {
     if (status == BODHI_OK) {
         w->holding = true;
         w->written = w->at.end;
+        w->started = w->at.end;
         w->directory_unsynced = w->directory_unsynced || w->at.created;
     }
     return status;
@@ -406,6 +409,14 @@ int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodhi_write_option
     opened->block_atoms = chosen.block_atoms == 0 ? DEFAULT_BLOCK_ATOMS : (uint32_t)chosen.block_atoms;
     *writer = opened;
     return BODHI_OK;
+}
+
+void writer_start_writing(bodhi_writer *w, uint64_t least) {
+    if (w->holding && w->written >= w->started + least) {
+        /* A hint: whether the bytes reach the disk is asked of fdatasync() alone. */
+        (void)sync_file_range(w->at.fd, (off_t)w->started, (off_t)(w->written - w->started), SYNC_FILE_RANGE_WRITE);
+        w->started = w->written;
+    }
 }
 
 int64_t bodhi_writer_kept(const bodhi_writer *writer) {

@@ -1,0 +1,103 @@
+/* Fuzz target: the parser of what clients and servers send, fed any bytes in pieces of any size, checksums bypassed,
+ * and the bodies of the messages that come out of it.
+ *
+ * The first byte of the input: bit 0 whose messages are read, the rest the size of the pieces. Every input is parsed
+ * twice, in pieces and whole; both must give the same messages. Built with -fsanitize=fuzzer it is a libFuzzer target;
+ * with -DBODHI_FUZZ_DRIVER it is a program that runs the files named on its command line. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "record.h"
+#include "wire.h"
+
+enum { MAX_FRAME = 1 << 16 };
+
+/* What a parse has seen: how many messages, their verbs and lengths mixed, and how it ended. */
+typedef struct {
+    uint64_t messages, mixed;
+    enum wire_result last;
+} seen;
+
+/* Parse the body, and touch every byte that the parsed value speaks of. */
+static uint64_t look_at(wire_parser *parser) {
+    uint64_t sum = parser->size;
+    static wire_open open;
+    bodhi_frame frame;
+    if (parser->verb == WIRE_OPEN && wire_parse_open(parser->body, parser->size, &open)) {
+        sum += strlen(open.name) + open.generation_bytes;
+    }
+    if (parser->verb == WIRE_FRAME && wire_parse_frame(parser->body, parser->size, &frame)) {
+        const float *fields[] = {frame.positions, frame.velocities, frame.forces};
+        for (int i = 0; i < 3; i++) {
+            for (int64_t j = 0; fields[i] != NULL && j < frame.n_atoms * 3; j++) {
+                uint32_t bits;
+                memcpy(&bits, &fields[i][j], sizeof bits);
+                sum += bits;
+            }
+        }
+    }
+    for (uint32_t at = 0; parser->verb == WIRE_PLACES && at + WIRE_PLACE_BYTES <= parser->size;
+         at += WIRE_PLACE_BYTES) {
+        wire_place place;
+        wire_parse_place(parser->body + at, &place);
+        sum += place.offset + place.length;
+    }
+    return sum;
+}
+
+static seen parse(const uint8_t *data, size_t size, bool from_client, size_t piece) {
+    wire_parser parser = {.from_client = from_client, .max_frame = MAX_FRAME};
+    seen found = {.last = WIRE_MORE};
+    size_t at = 0;
+    while (at < size && (found.last == WIRE_MORE || found.last == WIRE_MESSAGE)) {
+        size_t n = piece < size - at ? piece : size - at;
+        size_t used;
+        found.last = wire_feed(&parser, data + at, n, &used);
+        if (used == 0 || used > n || parser.capacity > 1U << 20) {
+            abort(); /* no progress, or memory for what may not be */
+        }
+        at += used;
+        if (found.last == WIRE_MESSAGE) {
+            found.messages++;
+            found.mixed = (found.mixed ^ look_at(&parser) ^ (uint64_t)parser.verb << 32) * UINT64_C(0x100000001B3);
+        }
+    }
+    wire_free(&parser);
+    return found;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    bodhi_bypass_checksums = true;
+    if (size < 1) {
+        return 0;
+    }
+    bool from_client = (data[0] & 1) != 0;
+    seen pieces = parse(data + 1, size - 1, from_client, (size_t)(data[0] >> 1) + 1);
+    seen whole = parse(data + 1, size - 1, from_client, size);
+    if (pieces.messages != whole.messages || pieces.mixed != whole.mixed) {
+        abort();
+    }
+    return 0;
+}
+
+#ifdef BODHI_FUZZ_DRIVER
+int main(int argc, char **argv) {
+    static uint8_t data[1 << 20];
+    for (int i = 1; i < argc; i++) {
+        FILE *file = fopen(argv[i], "rbe");
+        if (file == NULL) {
+            perror(argv[i]);
+            return 1;
+        }
+        size_t size = fread(data, 1, sizeof data, file);
+        (void)fclose(file);
+        (void)LLVMFuzzerTestOneInput(data, size);
+    }
+    (void)printf("%d inputs\n", argc - 1);
+    return 0;
+}
+#endif
