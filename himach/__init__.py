@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from himach.analysis import Analysis, Pairs
     from himach.errors import AnalysisError, HimachError, RankError, TrajectoryError, UsageError
+    from himach.io.push import Writer
+    from himach.io.reporter import OpenMMReporter
     from himach.output.table import Table
     from himach.result import Result
     from himach.runner import run
@@ -22,12 +24,14 @@ __all__ = [
     "Analysis",
     "AnalysisError",
     "HimachError",
+    "OpenMMReporter",
     "Pairs",
     "RankError",
     "Result",
     "Table",
     "TrajectoryError",
     "UsageError",
+    "Writer",
     "__version__",
     "run",
 ]
@@ -36,12 +40,14 @@ _HOME = {
     "Analysis": "himach.analysis",
     "AnalysisError": "himach.errors",
     "HimachError": "himach.errors",
+    "OpenMMReporter": "himach.io.reporter",
     "Pairs": "himach.analysis",
     "RankError": "himach.errors",
     "Result": "himach.result",
     "Table": "himach.output.table",
     "TrajectoryError": "himach.errors",
     "UsageError": "himach.errors",
+    "Writer": "himach.io.push",
     "run": "himach.runner",
 }
 

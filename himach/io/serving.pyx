@@ -1,0 +1,504 @@
+"""Boundary to the sockets of the frame store (native/serve.h, link.h, push.h): check, convert, release the GIL, call.
+
+`ServerHandle` runs the event loop, `LinkHandle` is a client's connection, `PusherHandle` pushes frames to several
+servers; `himach.io.server` and `himach.io.push` are their faces.
+"""
+
+import numpy as np
+
+cimport numpy as cnp
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from himach.io.bodhi import ERRORS, StoreError
+
+cnp.import_array()
+
+cdef extern from "bodhi.h" nogil:
+    ctypedef struct bodhi_pusher:
+        pass
+    enum:
+        BODHI_OK
+        BODHI_END
+        BODHI_ERROR_UNREACHABLE
+        BODHI_ERROR_PROTOCOL
+        BODHI_ERROR_UNSAFE
+    ctypedef struct bodhi_frame:
+        int64_t number
+        double time
+        int64_t n_atoms
+        float *positions
+        float *velocities
+        float *forces
+        float *box
+    ctypedef struct bodhi_push_options:
+        const char *key_file
+        int32_t durable
+        int32_t timeout_ms
+        int64_t batch_bytes
+    ctypedef struct bodhi_push_facts:
+        int64_t acknowledged
+        int64_t in_flight
+        int64_t given_again
+        int64_t servers_up
+    const char *bodhi_message()
+    int bodhi_push_open(const char *const *servers, int n, const char *dataset, const void *generation,
+                        size_t generation_bytes, const bodhi_push_options *options, bodhi_pusher **pusher)
+    int bodhi_push(bodhi_pusher *pusher, const bodhi_frame *frame)
+    int bodhi_push_flush(bodhi_pusher *pusher)
+    void bodhi_push_query(const bodhi_pusher *pusher, bodhi_push_facts *facts)
+    int bodhi_push_close(bodhi_pusher *pusher)
+
+cdef extern from "wire.h" nogil:
+    enum:
+        WIRE_TOKEN
+        WIRE_MAX_NUMBERS
+        WIRE_MAX_SEGMENTS
+        WIRE_PLACE_BYTES
+        WIRE_OPENED
+        WIRE_HAVE
+        WIRE_HELD
+        WIRE_LIST
+        WIRE_NUMBERS
+        WIRE_READ
+        WIRE_PLACES
+        WIRE_DONE
+        WIRE_STATUS
+        WIRE_COUNTERS
+        WIRE_STOP
+        WIRE_STOPPING
+        WIRE_PUSHES
+        N_COUNTERS
+    ctypedef int wire_verb "enum wire_verb"
+    ctypedef struct wire_part:
+        const void *data
+        size_t size
+    ctypedef struct wire_parser:
+        unsigned char *body
+        uint32_t size
+
+cdef extern from "serve.h" nogil:
+    ctypedef struct bodhi_server:
+        pass
+    ctypedef struct bodhi_serve_options:
+        int listener
+        const uint32_t *allowed
+        int64_t n_allowed
+        int32_t serialize_reads
+        int32_t max_connections
+        int32_t message_ms
+        int32_t idle_ms
+        int32_t batch_ms
+        uint32_t max_frame
+    int bodhi_server_open(const char *directory, const bodhi_serve_options *options, bodhi_server **server)
+    int bodhi_server_run(bodhi_server *server)
+    int bodhi_server_wake(const bodhi_server *server)
+    int bodhi_server_admit(bodhi_server *server, int fd)
+    void bodhi_server_close(bodhi_server *server)
+
+cdef extern from "link.h" nogil:
+    ctypedef struct wire_link:
+        int fd
+        wire_parser incoming "in"
+        int *descriptors
+        int n_descriptors
+    int link_dial(wire_link *link, char *address, unsigned int owner, const uint8_t *key, size_t key_bytes,
+                  int64_t deadline)
+    int link_send_message(wire_link *link, wire_verb verb, const wire_part *parts, int n, int64_t deadline)
+    int link_ask(wire_link *link, wire_verb verb, const wire_part *parts, int n, wire_verb expected, int64_t deadline)
+    int link_open(wire_link *link, uint32_t flags, const uint8_t *token, const char *name, const void *generation,
+                  size_t generation_bytes, int64_t deadline)
+    void link_close(wire_link *link)
+    int64_t link_now()
+
+cdef extern from "record.h" nogil:
+    enum parsed:
+        PARSED
+    enum:
+        RECORD_FRAME
+        ENCODING_RAW
+    ctypedef struct segment_key:
+        uint64_t segment
+        uint64_t dataset
+        uint64_t generation
+    ctypedef struct record_header:
+        int type
+        uint8_t fields
+        uint8_t encoding
+        bint has_box
+        float *box
+        uint64_t number
+        double time
+        uint32_t n_atoms
+        uint64_t length
+    parsed parse_record(const unsigned char *data, size_t size, const segment_key *key, uint64_t offset,
+                        record_header *header, size_t *needed)
+    bint check_payload(const unsigned char *record, const record_header *header)
+    uint64_t field_offset(const record_header *header, unsigned field)
+
+cdef extern from "hmac.h" nogil:
+    enum:
+        HMAC_BYTES
+    void bodhi_hmac(const void *key, size_t key_bytes, const void *data, size_t size, uint8_t *out)
+
+
+class ServerUnreachableError(StoreError):
+    """No server answers in time."""
+
+
+class ServerProtocolError(StoreError):
+    """What answers is no server of this version, or its bytes were damaged on their way."""
+
+
+class ServerRefusedError(StoreError):
+    """The server refuses this user or key, or is not the one that it should be."""
+
+
+SOCKET_ERRORS = {
+    **ERRORS,
+    BODHI_ERROR_UNREACHABLE: ServerUnreachableError,
+    BODHI_ERROR_PROTOCOL: ServerProtocolError,
+    BODHI_ERROR_UNSAFE: ServerRefusedError,
+}
+
+# In the order of enum wire_counter.
+COUNTERS = (
+    "pid", "started", "connections", "max_connections", "admitted", "refused", "timed_out", "frames", "frame_bytes",
+    "existing", "failed", "batches", "reads", "places", "waiting", "serialize_reads",
+)
+if len(COUNTERS) != N_COUNTERS:
+    raise ImportError("the names of the counters do not fit native/wire.h")
+
+PLACE = np.dtype(
+    [("segment", "<u8"), ("offset", "<u8"), ("length", "<u8"), ("descriptor", "<i4"), ("kind", "<u4")]
+)
+NUMBERS_AT_ONCE = WIRE_MAX_NUMBERS
+
+
+cdef int check(int status) except -1:
+    """Raise the exception of a negative status; return the others. Must run in the thread that made the call."""
+    if status < 0:
+        raise SOCKET_ERRORS[status](bodhi_message().decode("utf-8", "replace"))
+    return status
+
+
+cdef cnp.ndarray wanted_numbers(object numbers):
+    cdef cnp.ndarray wanted = np.ascontiguousarray(numbers, dtype="<i8").reshape(-1)
+    if wanted.shape[0] > NUMBERS_AT_ONCE:
+        raise ValueError(f"{wanted.shape[0]} frame numbers at once; a message takes {NUMBERS_AT_ONCE}")
+    return wanted
+
+
+def hmac_sha256(bytes key, bytes data):
+    """The C library's HMAC-SHA256, for tests beside Python's."""
+    cdef uint8_t out[32]
+    bodhi_hmac(<const char *>key, len(key), <const char *>data, len(data), out)
+    return bytes(out[:HMAC_BYTES])
+
+
+cdef class ServerHandle:
+    """The event loop of a server."""
+
+    cdef bodhi_server *server
+
+    def __init__(self, bytes directory, int listener, allowed=(), bint serialize_reads=False, int max_connections=0,
+                 int message_ms=0, int idle_ms=0, int batch_ms=0, uint32_t max_frame=0):
+        cdef bodhi_serve_options options
+        cdef cnp.ndarray users = np.ascontiguousarray(list(allowed), dtype=np.uint32)
+        cdef const char *path = directory
+        cdef int status
+        if self.server is not NULL:
+            raise ValueError("the server is open already")
+        memset(&options, 0, sizeof(options))
+        options.listener = listener
+        options.allowed = <const uint32_t *>cnp.PyArray_DATA(users)
+        options.n_allowed = users.shape[0]
+        options.serialize_reads = serialize_reads
+        options.max_connections = max_connections
+        options.message_ms = message_ms
+        options.idle_ms = idle_ms
+        options.batch_ms = batch_ms
+        options.max_frame = max_frame
+        with nogil:
+            status = bodhi_server_open(path, &options, &self.server)
+        check(status)
+
+    def __dealloc__(self):
+        bodhi_server_close(self.server)
+
+    cdef int require_open(self) except -1:
+        if self.server is NULL:
+            raise ValueError("the server is closed")
+        return 0
+
+    def run(self):
+        """Run until woken (True) or stopped by a client (False); Python's signal handlers run in between."""
+        cdef int status
+        self.require_open()
+        with nogil:
+            status = bodhi_server_run(self.server)
+        return check(status) != BODHI_END
+
+    @property
+    def wake(self):
+        """Descriptor to write a byte to, which makes `run` return."""
+        self.require_open()
+        return bodhi_server_wake(self.server)
+
+    def admit(self, int fd):
+        """Hand over an admitted socket; it is the server's from now on."""
+        self.require_open()
+        check(bodhi_server_admit(self.server, fd))
+
+    def close(self):
+        """Keep and acknowledge what was pushed, and end."""
+        cdef bodhi_server *server = self.server
+        self.server = NULL
+        with nogil:
+            bodhi_server_close(server)
+
+
+cdef class LinkHandle:
+    """A connection to a server of this machine, from one thread at a time."""
+
+    cdef wire_link link
+    cdef char *address
+    cdef int64_t timeout_ms
+    cdef segment_key key
+    cdef readonly object native_count
+    cdef readonly object alien_count
+    cdef readonly bytes identity
+
+    def __cinit__(self):
+        self.link.fd = -1
+        self.address = NULL
+
+    def __init__(self, bytes address, unsigned int owner, int64_t timeout_ms):
+        cdef const char *text = address
+        cdef size_t size = len(address)
+        cdef int status
+        if self.address is not NULL:
+            raise ValueError("the connection is open already")
+        self.address = <char *>malloc(size + 1)
+        if self.address is NULL:
+            raise MemoryError
+        memcpy(self.address, text, size + 1)
+        self.timeout_ms = timeout_ms
+        with nogil:
+            status = link_dial(&self.link, self.address, owner, NULL, 0, link_now() + self.timeout_ms)
+        check(status)
+
+    def __dealloc__(self):
+        self.close()
+        free(self.address)
+
+    def close(self):
+        """Close the connection."""
+        link_close(&self.link)
+
+    cdef int ask(self, int verb, const void *data, size_t size, int expected) except -1:
+        cdef wire_part part
+        cdef int status
+        part.data = data
+        part.size = size
+        if self.link.fd < 0:
+            raise ServerUnreachableError("the connection is closed")
+        with nogil:
+            status = link_ask(&self.link, <wire_verb>verb, &part, 1, <wire_verb>expected,
+                              link_now() + self.timeout_ms)
+            if status < 0:
+                link_close(&self.link)  # an answer that comes late must not be taken for another one
+        check(status)
+        return 0
+
+    cdef bytes body(self):
+        return (<char *>self.link.incoming.body)[:self.link.incoming.size]
+
+    def open(self, str name, bytes generation):
+        """Open a dataset for reading."""
+        cdef uint8_t token[16]
+        cdef bytes encoded = name.encode()
+        cdef const char *text = encoded
+        cdef const char *fingerprint = generation
+        cdef size_t size = len(generation)
+        cdef int status
+        memset(token, 0, sizeof(token))
+        with nogil:
+            status = link_open(&self.link, 0, token, text, fingerprint, size, link_now() + self.timeout_ms)
+        check(status)
+        cdef bytes body = self.body()
+        self.native_count = int.from_bytes(body[:8], "little")
+        self.alien_count = int.from_bytes(body[8:16], "little")
+        self.identity = body[16:32]
+        self.key.dataset = int.from_bytes(body[32:40], "little")
+        self.key.generation = int.from_bytes(body[40:48], "little")
+
+    def numbers(self, int kind, int64_t start):
+        """Up to NUMBERS_AT_ONCE frame numbers of one kind from `start` on, uint64."""
+        request = kind.to_bytes(8, "little") + start.to_bytes(8, "little")
+        self.ask(WIRE_LIST, <const char *>(<bytes>request), 16, WIRE_NUMBERS)
+        return np.frombuffer(self.body(), dtype="<u8")
+
+    def have(self, numbers):
+        """Per frame 0 (not there), 1 (native) or 2 (alien), uint8."""
+        cdef cnp.ndarray wanted = wanted_numbers(numbers)
+        self.ask(WIRE_HAVE, cnp.PyArray_DATA(wanted), wanted.nbytes, WIRE_HELD)
+        return np.frombuffer(self.body(), dtype=np.uint8)
+
+    def places(self, numbers):
+        """Places of the frames (`PLACE`), and the descriptors that they speak of, which are the caller's."""
+        cdef cnp.ndarray wanted = wanted_numbers(numbers)
+        self.ask(WIRE_READ, cnp.PyArray_DATA(wanted), wanted.nbytes, WIRE_PLACES)
+        descriptors = [self.link.descriptors[i] for i in range(self.link.n_descriptors)]
+        self.link.n_descriptors = 0
+        return np.frombuffer(self.body(), dtype=PLACE), descriptors
+
+    def done(self):
+        """The places were read: the next one's turn."""
+        cdef int status
+        with nogil:
+            status = link_send_message(&self.link, <wire_verb>WIRE_DONE, NULL, 0, link_now() + self.timeout_ms)
+        check(status)
+
+    def unpack(self, const unsigned char[::1] record, uint64_t segment, uint64_t offset, uint64_t number):
+        """A checked frame as (time, box, positions, velocities, forces), copies; None if the record is not right."""
+        cdef record_header header
+        cdef segment_key key = self.key
+        cdef size_t size = record.shape[0]
+        cdef size_t needed
+        cdef bint right
+        key.segment = segment
+        if size == 0:
+            return None
+        with nogil:
+            right = (parse_record(&record[0], size, &key, offset, &header, &needed) == PARSED
+                     and header.type == RECORD_FRAME and header.encoding == ENCODING_RAW and header.number == number
+                     and header.length == size and check_payload(&record[0], &header))
+        if not right:
+            return None
+        fields = []
+        for i in range(3):
+            if header.fields & 1 << i:
+                start = field_offset(&header, i)
+                data = np.frombuffer(record, dtype=np.float32, count=3 * header.n_atoms, offset=start)
+                fields.append(data.reshape(header.n_atoms, 3).copy())
+            else:
+                fields.append(None)
+        box = np.array([header.box[i] for i in range(6)], dtype=np.float32) if header.has_box else None
+        return header.time, box, *fields
+
+    def counters(self):
+        """What the server has counted, by name."""
+        self.ask(WIRE_STATUS, NULL, 0, WIRE_COUNTERS)
+        return dict(zip(COUNTERS, np.frombuffer(self.body(), dtype="<u8").tolist(), strict=False))
+
+    def stop(self):
+        """Tell the server to end."""
+        self.ask(WIRE_STOP, NULL, 0, WIRE_STOPPING)
+
+
+cdef float *vectors(object array, str name, Py_ssize_t n_atoms) except? NULL:
+    """The data of a float32 (n_atoms, 3) C-contiguous array, or NULL for None."""
+    if array is None:
+        return NULL
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.shape != (n_atoms, 3):
+        raise ValueError(f"{name} must be a float32 array of shape ({n_atoms}, 3)")
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{name} must be C-contiguous")
+    return <float *>cnp.PyArray_DATA(<cnp.ndarray>array)
+
+
+cdef class PusherHandle:
+    """Pushes frames to several servers."""
+
+    cdef bodhi_pusher *pusher
+
+    def __init__(self, list servers, str dataset, bytes generation, key_file, bint durable, int timeout_ms,
+                 int64_t batch_bytes):
+        cdef bodhi_push_options options
+        cdef const char **addresses
+        cdef bytes name = dataset.encode()
+        cdef const char *text = name
+        cdef const char *fingerprint = generation
+        cdef size_t size = len(generation)
+        cdef int n = len(servers)
+        cdef int status
+        encoded = [address.encode() for address in servers]
+        if b"\0" in name or any(b"\0" in address for address in encoded):
+            raise ValueError("the dataset's name or an address holds a NUL byte")
+        memset(&options, 0, sizeof(options))
+        if key_file is not None:
+            options.key_file = <bytes>key_file
+        options.durable = durable
+        options.timeout_ms = timeout_ms
+        options.batch_bytes = batch_bytes
+        addresses = <const char **>malloc((n + 1) * sizeof(const char *))
+        if addresses is NULL:
+            raise MemoryError
+        for i in range(n):
+            addresses[i] = <bytes>encoded[i]
+        with nogil:
+            status = bodhi_push_open(addresses, n, text, fingerprint, size, &options, &self.pusher)
+        free(addresses)
+        check(status)
+
+    def __dealloc__(self):
+        # Frames that were never acknowledged may be lost here without a word: who wants to know calls close().
+        cdef int status
+        with nogil:
+            status = bodhi_push_close(self.pusher)
+        if status < 0:
+            return
+
+    cdef int require_open(self) except -1:
+        if self.pusher is NULL:
+            raise ValueError("the writer is closed")
+        return 0
+
+    def push(self, int64_t number, double time, positions, box, velocities, forces):
+        """Push a frame."""
+        cdef bodhi_frame frame
+        cdef cnp.ndarray lengths_and_angles
+        cdef int status
+        self.require_open()
+        memset(&frame, 0, sizeof(frame))
+        frame.number = number
+        frame.time = time
+        frame.n_atoms = len(positions)
+        frame.positions = vectors(positions, "positions", frame.n_atoms)
+        frame.velocities = vectors(velocities, "velocities", frame.n_atoms)
+        frame.forces = vectors(forces, "forces", frame.n_atoms)
+        if box is not None:
+            lengths_and_angles = np.ascontiguousarray(box, dtype=np.float32)
+            if lengths_and_angles.ndim != 1 or lengths_and_angles.shape[0] != 6:
+                raise ValueError("box must have 6 numbers: three lengths and three angles")
+            frame.box = <float *>cnp.PyArray_DATA(lengths_and_angles)
+        with nogil:
+            status = bodhi_push(self.pusher, &frame)
+        check(status)
+
+    def flush(self):
+        """Wait until everything is acknowledged."""
+        cdef int status
+        self.require_open()
+        with nogil:
+            status = bodhi_push_flush(self.pusher)
+        check(status)
+
+    def facts(self):
+        """The members of bodhi_push_facts."""
+        cdef bodhi_push_facts facts
+        self.require_open()
+        bodhi_push_query(self.pusher, &facts)
+        return facts
+
+    def close(self):
+        """Flush and close."""
+        cdef bodhi_pusher *pusher = self.pusher
+        cdef int status
+        self.pusher = NULL
+        with nogil:
+            status = bodhi_push_close(pusher)
+        check(status)
