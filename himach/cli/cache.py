@@ -122,9 +122,12 @@ def evict(dataset: str | None, aliens: bool, to: str | None, everything: bool, c
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; sizes are in bytes.")
 def status(cache: str | None, quota: str | None, as_json: bool) -> None:
     """Say where the store of this node lies and what it holds."""
+    from himach.cli.server import server_lines, server_status
     from himach.io import holdings
 
     facts = holdings.status(cache, quota)
+    server = server_status(cache)
+    facts["server"] = server if as_json else server_lines(server)
     click.echo(json.dumps(facts, indent=2) if as_json else _lines(facts))
 
 

@@ -1,0 +1,90 @@
+"""``himach cache start`` and ``stop``: the server of this node's frame store, and its part of ``cache status``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from himach.cli.cache import cache_option
+
+__all__ = ["server_lines", "server_status", "start", "stop"]
+
+
+def _place(cache: str | None) -> Path | None:
+    from himach.comm import node_name
+
+    return None if cache is None else Path(cache.replace("{node}", node_name()))
+
+
+@click.command()
+@click.option("--listen", metavar="HOST:PORT", help="Also take frames that other machines push; port 0 chooses one.")
+@click.option(
+    "--key", type=click.Path(path_type=Path), metavar="FILE",
+    help="Key of those who push; made if it is not there.  [default: ~/.config/himach/key]",
+)  # fmt: skip
+@click.option(
+    "--allow-user", "users", multiple=True, metavar="USER", help="Another user who may read; may be repeated."
+)
+@click.option(
+    "--serialize-reads", is_flag=True, help="One read at a time, in the order of the disk: for rotating disks."
+)
+@click.option("--foreground", is_flag=True, help="Stay in this process until SIGTERM: for systemd and srun.")
+@click.option("--ready", type=int, hidden=True)
+@cache_option
+def start(
+    listen: str | None,
+    key: Path | None,
+    users: tuple[str, ...],
+    serialize_reads: bool,
+    foreground: bool,
+    ready: int | None,
+    cache: str | None,
+) -> None:
+    """Start this node's server: for frames pushed from simulations, and for readers of other users.
+
+    Runs on the node need none.
+    """
+    from himach.io import server
+
+    if foreground:
+        server.serve(
+            _place(cache), listen=listen, key_file=key, allow_users=users, serialize_reads=serialize_reads, ready=ready
+        )
+        return
+    facts = server.start(_place(cache), listen=listen, key_file=key, allow_users=users, serialize_reads=serialize_reads)
+    for note in facts["notes"]:
+        click.echo(note)
+    click.echo(f"server {facts['pid']} of {facts['store']} listens at {facts['socket']}")
+    if facts["listen"]:
+        click.echo(f"for other machines at {facts['listen']}, with the key {facts['key']}")
+
+
+@click.command()
+@cache_option
+def stop(cache: str | None) -> None:
+    """Stop this node's server and wait for its end."""
+    from himach.io import server
+
+    click.echo("stopped" if server.stop(_place(cache)) else "there is no server to stop")
+
+
+def server_status(cache: str | None) -> dict[str, Any]:
+    """Return the server's part of ``cache status --json``; see `himach.io.server.status`."""
+    from himach.io import server
+
+    return server.status(_place(cache))
+
+
+def server_lines(facts: dict[str, Any]) -> str:
+    """Return the same for people, in one line."""
+    if not facts["running"]:
+        return "none"
+    if not facts["answers"]:
+        return f"pid {facts.get('pid')} runs and does not answer; 'himach cache stop' ends it"
+    remote = f" and {facts['listen']}" if facts["listen"] else ""
+    return (
+        f"pid {facts['pid']} at {facts['socket']}{remote}: {facts['connections']} of {facts['max_connections']} "
+        f"connections, {facts['frames']:,} frames pushed, {facts['places']:,} frames read"
+    )
