@@ -1,0 +1,419 @@
+"""Pushing: over loopback to several servers, one killed on the way; from MDAnalysis, OpenMM and C; other users."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import himach
+from himach.errors import UsageError
+from himach.io import server
+from himach.io.serving import ServerRefusedError, ServerUnreachableError
+from himach.io.store import Store
+
+NATIVE = Path(__file__).parents[2] / "native"
+
+
+def frame_of(number, n_atoms=1000):
+    return (np.arange(n_atoms * 3, dtype=np.float32) + number * 10).reshape(n_atoms, 3)
+
+
+def natives(*places):
+    """Frame numbers that each store holds natively, after checking their content."""
+    found = []
+    for place in places:
+        dataset = Store(place).dataset("run")
+        numbers = list(dataset.native)
+        for number, frame in zip(numbers, dataset.read(numbers), strict=True):
+            assert frame is not None
+            np.testing.assert_array_equal(frame.positions, frame_of(number))
+            assert frame.time == number
+        found.append(numbers)
+    return found
+
+
+def push(writer, numbers):
+    for number in numbers:
+        writer.push(frame_of(number), time=number)
+
+
+def test_round_robin(run_server, key):
+    running = [run_server() for _ in range(3)]
+    with himach.Writer("run", 1000, servers=[one.address for one in running], key=key, durable=True) as writer:
+        push(writer, range(90))
+        writer.flush()
+        assert writer.facts() == {"acknowledged": 90, "in_flight": 0, "given_again": 0, "servers_up": 3}
+    held = natives(*(one.place for one in running))
+    assert sorted(number for numbers in held for number in numbers) == list(range(90))
+    assert [len(numbers) for numbers in held] == [30, 30, 30]
+
+
+def test_a_server_is_killed_while_frames_come(run_server, key):
+    """Every acknowledged frame is there; twice only those that the dead server had and could not be asked about."""
+    running = [run_server() for _ in range(3)]
+    with himach.Writer(
+        "run", 1000, servers=[one.address for one in running], key=key, timeout=5, batch_bytes=40_000
+    ) as writer:
+        push(writer, range(300))
+        running[1].kill()
+        push(writer, range(300, 600))
+        writer.flush()
+        assert writer.facts()["acknowledged"] == 600 and writer.facts()["servers_up"] == 2
+    dead_before = natives(running[1].place)[0]
+    held = natives(*(one.place for one in running))
+    assert set().union(*held) == set(range(600))
+    twice = sum(map(len, held)) - 600
+    assert twice <= len(dead_before) and twice <= writer_window(40_000)
+    assert not set(held[0]) & set(held[2])
+
+
+def writer_window(batch_bytes):
+    """Most frames of 1,000 atoms that can be in flight."""
+    return 4 * batch_bytes // 12_000 + 1
+
+
+def test_a_server_is_killed_and_comes_back(run_server, key):
+    """A server that can be asked again is asked: nothing is twice."""
+    running = run_server()
+    writer = himach.Writer("run", 1000, servers=[running.address], key=key, timeout=20, batch_bytes=40_000)
+    done = threading.Event()
+
+    def restart():
+        time.sleep(0.05)
+        running.kill()
+        running.start(running.address)
+        done.set()
+
+    thread = threading.Thread(target=restart)
+    thread.start()
+    number = 0
+    while not done.is_set() or number < 300:
+        push(writer, [number])
+        number += 1
+        writer.number = number
+        time.sleep(0.002)
+    writer.close()
+    thread.join(30)
+    dataset = Store(running.place).dataset("run")
+    assert natives(running.place) == [list(range(number))]
+    assert sum(segment["frames"] for segment in dataset.segments()) == number
+
+
+def test_a_lost_acknowledgement_is_asked_for(run_server, key):
+    """A connection that breaks after the frames went through: they are neither lost nor sent a second time."""
+    running = run_server()
+    host, port = running.address.split(":")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        cut = threading.Event()
+
+        def relay():
+            for attempt in range(2):
+                with listener.accept()[0] as inner, socket.create_connection((host, int(port))) as outer:
+                    back = threading.Thread(target=forward, args=(outer, inner, cut if attempt == 0 else None))
+                    back.start()
+                    forward(inner, outer, None)
+                    back.join(20)
+
+        thread = threading.Thread(target=relay, daemon=True)
+        thread.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with himach.Writer("run", 1000, servers=[address], key=key, timeout=1) as writer:
+            cut.set()  # from now on no answer comes through
+            push(writer, range(10))
+            writer.flush()
+            assert writer.facts()["given_again"] == 0
+    assert natives(running.place) == [list(range(10))]
+
+
+def forward(source, target, cut):
+    """Copy bytes until the end, or forget them once `cut` is set."""
+    try:
+        while data := source.recv(1 << 16):
+            if cut is None or not cut.is_set():
+                target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+
+def test_nodes_that_do_not_answer_are_passed_over(run_server, key):
+    running = run_server()
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody = f"127.0.0.1:{closed.getsockname()[1]}"
+    with himach.Writer("run", 1000, servers=[nobody, running.address], key=key) as writer:
+        push(writer, range(10))
+    assert natives(running.place) == [list(range(10))]
+    with pytest.raises(ServerUnreachableError, match="no server listens"):
+        himach.Writer("run", 1000, servers=[nobody], key=key)
+
+
+def test_nobody_is_left(run_server, key):
+    running = run_server()
+    writer = himach.Writer("run", 1000, servers=[running.address], key=key, timeout=0.5)
+    running.kill()
+    with pytest.raises(ServerUnreachableError, match="none of 1 servers answers"):
+        for number in range(10):
+            push(writer, [number])
+            time.sleep(0.2)
+    running.start(running.address)
+    writer.flush()
+    writer.close()
+
+
+def test_frames_that_are_there_are_not_written_twice(run_server):
+    running = run_server()
+    for _ in range(2):
+        with himach.Writer("run", 1000, servers=[running.path]) as writer:
+            push(writer, range(10))
+    with running.client() as client:
+        assert client.counters()["existing"] == 10
+    assert sum(segment["frames"] for segment in Store(running.place).dataset("run").segments()) == 10
+
+
+def test_arguments(run_server):
+    running = run_server()
+    with pytest.raises(UsageError, match="lists of names"):
+        himach.Writer("run", 1, servers="n1:7411")
+    with pytest.raises(UsageError, match="at least one atom"):
+        himach.Writer("run", 0, servers=[running.path])
+    with himach.Writer("run", 5, servers=[running.path]) as writer, pytest.raises(ValueError, match=r"\(5, 3\)"):
+        writer.push(np.zeros((4, 3)), time=0)
+    writer.close()
+    with pytest.raises(ValueError, match="closed"):
+        writer.push(np.zeros((5, 3)), time=0)
+
+
+def test_from_mdanalysis(run_server):
+    mda = pytest.importorskip("MDAnalysis")
+    from MDAnalysisTests.datafiles import DCD, PSF
+
+    running = run_server()
+    universe = mda.Universe(PSF, DCD)
+    with himach.Writer("run", universe.atoms.n_atoms, servers=[running.path]) as writer:
+        for _ in universe.trajectory[:5]:
+            writer.write(universe)
+        with pytest.raises(ValueError, match="shape"):
+            writer.write(universe.select_atoms("protein and name CA"))
+    with running.client() as client:
+        for ts, frame in zip(universe.trajectory[:5], client.open("run").read(range(5)), strict=True):
+            np.testing.assert_array_equal(frame.positions, universe.atoms.positions)
+            assert frame.time == ts.time
+
+
+def test_from_openmm(run_server):
+    openmm = pytest.importorskip("openmm")
+    from openmm import app, unit
+
+    running = run_server()
+    system = openmm.System()
+    system.setDefaultPeriodicBoxVectors([3, 0, 0], [0, 3, 0], [0, 0, 3])
+    force = openmm.NonbondedForce()
+    force.setNonbondedMethod(openmm.NonbondedForce.CutoffPeriodic)
+    topology = app.Topology()
+    residue = topology.addResidue("AR", topology.addChain())
+    for _ in range(10):
+        system.addParticle(39.95)
+        force.addParticle(0, 0.34, 0.99)
+        topology.addAtom("AR", None, residue)
+    system.addForce(force)
+    integrator = openmm.LangevinMiddleIntegrator(300 * unit.kelvin, 1 / unit.picosecond, 0.002 * unit.picoseconds)
+    simulation = app.Simulation(topology, system, integrator, openmm.Platform.getPlatformByName("Reference"))
+    simulation.context.setPositions(np.array([(0.5 * i % 3, 0.7 * i % 3, 0.3 * i) for i in range(10)]))
+    with himach.Writer("run", 10, servers=[running.path]) as writer:
+        simulation.reporters.append(himach.OpenMMReporter(writer, 5, velocities=True, forces=True, periodic=False))
+        simulation.step(20)
+    state = simulation.context.getState(getPositions=True)
+    with running.client() as client:
+        frames = list(client.open("run").read(range(4)))
+    np.testing.assert_allclose(frames[-1].positions, state.getPositions(asNumpy=True) / unit.angstrom, rtol=1e-5)
+    np.testing.assert_allclose([frame.time for frame in frames], [0.01, 0.02, 0.03, 0.04])
+    np.testing.assert_allclose(frames[0].box, [30, 30, 30, 90, 90, 90], rtol=1e-5)
+    assert frames[0].velocities is not None and frames[0].forces is not None
+
+
+def test_from_c(run_server, key, tmp_path):
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    program = tmp_path / "push"
+    sources = [NATIVE / "examples" / "push.c", *sorted(NATIVE.glob("*.c"))]
+    subprocess.run(
+        [compiler, "-O1", "-D_GNU_SOURCE", "-I", NATIVE, *sources, "-lpthread", "-o", program], check=True, timeout=300
+    )
+    running = [run_server(), run_server()]
+    subprocess.run([program, key, "50", *(one.address for one in running)], check=True, timeout=120)
+    held = [set(Store(one.place).dataset("c-example").native) for one in running]
+    assert held[0] | held[1] == set(range(50)) and not held[0] & held[1]
+    calls = [line for line in (NATIVE / "examples" / "push.c").read_text().splitlines() if "bodhi_" in line]
+    assert len(calls) < 25
+
+
+# --- Another user -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stranger():
+    if os.geteuid() != 0 or shutil.which("useradd") is None:
+        pytest.skip("making a user needs root")
+    name = f"himach{os.getpid()}"
+    subprocess.run(["useradd", "--no-create-home", name], check=True)
+    try:
+        yield pwd.getpwnam(name)
+    finally:
+        subprocess.run(["userdel", name], check=True, capture_output=True)
+
+
+@pytest.fixture
+def open_place():
+    """A directory that everybody may enter, as /var/tmp is; pytest's own are closed."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="himach-test-") as directory:
+        os.chmod(directory, 0o1777)
+        yield Path(directory)
+
+
+def as_user(user, work):
+    """Run `work` in a child process of another user; return what it printed."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reader)
+            os.setgroups([])
+            os.setgid(user.pw_gid)
+            os.setuid(user.pw_uid)
+            try:
+                said = str(work())
+            except BaseException as error:  # the parent wants to know of any
+                said = f"{type(error).__name__}: {error}"
+            os.write(writer, said.encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as lines:
+        said = lines.read()
+    os.waitpid(child, 0)
+    return said
+
+
+def connect(path):
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.connect(str(path))
+    return "connected"
+
+
+def test_a_stranger_gets_nowhere(run_server, stranger, open_place, key):
+    running = run_server(name=open_place / "store")
+    with himach.Writer("run", 1000, servers=[running.path]) as writer:
+        push(writer, range(3))
+    place = running.place
+    (segment,) = Store(place).dataset("run").path.glob("*.seg")
+    host, port = running.address.split(":")
+    assert "PermissionError" in as_user(stranger, lambda: connect(running.path))
+    assert "PermissionError" in as_user(stranger, lambda: os.listdir(place))
+    assert "PermissionError" in as_user(stranger, segment.read_bytes)
+    assert "PermissionError" in as_user(stranger, (place / "x").mkdir)
+    assert "PermissionError" in as_user(stranger, lambda: (place / "server" / "socket").symlink_to("/tmp"))
+    assert "PermissionError" in as_user(stranger, key.read_bytes)
+    assert "Refused" in as_user(stranger, lambda: server.find(place, owner=os.stat("/").st_uid))
+
+    def guess():
+        with socket.create_connection((host, int(port)), timeout=10) as raw:
+            raw.recv(40, socket.MSG_WAITALL)
+            raw.sendall(bytes(64))
+            return raw.recv(36, socket.MSG_WAITALL)[:4] != bytes(4) and raw.recv(1) == b""
+
+    assert as_user(stranger, guess) == "True"
+
+
+def test_an_allowed_user_may_read(run_server, stranger, open_place):
+    running = run_server("--allow-user", stranger.pw_name, name=open_place / "store")
+    with himach.Writer("run", 1000, servers=[running.path]) as writer:
+        push(writer, range(3))
+    owner = os.geteuid()
+
+    def read():
+        with server.find(running.place, owner=owner) as client:
+            return [float(frame.positions[0, 0]) for frame in client.open("run").read(range(3))]
+
+    def write():
+        with server.find(running.place, owner=owner) as client, client.open("run").places([0]) as places:
+            return os.open(f"/proc/self/fd/{places[0].fd}", os.O_RDWR)
+
+    def push_there():
+        return himach.Writer("run", 1000, servers=[running.path])
+
+    def stop():
+        with server.find(running.place, owner=owner) as client:
+            return client.stop()
+
+    assert as_user(stranger, read) == "[0.0, 10.0, 20.0]"
+    assert "PermissionError" in as_user(stranger, write)
+    assert "Error" in as_user(stranger, push_there)
+    assert "may stop it" in as_user(stranger, stop)
+    assert "PermissionError" in as_user(stranger, lambda: os.listdir(running.place))
+    assert running.terminate() == 0
+    assert running.place.stat().st_mode & 0o077 == 0
+
+
+def test_a_user_not_on_the_list(run_server, stranger, open_place):
+    running = run_server("--allow-user", "nobody", name=open_place / "store")
+    owner = os.geteuid()
+
+    def ask():
+        with server.find(running.place, owner=owner) as client:
+            return client.counters()
+
+    assert "does not serve this user" in as_user(stranger, ask)
+
+
+def test_what_a_stranger_plants_is_refused(stranger, open_place, key):
+    """A store, a socket or a link that was there first."""
+
+    def plant_store():
+        (open_place / "store" / "server").mkdir(parents=True)
+        raw = socket.socket(socket.AF_UNIX)
+        raw.bind(str(open_place / "store" / "server" / "socket"))
+        raw.listen()
+        (open_place / "link").symlink_to(open_place / "store")
+
+    assert as_user(stranger, plant_store) == "None"
+    for name in ("store", "link"):
+        with pytest.raises(ServerRefusedError):
+            server.find(open_place / name)
+        result = subprocess.run(
+            [sys.executable, "-m", "himach", "cache", "start", "--cache", str(open_place / name)],
+            check=False, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert result.returncode == 1 and "belongs to user" in result.stderr
+    with pytest.raises(ServerRefusedError, match="not user"), socket.socket(socket.AF_UNIX) as raw:
+        path = open_place / "mine"
+        listener = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(f"""
+                    import os, socket, time
+                    os.setuid({stranger.pw_uid})
+                    s = socket.socket(socket.AF_UNIX); s.bind({str(path)!r}); s.listen(); time.sleep(60)
+                """)]
+        )  # fmt: skip
+        try:
+            while not path.exists():
+                time.sleep(0.02)
+            time.sleep(0.1)
+            himach.Writer("run", 1, servers=[str(path)], timeout=5)
+        finally:
+            listener.send_signal(signal.SIGKILL)
+            listener.wait()
+            raw.close()

@@ -1,0 +1,459 @@
+"""The server: control, reading, recovery, limits, and everything malformed that a client can send."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import himach
+from himach.errors import UsageError
+from himach.io import server
+from himach.io.serving import (
+    ServerHandle,
+    ServerProtocolError,
+    ServerRefusedError,
+    ServerUnreachableError,
+    hmac_sha256,
+)
+from himach.io.store import Store, StoreBusyError, StoreError, StoreNotFoundError
+
+MAGIC = b"BdhW"
+OPEN, FRAME, FLUSH, HAVE, READ, STATUS, STOP, ERROR = 1, 3, 4, 6, 10, 13, 15, 17
+
+
+def frame_of(number, n_atoms=100):
+    return (np.arange(n_atoms * 3, dtype=np.float32) + number * 1000).reshape(n_atoms, 3)
+
+
+def push(running, numbers, n_atoms=100, **options):
+    with himach.Writer("run", n_atoms, servers=[running.path], **options) as writer:
+        for number in numbers:
+            writer.number = number
+            writer.push(frame_of(number, n_atoms), time=number / 2, box=[9, 9, 9, 90, 90, 90])
+
+
+def command(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "himach", "cache", *arguments], check=False, capture_output=True, text=True, timeout=120
+    )
+
+
+# --- Control ----------------------------------------------------------------------------------------------------------
+
+
+def test_start_status_stop(tmp_path, key):
+    place = tmp_path / "store"
+    started = command("start", "--cache", place, "--listen", "127.0.0.1:0", "--key", key)
+    try:
+        assert started.returncode == 0, started.stderr
+        assert f"listens at {place}/server/socket" in started.stdout
+        assert "for other machines at 127.0.0.1:" in started.stdout
+        facts = json.loads(command("status", "--cache", place, "--json").stdout)["server"]
+        assert facts["running"] and facts["answers"] and facts["connections"] == 1 and facts["frames"] == 0
+        assert "frames pushed" in command("status", "--cache", place).stdout
+        again = command("start", "--cache", place)
+        assert again.returncode == 1 and f"pid {facts['pid']}" in again.stderr
+        for path in (place, place / "server", place / "server" / "socket"):
+            assert path.stat().st_mode & 0o077 == 0
+    finally:
+        stopped = command("stop", "--cache", place)
+    assert stopped.stdout == "stopped\n"
+    assert not (place / "server" / "socket").exists()
+    assert command("stop", "--cache", place).stdout == "there is no server to stop\n"
+    assert json.loads(command("status", "--cache", place, "--json").stdout)["server"] == {"running": False}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--listen", "nowhere"], "'nowhere' is no address"),
+        (["--listen", "127.0.0.1:99999"], "is no address"),
+        (["--allow-user", "nobody-by-this-name"], "there is no user"),
+    ],
+)
+def test_refused_options(tmp_path, key, options, said):
+    result = command("start", "--cache", tmp_path / "s", "--key", key, *options)
+    assert result.returncode == 2 and said in result.stderr
+
+
+def test_socket_path_too_long(tmp_path):
+    place = tmp_path / ("d" * 100)
+    with pytest.raises(UsageError, match=rf"has {len(str(place)) + 14} bytes; this system takes 107"):
+        server.start(place)
+
+
+def test_sigterm_ends_cleanly(run_server):
+    running = run_server()
+    push(running, range(5))
+    assert running.terminate() == 0
+    assert server.status(running.place) == {"running": False}
+    assert list(Store(running.place).dataset("run").native) == list(range(5))
+
+
+def test_sigterm_keeps_what_was_pushed(run_server):
+    running = run_server()
+    writer = himach.Writer("run", 100, servers=[running.path], timeout=0.5)
+    writer.push(frame_of(0), time=0)
+    time.sleep(0.3)
+    assert running.terminate() == 0
+    assert list(Store(running.place).dataset("run").native) == [0]
+    with contextlib.suppress(ServerUnreachableError):
+        writer.close()
+
+
+def test_sigkill_and_restart(run_server):
+    running = run_server()
+    push(running, range(5))
+    pid = running.process.pid
+    running.kill()
+    assert server.find(running.place) is None
+    assert server.status(running.place) == {"running": False}
+    running.start()
+    assert f"pid {pid}" in running.facts["notes"][0]
+    assert "the store has 5 frames" in running.facts["notes"][1]
+    with running.client() as client:
+        assert list(client.open("run").bitmaps()[0]) == list(range(5))
+
+
+def test_one_server_a_store(run_server):
+    running = run_server()
+    with pytest.raises(StoreBusyError, match="has a server already"):
+        server.start(running.place)
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_reading(run_server):
+    running = run_server()
+    push(running, range(300))
+    with Store(running.place).dataset("run") as dataset:
+        dataset.write(1000, 1.0, None, frame_of(1000))
+    with running.client() as client:
+        client.open("run")
+        native, alien = client.bitmaps()
+        assert list(native) == list(range(300)) and list(alien) == [1000]
+        assert client.have([0, 1000, 1001]).tolist() == [1, 2, 0]
+        wanted = [7, 1000, 299, 5000, 0, *range(100)]
+        for number, frame in zip(wanted, client.read(wanted), strict=True):
+            if number == 5000:
+                assert frame is None
+                continue
+            np.testing.assert_array_equal(frame.positions, frame_of(number))
+            assert frame.number == number and (frame.box is None) == (number == 1000)
+
+
+def test_reading_is_checked(run_server):
+    running = run_server()
+    push(running, range(3))
+    (segment,) = Store(running.place).dataset("run").path.glob("*.seg")
+    with open(segment, "r+b") as file:
+        file.seek(-100, os.SEEK_END)
+        file.write(b"\xff" * 8)
+    with running.client() as client:
+        assert [frame is None for frame in client.open("run").read([0, 1, 2])] == [False, False, True]
+
+
+def test_places_hold_the_segment(run_server):
+    running = run_server()
+    push(running, range(3))
+    dataset = Store(running.place).dataset("run")
+    segment = dataset.segments()[0]["id"]
+    with running.client() as client, client.open("run").places([1]):
+        time.sleep(0.1)
+        with pytest.raises(StoreBusyError):
+            dataset.evict(segment)
+    dataset.evict(segment)
+
+
+def test_serialized_reads_take_turns(run_server):
+    running = run_server("--serialize-reads")
+    push(running, range(100))
+    order = []
+    with running.client() as first:
+        with first.open("run").places([50]):
+            threads = []
+            for number in (10, 90, 60):
+
+                def read(number=number):
+                    with running.client() as client, client.open("run").places([number]):
+                        order.append(number)
+                        time.sleep(0.05)
+
+                threads.append(threading.Thread(target=read))
+                threads[-1].start()
+            deadline = time.monotonic() + 20
+            while first.counters()["waiting"] < 3 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert order == []
+        for thread in threads:
+            thread.join(30)
+    assert order == [60, 90, 10]
+
+
+def test_unknown_dataset(run_server):
+    with run_server().client() as client, pytest.raises(StoreNotFoundError):
+        client.open("other")
+
+
+# --- Malformed --------------------------------------------------------------------------------------------------------
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def message(verb, body=b"", *, magic=MAGIC, version=1, size=None, crc=None):
+    size = len(body) if size is None else size
+    return magic + struct.pack("<HHII", version, verb, size, crc32c(body) if crc is None else crc) + body
+
+
+def open_body(name=b"run", flags=1, name_bytes=None, token=bytes(16)):
+    return struct.pack("<IIII", flags, len(name) if name_bytes is None else name_bytes, 0, 0) + token + name
+
+
+def frame_body(n_atoms=2, *, claimed=None, fields=1):
+    head = struct.pack("<QdIBBH6f", 5, 1.0, n_atoms if claimed is None else claimed, fields, 0, 0, *[0.0] * 6)
+    return head + bytes(12 * n_atoms)
+
+
+def talk(path, *parts, wait=10.0):
+    """Send parts and return what comes back until the server closes."""
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.settimeout(wait)
+        raw.connect(path)
+        for part in parts:
+            raw.sendall(part)
+        answer = b""
+        while more := raw.recv(65536):
+            answer += more
+    return answer
+
+
+OPENED = message(OPEN, open_body())
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([b"GET / HTTP/1.1\r\n\r\n"], b"no message of himach"),
+        ([message(STATUS, version=2)], b"another version"),
+        ([message(99)], b"not known here"),
+        ([message(0)], b"not known here"),
+        ([message(2, bytes(48))], b"not known here"),
+        ([message(FRAME, size=0xFFFFFFFF)], b"length that its verb"),
+        ([message(STATUS, b"x")], b"length that its verb"),
+        ([message(HAVE, b"123456789")], b"length that its verb"),
+        ([message(HAVE, size=8 * 16385)], b"length that its verb"),
+        ([message(OPEN, open_body(), crc=1)], b"checksum"),
+        ([message(OPEN, open_body(name_bytes=4096))], b"does not fit"),
+        ([message(OPEN, open_body(name=b"a\0b"))], b"does not fit"),
+        ([message(FLUSH)], b"must be opened first"),
+        ([message(FRAME, frame_body())], b"must be opened first"),
+        ([OPENED, OPENED], b"needs another one"),
+        ([OPENED, message(FRAME, frame_body(claimed=3))], b"do not fit its length"),
+        ([OPENED, message(FRAME, frame_body(claimed=0xFFFFFFFF))], b"do not fit its length"),
+        ([OPENED, message(FRAME, frame_body(fields=8))], b"do not fit its length"),
+        ([OPENED, message(FRAME, frame_body(fields=2))], b"do not fit its length"),
+        ([OPENED, message(HAVE, b"\xff" * 8)], b"too large"),
+    ],
+)
+def test_malformed(run_server, parts, said):
+    running = run_server()
+    assert said in talk(running.path, *parts)
+    with running.client() as client:
+        assert client.counters()["connections"] == 1
+
+
+def test_truncated_frame_is_not_kept(run_server):
+    running = run_server()
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.connect(running.path)
+        raw.sendall(OPENED + message(FRAME, frame_body(1000))[:-1])
+        raw.recv(64)
+    with running.client() as client:
+        assert not client.open("run").bitmaps()[0]
+
+
+@contextlib.contextmanager
+def served(tmp_path, **limits):
+    """A server in a thread, with limits that no option sets."""
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        listener.setblocking(False)
+        handle = ServerHandle(os.fsencode(tmp_path / "store"), listener.fileno(), **limits)
+        thread = threading.Thread(target=handle.run)
+        thread.start()
+        try:
+            yield str(path)
+        finally:
+            os.write(handle.wake, b"x")
+            thread.join(30)
+            handle.close()
+
+
+@pytest.mark.parametrize("part", [OPENED[:7], OPENED[:16], OPENED[:-1]])
+def test_silence_amid_a_message(tmp_path, part):
+    with served(tmp_path, message_ms=300) as path:
+        start = time.monotonic()
+        assert talk(path, part) == b""
+        assert time.monotonic() - start < 5
+
+
+def test_trickle_amid_a_message(tmp_path):
+    with served(tmp_path, message_ms=500) as path, socket.socket(socket.AF_UNIX) as raw:
+        raw.connect(path)
+        start = time.monotonic()
+        with pytest.raises(OSError):  # reset or broken pipe
+            for byte in OPENED:
+                raw.sendall(bytes([byte]))
+                time.sleep(0.1)
+        assert time.monotonic() - start < 4
+
+
+def test_idle_connection_is_closed(tmp_path):
+    with served(tmp_path, idle_ms=300) as path:
+        assert talk(path, OPENED) != b""
+
+
+def test_too_many_connections(tmp_path):
+    with served(tmp_path, max_connections=3) as path, contextlib.ExitStack() as stack:
+        for _ in range(3):
+            raw = stack.enter_context(socket.socket(socket.AF_UNIX))
+            raw.connect(path)
+            raw.sendall(message(STATUS))
+            assert raw.recv(65536)
+        assert b"as many connections" in talk(path)
+        raw.close()
+        time.sleep(0.3)
+        assert b"no message" in talk(path, b"x" * 16)
+
+
+def test_frame_larger_than_allowed(tmp_path):
+    with served(tmp_path, max_frame=1000) as path:
+        assert b"length that its verb" in talk(path, OPENED, message(FRAME, frame_body(100)))
+
+
+# --- Admission --------------------------------------------------------------------------------------------------------
+
+
+def test_hmac_is_pythons():
+    for size in (0, 1, 55, 56, 63, 64, 65, 200):
+        for key_size in (1, 64, 65, 131):
+            key, data = bytes(range(key_size)), bytes(i % 251 for i in range(size))
+            assert hmac_sha256(key, data) == hmac.digest(key, data, hashlib.sha256)
+
+
+def test_wrong_key(run_server, tmp_path):
+    running = run_server()
+    other = tmp_path / "other"
+    other.write_text("another key, long enough")
+    other.chmod(0o600)
+    with pytest.raises(ServerRefusedError, match="refuses the key"):
+        himach.Writer("run", 1, servers=[running.address], key=other)
+    other.chmod(0o640)
+    with pytest.raises(ServerRefusedError, match="mode 600"):
+        himach.Writer("run", 1, servers=[running.address], key=other)
+    with pytest.raises(StoreError, match="mode 600"):
+        server.start(tmp_path / "s", listen="127.0.0.1:0", key_file=other)
+
+
+def test_a_server_without_the_key_is_refused(key):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def pose():
+            with listener.accept()[0] as raw:
+                raw.sendall(b"BdhAuth1" + bytes(32))
+                raw.recv(64)
+                raw.sendall(bytes(36))
+                raw.recv(1)
+
+        threading.Thread(target=pose, daemon=True).start()
+        with pytest.raises(ServerRefusedError, match="does not have the key"):
+            himach.Writer("run", 1, servers=[f"127.0.0.1:{listener.getsockname()[1]}"], key=key)
+
+
+def answer_of(key, challenge, counter=bytes(32)):
+    return counter + hmac.digest(key.read_bytes().strip(), b"client" + challenge + counter, "sha256")
+
+
+def test_replayed_answer(run_server, key):
+    running = run_server()
+    host, port = running.address.split(":")
+    answers = []
+    for replay in (False, True):
+        with socket.create_connection((host, int(port)), timeout=10) as raw:
+            challenge = raw.recv(40, socket.MSG_WAITALL)[8:]
+            answers.append(answer_of(key, challenge))
+            raw.sendall(answers[0])
+            reply = raw.recv(36, socket.MSG_WAITALL)
+            assert (reply[:4] == bytes(4)) is not replay
+            if replay:
+                assert raw.recv(1) == b""
+
+
+def test_silence_at_the_door(run_server):
+    running = run_server()
+    host, port = running.address.split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as raw:
+        raw.recv(40, socket.MSG_WAITALL)
+        assert raw.recv(1) == b""
+
+
+def test_remote_may_only_push(run_server, key):
+    running = run_server()
+    host, port = running.address.split(":")
+    for request, said in ((message(STOP), b"may stop it"), (OPENED + message(READ, bytes(8)), b"of this machine only")):
+        with socket.create_connection((host, int(port)), timeout=10) as raw:
+            raw.sendall(answer_of(key, raw.recv(40, socket.MSG_WAITALL)[8:]))
+            raw.recv(36, socket.MSG_WAITALL)
+            raw.sendall(request)
+            answer = b""
+            while more := raw.recv(65536):
+                answer += more
+            assert said in answer
+    assert running.process.poll() is None
+
+
+def test_not_a_server(key):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def pose():
+            with listener.accept()[0] as raw:
+                raw.sendall(b"HTTP/1.1 400 Bad Request and so on, and so on.")
+
+        threading.Thread(target=pose, daemon=True).start()
+        with pytest.raises((ServerProtocolError, ServerUnreachableError)):
+            himach.Writer("run", 1, servers=[f"127.0.0.1:{listener.getsockname()[1]}"], key=key)
+
+
+def test_stop_of_a_stuck_server(run_server):
+    running = run_server()
+    running.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(StoreBusyError, match="has not ended"):
+            server.stop(running.place, seconds=0.3)
+        assert server.status(running.place, timeout=0.3)["answers"] is False
+    finally:
+        running.process.send_signal(signal.SIGCONT)
+    assert running.process.wait(30) in (0, 143)  # the signal may come when it has ended already
