@@ -52,3 +52,14 @@ def start(repeats: int) -> None:
     from himach.bench import start as benchmark
 
     benchmark.main(repeats)
+
+
+@bench.command()
+@click.option("--frames", type=click.IntRange(min=1), default=600, show_default=True, help="Frames of 430 KB.")
+@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--directory", metavar="DIR", help="Where to write.  [default: /var/tmp]")
+def push(frames: int, repeats: int, directory: str | None) -> None:
+    """Time frames pushed over loopback and kept durably, beside dd of the same bytes."""
+    from himach.bench import push as benchmark
+
+    benchmark.main(frames, repeats, directory)
