@@ -77,6 +77,7 @@ def perform(world: World, job: Job, started: float) -> Done:
     HimachError
         What went wrong, on the rank where it did, or on all of them (`himach.agree.is_everywhere`).
     """
+    from himach.io.cache import server_of
     from himach.io.keeper import Quota
     from himach.io.source import Source
     from himach.opening import open_job
@@ -94,7 +95,7 @@ def perform(world: World, job: Job, started: float) -> Done:
 
     held = None if world.leaders is None else cached
     share = on_every_rank(comm, lambda: assign(world, held, frames, origin=origin.present))
-    source = Source(origin, cached, Quota(opened.quota, world.node.size))
+    source = Source(origin, cached, Quota(opened.quota, world.node.size), server_of(cached))
     assigned = time.time()
     with Progress(comm, len(frames), sys.stderr, quiet=job.quiet) as display:
         meeting = Meeting(comm)

@@ -55,6 +55,20 @@ def start(repeats: int) -> None:
 
 
 @bench.command()
+@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--directory", metavar="DIR", help="Where to write.  [default: /var/tmp]")
+def cache(repeats: int, directory: str | None) -> None:
+    """Time the frame store beside the disk and memory, and runs with and without it."""
+    from himach.bench import cache as store
+    from himach.bench import push as pushing
+    from himach.bench import runs
+
+    store.main(repeats, directory)
+    runs.main(repeats=repeats, directory=directory)
+    pushing.main(repeats=repeats, directory=directory)
+
+
+@bench.command()
 @click.option("--frames", type=click.IntRange(min=1), default=600, show_default=True, help="Frames of 430 KB.")
 @click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True)
 @click.option("--directory", metavar="DIR", help="Where to write.  [default: /var/tmp]")

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from himach.comm import node_name
 from himach.errors import UsageError
@@ -19,7 +20,10 @@ from himach.io.kept import FILE, TIMES_FILE, Note, dataset_name, times_of
 from himach.io.origin import Origin
 from himach.io.store import Dataset, Store, StoreError, default_place
 
-__all__ = ["Found", "Package", "find", "keep_note", "names_of", "open_store", "package", "read_some"]
+if TYPE_CHECKING:
+    from himach.io.server import Client
+
+__all__ = ["Found", "Package", "find", "keep_note", "names_of", "open_store", "package", "read_some", "server_of"]
 
 MAX_TOPOLOGY_BYTES = 256 << 20
 AUTO, OFF = "auto", "off"
@@ -193,3 +197,19 @@ def read_some(dataset: Dataset | None, numbers: Iterable[int]) -> list[RawFrame]
         for frame in dataset.read([number])
         if frame is not None
     ]
+
+
+def server_of(dataset: Dataset | None) -> Client | None:
+    """Return a connection to the server of a dataset's store, with the dataset open in it, if there is a server."""
+    if dataset is None or not (dataset.store.path / "server" / "socket").exists():
+        return None
+    from himach.io.server import find as find_server
+
+    client = None
+    try:
+        client = find_server(dataset.store.path)
+        return None if client is None else client.open(dataset.name, dataset.generation)
+    except StoreError:  # it refuses, or does not know the dataset: the store can be read without it
+        if client is not None:
+            client.close()
+        return None

@@ -447,6 +447,7 @@ class Client:
     """A connection to the server of a store on this machine; made by `find`. One thread at a time."""
 
     def __init__(self, path: Path, owner: int, timeout: float) -> None:
+        self.nbytes = 0  # of records read so far
         self._link = serving.LinkHandle(os.fsencode(path), owner, int(timeout * 1000))
 
     def __enter__(self) -> Client:
@@ -556,6 +557,7 @@ class Client:
 
     def _unpack(self, place: Place, record: memoryview) -> RawFrame | None:
         found = self._link.unpack(record, place.segment, place.offset, place.number)
+        self.nbytes += 0 if found is None else place.length
         return None if found is None else RawFrame(place.number, found[0], found[2], found[1], found[3], found[4])
 
     def counters(self) -> dict[str, int]:

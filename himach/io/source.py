@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,9 @@ from himach.frame import RawFrame
 from himach.io.keeper import Keeper, Kept, Quota
 from himach.io.origin import Origin
 from himach.io.store import Dataset, StoreError
+
+if TYPE_CHECKING:
+    from himach.io.server import Client
 
 __all__ = ["Source"]
 
@@ -29,6 +33,9 @@ class Source:
         What this node's store holds of it; None without a cache.
     quota
         What may be kept; None: nothing is.
+    server
+        A connection to the store's server, in which the dataset is open. Frames are then read as it says, in turn with
+        its other readers; None: this process reads the store by itself.
 
     Attributes
     ----------
@@ -36,9 +43,16 @@ class Source:
         Bytes of the frames read so far from the origin and from the cache.
     """
 
-    def __init__(self, origin: Origin, cached: Dataset | None = None, quota: Quota | None = None) -> None:
+    def __init__(
+        self,
+        origin: Origin,
+        cached: Dataset | None = None,
+        quota: Quota | None = None,
+        server: Client | None = None,
+    ) -> None:
         self._origin = origin
         self._cached = cached
+        self._server = server
         self._keeper: Keeper | None = None
         if cached is not None and quota is not None and quota.nbytes > 0 and origin.present:
             self._keeper = Keeper(cached, quota)
@@ -52,13 +66,32 @@ class Source:
             return
         held = self._cached.holds(numbers)
         for start, stop in itertools.pairwise([0, *np.flatnonzero(np.diff(held)) + 1, len(numbers)]):
-            read = self._from_cache if held[start] else self._from_origin
+            from_cache = self._from_cache if self._server is None else self._by_server
+            read = from_cache if held[start] else self._from_origin
             yield from read(numbers[start:stop])
 
     def close(self) -> Kept:
         """Close what is open, and return what came of keeping frames."""
         self._origin.close()
+        if self._server is not None:
+            self._server.close()
         return Kept() if self._keeper is None else self._keeper.close()
+
+    def _by_server(self, numbers: Numbers) -> Iterator[RawFrame]:
+        assert self._server is not None
+        done, before = 0, self._server.nbytes
+        try:
+            for number, frame in zip(numbers.tolist(), self._server.read(numbers), strict=True):
+                done += 1
+                self.bytes_cache += self._server.nbytes - before
+                before = self._server.nbytes
+                if frame is None:
+                    yield from self._from_origin(np.array([number]))
+                else:
+                    yield frame
+        except StoreError:  # the server has ended or is at its limits: the store can be read without it
+            self._server = None
+            yield from self._from_cache(numbers[done:])
 
     def _from_cache(self, numbers: Numbers) -> Iterator[RawFrame]:
         assert self._cached is not None
