@@ -164,7 +164,7 @@ def _choose(job: Job, told: Sequence[tuple[bool, list[Found]]]) -> _Choice:
         wanted = frame_keywords(job.keywords)
         fitting = [(rank, one) for rank, one in found if one.note.keywords == wanted]
         if fitting:
-            rank, best = max(fitting, key=lambda pair: pair[1].note.seen)
+            rank, best = max(fitting, key=lambda pair: (pair[1].note.seen, pair[1].note.n_frames))
             same = [one.generation for _, one in fitting if one.note.content == best.note.content]
             return _Choice(None, best.note, best.name, list(dict.fromkeys(same)), (rank, best))
     origin = open_origin(job.trajectories, job.topology, job.keywords)

@@ -119,10 +119,20 @@ def find(store: Store, names: Sequence[str]) -> list[Found]:
                 facts = dataset.facts()
             except StoreError:
                 continue
-            note = Note.parse(dataset.kept_file(FILE))
+            note = Note.parse(dataset.kept_file(FILE)) or _pushed(dataset)
             if note is not None:
                 found.append(Found(name, generation, note, facts["native"] + facts["alien"]))
     return sorted(found, key=lambda one: -one.frames)
+
+
+def _pushed(dataset: Dataset) -> Note | None:
+    """Return a note on a dataset that was never an origin's; None if it was, or if it holds nothing."""
+    native = dataset.native
+    if os.path.isabs(dataset.name) or not native:
+        return None
+    first = native.min()
+    frames = read_some(dataset, [number for number in (first, first + 1) if number in native])
+    return Note.pushed(dataset.name, dataset.generation, native.max() + 1, frames) if frames else None
 
 
 def keep_note(dataset: Dataset, note: Note, origin: Origin, topology: str | os.PathLike[str] | None) -> None:

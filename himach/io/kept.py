@@ -114,6 +114,36 @@ class Note:
         )
 
     @classmethod
+    def pushed(cls, name: str, generation: bytes, n_frames: int, first: Sequence[RawFrame]) -> Note:
+        """Return a note on frames that a simulation pushed: they have no origin, and are known by their name alone.
+
+        Parameters
+        ----------
+        name, generation
+            Of the dataset.
+        n_frames
+            One more than the last frame's number.
+        first
+            One frame or two, neighbours, which tell what all are like.
+        """
+        one, other = first[0], first[-1]
+        between = other.number - one.number
+        return cls(
+            paths=(name,),
+            kinds=("pushed",),
+            keywords=frame_keywords({}),
+            part_frames=(n_frames,),
+            n_frames=n_frames,
+            n_atoms=len(one.positions),
+            fingerprint=hashlib.sha256(b"\0".join([name.encode(), generation])).hexdigest(),
+            timestep=(other.time - one.time) / between if between else None,
+            has_velocities=one.velocities is not None,
+            has_forces=one.forces is not None,
+            files=(),
+            content=f"pushed {generation.hex()}",
+        )
+
+    @classmethod
     def parse(cls, content: bytes | None) -> Note | None:
         """Return the note that `encode` encoded; None if it is missing, damaged or of another version."""
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import MDAnalysis as mda
 import numpy as np
+import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
 
 import himach
@@ -37,3 +39,31 @@ def test_a_store_whose_server_was_killed_is_read_without_it(run_server):
     again = run(running.place)
     assert again.record["bytes"]["origin"] == 0
     np.testing.assert_array_equal(again.outcome["rmsd"]["rmsd"], first.outcome["rmsd"]["rmsd"])
+
+
+def test_frames_that_a_simulation_pushed_are_analysed_by_their_name(run_server, key):
+    running = run_server()
+    universe = mda.Universe(PSF, DCD)
+    with himach.Writer("run7", universe.atoms.n_atoms, servers=[running.address], key=key, durable=True) as writer:
+        for _ in universe.trajectory:
+            writer.write(universe)
+    expected = himach.run(examples.load("rmsd")(selection="name CA"), DCD, PSF, cache="off")
+    for ranks in (None, 2):
+        found = himach.run(
+            examples.load("rmsd")(selection="name CA"), "run7", PSF, cache=str(running.place), ranks=ranks
+        )
+        assert found.record["assignment"] == {"native": 98, "alien": 0, "residue": 0}
+        assert found.record["bytes"]["origin"] == 0
+        np.testing.assert_array_equal(found.outcome["rmsd"]["rmsd"], expected.outcome["rmsd"]["rmsd"])
+        np.testing.assert_array_equal(found.outcome["rmsd"]["time_ps"], expected.outcome["rmsd"]["time_ps"])
+
+
+def test_a_frame_that_was_never_pushed_is_named(run_server, key):
+    running = run_server()
+    universe = mda.Universe(PSF, DCD)
+    for first, stop in [(0, 4), (5, 10)]:
+        with himach.Writer("run8", universe.atoms.n_atoms, servers=[running.address], key=key, first=first) as writer:
+            for _ in universe.trajectory[first:stop]:
+                writer.write(universe)
+    with pytest.raises(himach.TrajectoryError, match="4"):
+        himach.run(examples.load("rmsd")(selection="name CA"), "run8", PSF, cache=str(running.place))
