@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -24,6 +23,7 @@ def command(*words: object, cwd: Path, **environ: str) -> str:
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -44,8 +44,6 @@ def test_sdist_and_wheel_install_and_run(tmp_path):
     command(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", inside, wheel, cwd=tmp_path)
     # The dependencies are those of this environment, behind what was installed just now.
     Path(inside, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    launcher = Path(sys.executable).with_name("mpiexec")
-    shutil.copy(launcher.resolve(), python.with_name("mpiexec"))
     found = command(python, "-P", "-c", "import himach.io.bodhi; print(himach.__file__)", cwd=tmp_path).strip()
     assert found.startswith(inside)
     home = tmp_path / "home"
@@ -54,12 +52,11 @@ def test_sdist_and_wheel_install_and_run(tmp_path):
         python, "-P", "-c", "from himach.examples import sample; print(*sample('villin'), sep='\\n')", cwd=tmp_path
     ).split()
     assert sample[0].startswith(inside)
-    for more in ([], ["-n", "2"]):
-        shown = command(
-            *(python, "-P", "-m", "himach", "run", "rmsd", "--trajectory", sample[0], "--topology", sample[1]),
-            *(*more, "--out", tmp_path / "out"),
-            cwd=tmp_path,
-            HOME=str(home),
-        )
-        assert "time_ps" in shown
+    shown = command(
+        *(python, "-P", "-m", "himach", "run", "rmsd", "--trajectory", sample[0], "--topology", sample[1]),
+        *("--out", tmp_path / "out"),
+        cwd=tmp_path,
+        HOME=str(home),
+    )
+    assert "time_ps" in shown
     assert (tmp_path / "out" / "rmsd.png").stat().st_size > 5000
