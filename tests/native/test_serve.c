@@ -82,7 +82,7 @@ static served start(const char *name) {
     served s = {.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
     (void)snprintf(path, sizeof path, "%s/%s.socket", root, name);
     (void)snprintf(store, sizeof store, "%s/%s", root, name);
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%.107s", path);
     (void)unlink(path);
     CHECK(bind(s.listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(s.listener, 16) == 0);
     bodhi_serve_options options = {.listener = s.listener, .batch_ms = 50};
