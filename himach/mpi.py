@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
 
@@ -30,11 +31,8 @@ def connect() -> World:
         If no MPI library can be loaded, if the launcher started several ranks that do not know of each other, or if
         one node name stands for several hosts.
     """
-    _choose_netmod()
     try:
-        import mpi4py
-
-        mpi4py.rc.thread_level = "serialized"
+        _initialise()
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise RankError(
@@ -79,16 +77,30 @@ def connect() -> World:
     )
 
 
-def _choose_netmod() -> None:
-    """Let MPICH's wheel go by libfabric under SLURM, unless the user chose otherwise.
+def _initialise() -> None:
+    """Initialise MPI; with MPICH's wheel under SLURM in a thread of its own.
 
-    Through UCX (seen with MPICH 5.0.2), ranks publish addresses padded with whatever lies in memory; where that is
-    not zeros, as after heavy imports, they are longer than SLURM's PMI-2 takes, and MPI_Init fails or hangs.
+    There (seen with MPICH 5.0.2), ranks publish addresses padded with whatever the heap holds; after heavy imports
+    that is longer than SLURM's PMI-2 takes, and MPI_Init fails or hangs. A new thread has a heap and a stack of its
+    own, which are still zeros. The way by libfabric pads nothing, but stalls in MPI_Init now and then where ranks
+    share processors.
     """
-    if "SLURM_STEP_ID" in os.environ:
-        with contextlib.suppress(PackageNotFoundError):
-            version("mpich")  # a site's own MPICH knows its network best
-            os.environ.setdefault("MPIR_CVAR_CH4_NETMOD", "ofi")
+    import mpi4py
+
+    mpi4py.rc.thread_level = "serialized"
+    if "SLURM_STEP_ID" in os.environ and _has_wheel("mpich"):  # a site's own MPICH knows its network best
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(import_module, "mpi4py.MPI").result()
+    else:
+        import_module("mpi4py.MPI")
+
+
+def _has_wheel(name: str) -> bool:
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _sharer(node: Any, mpi: Any) -> Callable[[int], Words]:

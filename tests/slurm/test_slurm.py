@@ -67,11 +67,11 @@ def same_files(one: Path, other: Path) -> None:
 def test_ranks_on_four_nodes_give_the_bytes_of_one_process(slurm, tmp_path):
     alone = subprocess.run([*RMSD, "--out", str(tmp_path / "alone")], env=clean_environment(), check=True, timeout=60)
     assert alone.returncode == 0
-    done = srun(slurm, "-N4", "-n4", *RMSD, "--out", str(tmp_path / "srun"))
+    done = srun(slurm, "-N4", "-n8", *RMSD, "--out", str(tmp_path / "srun"))
     assert done.returncode == 0, done.stderr
     same_files(tmp_path / "alone", tmp_path / "srun")
     record = json.loads((tmp_path / "srun" / "run.json").read_text())
-    assert record["ranks"] == 4
+    assert record["ranks"] == 8
     assert record["nodes"] == 4
     assert record["frames"] == 98
     assert done.stdout.count("time_ps") == 1  # one table, from the first rank
