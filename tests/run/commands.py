@@ -1,4 +1,4 @@
-"""Runs himach's command line for the tests, as a user would: another process, its exit code, what it prints."""
+"""Runs himach's command line for the tests, as a user would: its exit code, what it prints, the files it leaves."""
 
 from __future__ import annotations
 
@@ -42,6 +42,19 @@ def start_himach(*words: object) -> subprocess.Popen[str]:
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
+
+
+def same_files(one: Path, other: Path) -> None:
+    """Both runs left the same files in ``--out``, byte for byte, but for their records."""
+    mine, theirs = (
+        {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        for out in (one, other)
+    )
+    assert mine.pop("run.json")
+    assert theirs.pop("run.json")
+    assert sorted(mine) == sorted(theirs)
+    assert any(name.endswith(".csv") for name in mine)
+    assert [name for name in mine if mine[name] != theirs[name]] == []
 
 
 def processes_with(mark: str) -> list[int]:
