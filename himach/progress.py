@@ -193,7 +193,7 @@ class _Bar:
             module = importlib.import_module("tqdm.auto" if notebook else "tqdm")
         # A bar of ours needs no thread that watches it.
         unwatched = type("Bar", (module.tqdm,), {"monitor_interval": 0})
-        width = {"dynamic_ncols": True} if notebook or _has_width(stream) else {"ncols": _columns()}
+        width = {"dynamic_ncols": True} if notebook or _has_width(stream) else {"ncols": _columns(), "nrows": 2}
         self._bar = unwatched(
             total=total,
             file=stream,

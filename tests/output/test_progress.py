@@ -1,9 +1,11 @@
 """Progress on one rank, and on several under mpiexec."""
 
+import contextlib
 import io
 import os
 import pty
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -32,15 +34,30 @@ def test_a_call_is_cheap():
     assert best < 1e-6
 
 
-def test_a_bar_on_a_terminal():
+@pytest.mark.parametrize("size", [(24, 80), (0, 0)])
+def test_a_bar_on_a_terminal(monkeypatch, size):
+    """Also on one that does not know its size, as that of a container."""
     ours, theirs = pty.openpty()
-    with os.fdopen(theirs, "w") as stream, Progress(Alone(), 5, stream) as progress:
+    termios.tcsetwinsize(theirs, size)
+    with os.fdopen(theirs, "w") as stream, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", stream)
+        progress = Progress(Alone(), 5, stream)
         for done in range(1, 6):
             progress(done)
-    shown = os.read(ours, 10_000).decode()
-    os.close(ours)
+        progress.finish()
+    shown = written_to(ours)
     assert "5/5" in shown
     assert "frames/s" in shown
+
+
+def written_to(terminal: int) -> str:
+    """Read what was written to a terminal that is closed at the other end by now; it comes in pieces."""
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux says so that it was all
+        while piece := os.read(terminal, 10_000):
+            shown += piece
+    os.close(terminal)
+    return shown.decode()
 
 
 def test_a_stream_that_ends_on_a_terminal(monkeypatch):
