@@ -18,7 +18,7 @@ from himach.agree import Meeting, on_every_rank, on_first_rank
 from himach.analysis import Analysis
 from himach.comm import Communicator, World
 from himach.engine import run_pass
-from himach.engine.failures import failure
+from himach.engine.failures import RAISED, failure
 from himach.errors import UsageError
 from himach.job import Job
 from himach.output.files import prepare_out, unique_labels, write_run
@@ -212,7 +212,7 @@ def located(analysis: Analysis, method: str, rank: int) -> Iterator[None]:
         yield
     except UsageError:
         raise
-    except Exception as error:
+    except RAISED as error:
         raise failure(analysis, method, error, rank) from error
 
 

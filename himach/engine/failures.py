@@ -12,7 +12,10 @@ from himach.analysis import Analysis
 from himach.errors import AnalysisError, HimachError
 from himach.frame import Frame
 
-__all__ = ["failure"]
+__all__ = ["RAISED", "failure"]
+
+#: What ends a run as a failure of the method that raised it. SystemExit would end this rank alone.
+RAISED = (Exception, SystemExit)
 
 #: Longest key that a message shows in full.
 LONGEST = 200
@@ -23,7 +26,7 @@ Place = tuple[str, int, str]  # file, line, function
 def failure(
     analysis: Analysis,
     method: str,
-    error: Exception,
+    error: BaseException,
     rank: int,
     frame: Frame | None = None,
     key: Any = None,
@@ -60,7 +63,7 @@ def failure(
     return AnalysisError(message)
 
 
-def _place(analysis: Analysis, method: str, error: Exception, items: Any) -> Place | None:
+def _place(analysis: Analysis, method: str, error: BaseException, items: Any) -> Place | None:
     """Return the innermost place in the analysis's own file, else the innermost outside of himach."""
     places = [*_suspended(items), *_traced(error)]
     own = _source_of(analysis, method)

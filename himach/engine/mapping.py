@@ -10,7 +10,7 @@ import numpy.typing as npt
 from himach.analysis import Analysis
 from himach.engine.columns import SHARDS, Block
 from himach.engine.emission import Emission
-from himach.engine.failures import failure
+from himach.engine.failures import RAISED, failure
 from himach.engine.merge import Merge
 from himach.engine.runs import Runs
 from himach.frame import Frame, RawFrame
@@ -81,7 +81,7 @@ class Mapper:
         try:
             items = analysis.map(frame)
             emission.extend(items)
-        except Exception as error:
+        except RAISED as error:
             raise failure(analysis, "map", error, self._rank, frame, items=items) from error
         finally:
             analysis.freeze(False)
@@ -118,6 +118,6 @@ class Mapper:
                 else:
                     rows[step] = folded.begin(step, time, box)
                 folded.add(key, value)
-            except Exception as error:
+            except RAISED as error:
                 raise failure(self._analysis, "combine", error, self._rank, key=(key,)) from error
         return folded.freeze(SHARDS)

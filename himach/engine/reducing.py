@@ -14,7 +14,7 @@ from himach.engine import exchange as moving
 from himach.engine.clock import Clock
 from himach.engine.columns import SHARDS, Block
 from himach.engine.emission import Emission
-from himach.engine.failures import failure
+from himach.engine.failures import RAISED, failure
 from himach.engine.keys import encode
 from himach.engine.mapping import CHUNK
 from himach.engine.merge import Merge
@@ -99,7 +99,7 @@ class Reducer:
             if later or len(series) > 1:
                 try:
                     value = analysis.combine(key, series)
-                except Exception as error:
+                except RAISED as error:
                     raise failure(analysis, "combine", error, self._comm.rank, key=(key,)) from error
                 yield key, series.folded(value)
             else:
@@ -114,7 +114,7 @@ class Reducer:
             try:
                 items = analysis.reduce(key, series)
                 emission.extend(items)
-            except Exception as error:
+            except RAISED as error:
                 raise failure(analysis, "reduce", error, self._comm.rank, key=(key,), items=items) from error
             if emission.pairs >= CHUNK:
                 self.pairs += emission.pairs
@@ -132,7 +132,7 @@ class Reducer:
                 result = analysis.reduce(key, series)
                 if result is not None:
                     emission.add_kept(key, keep(result))
-            except Exception as error:
+            except RAISED as error:
                 raise failure(analysis, "reduce", error, self._comm.rank, key=(key,)) from error
         return emission.freeze(1)
 

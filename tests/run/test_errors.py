@@ -101,6 +101,12 @@ def test_an_exception_in_a_method_names_the_place_and_the_line(script, tmp_path,
         refused(done, 1, "frame 40", "time", "rank")
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_an_exit_in_a_method_is_a_failure_of_that_method(script, ranks):
+    done = himach("run", script, *DATA, "-n", ranks, "-p", "what=exit")
+    refused(done, 1, "Probe.map()", "frame 40", "SystemExit: 7")
+
+
 def test_a_bad_selection_is_named(script):
     refused(himach("run", script, *DATA, "-p", "what=selection"), 1, "Probe.setup()", "nam")
 
