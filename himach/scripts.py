@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 import textwrap
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from himach.analysis import Analysis
+from himach.assignments import set_parameters, written_stages
 from himach.errors import AnalysisError, UsageError, nearest
 
 __all__ = ["describe_analysis", "find_analyses", "find_class", "load_script"]
 
 
 def find_analyses(specs: Sequence[str], assignments: Sequence[str]) -> list[Analysis]:
-    """Return the analyses that `specs` name, with their parameters set.
+    """Return the analyses that `specs` name, with their parameters and those of their later stages set.
 
     Parameters
     ----------
     specs
         Built-in names, ``script.py`` or ``script.py:ClassName``.
     assignments
-        ``NAME=VALUE``, or ``ANALYSIS.NAME=VALUE`` where there are several analyses.
+        ``NAME=VALUE``, or ``OWNER.NAME=VALUE``, where the owner is an analysis or a stage that follows one by `then`.
 
     Raises
     ------
@@ -32,11 +34,7 @@ def find_analyses(specs: Sequence[str], assignments: Sequence[str]) -> list[Anal
     AnalysisError
         If a script cannot be run.
     """
-    classes = [find_class(spec) for spec in specs]
-    return [
-        cls(**{name: cls.parameters()[name].parse(text) for name, text in texts.items()})
-        for cls, texts in zip(classes, _share_out(classes, assignments), strict=True)
-    ]
+    return set_parameters([find_class(spec) for spec in specs], assignments)
 
 
 def find_class(spec: str) -> type[Analysis]:
@@ -75,7 +73,7 @@ def load_script(path: Path) -> dict[str, type[Analysis]]:
         module_spec.loader.exec_module(module)
     except SyntaxError as error:
         raise AnalysisError(f"{path}, line {error.lineno}: {error.msg}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         entries = [e for e in traceback.extract_tb(error.__traceback__) if e.filename == str(path.resolve())]
         line = f", line {entries[-1].lineno}: {entries[-1].line}" if entries else ""
         raise AnalysisError(f"{path} could not be run: {type(error).__name__}: {error}\n  {path}{line}") from error
@@ -103,42 +101,23 @@ def _choose(found: Mapping[str, type[Analysis]], path: str, class_name: str) -> 
     raise UsageError(f"{path} defines {len(chosen)} analyses; name one: {names}")
 
 
-def _share_out(classes: Sequence[type[Analysis]], assignments: Sequence[str]) -> list[dict[str, str]]:
-    """Give each analysis its part of the ``-p`` assignments."""
-    shares: list[dict[str, str]] = [{} for _ in classes]
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        if not equals:
-            raise UsageError(f"-p {assignment}: a parameter is set as NAME=VALUE")
-        owner, dot, parameter = name.rpartition(".")
-        if not dot and len(classes) > 1:
-            raise UsageError(
-                f"-p {assignment}: with several analyses say whose parameter it is, as {classes[0].label()}.{name}=..."
-            )
-        takers = [i for i, cls in enumerate(classes) if not dot or owner in (cls.label(), cls.__name__)]
-        if not takers:
-            raise UsageError(
-                f"-p {assignment}: no analysis {owner!r} in this run{nearest(owner, [c.label() for c in classes])}"
-            )
-        for i in takers:
-            known = classes[i].parameters()
-            if parameter not in known:
-                hint = nearest(parameter, known) if known else "; it has none"
-                raise UsageError(f"{classes[i].label()} has no parameter {parameter!r}{hint}")
-            shares[i][parameter] = text
-    return shares
-
-
 def describe_analysis(cls: type[Analysis]) -> str:
-    """Return an analysis's name, summary and parameters as text for a terminal."""
-    import inspect
+    """Return the name, summary and parameters of an analysis and of the stages that follow it, for a terminal."""
+    lines: list[str] = []
+    for stage in written_stages(cls):
+        lines += [f"  then {stage.label()}" if lines else stage.label(), *_description(stage)]
+    return "\n".join(lines)
 
-    summary = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
-    lines = [cls.label(), f"  {summary}"]
-    parameters = cls.parameters().values()
+
+def _description(stage: Analysis | type[Analysis]) -> Iterator[str]:
+    written = stage if isinstance(stage, type) else type(stage)
+    yield "  " + (inspect.getdoc(written) or "").split("\n\n")[0].replace("\n", " ")
+    parameters = stage.parameters().values()
     width = max((len(parameter.name) for parameter in parameters), default=0)
     for parameter in parameters:
-        default = "required" if parameter.required else f"default {parameter.default!r}"
-        lines.append(f"    {parameter.name:<{width}}  {parameter.type_name}, {default}")
-        lines += textwrap.wrap(parameter.doc, 96, initial_indent=" " * (width + 6), subsequent_indent=" " * (width + 6))
-    return "\n".join(lines)
+        required = parameter.required and isinstance(stage, type)
+        default = "required" if required else f"default {getattr(stage, parameter.name)!r}"
+        yield f"    {parameter.name:<{width}}  {parameter.type_name}, {default}"
+        yield from textwrap.wrap(
+            parameter.doc, 96, initial_indent=" " * (width + 6), subsequent_indent=" " * (width + 6)
+        )
