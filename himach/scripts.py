@@ -111,7 +111,9 @@ def describe_analysis(cls: type[Analysis]) -> str:
 
 def _description(stage: Analysis | type[Analysis]) -> Iterator[str]:
     written = stage if isinstance(stage, type) else type(stage)
-    yield "  " + (inspect.getdoc(written) or "").split("\n\n")[0].replace("\n", " ")
+    doc = inspect.getdoc(written) or ""
+    if doc != inspect.getdoc(Analysis):  # a class without a docstring has that of its base
+        yield "  " + doc.split("\n\n")[0].replace("\n", " ")
     parameters = stage.parameters().values()
     width = max((len(parameter.name) for parameter in parameters), default=0)
     for parameter in parameters:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from himach.cli.cache import cache_option
+
 __all__ = ["info", "split"]
 
 keywords_option = click.option(
@@ -17,14 +19,19 @@ keywords_option = click.option(
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--topology", "-s", type=click.Path(path_type=Path), metavar="PATH", help="Topology file.")
 @keywords_option
-def info(path: Path, topology: Path | None, keywords: tuple[str, ...]) -> None:
-    """Say what a trajectory holds: frames, atoms, times, box."""
+@cache_option
+def info(path: Path, topology: Path | None, keywords: tuple[str, ...], cache: str | None) -> None:
+    """Say what a trajectory holds and what is cached of it.
+
+    PATH is a trajectory file, a frame directory, or the name of a staged dataset. Where it cannot be reached, this
+    says what the store of this node has kept of it.
+    """
     from himach.io.describe import as_text, describe
     from himach.job import parse_keywords
     from himach.quiet import quiet_ranks
 
     with quiet_ranks(0, command=True):
-        click.echo(as_text(describe([path], topology, parse_keywords(keywords))))
+        click.echo(as_text(describe([path], topology, parse_keywords(keywords), cache)))
 
 
 @click.command()

@@ -261,18 +261,6 @@ def test_default_place_that_cannot_be_used(tmp_path, monkeypatch):
             analyse(trajectory, topology, **options)
 
 
-def test_info_says_what_is_cached(tmp_path, place, monkeypatch):
-    topology, trajectory = make(tmp_path)
-    analyse(trajectory, topology, cache=place)
-    monkeypatch.setenv("HIMACH_CACHE", str(place))
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "himach", "info", str(trajectory)],
-        capture_output=True, text=True, check=True, env=clean_environment(),
-    )  # fmt: skip
-    assert str(place) in done.stdout
-    assert f"0 native, {N_FRAMES} alien" in done.stdout
-
-
 def test_record_is_true(tmp_path, place):
     topology, trajectory = make(tmp_path)
     analyse(trajectory, topology, cache=place, stop=20)
