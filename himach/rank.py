@@ -85,8 +85,10 @@ def perform(world: World, job: Job, started: float) -> Done:
 
     comm = world.comm
     labels = unique_labels(job.labels)
-    if job.out is not None:
-        on_first_rank(comm, partial(prepare_out, job.out, labels))
+    # What a script asks for on its first rank alone holds for all.
+    out, quiet = comm.bcast((job.out, job.quiet))
+    if out is not None:
+        on_first_rank(comm, partial(prepare_out, out, labels))
     chains = [stages(analysis) for analysis in job.analyses]
     opened = open_job(world, job)
     origin, frames, cached = opened.origin, opened.frames, opened.cached
@@ -97,7 +99,7 @@ def perform(world: World, job: Job, started: float) -> Done:
     share = on_every_rank(comm, lambda: assign(world, held, frames, origin=origin.present))
     source = Source(origin, cached, Quota(opened.quota, world.node.size), server_of(cached))
     assigned = time.time()
-    with Progress(comm, len(frames), sys.stderr, quiet=job.quiet) as display:
+    with Progress(comm, len(frames), sys.stderr, quiet=quiet) as display:
         meeting = Meeting(comm)
         take = partial(_take, share, display, meeting)
 
@@ -137,9 +139,9 @@ def perform(world: World, job: Job, started: float) -> Done:
         pairs=passed.pairs,
         errors=[],
     )
-    if job.out is not None:
+    if out is not None:
         drawing = partial(located, method="plot", rank=0)
-        on_first_rank(comm, partial(write_run, job.out, labels, ends, outcomes, record, drawing))
+        on_first_rank(comm, partial(write_run, out, labels, ends, outcomes, record, drawing))
     return Done(outcomes, record, ends)
 
 

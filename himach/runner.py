@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from himach.errors import HimachError, UsageError, as_himach
 from himach.job import Job
 from himach.launch import Started, launch
-from himach.launcher import promised_ranks, under_launcher
+from himach.launcher import promised_rank, promised_ranks, under_launcher
+from himach.quiet import quiet_ranks
 
 if TYPE_CHECKING:
     from himach.analysis import Analysis
@@ -66,7 +67,8 @@ def run(
     out
         Directory for tables, arrays, plots and the record of the run.
     progress
-        Whether to show progress on standard error; None shows it in a terminal or notebook only.
+        Whether to show progress on standard error; None shows it in a terminal or notebook only. As `out`, it is what
+        the first rank says where there are several.
     universe
         Keywords for MDAnalysis (dt, atom_style, ...).
 
@@ -106,7 +108,8 @@ def run(
         raise UsageError(
             f"ranks={ranks}, but a launcher started {promised_ranks()} ranks; leave ranks out under srun or mpiexec"
         )
-    return run_here(job, started)
+    with quiet_ranks(promised_rank()):
+        return run_here(job, started)
 
 
 def run_here(job: Job, started: float) -> Result:

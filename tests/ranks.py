@@ -25,13 +25,18 @@ def clean_environment(**extra: str) -> dict[str, str]:
 
 
 def mpiexec(
-    n: int, command: Sequence[str], timeout: float = 120, environ: Mapping[str, str] | None = None
+    n: int,
+    command: Sequence[str],
+    timeout: float = 120,
+    environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run ``command`` on `n` ranks of this machine with the mpiexec beside this Python."""
     launcher = Path(sys.executable).with_name("mpiexec")
     return subprocess.run(
         [str(launcher), "-launcher", "fork", "-n", str(n), *command],
         env=clean_environment(**(environ or {})),
+        cwd=cwd,
         timeout=timeout,
         capture_output=True,
         text=True,

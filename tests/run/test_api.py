@@ -157,3 +157,37 @@ def test_importing_himach_starts_nothing():
 def test_out_from_python(tmp_path: Path):
     himach.run(Radius(), DCD, PSF, ranks=2, out=tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["Radius.png", "radius.csv", "run.json"]
+
+
+ON_THE_FIRST_RANK = """
+import sys, warnings
+import himach
+from himach.launcher import promised_rank
+
+first = promised_rank() == 0
+
+class Count(himach.Analysis):
+    def setup(self, universe):
+        print("set up")
+        warnings.warn("mind the gap")
+    def map(self, frame):
+        yield "frames", 1
+    def reduce(self, key, series):
+        return len(series)
+
+result = himach.run(Count(), {trajectory!r}, {topology!r}, progress=first, out="out" if first else None)
+print("after", result.outcome is not None)
+"""
+
+
+def test_what_a_script_asks_for_on_its_first_rank_alone_holds_for_all(tmp_path):
+    """Progress, output and a voice; after the run, all ranks speak again."""
+    script = tmp_path / "count.py"
+    script.write_text(ON_THE_FIRST_RANK.format(trajectory=str(DCD), topology=str(PSF)))
+    done = mpiexec(3, [sys.executable, str(script)], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("set up") == 1
+    assert done.stderr.count("mind the gap") == 2  # the warning and the line that gave it
+    assert done.stdout.count("after") == 3
+    assert done.stdout.count("True") == 1
+    assert (tmp_path / "out" / "run.json").exists()
