@@ -19,6 +19,7 @@ from himach.cli.analyses import analyses
 from himach.cli.bench import bench
 from himach.cli.cache import cache
 from himach.cli.data import info, split
+from himach.cli.listing import Listing
 from himach.cli.run import run
 from himach.cli.server import start, stop
 from himach.cli.stage import stage
@@ -29,7 +30,7 @@ from himach.launcher import promised_rank, under_launcher
 __all__ = ["main"]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=Listing, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="himach")
 def himach() -> None:
     """Analyse molecular-dynamics trajectories in parallel."""

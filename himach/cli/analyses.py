@@ -10,7 +10,7 @@ __all__ = ["analyses"]
 @click.command()
 @click.argument("names", nargs=-1, metavar="[ANALYSIS]...")
 def analyses(names: tuple[str, ...]) -> None:
-    """Describe the built-in analyses, or a script's, and their parameters."""
+    """Describe the built-in analyses, or those of a script."""
     from himach import examples
     from himach.scripts import describe_analysis, find_class
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
+from himach.cli.listing import Listing
+
 __all__ = ["bench"]
 
 
-@click.group()
+@click.group(cls=Listing)
 def bench() -> None:
     """Measure himach on this machine, beside a peer or the machine's own limit."""
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from himach.cli.listing import Listing
+
 if TYPE_CHECKING:
     from himach.io.holdings import Holding
 
@@ -21,7 +23,7 @@ quota_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Listing)
 def cache() -> None:
     """Look after the frames that this node keeps on its local disk."""
 

@@ -50,8 +50,9 @@ def split(
     frames_per_file: int,
     keywords: tuple[str, ...],
 ) -> None:
-    """Make a frame directory of a trajectory: numbered files, a manifest and the topology.
+    """Make a frame directory of a trajectory.
 
+    It holds numbered files of frames, a manifest and the topology;
     ``himach run ... --trajectory DIR`` then needs nothing else.
     """
     from himach.io.split import split as make

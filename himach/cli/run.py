@@ -28,7 +28,13 @@ BEGAN = time.time()  # before the imports that a run needs, which are part of wh
 @click.option("--start", type=int, metavar="N", help="First frame; negative counts from the end.")
 @click.option("--stop", type=int, metavar="N", help="Frame before which to stop.")
 @click.option("--step", type=int, metavar="N", help="Every Nth frame.")
-@click.option("-p", "parameters", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the analysis.")
+@click.option(
+    "-p",
+    "parameters",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a parameter; of several analyses ANALYSIS.NAME=VALUE.",
+)
 @ranks_option
 @click.option(
     "--cache", default="auto", show_default=True, metavar="auto|off|DIR",

@@ -1,0 +1,33 @@
+"""Help texts: every command says what it does, and lists of commands cut no sentence short."""
+
+import importlib
+
+import click
+from click.testing import CliRunner
+
+himach = importlib.import_module("himach.cli").himach
+
+
+def commands(command, path=()):
+    """Give every command with the words by which it is called."""
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from commands(inner, (*path, name))
+
+
+def test_lists_of_commands_are_whole():
+    for path, command in commands(himach):
+        shown = CliRunner().invoke(himach, [*path, "--help"], terminal_width=80)
+        assert shown.exit_code == 0
+        text = " ".join(shown.output.split())
+        for inner in getattr(command, "commands", {}).values():
+            assert f" {inner.name} {inner.get_short_help_str(limit=1000)}" in text
+        assert max(map(len, shown.output.splitlines())) <= 80
+
+
+def test_every_command_and_option_says_what_it_does():
+    for path, command in commands(himach):
+        assert command.help, path
+        unsaid = [option.name for option in command.params if isinstance(option, click.Option) and not option.help]
+        assert set(unsaid) <= {"ready", "ranks", "repeats"}, path
