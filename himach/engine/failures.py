@@ -31,6 +31,7 @@ def failure(
     frame: Frame | None = None,
     key: Any = None,
     items: Any = None,
+    part: str = "",
 ) -> AnalysisError:
     """Return the error that tells of an exception in a method of an analysis; raise it ``from error``.
 
@@ -48,6 +49,8 @@ def failure(
         In a tuple of one, the key at which combine() or reduce() was, if it was.
     items
         What the method returned: a generator that still hangs at the yield that was refused tells the line.
+    part
+        What of the method failed, if it is not the method itself.
     """
     where = ""
     if frame is not None:
@@ -56,7 +59,7 @@ def failure(
         text = repr(key[0])
         where = f" for key {text if len(text) <= LONGEST else text[:LONGEST] + '...'}"
     what = str(error) if isinstance(error, HimachError) else f"{type(error).__name__}: {error}".rstrip(": ")
-    message = f"{analysis.label()}.{method}() failed{where} on rank {rank}: {what}"
+    message = f"{analysis.label()}.{method}(){part} failed{where} on rank {rank}: {what}"
     place = _place(analysis, method, error, items)
     if place is not None:
         message += f"\n  {_shown(place)}"

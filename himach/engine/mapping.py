@@ -37,7 +37,7 @@ def map_tasks(
         numbers = frames.start + frames.step * steps
         for step, raw in zip(steps.tolist(), read(numbers), strict=True):
             # All frames are bound before the first map(), which may write to the positions it gets.
-            for mapper, frame in [(mapper, mapper.bind(raw, step)) for mapper in mappers]:
+            for mapper, frame in [(mapper, mapper.bound(raw, step)) for mapper in mappers]:
                 mapper.map(frame)
             done += 1
             progress(done)
@@ -56,8 +56,6 @@ class Mapper:
         The blocks of finished tasks.
     pairs
         How many pairs map() yielded.
-    bind
-        Turns a raw frame and its step into the frame for `map()`.
     """
 
     def __init__(self, analysis: Analysis, rank: int, frames: range, bind: Bind) -> None:
@@ -66,11 +64,20 @@ class Mapper:
         self._analysis = analysis
         self._rank = rank
         self._frames = frames
-        self.bind = bind
+        self._bind = bind
         self._combines = analysis.defines("combine")
         self._emission = Emission()
         self._blocks: list[Block] = []
         self._tasks: list[Steps] = []
+
+    def bound(self, raw: RawFrame, step: int) -> Frame:
+        """Return the frame for `map()`, after the transformations that setup() added."""
+        try:
+            return self._bind(raw, step)
+        except RAISED as error:
+            frame = Frame(raw.number, step, raw.time, raw.positions, raw.box, raw.velocities, raw.forces, None)
+            part = "'s transformations"
+            raise failure(self._analysis, "setup", error, self._rank, frame, part=part) from error
 
     def map(self, frame: Frame) -> None:
         """Map one frame."""

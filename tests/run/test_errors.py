@@ -27,6 +27,13 @@ class Probe(himach.Analysis):
             raise ValueError("setup went wrong")
         if self.what == "selection":
             universe.select_atoms("nam CA")
+        if self.what in ("transformation", "exit in a transformation"):
+            universe.trajectory.add_transformations(self.transform)
+
+    def transform(self, timestep):
+        if timestep.frame == 40:
+            raise ValueError("transformation went wrong") if self.what == "transformation" else SystemExit(7)
+        return timestep
 
     def map(self, frame):
         if frame.number == 40:
@@ -105,6 +112,13 @@ def test_an_exception_in_a_method_names_the_place_and_the_line(script, tmp_path,
 def test_an_exit_in_a_method_is_a_failure_of_that_method(script, ranks):
     done = himach("run", script, *DATA, "-n", ranks, "-p", "what=exit")
     refused(done, 1, "Probe.map()", "frame 40", "SystemExit: 7")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("what", ["transformation", "exit in a transformation"])
+def test_an_exception_in_a_transformation_names_the_frame(script, what, ranks):
+    done = himach("run", script, *DATA, "-n", ranks, "-p", f"what={what}")
+    refused(done, 1, "Probe.setup()'s transformations failed at frame 40", f"line {line_of('else SystemExit(7)')}")
 
 
 def test_a_bad_selection_is_named(script):
