@@ -29,6 +29,8 @@ __all__ = ["Started", "launch"]
 FOLDER = "HIMACH_STARTED_IN"
 PARENT = "HIMACH_STARTED_BY"
 KINDS = {kind.__name__: kind for kind in (AnalysisError, HimachError, RankError, TrajectoryError, UsageError)}
+#: Signals that a rank dies of, as a rule: an mpiexec that ends with one of these numbers means the signal.
+DEADLY = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM}
 GRACE = 3.0  # seconds between asking mpiexec to end and killing
 
 
@@ -210,11 +212,14 @@ def _reported(folder: Path) -> HimachError | None:
 
 def _died(status: int, ranks: int) -> str:
     """Say how mpiexec ended where no rank left a word."""
-    # mpiexec gives a rank's signal as 128 + number or as the number itself.
-    number = -status if status < 0 else status - 128 if status > 128 else status
+    # mpiexec gives a rank's signal as 128 + number or as the number itself, which may be an exit code as well.
+    number = -status if status < 0 else status - 128 if status > 128 else status if status in DEADLY else 0
     try:
         name = signal.Signals(number).name
     except ValueError:
-        return f"a rank ended by itself with exit code {status}, and the other ranks of {ranks} were ended"
+        return (
+            f"a rank ended by itself with exit code {status}, and the other ranks of {ranks} were ended; "
+            "what it or its MPI library printed is above"
+        )
     hint = "; the kernel does that when memory runs out: try fewer ranks" if name == "SIGKILL" else ""
     return f"a rank was killed by signal {number} ({name}), and the other ranks of {ranks} were ended{hint}"
