@@ -139,6 +139,10 @@ def test_an_error_in_map_has_its_cause_in_process_and_its_text_from_ranks():
         himach.run(Fails(), DCD, PSF, ranks=2)
 
 
+def test_examples_come_with_himach():
+    assert himach.examples.load("rmsd") is examples.load("rmsd")
+
+
 def test_importing_himach_starts_nothing():
     code = textwrap.dedent(
         """
