@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -22,6 +23,7 @@ from himach.engine.results import Results
 from himach.engine.runs import Runs
 from himach.engine.series import Series
 from himach.engine.values import keep
+from himach.errors import AnalysisError
 
 __all__ = ["Reducer", "Together", "unguarded"]
 
@@ -130,6 +132,8 @@ class Reducer:
         for key, series in self._groups(analysis, merge, later):
             try:
                 result = analysis.reduce(key, series)
+                if inspect.isgenerator(result):
+                    raise AnalysisError("it yields, as only a reduce() with `then` does; return the result of the key")
                 if result is not None:
                     emission.add_kept(key, keep(result))
             except RAISED as error:

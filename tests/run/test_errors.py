@@ -49,6 +49,9 @@ class Probe(himach.Analysis):
                 yield 1, lambda: 0
             if self.what == "pair":
                 yield 5
+            if self.what == "leave":
+                import os
+                os._exit(3)
             if self.what == "exit":
                 raise SystemExit(7)
             if self.what == "kill":
@@ -62,7 +65,7 @@ class Probe(himach.Analysis):
     def reduce(self, key, series):
         if self.what == "reduce":
             raise ValueError("reduce went wrong")
-        return len(series)
+        return (item for item in "abc") if self.what == "yield" else len(series)
 
     def finish(self, results):
         if self.what == "finish":
@@ -220,6 +223,14 @@ def test_a_trajectory_cut_in_its_last_frame_is_analysed_to_the_last_whole_one(tm
     assert done.returncode == 0, done.stderr
     assert "cut.xtc" in done.stderr
     assert len((tmp_path / "o" / "rmsd.csv").read_text().splitlines()) == 1 + 9
+
+
+def test_a_reduce_that_yields_needs_a_stage_that_follows(script):
+    refused(himach("run", script, *DATA, "-p", "what=yield"), 1, "Probe.reduce()", "'n'", "`then`")
+
+
+def test_a_rank_that_ends_by_itself_ends_all(script):
+    refused(himach("run", script, *DATA, "-n", 2, "-p", "what=leave"), 1, "exit code 3")
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
