@@ -87,11 +87,14 @@ def _drop_overlap(earlier: Part, later: Part) -> None:
     kept = _count_before(earlier, limit)
     dropped = earlier.n_frames - kept
     if dropped:
-        since = earlier.time(kept)
+        since, end, later_end = earlier.time(kept), earlier.time(earlier.n_frames - 1), later.time(later.n_frames - 1)
         earlier.n_frames = kept
+        again = "has them again"
+        if later_end < end - tolerance(end):  # the rest belongs to a course that the simulation did not take
+            again = f"begins anew there, though it ends at {later_end:g} ps and they go on to {end:g} ps,"
         warnings.warn(
             f"{dropped} frame{'s' if dropped > 1 else ''} of {earlier.file.path}, from {since:g} ps on, dropped: "
-            f"{later.file.path} has them again and its frames are kept",
+            f"{later.file.path} {again} and its frames are kept",
             stacklevel=2,
         )
 

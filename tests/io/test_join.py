@@ -31,6 +31,14 @@ def test_frames_written_again_are_dropped(tmp_path):
     assert origin.locate(3) == (str(tmp_path / "b.xtc"), 0)
 
 
+def test_a_restart_that_ends_earlier(tmp_path):
+    """What the earlier file has beyond its end belongs to another course of the simulation."""
+    paths = [make(tmp_path / "a.xtc", [0, 1, 2, 3, 4, 5]), make(tmp_path / "b.xtc", [3, 4])]
+    with pytest.warns(UserWarning, match=r"3 frames of .*b\.xtc begins anew there, though it ends at 4 ps .* to 5 ps"):
+        origin = open_origin(paths)
+    assert times(origin) == [0, 1, 2, 3, 4]
+
+
 def test_one_frame_written_again_in_float32(tmp_path):
     paths = [make(tmp_path / "a.xtc", [0.1 * i for i in range(8)]), make(tmp_path / "b.trr", [0.7 + 1e-8, 0.8])]
     with pytest.warns(UserWarning, match=r"1 frame of .*a\.xtc, from 0\.7 ps on"):
