@@ -29,7 +29,7 @@ def main(frames: int = 1000, ranks: int = 2, repeats: int = 5, directory: str | 
     Parameters
     ----------
     frames
-        Frames of AdK (47,681 atoms, 572 KB each in the store).
+        Frames of AdK (47,681 atoms).
     ranks
         Ranks of each run.
     repeats

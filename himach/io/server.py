@@ -515,10 +515,13 @@ class Client:
                 os.close(fd)
             self._link.done()
 
-    def read(self, numbers: npt.ArrayLike) -> Iterator[RawFrame | None]:
-        """Read frames, in the order of `numbers`; None for a miss. Every byte is checked.
+    def read(
+        self, numbers: npt.ArrayLike, atoms: npt.NDArray[np.int64] | None = None, fields: int = 0
+    ) -> Iterator[RawFrame | None]:
+        """Read frames, in the order of `numbers`; None for a miss. What is given out was checked.
 
-        Neighbours in a segment are read together. The bytes do not pass through the server.
+        Neighbours in a segment are read together. The bytes do not pass through the server. `atoms` and `fields` as in
+        `himach.io.store.Dataset.read`: other blocks are read, but neither checked nor decoded.
         """
         wanted = np.asarray(numbers, dtype=np.int64).reshape(-1)
         at = 0
@@ -526,7 +529,7 @@ class Client:
         while at < wanted.size:
             some = wanted[at : at + step]
             with self.places(some) as places:
-                frames = self._read_places(places)
+                frames = self._read_places(places, atoms, fields)
                 largest = max((place.length for place in places if place is not None), default=0)
             missing = next((i for i, place in enumerate(places) if place is None), None)
             if missing and self._link.have(some[missing : missing + 1])[0]:
@@ -535,7 +538,9 @@ class Client:
             step = max(1, min(serving.NUMBERS_AT_ONCE, 4 * REQUEST_BYTES // max(largest, 1)))
             yield from frames
 
-    def _read_places(self, places: list[Place | None]) -> list[RawFrame | None]:
+    def _read_places(
+        self, places: list[Place | None], atoms: npt.NDArray[np.int64] | None, fields: int
+    ) -> list[RawFrame | None]:
         frames: list[RawFrame | None] = [None] * len(places)
         order = sorted(
             (place.fd, place.offset, place.length, index) for index, place in enumerate(places) if place is not None
@@ -551,12 +556,15 @@ class Client:
             data = _pread(fd, end - start, start)
             for _, offset, size, index in order[:n]:
                 place = cast(Place, places[index])
-                frames[index] = self._unpack(place, data[offset - start : offset - start + size])
+                record = data[offset - start : offset - start + size]
+                frames[index] = self._unpack(place, record, atoms, fields)
             order = order[n:]
         return frames
 
-    def _unpack(self, place: Place, record: memoryview) -> RawFrame | None:
-        found = self._link.unpack(record, place.segment, place.offset, place.number)
+    def _unpack(
+        self, place: Place, record: memoryview, atoms: npt.NDArray[np.int64] | None, fields: int
+    ) -> RawFrame | None:
+        found = self._link.unpack(record, place.segment, place.offset, place.number, fields, atoms)
         self.nbytes += 0 if found is None else place.length
         return None if found is None else RawFrame(place.number, found[0], found[2], found[1], found[3], found[4])
 

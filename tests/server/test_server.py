@@ -20,7 +20,7 @@ import pytest
 
 import himach
 from himach.errors import UsageError
-from himach.io import server
+from himach.io import bodhi, server
 from himach.io.serving import (
     ServerHandle,
     ServerProtocolError,
@@ -154,6 +154,27 @@ def test_reading(run_server):
                 continue
             np.testing.assert_array_equal(frame.positions, frame_of(number))
             assert frame.number == number and (frame.box is None) == (number == 1000)
+
+
+def test_reading_some_atoms_of_packed_frames(run_server):
+    running = run_server()
+    steps = np.random.default_rng(1).integers(0, 5000, (3, 9000, 3))
+    frames = steps.astype(np.float32) * np.float32(0.001) * np.float32(10)  # as from XTC
+    with himach.Writer("run", 9000, servers=[running.path]) as writer:
+        for number, positions in enumerate(frames):
+            writer.number = number
+            writer.push(positions, time=0.0, velocities=positions)
+    atoms = np.array([3, 8500], dtype=np.int64)
+    with running.client() as client:
+        client.open("run")
+        with client.places([0]) as (place,):
+            assert place.length < 1.6 * frames[0].nbytes  # two fields, one packed
+        for positions, frame in zip(frames, client.read(range(3)), strict=True):
+            np.testing.assert_array_equal(frame.positions, positions)
+            np.testing.assert_array_equal(frame.velocities, positions)
+        for positions, frame in zip(frames, client.read(range(3), atoms, bodhi.POSITIONS), strict=True):
+            np.testing.assert_array_equal(frame.positions[atoms], positions[atoms])
+            assert frame.velocities is None
 
 
 def test_reading_is_checked(run_server):
