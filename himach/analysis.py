@@ -7,7 +7,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from himach.errors import AnalysisError, UsageError, nearest
 
 if TYPE_CHECKING:
-    from MDAnalysis import Universe
+    from MDAnalysis import AtomGroup, Universe
 
     from himach.frame import Frame
 
@@ -162,6 +162,14 @@ class Analysis:
 
     def setup(self, universe: Universe) -> None:
         """Prepare: select atoms, keep constants. Called on every rank once, at the first selected frame."""
+
+    def atoms(self, universe: Universe) -> AtomGroup | Sequence[AtomGroup]:
+        """Return the atoms that map() reads, a group or several. Called on every rank right after setup(). Optional.
+
+        With it, frames in the cache are read for these atoms alone, and `frame.positions` is no array: it gives
+        ``positions[indices]`` of these atoms and refuses others by name (see `himach.io.asked.AskedVectors`).
+        """
+        raise AnalysisError(f"{self.label()} has no atoms()")
 
     def map(self, frame: Frame) -> Iterable[Any]:
         """Yield (key, value) pairs and/or `Pairs` of one frame."""

@@ -1,8 +1,9 @@
-"""Frames: `RawFrame` as it comes from a source, `Frame` as a map() sees it."""
+"""Frames: `RawFrame` as it comes from a source, `Frame` as a map() sees it, and `Needs`, what of them is read."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,9 +12,30 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from MDAnalysis import Universe
 
-__all__ = ["Frame", "RawFrame"]
+__all__ = ["FIELDS", "FORCES", "POSITIONS", "VELOCITIES", "Frame", "Needs", "RawFrame"]
 
 Vectors = npt.NDArray[np.float32]
+Indices = npt.NDArray[np.int64]
+
+#: What a frame may hold, or-ed.
+POSITIONS, VELOCITIES, FORCES = 1, 2, 4
+FIELDS = POSITIONS | VELOCITIES | FORCES
+
+
+@dataclass
+class Needs:
+    """What of each frame the analyses of a pass need. A source reads no more where reading less is cheaper.
+
+    Attributes
+    ----------
+    atoms
+        Indices of the atoms, ascending int64 (n,); None for all.
+    fields
+        Which of `FIELDS`, or-ed; grows when a map() touches what nobody has touched before (see `RawFrame.more`).
+    """
+
+    atoms: Indices | None = None
+    fields: int = FIELDS
 
 
 @dataclass(slots=True)
@@ -32,6 +54,11 @@ class RawFrame:
         float32 (6,): lengths in Å and angles in degrees; None without a box.
     velocities, forces
         float32 (n_atoms, 3) in Å/ps and kJ/(mol Å), or None.
+    unread
+        Which of `FIELDS` were not read and may be there, or-ed.
+    more
+        Reads this frame again with these fields too, into arrays that stay, and has them read with all frames from
+        then on; None where nothing is unread.
     """
 
     number: int
@@ -40,6 +67,8 @@ class RawFrame:
     box: Vectors | None = None
     velocities: Vectors | None = None
     forces: Vectors | None = None
+    unread: int = field(default=0, kw_only=True)
+    more: Callable[[int], RawFrame] | None = field(default=None, kw_only=True)
 
 
 @dataclass(slots=True)
@@ -55,11 +84,13 @@ class Frame:
     time
         Time in ps.
     positions
-        float32 (n_atoms, 3), Å, writable; holds until map() ends.
+        float32 (n_atoms, 3), Å, writable; holds until map() ends. Where the analysis has atoms(), an `AskedVectors`,
+        whose ``positions[indices]`` gives the rows of atoms that it asked for.
     box
         float32 (6,): lengths in Å and angles in degrees; None without a box.
     velocities, forces
-        float32 (n_atoms, 3) in Å/ps and kJ/(mol Å), or None where the trajectory has none.
+        As positions, in Å/ps and kJ/(mol Å), or None where the frame has none. Where nobody has touched them before,
+        they are read at this moment, and from then on with every frame.
     universe
         This analysis's own Universe, at this frame.
     """

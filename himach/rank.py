@@ -20,6 +20,7 @@ from himach.comm import Communicator, World
 from himach.engine import run_pass
 from himach.engine.failures import RAISED, failure
 from himach.errors import UsageError
+from himach.frame import POSITIONS, Needs
 from himach.job import Job
 from himach.output.files import prepare_out, unique_labels, write_run
 from himach.output.record import Assignment, Bytes, Dataset, Record, Seconds, analysis_record
@@ -92,12 +93,12 @@ def perform(world: World, job: Job, started: float) -> Done:
     chains = [stages(analysis) for analysis in job.analyses]
     opened = open_job(world, job)
     origin, frames, cached = opened.origin, opened.frames, opened.cached
-    binds = _set_up(comm, chains, opened)
+    binds, needs = _set_up(comm, chains, opened)
     ready = time.time()
 
     held = None if world.leaders is None else cached
     share = on_every_rank(comm, lambda: assign(world, held, frames, origin=origin.present))
-    source = Source(origin, cached, Quota(opened.quota, world.node.size), server_of(cached))
+    source = Source(origin, cached, Quota(opened.quota, world.node.size), server_of(cached), needs)
     assigned = time.time()
     with Progress(comm, len(frames), sys.stderr, quiet=quiet) as display:
         meeting = Meeting(comm)
@@ -161,12 +162,12 @@ def stages(analysis: Analysis) -> list[Analysis]:
 
 def _set_up(
     comm: Communicator, chains: Sequence[Sequence[Analysis]], opened: Opened
-) -> list[Callable[[RawFrame, int], Frame]]:
-    """Give every analysis its own Universe and call setup(); return what binds a frame to each Universe."""
+) -> tuple[list[Callable[[RawFrame, int], Frame]], Needs]:
+    """Give every analysis its own Universe and call setup(); return what binds a frame to each, and what all need."""
     from himach.io.view import View
 
-    def set_up() -> list[Callable[[RawFrame, int], Frame]]:
-        binds: list[Callable[[RawFrame, int], Frame]] = []
+    def set_up() -> list[View]:
+        views: list[View] = []
         origin, frames = opened.origin, opened.frames
         dt = origin.dt(frames)
         for i, chain in enumerate(chains):
@@ -175,10 +176,23 @@ def _set_up(
                 stage.__dict__.update(frames=frames, dt=dt)
                 with located(stage, "setup", comm.rank):
                     stage.setup(view.universe)
-            binds.append(view.bind)
-        return binds
+            if chain[0].defines("atoms"):
+                with located(chain[0], "atoms", comm.rank):
+                    # As the class has it: setup() may have an attribute of that name.
+                    view.ask(type(chain[0]).atoms(chain[0], view.universe))
+            views.append(view)
+        return views
 
-    return on_every_rank(comm, set_up)
+    views = on_every_rank(comm, set_up)
+    return [view.bind for view in views], Needs(_union([view.needs for view in views]), POSITIONS)
+
+
+def _union(needs: Sequence[npt.NDArray[np.int64] | None]) -> npt.NDArray[np.int64] | None:
+    """Return the atoms that any analysis needs, ascending; None for all."""
+    import numpy as np
+
+    some = [atoms for atoms in needs if atoms is not None]
+    return np.unique(np.concatenate(some)) if len(some) == len(needs) else None
 
 
 def _settle(world: World, cached: Cached | None, share: Share, kept: Kept) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from himach.frame import RawFrame
+from himach.frame import FIELDS, Needs, RawFrame
 from himach.io.keeper import Keeper, Kept, Quota
 from himach.io.origin import Origin
 from himach.io.store import Dataset, StoreError
@@ -36,6 +37,8 @@ class Source:
     server
         A connection to the store's server, in which the dataset is open. Frames are then read as it says, in turn with
         its other readers; None: this process reads the store by itself.
+    needs
+        What of each frame is needed; more may be read.
 
     Attributes
     ----------
@@ -49,10 +52,12 @@ class Source:
         cached: Dataset | None = None,
         quota: Quota | None = None,
         server: Client | None = None,
+        needs: Needs | None = None,
     ) -> None:
         self._origin = origin
         self._cached = cached
         self._server = server
+        self._needs = Needs() if needs is None else needs
         self._keeper: Keeper | None = None
         if cached is not None and quota is not None and quota.nbytes > 0 and origin.present:
             self._keeper = Keeper(cached, quota)
@@ -94,17 +99,39 @@ class Source:
             yield from self._from_cache(numbers[done:])
 
     def _from_cache(self, numbers: Numbers) -> Iterator[RawFrame]:
+        done = 0
+        while done < len(numbers):  # once, unless a map() comes to need another field on the way
+            for frame in self._read_cached(numbers[done:], self._needs.fields):
+                done += 1
+                yield frame
+
+    def _read_cached(self, numbers: Numbers, fields: int) -> Iterator[RawFrame]:
+        """Read frames for as long as nothing but these fields is needed."""
         assert self._cached is not None
-        reading = self._cached.read(numbers)
+        reading = self._cached.read(numbers, fields=fields)
         before = 0
         for number, frame in zip(numbers.tolist(), reading, strict=True):
             if frame is None:
                 self._forget_damaged(number, reading.reason)
                 yield from self._from_origin(np.array([number]))
-                continue
-            self.bytes_cache += reading.nbytes - before
-            before = reading.nbytes
-            yield frame
+            else:
+                self.bytes_cache += reading.nbytes - before
+                before = reading.nbytes
+                if fields != FIELDS:
+                    frame.unread = FIELDS & ~fields
+                    frame.more = partial(self._again, number)
+                yield frame
+            if self._needs.fields != fields:
+                return
+
+    def _again(self, number: int, field: int) -> RawFrame:
+        """Read a frame again with one more field, and all frames that follow."""
+        self._needs.fields |= field
+        (frame,) = self._from_cache(np.array([number]))
+        arrays = (frame.positions, frame.velocities, frame.forces)
+        positions, velocities, forces = (None if array is None else array.copy() for array in arrays)
+        assert positions is not None
+        return RawFrame(number, frame.time, positions, frame.box, velocities, forces)
 
     def _forget_damaged(self, number: int, reason: str) -> None:
         """Drop a frame that is damaged, so that it is kept anew."""

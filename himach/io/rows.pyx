@@ -1,0 +1,103 @@
+"""Rows of vectors by atom index, in one loop that checks each index: `gather()` and `copy_rows()`."""
+
+cimport numpy as cnp
+from libc.stdint cimport int64_t, uint8_t
+
+cnp.import_array()
+
+
+cdef const float *floats(cnp.ndarray vectors, Py_ssize_t n_atoms) except NULL:
+    if not (cnp.PyArray_ISCARRAY_RO(vectors) and cnp.PyArray_TYPE(vectors) == cnp.NPY_FLOAT32 and vectors.ndim == 2
+            and vectors.shape[0] == n_atoms and vectors.shape[1] == 3):
+        raise ValueError(f"vectors must be a C-contiguous float32 array of shape ({n_atoms}, 3)")
+    return <const float *>cnp.PyArray_DATA(vectors)
+
+
+cdef const int64_t *integers(cnp.ndarray indices) except NULL:
+    if not (cnp.PyArray_ISCARRAY_RO(indices) and cnp.PyArray_TYPE(indices) == cnp.NPY_INT64 and indices.ndim == 1):
+        raise ValueError("indices must be a C-contiguous int64 array of one dimension")
+    return <const int64_t *>cnp.PyArray_DATA(indices)
+
+
+def gather(cnp.ndarray vectors not None, cnp.ndarray asked not None, cnp.ndarray indices not None):
+    """Return the rows of some atoms, or the first index that may not be had.
+
+    Parameters
+    ----------
+    vectors
+        float32 (n_atoms, 3), C-contiguous.
+    asked
+        bool (n_atoms,), C-contiguous: the atoms that may be had.
+    indices
+        int64 (n,), C-contiguous; negative ones count from the end.
+
+    Returns
+    -------
+    ndarray or int
+        float32 (n, 3), a copy; else the first index of an atom that is not there or not asked for.
+    """
+    cdef Py_ssize_t n_atoms = asked.shape[0]
+    cdef const float *source = floats(vectors, n_atoms)
+    cdef const int64_t *wanted = integers(indices)
+    cdef const uint8_t *allowed = <const uint8_t *>cnp.PyArray_DATA(asked)
+    cdef cnp.npy_intp[2] shape
+    cdef cnp.ndarray found
+    cdef float *target
+    cdef const float *row
+    cdef int64_t atom
+    cdef Py_ssize_t i, n = indices.shape[0]
+    cdef bint refused = False
+    if not (cnp.PyArray_ISCARRAY_RO(asked) and cnp.PyArray_TYPE(asked) == cnp.NPY_BOOL and asked.ndim == 1):
+        raise ValueError("asked must be a C-contiguous bool array of one dimension")
+    shape[0] = n
+    shape[1] = 3
+    found = cnp.PyArray_EMPTY(2, shape, cnp.NPY_FLOAT32, 0)
+    target = <float *>cnp.PyArray_DATA(found)
+    with nogil:
+        for i in range(n):
+            atom = wanted[i]
+            if atom < 0:
+                atom += n_atoms
+            if atom < 0 or atom >= n_atoms or not allowed[atom]:
+                refused = True
+                break
+            row = source + 3 * atom
+            target[3 * i] = row[0]
+            target[3 * i + 1] = row[1]
+            target[3 * i + 2] = row[2]
+    return wanted[i] if refused else found
+
+
+def copy_rows(cnp.ndarray source not None, cnp.ndarray target not None, cnp.ndarray indices not None):
+    """Copy the rows of some atoms from one array to another.
+
+    Parameters
+    ----------
+    source, target
+        float32 (n_atoms, 3), C-contiguous.
+    indices
+        int64 (n,), C-contiguous, from 0 to n_atoms - 1.
+
+    Raises
+    ------
+    IndexError
+        If there is no such atom; some rows are then copied.
+    """
+    cdef Py_ssize_t n_atoms = source.shape[0]
+    cdef const float *read = floats(source, n_atoms)
+    cdef float *written = <float *>floats(target, n_atoms)
+    cdef const int64_t *wanted = integers(indices)
+    cdef Py_ssize_t i, n = indices.shape[0]
+    cdef int64_t atom
+    cdef bint missing = False
+    with nogil:
+        for i in range(n):
+            atom = wanted[i]
+            if atom < 0 or atom >= n_atoms:
+                missing = True
+                break
+            written[3 * atom] = read[3 * atom]
+            written[3 * atom + 1] = read[3 * atom + 1]
+            written[3 * atom + 2] = read[3 * atom + 2]
+    if missing:
+        raise IndexError(f"there is no atom {wanted[i]} among {n_atoms}")
