@@ -99,7 +99,7 @@ def open_job(world: World, job: Job) -> Opened:
     if choice.holder is not None:
         parcel = _send_parcel(comm, store, choice.holder)
     cached = _open_dataset(world, store, choice, job, quota)
-    frames, origin, topology, first = _look(comm, job, choice, parcel, cached)
+    frames, origin, topology, first = _look(comm, job, choice, parcel, cached, quota > 0)
     return Opened(origin, topology, frames, first, cached, quota)
 
 
@@ -247,7 +247,7 @@ def _keep(cached: Dataset, choice: _Choice, job: Job) -> None:
 
 
 def _look(
-    comm: Communicator, job: Job, choice: _Choice, parcel: Package | None, cached: Dataset | None
+    comm: Communicator, job: Job, choice: _Choice, parcel: Package | None, cached: Dataset | None, keep: bool
 ) -> tuple[range, Origin, Topology, RawFrame]:
     """Return the selection, the origin (or what stands in for it), the topology and the first frame."""
     from himach.io.cache import read_some
@@ -259,7 +259,7 @@ def _look(
 
     def looked() -> tuple[range, Topology, RawFrame]:
         frames = select(origin.n_frames, job.start, job.stop, job.step)
-        topology = load_topology(job.topology, origin, job.keywords)
+        topology = load_topology(job.topology, origin, job.keywords, cached, keep)
         first = read_some(cached, [frames[0]]) or [next(origin.read([frames[0]]))]
         return frames, topology, first[0]
 
@@ -284,23 +284,23 @@ def _look_without(
     def looked() -> tuple[KeptOrigin, Topology, RawFrame]:
         for some in seen:
             origin.give(some)
-        topology = _kept_topology(job, origin, parcel.topologies)
+        topology = _kept_topology(job, origin, parcel.topologies, cached)
         return origin, topology, next(origin.read([frames[0]]))
 
     shared, topology, first = on_first_rank(comm, looked, share=True)
     return frames, shared, topology, first
 
 
-def _kept_topology(job: Job, origin: Origin, kept: dict[str, tuple[str, bytes]]) -> Topology:
+def _kept_topology(job: Job, origin: Origin, kept: dict[str, tuple[str, bytes]], cached: Dataset | None) -> Topology:
     """Load the topology that the user names, if it can be reached, else the one that was kept."""
     from himach.io.topology import load_topology
 
     path = None if job.topology is None else os.path.abspath(os.path.expanduser(job.topology))
     used = path if path is not None else next(reversed(kept), None)
     if used is None or used not in kept or (path is not None and os.path.exists(path)):
-        return load_topology(job.topology, origin, job.keywords)
+        return load_topology(job.topology, origin, job.keywords, cached, keep=False)
     suffix, content = kept[used]
     with tempfile.TemporaryDirectory(prefix="himach-") as folder:
         file = Path(folder, f"topology{suffix}")
         file.write_bytes(content)
-        return load_topology(file, origin, job.keywords)
+        return load_topology(file, origin, job.keywords, cached, keep=False)

@@ -1,8 +1,16 @@
-"""Topologies: `load_topology()` parses once and guesses once, for a Universe on every rank."""
+"""Topologies: `load_topology()` parses once and guesses once, for a Universe on every rank.
+
+What comes of it is kept with the dataset in a store (`himach.io.parsed`), under a name that tells the content of the
+topology file, the keywords, and the version of MDAnalysis: a later run neither parses nor guesses.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
 import os
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +23,21 @@ from himach.io.readerfile import quietly
 if TYPE_CHECKING:
     from MDAnalysis.core.topology import Topology
 
+    from himach.io.store import Dataset
+
 __all__ = ["load_topology", "own_topology"]
 
+MAX_BYTES = 256 << 20  # of a topology file whose parse is kept
+MOST_KEPT = 4  # parses beside a dataset, the newest
 _CONNECTIONS = frozenset({"bonds", "angles", "dihedrals", "impropers"})
 
 
 def load_topology(
-    topology: str | os.PathLike[str] | None, origin: Origin, keywords: Mapping[str, Any] | None = None
+    topology: str | os.PathLike[str] | None,
+    origin: Origin,
+    keywords: Mapping[str, Any] | None = None,
+    kept: Dataset | None = None,
+    keep: bool = True,
 ) -> Topology:
     """Parse a topology and guess what it lacks, as MDAnalysis.Universe does.
 
@@ -36,6 +52,10 @@ def load_topology(
         The dataset that it is for.
     keywords
         Keywords of MDAnalysis.Universe, e.g. topology_format, to_guess, atom_style.
+    kept
+        A store's dataset beside which what was parsed is looked for; None: nowhere.
+    keep
+        Whether to keep it there, too.
 
     Raises
     ------
@@ -51,13 +71,75 @@ def load_topology(
             keywords.setdefault("topology_format", keywords["format"])
     else:
         path = existing(topology, "topology")
-    parsed = _parse(path, keywords)
-    if parsed.n_atoms != origin.n_atoms:
-        raise TrajectoryError(
-            f"{path} has {parsed.n_atoms} atoms, {origin.paths[0]} has {origin.n_atoms}; "
-            "give the topology that belongs to the trajectory"
-        )
-    return _guess(parsed, path, origin, keywords)
+    name = None if kept is None else _name(path, keywords)
+    if kept is not None and name is not None:
+        return _kept_or_parsed(kept, keep, name, path, origin, keywords)
+    return _guess(_parse(path, origin, keywords), path, origin, keywords)
+
+
+def _kept_or_parsed(
+    kept: Dataset, keep: bool, name: str, path: str, origin: Origin, keywords: Mapping[str, Any]
+) -> Topology:
+    """Return the topology as it is kept, else parse and keep it; warn as parsing did."""
+    from himach.io.parsed import decode
+
+    content = kept.kept_file(name)
+    if content is not None:
+        try:
+            topology, told = decode(content)
+        except ValueError:
+            pass
+        else:
+            _check_atoms(topology, path, origin)
+            for text, file, line in told["warnings"]:
+                warnings.warn_explicit(text, UserWarning, file, line)
+            return topology
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        topology = _guess(_parse(path, origin, keywords), path, origin, keywords)
+    for warning in caught:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    if keep:
+        texts = [[str(w.message), w.filename, w.lineno] for w in caught if w.category is UserWarning]
+        _keep(kept, name, topology, {"warnings": texts})
+    return topology
+
+
+def _keep(kept: Dataset, name: str, topology: Topology, told: dict[str, Any]) -> None:
+    """Keep a topology beside a dataset, if that is possible, in place of the oldest one."""
+    from himach.io.parsed import encode
+    from himach.io.store import StoreError
+
+    content = encode(topology, told)
+    if content is None:
+        return
+    try:
+        kept.keep(name, content)
+        others = sorted(kept.path.glob("x-parsed-*"), key=lambda file: file.stat().st_mtime_ns)
+        for file in others[:-MOST_KEPT]:
+            file.unlink(missing_ok=True)
+    except (StoreError, OSError):  # the next run parses again
+        pass
+
+
+def _name(path: str, keywords: Mapping[str, Any]) -> str | None:
+    """Return the name of what is parsed from this file in this way; None where the file does not tell it all."""
+    import MDAnalysis
+
+    from himach.io.parsed import VERSION
+
+    if keywords.get("guess_bonds") or _guessed(keywords) & _CONNECTIONS or os.path.getsize(path) > MAX_BYTES:
+        return None
+    parser = _parser(path, keywords.get("topology_format"))
+    if parser is None or parser.__name__ == "ITPParser":  # an ITP file includes others
+        return None
+    try:
+        how = json.dumps([VERSION, MDAnalysis.__version__, parser.__name__, keywords], sort_keys=True)
+    except TypeError:  # objects, e.g. a guesser
+        return None
+    with open(path, "rb") as file:
+        content = hashlib.file_digest(file, "sha256").digest()
+    return f"parsed-{hashlib.sha256(content + how.encode()).hexdigest()[:32]}"
 
 
 def own_topology(origin: Origin) -> str:
@@ -84,7 +166,7 @@ def _parser(path: str, format_: Any) -> Any:
     return None if parser is MinimalParser else parser
 
 
-def _parse(path: str, keywords: Mapping[str, Any]) -> Topology:
+def _parse(path: str, origin: Origin, keywords: Mapping[str, Any]) -> Topology:
     from MDAnalysis.core.universe import _topology_from_file_like
 
     format_ = keywords.get("topology_format")
@@ -95,11 +177,25 @@ def _parse(path: str, keywords: Mapping[str, Any]) -> Topology:
         )
     others = {name: value for name, value in keywords.items() if name not in TOPOLOGY_KEYWORDS and name != "format"}
     try:
-        return quietly(_topology_from_file_like, path, topology_format=format_, **others)
+        topology = quietly(_topology_from_file_like, path, topology_format=format_, **others)
     except HimachError:
         raise
     except Exception as error:
         raise TrajectoryError(f"{path} cannot be read as a topology: {reason(error.__cause__ or error)}") from error
+    _check_atoms(topology, path, origin)
+    return topology
+
+
+def _check_atoms(topology: Topology, path: str, origin: Origin) -> None:
+    if topology.n_atoms != origin.n_atoms:
+        raise TrajectoryError(
+            f"{path} has {topology.n_atoms} atoms, {origin.paths[0]} has {origin.n_atoms}; "
+            "give the topology that belongs to the trajectory"
+        )
+
+
+def _guessed(keywords: Mapping[str, Any]) -> set[str]:
+    return {*keywords.get("to_guess", ()), *keywords.get("force_guess", ())}
 
 
 def _guess(parsed: Topology, path: str, origin: Origin, keywords: Mapping[str, Any]) -> Topology:
@@ -107,15 +203,24 @@ def _guess(parsed: Topology, path: str, origin: Origin, keywords: Mapping[str, A
     from MDAnalysis import Universe
 
     wanted = {name: keywords[name] for name in TOPOLOGY_KEYWORDS & keywords.keys() if name != "topology_format"}
-    guessed = {*wanted.get("to_guess", ()), *wanted.get("force_guess", ())}
+    wanted.setdefault("context", _guesser())
     try:
-        if wanted.get("guess_bonds") or guessed & _CONNECTIONS:
+        if wanted.get("guess_bonds") or _guessed(wanted) & _CONNECTIONS:
             return _guess_with_positions(parsed, origin, wanted)
         return quietly(Universe, parsed, **wanted)._topology
     except HimachError:
         raise
     except Exception as error:
         raise TrajectoryError(f"{path}: what the topology lacks cannot be guessed: {reason(error)}") from error
+
+
+def _guesser() -> Any:
+    """Return MDAnalysis's default guesser, which here looks at each atom's name once and not once an atom."""
+    from MDAnalysis.guesser.default_guesser import DefaultGuesser
+
+    guesser = DefaultGuesser(None)
+    guesser.guess_atom_element = functools.cache(guesser.guess_atom_element)
+    return guesser
 
 
 def _guess_with_positions(parsed: Topology, origin: Origin, wanted: dict[str, Any]) -> Topology:

@@ -22,6 +22,7 @@ from himach.errors import AnalysisError
 from himach.frame import FORCES, VELOCITIES, Frame, RawFrame
 from himach.io.asked import AskedVectors, asked_atoms
 from himach.io.origin import Origin
+from himach.io.parsed import copy_topology
 from himach.io.rows import copy_rows
 
 __all__ = ["View"]
@@ -65,7 +66,7 @@ class View:
         self._copy = copy
         self._frames = frames
         self._name = name or "the analysis"
-        self.universe = _Universe(topology.copy(), to_guess=())
+        self.universe = _Universe(copy_topology(topology), to_guess=())
         self._reader = _BoundReader(origin, self._name)
         self.universe.name = self._name
         self.universe.trajectory = self._reader
