@@ -266,7 +266,7 @@ def _equal(one: Any, other: Any) -> bool:
         return True
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(_equal, one, other))
-    return bool(one == other) or (isinstance(one, float) and np.isnan([one, other]).all())
+    return bool(one == other or (isinstance(one, float) and np.isnan([one, other]).all()))
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------------
