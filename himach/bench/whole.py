@@ -11,8 +11,19 @@ from collections.abc import Mapping, Sequence
 __all__ = ["medians", "ratio", "time_in_turn"]
 
 
-def time_in_turn(commands: Mapping[str, Sequence[str]], repeats: int) -> dict[str, list[float]]:
+def time_in_turn(
+    commands: Mapping[str, Sequence[str]], repeats: int, environ: Mapping[str, str] | None = None
+) -> dict[str, list[float]]:
     """Return the wall times in seconds of each command: A B C, A B C, ..., after one round that does not count.
+
+    Parameters
+    ----------
+    commands
+        By name.
+    repeats
+        Rounds that count.
+    environ
+        Their environment; None for this process's own.
 
     Raises
     ------
@@ -20,11 +31,12 @@ def time_in_turn(commands: Mapping[str, Sequence[str]], repeats: int) -> dict[st
         If a command fails; with what it printed.
     """
     seconds: dict[str, list[float]] = {name: [] for name in commands}
+    env = dict(os.environ if environ is None else environ)
     for turn in range(repeats + 1):
         for name, command in commands.items():
             begun = time.perf_counter()
             done = subprocess.run(
-                command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=dict(os.environ), check=False
+                command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=env, check=False
             )
             taken = time.perf_counter() - begun
             if done.returncode:

@@ -50,7 +50,7 @@ def rmsd(frames: int, ranks: int, repeats: int) -> None:
 @bench.command()
 @click.option("--repeats", type=click.IntRange(min=1), default=9, show_default=True)
 def start(repeats: int) -> None:
-    """Time 'himach --help', beside what Python and its libraries take to start."""
+    """Time 'himach --help' and a run of ten cached frames, beside what Python and its libraries take to start."""
     from himach.bench import start as benchmark
 
     benchmark.main(repeats)
