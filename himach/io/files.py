@@ -6,7 +6,7 @@ The implementations open lazily, keep their index when pickled, and never write 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -75,8 +75,14 @@ class FrameFile(Protocol):
     topology: str | None
     keywords: Mapping[str, Any]
 
-    def read(self, index: int) -> RawFrame:
-        """Return frame `index` of the file; raises any exception that the format's decoder does."""
+    def read(self, index: int, needed: int | None = None) -> RawFrame:
+        """Return frame `index` of the file; raises any exception that the format's decoder does.
+
+        Given `needed`, only so many atoms from the first on need be there; the other rows may hold anything.
+        """
+
+    def expect(self, indices: Sequence[int]) -> None:
+        """Ask the operating system for the bytes of frames that are read soon."""
 
     def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
         """Return the bytes of the file that reading these frames takes."""

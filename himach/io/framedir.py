@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from himach.errors import HimachError, TrajectoryError
 from himach.frame import RawFrame
+from himach.io.ahead import ask_for
 from himach.io.manifest import TIMES, Manifest, find
 from himach.io.messages import reason
 from himach.io.readerfile import ReaderFile, construct
@@ -65,12 +66,12 @@ class FrameDirectory:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open_number": -1, "_open_file": None}
 
-    def read(self, index: int) -> RawFrame:
+    def read(self, index: int, needed: int | None = None) -> RawFrame:
         """Return one frame; its arrays hold until the next."""
         number, local = divmod(index, self.manifest.frames_per_file)
         file = self._file(number)
         try:
-            frame = file.read(local)
+            frame = file.read(local, needed)
         except Exception as error:
             raise TrajectoryError(
                 f"frame {index} cannot be read from {file.path}: {reason(error)}; copy the file again or split again"
@@ -79,6 +80,12 @@ class FrameDirectory:
         frame.number = index
         frame.time = float(self.times[index])
         return frame
+
+    def expect(self, indices: Sequence[int]) -> None:
+        """Ask for the bytes of the files that hold these frames."""
+        for number in sorted({index // self.manifest.frames_per_file for index in indices}):
+            if number != self._open_number:
+                ask_for(self._path(number), [(0, 0)])  # no length: to the end of the file
 
     def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
         """Return the bytes that these frames take; exact where a whole file is asked for or the file is open."""

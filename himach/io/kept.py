@@ -248,7 +248,7 @@ class KeptOrigin(Origin):
         """Return the path of the dataset and the number."""
         return self.paths[0], number
 
-    def _read(self, number: int) -> RawFrame:
+    def _read(self, number: int, needed: int | None = None) -> RawFrame:
         if not 0 <= number < self.n_frames:
             raise UsageError(f"there is no frame {number}; {self.paths[0]} has {self.n_frames} frames, from 0")
         if number not in self._frames:

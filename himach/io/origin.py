@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.frame import RawFrame
+from himach.io.ahead import Ahead
 from himach.io.files import FrameFile, open_file
 from himach.io.framedir import FrameDirectory
 from himach.io.join import Part, join, tolerance
@@ -73,6 +74,7 @@ class Origin:
         self._parts = list(parts)
         self._starts = np.cumsum([0] + [part.n_frames for part in parts])
         self._open_part: Part | None = None
+        self._ahead: Ahead | None = None
         self.keywords = {**parts[0].file.keywords, **keywords}
         self.warnings: tuple[str, ...] = ()
         self.paths = tuple(part.file.path for part in parts)
@@ -91,7 +93,7 @@ class Origin:
             self.timestep = float(following - start)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_open_part": None}
+        return {**self.__dict__, "_open_part": None, "_ahead": None}
 
     def __len__(self) -> int:
         return self.n_frames
@@ -104,13 +106,15 @@ class Origin:
         """Whether frames can be read from it; see `himach.io.kept.KeptOrigin`."""
         return True
 
-    def read(self, numbers: Iterable[int]) -> Iterator[RawFrame]:
-        """Read frames, in the order asked for.
+    def read(self, numbers: Iterable[int], needed: int | None = None) -> Iterator[RawFrame]:
+        """Read frames, in the order asked for; the operating system is asked for their bytes ahead of that.
 
         Parameters
         ----------
         numbers
             Frame numbers in the dataset; consecutive ones are read fastest.
+        needed
+            Atoms from the first on that are needed; the other rows may hold anything. None for all.
 
         Yields
         ------
@@ -125,8 +129,12 @@ class Origin:
             If there is no frame of a number.
         """
         last: _Stamp | None = None
-        for number in numbers:
-            frame = self._read(int(number))
+        numbers = [int(number) for number in numbers]
+        ahead = self._ahead_of(numbers)
+        for place, number in enumerate(numbers):
+            if ahead is not None:
+                ahead.reach(place)
+            frame = self._read(number, needed)
             if last is not None and last.number + 1 == frame.number and frame.time < last.time - tolerance(last.time):
                 self._refuse_time(frame.number, last.time, frame.time)
             last = _Stamp(frame.number, frame.time)
@@ -185,7 +193,23 @@ class Origin:
             self._open_part.file.release()
         self._open_part = None
 
-    def _read(self, number: int) -> RawFrame:
+    def _ahead_of(self, numbers: Sequence[int]) -> Ahead | None:
+        """Return what asks for the bytes of these frames; None for a single frame, which is read at once."""
+        if len(numbers) < 2 or not self.present:
+            return None
+        if self._ahead is None:
+            self._ahead = Ahead(self.n_frames, self.nbytes(numbers) // len(numbers), self._expect)
+        self._ahead.begin(numbers)
+        return self._ahead
+
+    def _expect(self, numbers: Sequence[int]) -> None:
+        wanted = np.asarray(numbers, dtype=np.int64)
+        of_part = np.searchsorted(self._starts, wanted, side="right") - 1
+        for index in np.unique(of_part).tolist():
+            if 0 <= index < len(self._parts):
+                self._parts[index].file.expect((wanted[of_part == index] - self._starts[index]).tolist())
+
+    def _read(self, number: int, needed: int | None = None) -> RawFrame:
         if not 0 <= number < self.n_frames:
             raise UsageError(f"there is no frame {number}; {self.paths[0]} has {self.n_frames} frames, from 0")
         index = int(np.searchsorted(self._starts, number, side="right")) - 1
@@ -195,7 +219,7 @@ class Origin:
             self._open_part = part
         local = number - int(self._starts[index])
         try:
-            frame = part.file.read(local)
+            frame = part.file.read(local, needed)
         except HimachError:
             raise
         except Exception as error:

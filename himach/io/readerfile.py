@@ -6,13 +6,14 @@ import os
 import pickle
 import struct
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.frame import RawFrame
+from himach.io.ahead import ask_for
 from himach.io.messages import warn_cut
 
 __all__ = ["ReaderFile", "construct", "quietly", "whole_frames"]
@@ -45,8 +46,8 @@ class ReaderFile:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None}
 
-    def read(self, index: int) -> RawFrame:
-        """Return one frame; its arrays hold until the next."""
+    def read(self, index: int, needed: int | None = None) -> RawFrame:
+        """Return one frame, all of it; its arrays hold until the next."""
         reader = self._opened()
         if reader.ts.frame == index - 1:
             try:
@@ -73,6 +74,11 @@ class ReaderFile:
                 reader_class, keywords = self._remake
                 self._reader = construct(reader_class, **keywords)
         return self._reader
+
+    def expect(self, indices: Sequence[int]) -> None:
+        """Ask for the bytes of these frames: where they lie if all are of one size."""
+        size = self._bytes_per_frame
+        ask_for(self.path, ((int(size * index), int(size * (index + 1))) for index in indices))
 
     def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
         """Return the bytes that as many frames take in the file on average."""

@@ -145,8 +145,15 @@ class Source:
             pass
 
     def _from_origin(self, numbers: Numbers) -> Iterator[RawFrame]:
-        for frame in self._origin.read(numbers):
+        for frame in self._origin.read(numbers, self._needed()):
             self.bytes_origin += self._origin.nbytes((frame.number,))
             if self._keeper is not None:
                 self._keeper.keep(frame)
             yield frame
+
+    def _needed(self) -> int | None:
+        """Return how many atoms from the first on must be read from the origin; a frame that is kept is kept whole."""
+        atoms = self._needs.atoms
+        if atoms is None or self._keeper is not None:
+            return None
+        return int(atoms[-1]) + 1 if len(atoms) else 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from himach.errors import UsageError
 from himach.frame import RawFrame, Vectors
 from himach.io import xtc
+from himach.io.ahead import ask_for
 from himach.io.xdrheader import DAMAGED, FORCES, HEADER_BYTES, POSITIONS, VELOCITIES, parse_trr, parse_xtc
 from himach.io.xdrindex import XdrIndex
 
@@ -38,6 +39,8 @@ class XdrFile:
         Of MDAnalysis: dt and time_offset (ps), convert_units.
     """
 
+    _descriptor = -1
+
     def __init__(self, path: str, index: XdrIndex, keywords: Mapping[str, Any]) -> None:
         if "sub" in keywords:
             raise UsageError("the keyword 'sub' is not supported; select the atoms in the analysis")
@@ -55,7 +58,6 @@ class XdrFile:
             times = np.arange(self.n_frames, dtype=np.float64) * float(keywords["dt"])
         self.times: Times | None = times + float(keywords.get("time_offset", 0.0))
         self._factors = (10.0, 10.0, 0.1) if keywords.get("convert_units", True) else (1.0, 1.0, 1.0)
-        self._descriptor = -1
         self._bytes = np.empty(0, np.uint8)
         self._vectors: list[Vectors] = []
 
@@ -65,8 +67,8 @@ class XdrFile:
     def __del__(self) -> None:
         self.release()
 
-    def read(self, index: int) -> RawFrame:
-        """Read one frame; its arrays hold until the next."""
+    def read(self, index: int, needed: int | None = None) -> RawFrame:
+        """Read one frame, of an XTC file no more than the first `needed` atoms; its arrays hold until the next."""
         if self.index.has[index] & DAMAGED:
             raise ValueError("its coordinates are damaged: they have senseless sizes")
         if not self.index.has[index] & POSITIONS:
@@ -74,9 +76,14 @@ class XdrFile:
         n_bytes = self._load(index)
         if not self._vectors:
             self._vectors = [np.empty((self.n_atoms, 3), np.float32) for _ in range(1 if self.kind == "XTC" else 3)]
-        box, positions, *others = self._decode_xtc() if self.kind == "XTC" else self._decode_trr(n_bytes)
+        box, positions, *others = self._decode_xtc(needed) if self.kind == "XTC" else self._decode_trr(n_bytes)
         assert self.times is not None
         return RawFrame(index, float(self.times[index]), positions, self._box(box), *others)
+
+    def expect(self, indices: Sequence[int]) -> None:
+        """Ask for the bytes of these frames."""
+        offsets = self.index.offsets
+        ask_for(self.path, ((int(offsets[index]), int(offsets[index + 1])) for index in indices))
 
     def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
         """Return the bytes that these frames take in the file, from its index."""
@@ -104,7 +111,7 @@ class XdrFile:
             done += taken
         return done
 
-    def _decode_xtc(self) -> tuple[npt.NDArray[np.float32], Vectors]:
+    def _decode_xtc(self, needed: int | None) -> tuple[npt.NDArray[np.float32], Vectors]:
         frame = parse_xtc(self._bytes[:HEADER_BYTES].tobytes())
         if frame.n_atoms != self.n_atoms:
             raise ValueError("the file has changed since it was opened")
@@ -114,7 +121,7 @@ class XdrFile:
             np.multiply(raw, np.float32(self._factors[0]), out=positions)
         else:
             coding = (frame.ends, frame.sizes, frame.precision)
-            xtc.decode(self._bytes, frame.at, frame.n_bytes, *coding, self._factors[0], positions)
+            xtc.decode(self._bytes, frame.at, frame.n_bytes, *coding, self._factors[0], positions, needed)
         return np.array(struct.unpack(">9f", self._bytes[16:52].tobytes()), dtype=np.float32), positions
 
     def _decode_trr(self, n_bytes: int) -> tuple[npt.NDArray[np.float32], Vectors, Vectors | None, Vectors | None]:

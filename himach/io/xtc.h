@@ -130,10 +130,11 @@ static inline void xtc_put(float *out, const uint32_t coordinate[3], float unit,
   }
 }
 
-/* Decode n_atoms atoms from n_bytes bytes (and XTC_PAD readable ones behind) to out, 3 * n_atoms floats.
+/* Decode the first `needed` of n_atoms atoms, and maybe more, from n_bytes bytes (and XTC_PAD readable ones behind) to
+ * out, 3 * n_atoms floats.
  * least, greatest: of each axis, as in the frame's header; index: of the small sizes; unit: 1 / precision. */
 static int xtc_decode(const uint8_t *bytes, size_t n_bytes, const int32_t least[3], const int32_t greatest[3],
-                      int index, float unit, float scale, size_t n_atoms, float *out) {
+                      int index, float unit, float scale, size_t n_atoms, size_t needed, float *out) {
   uint32_t size[3], coordinate[3], before[3];
   for (int k = 0; k < 3; k++) {
     size[k] = (uint32_t)greatest[k] - (uint32_t)least[k] + 1;
@@ -147,7 +148,7 @@ static int xtc_decode(const uint8_t *bytes, size_t n_bytes, const int32_t least[
   xtc_bits in = {bytes, 0};
   const uint64_t end = (uint64_t)n_bytes * 8;
   unsigned run = 0;
-  for (size_t i = 0; i < n_atoms;) {
+  for (size_t i = 0; i < needed;) {
     if (in.at > end) return XTC_SHORT;
     if (apart) {
       for (int k = 0; k < 3; k++) coordinate[k] = (uint32_t)xtc_take(&in, xtc_length(size[k]));

@@ -14,4 +14,5 @@ def decode(
     precision: float,
     scale: float,
     out: npt.NDArray[np.float32],
+    needed: int | None = None,
 ) -> None: ...

@@ -10,7 +10,7 @@ from cache_data import N_ATOMS, N_FRAMES, make
 
 import himach
 from himach.frame import FIELDS, POSITIONS, VELOCITIES
-from himach.io import store
+from himach.io import store, xtc
 from himach.runner import run
 
 
@@ -205,3 +205,16 @@ def test_frames_are_not_read_twice_for_a_field(tmp_path, place, asked_of_the_sto
     assert whole[1] == POSITIONS
     assert rest == (whole[0] - 1, POSITIONS | VELOCITIES) or whole[0] == 1
     assert {fields for _, fields in tasks} <= {POSITIONS | VELOCITIES}
+
+
+def test_xtc_is_decoded_up_to_the_last_atom_unless_frames_are_kept(tmp_path, place, monkeypatch):
+    topology, trajectory = make(tmp_path, name="md.xtc")
+    needed = []
+    decode = xtc.decode
+    monkeypatch.setattr(xtc, "decode", lambda *given: needed.append(given[-1]) or decode(*given))
+    for cache, expected in (("off", 5), (place, None)):
+        needed.clear()
+        run(Asking(), trajectory, topology, cache=cache)
+        assert needed[-N_FRAMES:] == [expected] * N_FRAMES
+    (complete,) = outcomes(Centre(first=40, last=N_ATOMS), trajectory, topology, place)
+    assert len(complete["rows"]) == N_FRAMES

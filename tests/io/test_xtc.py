@@ -45,3 +45,20 @@ def test_file_that_shrinks(tmp_path):
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(Exception, match=r"frame 2 .* become shorter"):
         list(origin.read([2]))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(n_atoms=st.integers(1, 200), needed=st.integers(0, 220), water=st.booleans(), seed=st.integers(0, 10**6))
+def test_the_first_atoms_are_those_of_the_whole_frame(tmp_path, n_atoms, needed, water, seed):
+    random = np.random.default_rng(seed)
+    positions = random.normal(scale=3, size=(n_atoms, 3))
+    if water:
+        positions[:] = positions[np.arange(n_atoms) // 3 * 3] + random.normal(scale=0.05, size=(n_atoms, 3))
+    path = tmp_path / "a.xtc"
+    with XTCFile(str(path), "w") as file:
+        for number in range(3):
+            file.write((positions + number).astype(np.float32), np.eye(3), number, number, 1000)
+    whole = [frame.positions.copy() for frame in open_origin([path]).read(range(3))]
+    for frame, expected in zip(open_origin([path]).read(range(3), needed), whole, strict=True):
+        assert frame.positions.shape == (n_atoms, 3)
+        np.testing.assert_array_equal(frame.positions[:needed], expected[:needed])

@@ -1,0 +1,89 @@
+"""Reading ahead of files: `Ahead` asks the operating system for the bytes of frames before they are decoded.
+
+A rank decodes one frame while the disk or the file server brings the next ones. It asks for its task, and for what
+follows it at the same distances: the next tasks of this rank and of the others of its node, whose memory is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+
+__all__ = ["Ahead", "ask_for"]
+
+BATCH_BYTES = 8 << 20  # asked for at once; one to two batches lie ahead
+REMEMBERED = 16  # batches that are not asked for again
+
+
+def ask_for(path: str, places: Iterable[tuple[int, int]]) -> None:
+    """Ask the operating system to bring some bytes of a file into its cache; returns at once and never raises.
+
+    Parameters
+    ----------
+    path
+        The file.
+    places
+        First byte, and the one after the last, of each stretch; stretches that touch are asked for together.
+    """
+    with contextlib.suppress(OSError):  # whoever reads the file tells what is wrong with it
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for begin, end in _joined(places):
+                os.posix_fadvise(descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(descriptor)
+
+
+def _joined(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for begin, end in places:
+        if joined and joined[-1][1] == begin:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((begin, end))
+    return joined
+
+
+class Ahead:
+    """Asks for frames ahead of a reader.
+
+    Parameters
+    ----------
+    n_frames
+        Frames in the dataset.
+    frame_bytes
+        Bytes of a frame, about.
+    ask
+        Asks for frames, by number.
+    """
+
+    def __init__(self, n_frames: int, frame_bytes: int, ask: Callable[[Sequence[int]], object]) -> None:
+        self._n_frames = n_frames
+        self._batch = max(1, BATCH_BYTES // max(1, frame_bytes))
+        self._ask = ask
+        self._numbers: Sequence[int] = ()
+        self._asked = 0
+        self._recent: set[int] = set()
+
+    def begin(self, numbers: Sequence[int]) -> None:
+        """Take note of the frames that are read next, in this order."""
+        self._asked = 0
+        self._numbers = numbers if len(numbers) < 2 else [*numbers, *self._following(*numbers[-2:])]
+
+    def _following(self, before: int, last: int) -> range:
+        """Return the frames that this rank, or another one, takes after a task, if the next tasks go on as it does."""
+        stride = last - before
+        if stride <= 0:
+            return range(0)
+        return range(last + stride, min(self._n_frames, last + stride * (1 + self._batch)), stride)
+
+    def reach(self, place: int) -> None:
+        """Ask for what lies ahead of the frame at this place of `begin`'s frames."""
+        while self._asked < len(self._numbers) and self._asked <= place + self._batch:
+            some = self._numbers[self._asked : self._asked + self._batch]
+            self._asked += len(some)
+            self._ask([number for number in some if number not in self._recent])
+            if len(self._recent) > REMEMBERED * self._batch:
+                self._recent.clear()
+            self._recent.update(some)
