@@ -77,6 +77,15 @@ class Meeting:
             if self._comm.iprobe(tag=STOP):
                 raise _Stopped
 
+    def watched(self, display: Callable[[int], object]) -> Callable[[int], None]:
+        """Return what to call with this rank's count of frames after each: it shows the count, and looks."""
+
+        def done(count: int) -> None:
+            display(count)
+            self.look()
+
+        return done
+
     def together(self, part: Callable[[], T]) -> T:
         """Run this rank's part of a phase, then meet.
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from himach.agree import on_every_rank, on_first_rank
 from himach.comm import Communicator, World
@@ -154,8 +154,8 @@ def _find(world: World, store: Store | None, job: Job) -> tuple[bool, list[Found
 
 def _choose(job: Job, told: Sequence[tuple[bool, list[Found]]]) -> _Choice:
     """Open the origin, or find out which store stands in for it. On the first rank."""
-    from himach.io.cache import names_of
-    from himach.io.kept import Note, frame_keywords
+    from himach.io.cache import match, names_of
+    from himach.io.kept import frame_keywords
     from himach.io.origin import open_origin
 
     name = names_of(job.trajectories)[0]
@@ -170,19 +170,8 @@ def _choose(job: Job, told: Sequence[tuple[bool, list[Found]]]) -> _Choice:
     origin = open_origin(job.trajectories, job.topology, job.keywords)
     if not any(has_store for has_store, _ in told):
         return _Choice(origin, None, name, [])
-    ours = [one for _, one in found if one.name == name]
-    note = Note.of(origin, job.keywords, [one.note for one in ours])
-    valid = [one.generation for one in ours if one.note.verdict(note) != "changed"]
-    return _Choice(origin, note, name, list(dict.fromkeys(valid)) or [_unused(note, ours)])
-
-
-def _unused(note: Note, found: Sequence[Found]) -> bytes:
-    """Return a generation that no store has."""
-    used = {one.generation for one in found}
-    generation = note.generation
-    while generation in used:
-        generation += b"'"
-    return generation
+    note, generations = match(origin, job.keywords, [one for _, one in found if one.name == name])
+    return _Choice(origin, note, name, generations)
 
 
 def _send_parcel(comm: Communicator, store: Store | None, holder: tuple[int, Found]) -> Package:
@@ -195,6 +184,7 @@ def _send_parcel(comm: Communicator, store: Store | None, holder: tuple[int, Fou
 
 def _open_dataset(world: World, store: Store | None, choice: _Choice, job: Job, quota: int) -> Dataset | None:
     """Open the dataset in this node's store, the first rank of a node first, which keeps the note."""
+    from himach.io.cache import find, keep_note, own_generation
     from himach.io.evict import segment_bytes
     from himach.io.store import StoreError, StoreNotFoundError
 
@@ -203,10 +193,10 @@ def _open_dataset(world: World, store: Store | None, choice: _Choice, job: Job, 
     cached: Dataset | None = None
     if world.leaders is not None and store is not None and choice.note is not None:
         try:
-            generation = _own_generation(store, choice)
+            generation = own_generation(find(store, [choice.name]), choice.generations)
             cached = store.dataset(choice.name, generation, create=quota > 0, segment_bytes=segment_bytes(quota))
-            if quota > 0:
-                _keep(cached, choice, job)
+            if quota > 0 and choice.origin is not None:
+                keep_note(cached, choice.note, choice.origin, job.topology)
         except StoreNotFoundError:  # there is no room to make it
             cached = generation = None
         except StoreError as error:
@@ -220,30 +210,6 @@ def _open_dataset(world: World, store: Store | None, choice: _Choice, job: Job, 
             reason = f"no frames are cached by a rank of node {world.name}: {error}"
     warn_once(world.comm, [reason] if reason else [])
     return cached
-
-
-def _own_generation(store: Store, choice: _Choice) -> bytes:
-    """Return which of the generations this store holds most of."""
-    from himach.io.cache import find
-
-    held = [one.generation for one in find(store, [choice.name]) if one.generation in choice.generations]
-    return held[0] if held else choice.generations[0]
-
-
-def _keep(cached: Dataset, choice: _Choice, job: Job) -> None:
-    from himach.errors import UsageError
-    from himach.io.cache import keep_note
-    from himach.io.topology import own_topology
-
-    if choice.origin is None or choice.note is None:
-        return
-    topology: Any = job.topology
-    if topology is None:
-        try:
-            topology = own_topology(choice.origin)
-        except UsageError:  # load_topology says so
-            topology = None
-    keep_note(cached, choice.note, choice.origin, topology)
 
 
 def _look(

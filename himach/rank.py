@@ -103,13 +103,10 @@ def perform(world: World, job: Job, started: float) -> Done:
     with Progress(comm, len(frames), sys.stderr, quiet=quiet) as display:
         meeting = Meeting(comm)
         take = partial(_take, share, display, meeting)
-
-        def progress(done: int) -> None:
-            display(done)
-            meeting.look()
-
         try:
-            passed = run_pass(comm, chains, frames, take, source.read, binds, progress, meeting.together)
+            passed = run_pass(
+                comm, chains, frames, take, source.read, binds, meeting.watched(display), meeting.together
+            )
         finally:
             kept = source.close()
     share.close()

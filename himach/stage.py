@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,13 +25,13 @@ from himach.agree import Meeting, on_every_rank, on_first_rank
 from himach.comm import Communicator, World
 from himach.errors import NoFrameError, TrajectoryError, UsageError
 from himach.frame import RawFrame
-from himach.io.cache import Found, find, keep_note, open_store
+from himach.io.cache import find, keep_note, match, open_store, own_generation
 from himach.io.evict import check_quota, chosen_quota, make_room, segment_bytes, survey
 from himach.io.kept import Note, dataset_name
 from himach.io.origin import Origin, open_origin
 from himach.io.sizes import show_size
 from himach.io.store import Dataset, Store, StoreFullError
-from himach.io.topology import load_topology, own_topology
+from himach.io.topology import load_topology
 from himach.progress import Progress
 
 __all__ = ["Placement", "StageJob", "Staged", "stage"]
@@ -229,41 +229,21 @@ def _open_dataset(world: World, store: Store, origin: Origin, job: StageJob, quo
     own = on_every_rank(comm, lambda: find(store, [job.name]) if world.leaders is not None else [])
     told = comm.gather(own)
 
-    def chosen() -> tuple[Note, list[bytes]]:
-        found = [one for of_rank in told for one in of_rank]
-        note = Note.of(origin, job.keywords, [one.note for one in found])
-        valid = [one.generation for one in found if one.note.verdict(note) != "changed"]
-        return note, valid or [_unused(note, found)]
+    def chosen() -> list[bytes]:
+        return match(origin, job.keywords, [one for of_rank in told for one in of_rank])[1]
 
-    _, generations = on_first_rank(comm, chosen, share=True)
-    held = [one.generation for one in own if one.generation in generations]
-    generation: bytes = world.node.bcast(held[0] if held else generations[0])
+    generations = on_first_rank(comm, chosen, share=True)
+    generation: bytes = world.node.bcast(own_generation(own, generations))
     size = job.segment_size or segment_bytes(quota)
     dataset = on_every_rank(comm, lambda: store.dataset(job.name, generation, segment_bytes=size))
     on_every_rank(comm, partial(_keep_note, world, dataset, origin, job))
     return dataset
 
 
-def _unused(note: Note, found: Iterable[Found]) -> bytes:
-    """Return a generation that no store has."""
-    used = {one.generation for one in found}
-    generation = note.generation
-    while generation in used:
-        generation += b"'"
-    return generation
-
-
 def _keep_note(world: World, dataset: Dataset, origin: Origin, job: StageJob) -> None:
     """Keep with the dataset, once a node, what an analysis without the origin needs."""
-    if world.leaders is None:
-        return
-    topology: str | os.PathLike[str] | None = job.topology
-    if topology is None:
-        try:
-            topology = own_topology(origin)
-        except UsageError:  # then every analysis names one
-            topology = None
-    keep_note(dataset, Note.of(origin, job.keywords), origin, topology)
+    if world.leaders is not None:
+        keep_note(dataset, Note.of(origin, job.keywords), origin, job.topology)
 
 
 def _natives(world: World, dataset: Dataset) -> BitMap64:
@@ -290,12 +270,8 @@ def _fill(world: World, job: StageJob, shelf: _Shelf, origin: Origin, span: rang
     meeting = Meeting(world.comm)
     with Progress(world.comm, total, sys.stderr, quiet=job.quiet) as display:
 
-        def progress(done: int) -> None:
-            display(done)
-            meeting.look()
-
         def fill() -> int:
-            written = _write(shelf, origin.read(mine), progress, len(mine))
+            written = _write(shelf, origin.read(mine), meeting.watched(display), len(mine))
             display.finish(meeting.look)
             return written
 

@@ -1,17 +1,19 @@
 """A node's store as a run uses it: which store, which datasets in it fit a trajectory, and what is kept beside frames.
 
-`open_store()` finds the store that the user chose, `find()` what it holds of a trajectory, `keep_note()` what is kept
-with the frames: a note on the origin, the times of its frames, and the topology.
+`open_store()` finds the store that the user chose, `find()` what it holds of a trajectory, `match()` what of that is
+the trajectory as it is now. `keep_note()` keeps with the frames a note on the origin, the times of its frames, and the
+topology.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from himach.comm import node_name
 from himach.errors import UsageError
@@ -19,11 +21,24 @@ from himach.frame import RawFrame
 from himach.io.kept import FILE, TIMES_FILE, Note, dataset_name, times_of
 from himach.io.origin import Origin
 from himach.io.store import Dataset, Store, StoreError, default_place
+from himach.io.topology import own_topology
 
 if TYPE_CHECKING:
     from himach.io.server import Client
 
-__all__ = ["Found", "Package", "find", "keep_note", "names_of", "open_store", "package", "read_some", "server_of"]
+__all__ = [
+    "Found",
+    "Package",
+    "find",
+    "keep_note",
+    "match",
+    "names_of",
+    "open_store",
+    "own_generation",
+    "package",
+    "read_some",
+    "server_of",
+]
 
 MAX_TOPOLOGY_BYTES = 256 << 20
 AUTO, OFF = "auto", "off"
@@ -135,6 +150,37 @@ def _pushed(dataset: Dataset) -> Note | None:
     return Note.pushed(dataset.name, dataset.generation, native.max() + 1, frames) if frames else None
 
 
+def match(origin: Origin, keywords: Mapping[str, Any], found: Sequence[Found]) -> tuple[Note, list[bytes]]:
+    """Return a note on an origin, and the generations under which stores have its frames, or else may keep them.
+
+    Parameters
+    ----------
+    origin
+        Can be reached.
+    keywords
+        Keywords of MDAnalysis.
+    found
+        What stores hold under its name; generations of what it was before are left out.
+    """
+    note = Note.of(origin, keywords, [one.note for one in found])
+    valid = [one.generation for one in found if one.note.verdict(note) != "changed"]
+    return note, list(dict.fromkeys(valid)) or [_unused(note, found)]
+
+
+def _unused(note: Note, found: Sequence[Found]) -> bytes:
+    """Return a generation that no store has."""
+    used = {one.generation for one in found}
+    generation = note.generation
+    while generation in used:
+        generation += b"'"
+    return generation
+
+
+def own_generation(held: Sequence[Found], generations: Sequence[bytes]) -> bytes:
+    """Return which of the generations a store uses, given what it holds: the one that it holds most of."""
+    return next((one.generation for one in held if one.generation in generations), generations[0])
+
+
 def keep_note(dataset: Dataset, note: Note, origin: Origin, topology: str | os.PathLike[str] | None) -> None:
     """Keep with a dataset what a run without the origin needs.
 
@@ -149,7 +195,7 @@ def keep_note(dataset: Dataset, note: Note, origin: Origin, topology: str | os.P
     origin
         Can be reached.
     topology
-        The topology file that is used with it, or None.
+        The topology file that is used with it; None for the dataset's own, if it has one.
 
     Raises
     ------
@@ -159,6 +205,9 @@ def keep_note(dataset: Dataset, note: Note, origin: Origin, topology: str | os.P
     before = Note.parse(dataset.kept_file(FILE))
     if before is not None:
         note = replace(note, topologies=before.topologies, seen=note.seen)
+    if topology is None:
+        with contextlib.suppress(UsageError):  # it has none: then every analysis names one
+            topology = own_topology(origin)
     if topology is not None:
         note = _keep_topology(dataset, note, os.path.abspath(os.path.expanduser(topology)))
     times = times_of(origin)
