@@ -108,7 +108,7 @@ class Source:
     def _read_cached(self, numbers: Numbers, fields: int) -> Iterator[RawFrame]:
         """Read frames for as long as nothing but these fields is needed."""
         assert self._cached is not None
-        reading = self._cached.read(numbers, fields=fields)
+        reading = self._cached.read(numbers, self._needs.atoms, fields)
         before = 0
         for number, frame in zip(numbers.tolist(), reading, strict=True):
             if frame is None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cache_data import N_ATOMS, N_FRAMES, make
+from io_samples import FORMATS
 
 import himach
 from himach.frame import FIELDS, POSITIONS, VELOCITIES
@@ -94,9 +95,9 @@ def asked_of_the_store(monkeypatch) -> list:
     asked = []
     read = store.Dataset.read
 
-    def noting(self, numbers, **options):
-        asked.append((len(numbers), options.get("fields", FIELDS)))
-        return read(self, numbers, **options)
+    def noting(self, numbers, atoms=None, fields=FIELDS, **options):
+        asked.append((len(numbers), fields))
+        return read(self, numbers, atoms, fields, **options)
 
     monkeypatch.setattr(store.Dataset, "read", noting)
     return asked
@@ -218,3 +219,16 @@ def test_xtc_is_decoded_up_to_the_last_atom_unless_frames_are_kept(tmp_path, pla
         assert needed[-N_FRAMES:] == [expected] * N_FRAMES
     (complete,) = outcomes(Centre(first=40, last=N_ATOMS), trajectory, topology, place)
     assert len(complete["rows"]) == N_FRAMES
+
+
+def test_only_the_blocks_of_asked_atoms_are_read(place):
+    topology, trajectory = FORMATS["XTC"]
+    results = {}
+    for analysis in (Centre(), Asking(), Asking(first=3, last=3)):
+        for _ in range(2):
+            results[analysis.label(), analysis.first] = run(analysis, trajectory, topology, cache=place)
+    whole, some, none = results["Centre", 0], results["Asking", 0], results["Asking", 3]
+    assert bits(some.outcome) == bits(whole.outcome)
+    sizes = [result.record["bytes"]["cache"] for result in (none, some, whole)]
+    assert sizes[0] <= sizes[1] < sizes[2] / 5
+    assert whole.record["bytes"]["origin"] == some.record["bytes"]["origin"] == 0
