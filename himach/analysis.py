@@ -175,6 +175,18 @@ class Analysis:
         """Return the result of one key (None: no result); with `then`, yield pairs for the next analysis instead."""
         raise AnalysisError(f"{self.label()} has no reduce()")
 
+    def reduce_many(self, keys: Any, series: Any) -> Iterable[Any]:
+        """Return the results of many keys at once: for each what `reduce` returns, in the order of `keys`. Optional.
+
+        Parameters
+        ----------
+        keys
+            int64 (n,), or (n, k) for keys that are tuples of k integers; a list of n keys where they are neither.
+        series
+            The `ManySeries` of these keys.
+        """
+        raise AnalysisError(f"{self.label()} has no reduce_many()")
+
     def finish(self, results: Mapping[Any, Any]) -> Any:
         """Turn key -> result, in key order, into the outcome. On rank 0. Without it: a table of key and result."""
         raise AnalysisError(f"{self.label()} has no finish()")

@@ -12,13 +12,14 @@ from himach.engine.columns import SHARDS, Block
 from himach.engine.emission import Emission
 from himach.engine.failures import failure
 from himach.engine.merge import Merge
-from himach.engine.runs import Runs
+from himach.engine.runs import Memory, Runs
+from himach.engine.stamps import Frames, Stamps
 from himach.frame import Frame, RawFrame
 
 __all__ = ["Bind", "Mapper", "Read", "Steps", "Take", "map_tasks"]
 
-#: Pairs that make a block: larger tasks are divided, and tasks of less than a quarter of it are put together.
-CHUNK = 1 << 16
+#: Bytes of pairs that are put into order at a time: what a core's own cache holds.
+CHUNK = 1 << 20
 
 Steps = npt.NDArray[np.int64]
 Take = Callable[[], Steps | None]
@@ -31,46 +32,49 @@ def map_tasks(
 ) -> None:
     """Map the frames of all tasks that `take` gives (see `himach.engine.run_pass`)."""
     done = 0
+    single = mappers[0] if len(mappers) == 1 else None
     while (task := take()) is not None:
         # In order of frame number, also where the selection runs backwards: series are in that order.
         steps = task if frames.step > 0 else task[::-1]
         numbers = frames.start + frames.step * steps
         for step, raw in zip(steps.tolist(), read(numbers), strict=True):
-            # All frames are bound before the first map(), which may write to the positions it gets.
-            for mapper, frame in [(mapper, mapper.bind(raw, step)) for mapper in mappers]:
-                mapper.map(frame)
+            if single is not None:
+                single.map(single.bind(raw, step))
+            else:
+                # All frames are bound before the first map(), which may write to the positions it gets.
+                for mapper, frame in [(mapper, mapper.bind(raw, step)) for mapper in mappers]:
+                    mapper.map(frame)
             done += 1
             progress(done)
-        for mapper in mappers:
-            mapper.finish(task)
     for mapper in mappers:
         mapper.flush()
 
 
 class Mapper:
-    """Calls map() of one analysis and puts what it yields into `runs`, whole tasks at a time.
+    """Calls map() of one analysis and puts what it yields into `runs`, in chunks of whole frames.
 
     Attributes
     ----------
     runs
-        The blocks of finished tasks.
+        The blocks of finished chunks.
+    stamps
+        The frames that these blocks know by their rows.
     pairs
         How many pairs map() yielded.
     bind
         Turns a raw frame and its step into the frame for `map()`.
     """
 
-    def __init__(self, analysis: Analysis, rank: int, frames: range, bind: Bind) -> None:
-        self.runs = Runs()
+    def __init__(self, analysis: Analysis, rank: int, frames: range, bind: Bind, memory: Memory) -> None:
+        self.runs = Runs(memory)
+        self.stamps = Stamps()
         self.pairs = 0
         self._analysis = analysis
         self._rank = rank
         self._frames = frames
         self.bind = bind
         self._combines = analysis.defines("combine")
-        self._emission = Emission()
-        self._blocks: list[Block] = []
-        self._tasks: list[Steps] = []
+        self._emission = Emission(Stamps() if self._combines else self.stamps)
 
     def map(self, frame: Frame) -> None:
         """Map one frame."""
@@ -85,38 +89,30 @@ class Mapper:
             raise failure(analysis, "map", error, self._rank, frame, items=items) from error
         finally:
             analysis.freeze(False)
-        if emission.pairs >= CHUNK:
-            self._freeze()
-
-    def finish(self, task: Steps) -> None:
-        """Take note that a task is done; its blocks are put when they are large enough."""
-        self._tasks.append(task)
-        if self._blocks or self._emission.pairs * 4 >= CHUNK:
+        if emission.nbytes >= CHUNK:
             self.flush()
 
     def flush(self) -> None:
-        """Put the blocks of the tasks that are done."""
-        self._freeze()
-        if self._tasks:
-            self.runs.put(np.concatenate(self._tasks), self._blocks)
-        self._tasks, self._blocks = [], []
-
-    def _freeze(self) -> None:
+        """Put the pairs of the frames that are done."""
         self.pairs += self._emission.pairs
-        self._blocks += self._combined() if self._combines else self._emission.freeze(SHARDS)
+        self.runs.put(self._combined() if self._combines else self._emission.freeze(SHARDS))
 
     def _combined(self) -> list[Block]:
         """Return the chunk with one value per key, in place of all that map() yielded."""
-        folded = Emission()
+        blocks, table = self._emission.freeze(1), self._emission.stamps.table()
+        frames = Frames.joined([table], forward=self._frames.step > 0)
+        self._emission = Emission(Stamps())
+        folded = Emission(self.stamps)
         rows: dict[int, int] = {}
-        for key, series in Merge(self._emission.freeze(1), self._frames).groups():
+        for key, series in Merge([blocks], frames, self._frames).groups():
             step, time, box = series.first()
             try:
                 value = self._analysis.combine(key, series)
                 if step in rows:
                     folded.resume(rows[step])
                 else:
-                    rows[step] = folded.begin(step, time, box)
+                    folded.begin(step, time, box)
+                    rows[step] = folded.row()
                 folded.add(key, value)
             except Exception as error:
                 raise failure(self._analysis, "combine", error, self._rank, key=(key,)) from error

@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import himach
+from engine import twin
 from engine.cases import (
     EMISSIONS,
     Count,
@@ -23,7 +24,7 @@ from engine.cases import (
 )
 from engine.twin import canonical, made_up, run_engine, run_twin
 from himach.comm import alone
-from himach.engine import exchange, mapping, reducing
+from himach.engine import exchange, mapping, merge, reducing, shuffle
 from himach.launcher import promised_ranks, under_launcher
 from himach.mpi import connect
 
@@ -42,14 +43,19 @@ same_everywhere = settings(
 )
 
 
-@pytest.fixture(autouse=True, params=[(1 << 16, 1 << 26), (7, 1 << 12)], ids=["large", "small"])
+@pytest.fixture(autouse=True, params=["large", "small", "spilled"])
 def sizes(request):
-    """Run each test with the real sizes, and with many chunks and many rounds."""
-    chunk, limit = request.param or (mapping.CHUNK, exchange.ROUND)
+    """Run each test with the real sizes; with many chunks, waves, rounds and spans; and with next to no memory."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mapping, "CHUNK", chunk)
-        patch.setattr(reducing, "CHUNK", chunk)
-        patch.setattr(exchange, "ROUND", limit)
+        if request.param in ("small", "spilled"):
+            patch.setattr(mapping, "CHUNK", 300)
+            patch.setattr(reducing, "CHUNK", 300)
+            patch.setattr(exchange, "ROUND", 1 << 12)
+            patch.setattr(shuffle, "WAVE", 1 << 12)
+            patch.setattr(merge, "SPAN", 4)
+            patch.setattr(merge, "EXPANDED", 3)
+        if request.param == "spilled":
+            patch.setattr(twin, "MEMORY", 1 << 14)
         yield
 
 

@@ -1,0 +1,77 @@
+/*
+ * Rows of keys: hashing, comparing, and sorting what is nearly sorted.
+ *
+ * A row is `width` integers of 64 bits. The high bits of its hash choose the shard, the low ones a slot of a table.
+ */
+#ifndef HIMACH_ENGINE_ROWS_H
+#define HIMACH_ENGINE_ROWS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
+static inline uint64_t rows_mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return x ^ (x >> 31);
+}
+
+static inline uint64_t rows_hash(const int64_t *row, size_t width) {
+    uint64_t hash = (uint64_t)width * UINT64_C(0x9E3779B97F4A7C15);
+    for (size_t i = 0; i < width; i++)
+        hash = rows_mix(hash + (uint64_t)row[i] + UINT64_C(0x9E3779B97F4A7C15));
+    return hash;
+}
+
+static inline int rows_same(const int64_t *a, const int64_t *b, size_t width) {
+    for (size_t i = 0; i < width; i++)
+        if (a[i] != b[i])
+            return 0;
+    return 1;
+}
+
+/*
+ * Sort by merging ascending runs pairwise: one look over what is sorted already, one merge where two sorted lists lie
+ * behind one another, as those of two ranks do. `spare` is as long as `items`.
+ */
+#define ROWS_DEFINE_SORT(name, type)                                                                                   \
+    static inline size_t name##_run(const type *items, size_t start, size_t n) {                                       \
+        size_t stop = start + 1;                                                                                       \
+        while (stop < n && items[stop - 1] <= items[stop])                                                             \
+            stop++;                                                                                                    \
+        return stop;                                                                                                   \
+    }                                                                                                                  \
+    static inline void name(type *items, type *spare, size_t n) {                                                      \
+        type *from = items, *to = spare;                                                                               \
+        while (n > 1) {                                                                                                \
+            size_t start = 0, middle = name##_run(from, 0, n);                                                         \
+            if (middle == n)                                                                                           \
+                break;                                                                                                 \
+            while (start < n) {                                                                                        \
+                size_t stop = middle < n ? name##_run(from, middle, n) : n;                                            \
+                size_t a = start, b = middle, out = start;                                                             \
+                while (a < middle && b < stop) {                                                                       \
+                    const type x = from[a], y = from[b];                                                               \
+                    const size_t second = y < x;                                                                       \
+                    to[out++] = second ? y : x;                                                                        \
+                    b += second;                                                                                       \
+                    a += 1 - second;                                                                                   \
+                }                                                                                                      \
+                memcpy(to + out, from + a, (middle - a) * sizeof(type));                                               \
+                memcpy(to + out + (middle - a), from + b, (stop - b) * sizeof(type));                                  \
+                start = stop;                                                                                          \
+                middle = start < n ? name##_run(from, start, n) : n;                                                   \
+            }                                                                                                          \
+            type *swap = from;                                                                                         \
+            from = to;                                                                                                 \
+            to = swap;                                                                                                 \
+        }                                                                                                              \
+        if (from != items)                                                                                             \
+            memcpy(items, from, n * sizeof(type));                                                                     \
+    }
+
+ROWS_DEFINE_SORT(rows_sort32, uint32_t)
+ROWS_DEFINE_SORT(rows_sort64, uint64_t)
+
+#endif
