@@ -152,8 +152,10 @@ class Emission:
             bits = self._presences[width] = _Bits(width)
         return bits.add(keys, row)
 
-    def freeze(self, shards: int) -> list[Block]:
+    def freeze(self, shards: int, last: bool = True) -> list[Block]:
         """Return the chunk's pairs ordered by shard, and begin a new chunk.
+
+        Unless it is the last, bits that have room for more frames are left for the next chunk.
 
         Raises
         ------
@@ -164,7 +166,7 @@ class Emission:
             raise AnalysisError(f"one frame, or one key, yielded {self.pairs} pairs; at most {MOST} are possible")
         blocks = []
         for bits in self._presences.values():
-            blocks += [_block(form, bits.width, taken, shards) for form, taken in bits.take()]
+            blocks += [_block(form, bits.width, taken, shards) for form, taken in bits.take(last)]
         # A layout that this chunk did not use may never come again.
         self._streams = {layout: stream for layout, stream in self._streams.items() if len(stream)}
         widths = [stream.width for stream in self._streams.values()]
@@ -197,9 +199,9 @@ class _Bits:
             keys = np.ascontiguousarray(keys)
         return self._presence.add(keys.reshape(-1, self._columns), row - self._first)
 
-    def take(self) -> list[tuple[Form, Taken]]:
-        """Return what was added as bits and as runs."""
-        if self._presence.pairs:
+    def take(self, last: bool) -> list[tuple[Form, Taken]]:
+        """Return what was added as bits and as runs; unless it is the `last`, only what fills all bits."""
+        if last and self._presence.pairs:
             self._full += self._taken()
         taken, self._full = self._full, []
         return taken

@@ -1,4 +1,7 @@
-"""Rows by key: `group_rows()` numbers the keys, `order_rows()` puts each key's rows in the order of frames."""
+"""Rows by key: `group_rows()` numbers the keys, `order_rows()` puts each key's rows in the order of frames.
+
+`gather()` and `picked()` then move columns there.
+"""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -127,6 +130,22 @@ def order_rows(const uint32_t[::1] ids, const uint32_t[::1] at, Py_ssize_t group
     free(items)
     free(spare)
     return bounds_out, at_out, rows_out
+
+
+ctypedef fused number:
+    int64_t
+    double
+
+
+def picked(const number[::1] column, const uint32_t[::1] rows):
+    """Return ``column[rows]``, int64 or float64 (n,)."""
+    cdef Py_ssize_t n = rows.shape[0], i
+    out = np.empty(n, dtype=np.int64 if number is int64_t else np.float64)
+    cdef number[::1] target = out
+    with nogil:
+        for i in range(n):
+            target[i] = column[rows[i]]
+    return out
 
 
 def gather(const uint8_t[::1] source, const uint32_t[::1] rows, uint8_t[::1] target, Py_ssize_t size):

@@ -90,12 +90,12 @@ class Mapper:
         finally:
             analysis.freeze(False)
         if emission.nbytes >= CHUNK:
-            self.flush()
+            self.flush(last=False)
 
-    def flush(self) -> None:
-        """Put the pairs of the frames that are done."""
+    def flush(self, last: bool = True) -> None:
+        """Put the pairs of the frames that are done; unless it is the `last` time, bits with room for more wait."""
         self.pairs += self._emission.pairs
-        self.runs.put(self._combined() if self._combines else self._emission.freeze(SHARDS))
+        self.runs.put(self._combined() if self._combines else self._emission.freeze(SHARDS, last))
 
     def _combined(self) -> list[Block]:
         """Return the chunk with one value per key, in place of all that map() yielded."""

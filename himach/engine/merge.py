@@ -21,7 +21,7 @@ from himach.engine.series import ManySeries, Series
 from himach.engine.sharding import renumber
 from himach.engine.stamps import Frames
 
-__all__ = ["Merge"]
+__all__ = ["Keyed", "Merge"]
 
 #: Pairs that are merged at a time: so many shards as have no more than this, or one.
 SPAN = 1 << 16
@@ -41,6 +41,25 @@ class _Group:
     bounds: Bounds
     at: Rows
     values: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """Keys and their series.
+
+    Attributes
+    ----------
+    keys
+        int64 (n,), or (n, k) for tuples of k integers; a list where keys are neither.
+    plain
+        The same as Python values.
+    series
+        The series of all of them.
+    """
+
+    keys: Any
+    plain: list[Any]
+    series: ManySeries
 
 
 class Merge:
@@ -76,19 +95,15 @@ class Merge:
 
     def groups(self) -> Iterator[tuple[Any, Series]]:
         """Give every key with its series, once."""
-        for group in self._groups():
-            edges = group.bounds.tolist()
-            start = edges[0]
-            for key, stop in zip(self._plain(group), edges[1:], strict=True):
-                values = None if group.values is None else group.values[start:stop]
-                yield key, Series(self._table, self._numbers, group.at[start:stop], values)
-                start = stop
+        for group in self.many():
+            yield from zip(group.plain, group.series, strict=True)
 
-    def many(self) -> Iterator[tuple[Any, ManySeries]]:
-        """Give all keys with their series, many at a time: keys as int64 (n,) or (n, k), or a list."""
+    def many(self) -> Iterator[Keyed]:
+        """Give every key with its series, once, many at a time."""
         for group in self._groups():
-            keys = self._plain(group) if group.width == ENCODED else group.keys
-            yield keys, ManySeries(self._table, self._numbers, group.bounds, group.at, group.values)
+            series = ManySeries(self._table, self._numbers, group.bounds, group.at, group.values)
+            plain = self._plain(group)
+            yield Keyed(plain if group.width == ENCODED else group.keys, plain, series)
 
     def _keys_of(self, block: Block) -> Keys:
         if block.names is None:

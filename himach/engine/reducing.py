@@ -15,10 +15,10 @@ from himach.engine.emission import Emission
 from himach.engine.failures import failure
 from himach.engine.keys import encode
 from himach.engine.mapping import CHUNK
-from himach.engine.merge import Merge
+from himach.engine.merge import Keyed, Merge
 from himach.engine.results import Results
 from himach.engine.runs import Memory, Runs
-from himach.engine.series import ManySeries, Series
+from himach.engine.series import Series
 from himach.engine.shuffle import Shuffle
 from himach.engine.stamps import Stamps
 from himach.engine.values import keep
@@ -127,22 +127,19 @@ class _Stage:
     def reduce(self, merge: Merge) -> None:
         """Reduce all keys of a merge."""
         if self._many:
-            for keys, many in merge.many():
-                self._reduce_many(keys, many)
+            for group in merge.many():
+                self._reduce_many(group)
             return
+        reduce, take = self._analysis.reduce, self.take
         for key, series in self._groups(merge):
-            items = None
             try:
-                self.begin(key, series)
-                items = self._analysis.reduce(key, series)
-                self.take(key, items)
+                items = None
+                items = reduce(key, series)
+                take(key, series, items)
             except Exception as error:
                 raise failure(self._analysis, "reduce", error, self._rank, key=(key,), items=items) from error
 
-    def begin(self, key: Any, series: Series) -> None:
-        """Begin a key."""
-
-    def take(self, key: Any, items: Any) -> None:
+    def take(self, key: Any, series: Series, items: Any) -> None:
         """Take what reduce() returned for a key."""
         raise NotImplementedError
 
@@ -162,18 +159,15 @@ class _Stage:
             else:
                 yield key, series
 
-    def _reduce_many(self, keys: Any, series: ManySeries) -> None:
+    def _reduce_many(self, group: Keyed) -> None:
         """Reduce many keys by one call, which is for each what reduce() would be."""
-        plain = keys if isinstance(keys, list) else keys.tolist()
-        if not isinstance(keys, list) and keys.ndim == 2:
-            plain = [tuple(key) for key in plain]
+        plain, series = group.plain, group.series
         done, results = 0, None
         try:
-            results = self._analysis.reduce_many(keys, series)
+            results = self._analysis.reduce_many(group.keys, series)
             for items in results:
                 if done < len(plain):
-                    self.begin(plain[done], series[done])
-                    self.take(plain[done], items)
+                    self.take(plain[done], series[done], items)
                 done += 1
             if done != len(plain):
                 raise AnalysisError(f"it gave {done} results for {len(plain)} keys; None says that a key has none")
@@ -197,12 +191,9 @@ class _Chaining(_Stage):
         super().reduce(merge)
         self._freeze()
 
-    def begin(self, key: Any, series: Series) -> None:
-        """Begin a key: its pairs carry its first frame."""
+    def take(self, key: Any, series: Series, items: Any) -> None:
+        """Take the pairs that reduce() yielded; they carry the key's first frame."""
         self._emission.begin(*series.first(), source=encode(key))
-
-    def take(self, key: Any, items: Any) -> None:
-        """Take the pairs that reduce() yielded."""
         self._emission.extend(items)
         if self._emission.nbytes >= CHUNK:
             self._freeze()
@@ -219,7 +210,7 @@ class _Concluding(_Stage):
         super().__init__(analysis, rank, later)
         self._emission = Emission(Stamps())
 
-    def take(self, key: Any, items: Any) -> None:
+    def take(self, key: Any, series: Series, items: Any) -> None:
         """Take the result of a key."""
         if items is not None:
             self._emission.add_kept(key, keep(items))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from himach.engine.grouping import picked
 from himach.engine.stamps import FrameTable
 from himach.engine.values import thaw
 
@@ -55,7 +56,7 @@ class Series:
     @property
     def steps(self) -> npt.NDArray[np.int64]:
         """Positions in the selection."""
-        return self._table.steps[self._at]
+        return picked(self._table.steps, self._at)
 
     @property
     def frames(self) -> npt.NDArray[np.int64]:
@@ -65,7 +66,7 @@ class Series:
     @property
     def times(self) -> npt.NDArray[np.float64]:
         """Times in ps."""
-        return self._table.times[self._at]
+        return picked(self._table.times, self._at)
 
     @property
     def boxes(self) -> npt.NDArray[np.float32] | None:
@@ -99,6 +100,10 @@ class Series:
         """Return the rows from `start` to `stop` as a series of their own."""
         values = None if self._values is None else self._values[start:stop]
         return Series(self._table, self._numbers, self._at[start:stop], values)
+
+    def columns(self) -> tuple[FrameTable, range, Rows, Any]:
+        """Return what the series is made of: the table of frames, frame numbers, rows of the table, kept values."""
+        return self._table, self._numbers, self._at, self._values
 
     def __repr__(self) -> str:
         return f"Series of {len(self)} values"
@@ -136,8 +141,12 @@ class ManySeries:
         return self._all.part(*self.offsets[[key, key + 1]].tolist())
 
     def __iter__(self) -> Iterator[Series]:
+        # One loop without calls: there may be a great many short series.
+        table, numbers, at, values = self._all.columns()
         edges = self.offsets.tolist()
-        return (self._all.part(start, stop) for start, stop in pairwise(edges))
+        if values is None:
+            return (Series(table, numbers, at[start:stop], None) for start, stop in pairwise(edges))
+        return (Series(table, numbers, at[start:stop], values[start:stop]) for start, stop in pairwise(edges))
 
     @property
     def steps(self) -> npt.NDArray[np.int64]:
