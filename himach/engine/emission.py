@@ -6,7 +6,6 @@ values, lists for pairs that were yielded one by one. `Emission.freeze()` turns 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 from zlib import crc32
 
@@ -87,8 +86,10 @@ class Emission:
             return
         if isinstance(items, Pairs):
             items = (items,)
-        elif not isinstance(items, Iterable):
-            raise AnalysisError(f"it returned {_describe(items)}; {ALLOWED}")
+        try:
+            items = iter(items)
+        except TypeError:
+            raise AnalysisError(f"it returned {_describe(items)}; {ALLOWED}") from None
         for item in items:
             if type(item) is Pairs:
                 self.add_columns(item)
