@@ -59,15 +59,15 @@ class Emitter(Analysis):
         yield Pairs(keys[rows], None if values is None else values[rows])
 
 
-class Sum(Emitter):
-    """Sums the values of a key."""
+class LastValue(Emitter):
+    """Looks at the values of a key."""
 
     def reduce(self, key: int, series: Any) -> float:
-        """Return the sum of the values."""
-        return float(np.add.reduce(series.values))
+        """Return the last value."""
+        return float(series.values[-1])
 
 
-class Last(Emitter):
+class LastStep(Emitter):
     """Looks at the frames of a key."""
 
     def reduce(self, key: int, series: Any) -> int:
@@ -137,7 +137,7 @@ def _measure(pairs: int, repetitions: int) -> None:
 
     comm = connect().comm
     frames = pairs // PER_FRAME
-    for what, analysis, columns in (("with values", Sum, valued), ("presence", Last, present)):
+    for what, analysis, columns in (("with values", LastValue, valued), ("presence", LastStep, present)):
         made = columns(min(frames, MADE), comm.rank)
         runs = [shuffle(comm, [analysis(made)], frames, None) for _ in range(repetitions)]
         if comm.rank == 0:
@@ -161,8 +161,8 @@ def _spill(presence: int, values: int, limit: int) -> None:
 
     world = connect()
     comm = world.comm
-    columns = {Last: present(MADE, comm.rank), Sum: valued(MADE, comm.rank)}
-    for what, analysis, pairs in (("presence", Last, presence), ("with values", Sum, values)):
+    columns = {LastStep: present(MADE, comm.rank), LastValue: valued(MADE, comm.rank)}
+    for what, analysis, pairs in (("presence", LastStep, presence), ("with values", LastValue, values)):
         frames = pairs // PER_FRAME
         memory = Memory((limit or default_memory()) // world.node.size, scratch_directory())
         before = sum(comm.allgather(_peak()))

@@ -49,6 +49,8 @@ class Keyed:
 
     Attributes
     ----------
+    width
+        See `himach.engine.columns.Block`.
     keys
         int64 (n,), or (n, k) for tuples of k integers; a list where keys are neither.
     plain
@@ -57,6 +59,7 @@ class Keyed:
         The series of all of them.
     """
 
+    width: int
     keys: Any
     plain: list[Any]
     series: ManySeries
@@ -103,7 +106,7 @@ class Merge:
         for group in self._groups():
             series = ManySeries(self._table, self._numbers, group.bounds, group.at, group.values)
             plain = self._plain(group)
-            yield Keyed(plain if group.width == ENCODED else group.keys, plain, series)
+            yield Keyed(group.width, plain if group.width == ENCODED else group.keys, plain, series)
 
     def _keys_of(self, block: Block) -> Keys:
         if block.names is None:

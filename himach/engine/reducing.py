@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from himach.analysis import Analysis
 from himach.comm import Communicator
 from himach.engine import exchange as moving
 from himach.engine.clock import Clock
-from himach.engine.columns import SHARDS, Block
+from himach.engine.columns import SHARDS, Block, Form
 from himach.engine.emission import Emission
 from himach.engine.failures import failure
-from himach.engine.keys import encode
+from himach.engine.keys import ENCODED, encode
 from himach.engine.mapping import CHUNK
 from himach.engine.merge import Keyed, Merge
 from himach.engine.results import Results
@@ -21,7 +23,7 @@ from himach.engine.runs import Memory, Runs
 from himach.engine.series import Series
 from himach.engine.shuffle import Shuffle
 from himach.engine.stamps import Stamps
-from himach.engine.values import keep
+from himach.engine.values import IMMUTABLE, keep
 from himach.errors import AnalysisError
 
 __all__ = ["Reducer", "Together", "unguarded"]
@@ -126,12 +128,17 @@ class _Stage:
 
     def reduce(self, merge: Merge) -> None:
         """Reduce all keys of a merge."""
-        if self._many:
-            for group in merge.many():
+        for group in merge.many():
+            if self._many:
                 self._reduce_many(group)
-            return
+            else:
+                self._reduce_each(group)
+            self.end(group.width)
+
+    def _reduce_each(self, group: Keyed) -> None:
         reduce, take = self._analysis.reduce, self.take
-        for key, series in self._groups(merge):
+        pairs = self._combined(group) if self._combines else zip(group.plain, group.series, strict=True)
+        for key, series in pairs:
             try:
                 items = None
                 items = reduce(key, series)
@@ -143,12 +150,12 @@ class _Stage:
         """Take what reduce() returned for a key."""
         raise NotImplementedError
 
-    def _groups(self, merge: Merge) -> Iterator[tuple[Any, Series]]:
-        """Give every key with its series, of one value where there is a combine()."""
-        if not self._combines:
-            yield from merge.groups()
-            return
-        for key, series in merge.groups():
+    def end(self, width: int) -> None:
+        """End some keys, all of one width."""
+
+    def _combined(self, group: Keyed) -> Iterator[tuple[Any, Series]]:
+        """Give every key with a series of one value."""
+        for key, series in zip(group.plain, group.series, strict=True):
             # What map() yielded is combined already, chunk by chunk; what an earlier stage yielded is not.
             if self._later or len(series) > 1:
                 try:
@@ -208,13 +215,29 @@ class _Concluding(_Stage):
 
     def __init__(self, analysis: Analysis, rank: int, later: bool) -> None:
         super().__init__(analysis, rank, later)
-        self._emission = Emission(Stamps())
+        self._keys: list[Any] = []
+        self._results: list[Any] = []
+        self._blocks: list[Block] = []
 
     def take(self, key: Any, series: Series, items: Any) -> None:
         """Take the result of a key."""
         if items is not None:
-            self._emission.add_kept(key, keep(items))
+            self._keys.append(key)
+            self._results.append(items if type(items) in IMMUTABLE else keep(items))
+
+    def end(self, width: int) -> None:
+        """Turn the results into pairs."""
+        n = len(self._keys)
+        if n == 0:
+            return
+        names = None
+        keys = np.arange(n) if width == ENCODED else np.array(self._keys, dtype=np.int64)
+        if width == ENCODED:
+            names = [encode(key) for key in self._keys]
+        values, bounds = np.fromiter(self._results, dtype=object, count=n), np.array([0, n])
+        self._blocks.append(Block(Form.PAIR, width, keys, np.zeros(n, np.uint32), None, values, bounds, names))
+        self._keys, self._results = [], []
 
     def results(self) -> list[Block]:
         """Return keys and results as pairs."""
-        return self._emission.freeze(1)
+        return self._blocks

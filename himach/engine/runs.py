@@ -125,11 +125,13 @@ class _Lot:
         self.blocks: list[Block] = []
         self._spilled: list[Spilled] = []
         self._bounds = np.zeros((0, SHARDS + 1), dtype=np.int64)
+        self._addresses = np.zeros((3, 0), dtype=np.uint64)
 
     def bounds(self) -> Bounds:
         """Return the bounds of the blocks in memory, int64 (blocks, shards + 1)."""
         if len(self._bounds) != len(self.blocks):
             self._bounds = np.array([block.bounds for block in self.blocks], dtype=np.int64).reshape(-1, SHARDS + 1)
+            self._addresses = np.array([_addresses(block) for block in self.blocks], dtype=np.uint64).T.copy()
         return self._bounds
 
     def sizes(self) -> npt.NDArray[np.int64]:
@@ -145,38 +147,67 @@ class _Lot:
 
     def part(self, start: int, stop: int) -> Block | None:
         """Return the shards from `start` to `stop` as one block, None if they are empty."""
-        if len(self.blocks) == 1 and not self._spilled:
-            part = self.blocks[0].part(start, stop)
-            return part if len(part) else None
-        from_disk = [spilled.part(start, stop) for spilled in self._spilled]
+        parts = [spilled.part(start, stop) for spilled in self._spilled]
+        if self.blocks:
+            parts.append(self._held(start, stop))
+        parts = [part for part in parts if len(part)]
+        if len(parts) > 1:
+            return _joined(parts, np.array([part.bounds for part in parts]))
+        return parts[0] if parts else None
+
+    def _held(self, start: int, stop: int) -> Block:
+        """Return the shards from `start` to `stop` of what is in memory."""
+        if len(self.blocks) == 1:
+            return self.blocks[0].part(start, stop)
         bounds = np.ascontiguousarray(self.bounds()[:, start : stop + 1])
-        bounds = np.concatenate([*(part.bounds[np.newaxis] for part in from_disk), bounds])
+        width, form, dtype, shape = self.kind
+        if self._is_plain():
+            # The way of nearly all pairs: nothing is done block by block.
+            joint = bounds.sum(axis=0)
+            joint -= joint[0]
+            n = int(joint[-1])
+            keys, at = np.empty((n, width) if width else n, dtype=np.int64), np.empty(n, dtype=np.uint32)
+            values = None if dtype is None else np.empty((n, *shape), dtype=dtype)
+            for column, addresses in zip((keys, at, values), self._addresses, strict=True):
+                if column is not None and column.nbytes:
+                    join_shards(addresses, bounds, row_bytes(column), raw(column))
+            return Block(form, width, keys, at, None, values, joint)
         some = bounds[:, -1] > bounds[:, 0]
         if not some.any():
-            return None
-        blocks = [block for block, has in zip([*from_disk, *self.blocks], some.tolist(), strict=True) if has]
-        return _joined(blocks, bounds[some])
+            return self.blocks[0].part(start, stop)
+        return _joined([block for block, has in zip(self.blocks, some.tolist(), strict=True) if has], bounds[some])
+
+    def _is_plain(self) -> bool:
+        """Tell whether the blocks are keys, frames and numbers, and nothing else."""
+        width, _, dtype, _ = self.kind
+        objects = dtype is not None and dtype.hasobject
+        return width != ENCODED and not objects and all(block.order is None for block in self.blocks)
 
     def spill(self, scratch: Scratch) -> None:
         """Move the blocks in memory to the disk."""
         if not self.blocks:
             return
         width, _, dtype, _ = self.kind
-        bounds = self.bounds()
-        joint = bounds.sum(axis=0)
+        joint = self.bounds().sum(axis=0)
         one_by_one = width == ENCODED or (dtype is not None and dtype.hasobject)
         step = 1 if one_by_one else max(1, SHARDS * PIECE // max(1, sum(block.nbytes for block in self.blocks)))
         ordered = any(block.order is not None for block in self.blocks)
-        self._spilled.append(spill(scratch, self.kind, ordered, joint, self._pieces(step, bounds)))
+        self._spilled.append(spill(scratch, self.kind, ordered, joint, self._pieces(step)))
         self.blocks = []
         self._bounds = np.zeros((0, SHARDS + 1), dtype=np.int64)
 
-    def _pieces(self, step: int, bounds: Bounds) -> Iterator[tuple[int, Block]]:
+    def _pieces(self, step: int) -> Iterator[tuple[int, Block]]:
         for start in range(0, SHARDS, step):
-            piece = np.ascontiguousarray(bounds[:, start : start + step + 1])
-            some = piece[:, -1] > piece[:, 0]
-            if some.any():
-                yield start, _joined([block for block, has in zip(self.blocks, some, strict=True) if has], piece[some])
+            part = self._held(start, min(start + step, SHARDS))
+            if len(part):
+                yield start, part
+
+
+def _addresses(block: Block) -> tuple[int, int, int]:
+    """Return where keys, frames and values are in memory."""
+    columns = (block.keys, block.at, block.at if block.values is None else block.values)
+    keys, at, values = (column.__array_interface__["data"][0] for column in columns)
+    return keys, at, values
 
 
 def _joined(blocks: Sequence[Block], bounds: Bounds) -> Block:
