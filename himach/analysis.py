@@ -44,15 +44,9 @@ class Pairs:
 
     def __init__(self, keys: npt.ArrayLike, values: npt.ArrayLike | None = None) -> None:
         column = np.asarray(keys)
-        if column.size == 0 and column.dtype.kind == "f":
-            column = column.astype(np.int64)  # an empty list says nothing of its type
-        if column.dtype.kind not in "iu":
-            raise UsageError(f"Pairs: keys must be integers, these are {column.dtype}; yield other keys one by one")
-        if column.ndim not in (1, 2) or (column.ndim == 2 and column.shape[1] == 0):
-            raise UsageError(f"Pairs: keys must have the shape (n,) or (n, k), these have {column.shape}")
-        if column.dtype == np.uint64 and column.size and int(column.max()) > np.iinfo(np.int64).max:
-            raise UsageError(f"Pairs: key {int(column.max())} does not fit into 64 signed bits; yield it one by one")
-        self.keys: npt.NDArray[np.int64] = column.astype(np.int64, copy=False)
+        if column.dtype != np.int64 or column.ndim != 1:
+            column = self._checked(column)
+        self.keys: npt.NDArray[np.int64] = column
         self.values: npt.NDArray[Any] | None = None
         if values is not None:
             self.values = np.asarray(values)
@@ -62,6 +56,19 @@ class Pairs:
                 )
             if self.values.dtype.hasobject:
                 raise UsageError("Pairs: values must be an array of numbers; yield Python objects one by one")
+
+    @staticmethod
+    def _checked(column: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Return keys as int64 (n,) or (n, k)."""
+        if column.size == 0 and column.dtype.kind == "f":
+            column = column.astype(np.int64)  # an empty list says nothing of its type
+        if column.dtype.kind not in "iu":
+            raise UsageError(f"Pairs: keys must be integers, these are {column.dtype}; yield other keys one by one")
+        if column.ndim not in (1, 2) or (column.ndim == 2 and column.shape[1] == 0):
+            raise UsageError(f"Pairs: keys must have the shape (n,) or (n, k), these have {column.shape}")
+        if column.dtype == np.uint64 and column.size and int(column.max()) > np.iinfo(np.int64).max:
+            raise UsageError(f"Pairs: key {int(column.max())} does not fit into 64 signed bits; yield it one by one")
+        return column.astype(np.int64, copy=False)
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -196,9 +196,9 @@ class _Bits:
             self._full += self._taken()
         if not self._presence.pairs:
             self._first = row
-        if not keys.flags.c_contiguous:
-            keys = np.ascontiguousarray(keys)
-        return self._presence.add(keys.reshape(-1, self._columns), row - self._first)
+        if self.width > 0 or not keys.flags.c_contiguous:
+            keys = np.ascontiguousarray(keys).reshape(-1)
+        return self._presence.add(keys, row - self._first)
 
     def take(self, last: bool) -> list[tuple[Form, Taken]]:
         """Return what was added as bits and as runs; unless it is the `last`, only what fills all bits."""

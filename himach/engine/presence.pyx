@@ -16,7 +16,7 @@ __all__ = ["FRAMES", "Presence", "count_bits", "expand_bits", "expand_rows", "ex
 cdef extern from "rows.h" nogil:
     uint64_t rows_hash(const int64_t *row, size_t width)
     bint rows_same(const int64_t *a, const int64_t *b, size_t width)
-    void rows_sort32(uint32_t *items, uint32_t *spare, size_t n)
+    void rows_sort_frames(uint32_t *items, uint64_t *spare, size_t n)
 
 cdef extern from * nogil:
     """
@@ -69,12 +69,12 @@ cdef class Presence:
         free(self.table)
         free(self.direct)
 
-    def add(self, const int64_t[:, ::1] keys, uint32_t frame):
-        """Note that `keys` (n, width) are present at `frame` (below `FRAMES`, not below the one before).
+    def add(self, const int64_t[::1] keys, uint32_t frame):
+        """Note that `keys` (n width,), row by row, are present at `frame` (below `FRAMES`, not below the one before).
 
         Returns False, and notes none of them, if one of them is twice at this frame.
         """
-        cdef Py_ssize_t n = keys.shape[0], i, done = n
+        cdef Py_ssize_t width = self.width, n = keys.shape[0] // width, i, done = n
         cdef uint64_t bit = <uint64_t>1 << (frame & 63)
         cdef uint64_t *word
         cdef Py_ssize_t slot = 0
@@ -82,7 +82,7 @@ cdef class Presence:
             return True
         with nogil:
             for i in range(n):
-                slot = self.find(&keys[i, 0])
+                slot = self.find(&keys[i * width])
                 if slot < 0:
                     done = i
                     break
@@ -93,7 +93,7 @@ cdef class Presence:
                 word[0] |= bit
             if done < n:
                 for i in range(done):
-                    self.words[(frame >> 6) * self.capacity + self.find(&keys[i, 0])] &= ~bit
+                    self.words[(frame >> 6) * self.capacity + self.find(&keys[i * width])] &= ~bit
         if slot < 0:
             raise MemoryError
         if done < n:
@@ -316,12 +316,13 @@ def sort_frames(uint32_t[::1] frames, const int64_t[::1] bounds):
     cdef size_t longest = 0, n
     for g in range(bounds.shape[0] - 1):
         longest = max(longest, <size_t>(bounds[g + 1] - bounds[g]))
-    cdef uint32_t *spare = <uint32_t *>malloc((longest + 1) * sizeof(uint32_t))
+    # Bits for frames that lie as densely as one in 64, and room for merging those that do not.
+    cdef uint64_t *spare = <uint64_t *>calloc(longest + 2, sizeof(uint64_t))
     if spare == NULL:
         raise MemoryError
     with nogil:
         for g in range(bounds.shape[0] - 1):
             n = <size_t>(bounds[g + 1] - bounds[g])
             if n:
-                rows_sort32(&frames[bounds[g]], spare, n)
+                rows_sort_frames(&frames[bounds[g]], spare, n)
     free(spare)
