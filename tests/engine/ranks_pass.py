@@ -13,7 +13,10 @@ from engine.cases import (
     CountTwin,
     Everything,
     First,
+    Many,
+    ManyFirst,
     Middle,
+    Present,
     Replay,
     Second,
     Tallied,
@@ -75,6 +78,19 @@ def test_chains_of_stages(frames):
     for seed in range(3):
         check(comm, [First(seed=seed), Second()], frames, "some", seed)
         check(comm, [First(seed=seed), Middle(), Third()], frames, "all", seed)
+
+
+@pytest.mark.parametrize("frames", SELECTIONS, ids=str)
+@pytest.mark.parametrize("kinds", KINDS)
+def test_many_keys_at_once_are_reduced_as_one_by_one(frames, kinds):
+    check(comm, [Many(kinds=kinds)], frames, "some")
+    check(comm, [ManyFirst(kinds=kinds), Second()], frames, "all", 1)
+
+
+@pytest.mark.parametrize("frames", [range(1300), range(1200, 100, -2)], ids=str)
+def test_presence(frames):
+    for seed, boxes in enumerate(["none", "some", "none"]):
+        check(comm, [Present(seed=seed)], frames, boxes, seed, largest=100)
 
 
 @pytest.mark.parametrize("frames", SELECTIONS, ids=str)
