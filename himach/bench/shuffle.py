@@ -25,7 +25,7 @@ from himach.engine import Memory, Passed, run_pass
 from himach.frame import Frame, RawFrame
 from himach.io.sizes import show_size
 from himach.launch import launch
-from himach.memory import default_memory, scratch_directory
+from himach.memory import scratch_directory
 
 __all__ = ["main", "peer", "shuffle", "spill"]
 
@@ -131,13 +131,16 @@ def present(frames: int, seed: int) -> Columns:
     return np.concatenate(chosen), None
 
 
+KINDS: dict[str, tuple[Any, Any]] = {"with values": (LastValue, valued), "presence": (LastStep, present)}
+
+
 def _measure(pairs: int, repetitions: int) -> None:
     """Measure as one of the ranks; rank 0 prints."""
     from himach.mpi import connect
 
     comm = connect().comm
     frames = pairs // PER_FRAME
-    for what, analysis, columns in (("with values", LastValue, valued), ("presence", LastStep, present)):
+    for what, (analysis, columns) in KINDS.items():
         made = columns(min(frames, MADE), comm.rank)
         runs = [shuffle(comm, [analysis(made)], frames, None) for _ in range(repetitions)]
         if comm.rank == 0:
@@ -155,24 +158,23 @@ def _tell(what: str, ranks: int, frames: int, runs: list[tuple[float, Passed]], 
     print(f"  numpy, 1 process: {median(peers):.1f} million pairs/s (stable argsort, takes; {len(sample[0]):,} pairs)")
 
 
-def _spill(presence: int, values: int, limit: int) -> None:
-    """Send presence and pairs with values through `limit` bytes as one of the ranks; rank 0 prints."""
+def _spill(what: str, pairs: int, limit: int) -> None:
+    """Send pairs through `limit` bytes as one of the ranks; rank 0 prints."""
     from himach.mpi import connect
 
     world = connect()
     comm = world.comm
-    columns = {LastStep: present(MADE, comm.rank), LastValue: valued(MADE, comm.rank)}
-    for what, analysis, pairs in (("presence", LastStep, presence), ("with values", LastValue, values)):
-        frames = pairs // PER_FRAME
-        memory = Memory((limit or default_memory()) // world.node.size, scratch_directory())
-        before = sum(comm.allgather(_peak()))
-        seconds, passed = shuffle(comm, [analysis(columns[analysis])], frames, memory)
-        peak = sum(comm.allgather(_peak()))
-        if comm.rank == 0:
-            rate = passed.pairs / seconds / 1e6
-            print(f"{what}: {passed.pairs:,} pairs in {seconds:.0f} s, {rate:.1f} million pairs/s on {comm.size} ranks")
-            print(f"  {show_size(passed.spilled)} went to {memory.directory}")
-            print(f"  peak memory of all ranks {show_size(peak)}; {show_size(before)} of it before the first pair")
+    analysis, columns = KINDS[what]
+    made = columns(MADE, comm.rank)
+    memory = Memory(limit // world.node.size, scratch_directory())
+    before = sum(comm.allgather(_peak()))
+    seconds, passed = shuffle(comm, [analysis(made)], pairs // PER_FRAME, memory)
+    peak = sum(comm.allgather(_peak()))
+    if comm.rank == 0:
+        rate = passed.pairs / seconds / 1e6
+        print(f"{what}: {passed.pairs:,} pairs in {seconds:.0f} s, {rate:.1f} million pairs/s on {comm.size} ranks")
+        print(f"  {show_size(passed.spilled)} went to {memory.directory}")
+        print(f"  peak memory of all ranks {show_size(peak)}, {show_size(before)} before the first pair")
 
 
 def _peak() -> int:
@@ -184,16 +186,20 @@ def main(pairs: int = 50_000_000, ranks: int = 2, repetitions: int = 3) -> None:
     _start("measure", ranks, pairs, repetitions)
 
 
-def spill(presence: int = 2_000_000_000, values: int = 500_000_000, ranks: int = 2, memory: int = 0) -> None:
-    """Send pairs through little memory (0: what a run has by default) on ranks that are started on this machine."""
-    _start("spill", ranks, presence, values, memory)
+def spill(presence: int, values: int, ranks: int, memory: int) -> None:
+    """Send pairs through `memory` bytes on ranks that are started on this machine, each kind on ranks of its own."""
+    _start("spill", ranks, "presence", presence, memory)
+    _start("spill", ranks, "with values", values, memory)
 
 
-def _start(what: str, ranks: int, *numbers: int) -> None:
-    command = [sys.executable, "-P", "-m", "himach.bench.shuffle", what, *map(str, numbers)]
+def _start(what: str, ranks: int, *words: object) -> None:
+    command = [sys.executable, "-P", "-m", "himach.bench.shuffle", what, *map(str, words)]
     with tempfile.TemporaryDirectory(prefix="himach-bench-") as folder:
         launch(command, ranks, Path(folder))
 
 
 if __name__ == "__main__":
-    _measure(*map(int, sys.argv[2:])) if sys.argv[1] == "measure" else _spill(*map(int, sys.argv[2:]))
+    if sys.argv[1] == "measure":
+        _measure(*map(int, sys.argv[2:]))
+    else:
+        _spill(sys.argv[2], *map(int, sys.argv[3:]))
