@@ -35,6 +35,17 @@ def shuffle(pairs: float, ranks: int, repeats: int) -> None:
 
 
 @bench.command()
+@click.option("--frames", type=click.IntRange(min=1), default=2000, show_default=True, help="Frames of 1 ms of work.")
+@click.option("--ranks", type=click.IntRange(min=2), default=2, show_default=True)
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
+def balance(frames: int, ranks: int, repeats: int) -> None:
+    """Time the map phase where one rank is slow, beside the best division of the frames."""
+    from himach.bench import balance as benchmark
+
+    benchmark.main(frames, ranks, repeats)
+
+
+@bench.command()
 @click.option("--presence", type=float, default=2e9, show_default=True, help="Pairs without values.")
 @click.option("--values", type=float, default=5e8, show_default=True, help="Pairs with values.")
 @click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
