@@ -78,10 +78,16 @@ def _measure(frames: int, repetitions: int) -> None:
     if world.comm.rank != 0:
         return
     best = frames * SECONDS / (size - 1 + 1 / SLOWER)
-    ratios = [seconds / best for seconds, _ in runs]
-    print(f"{size} ranks, one {SLOWER} times as slow: {median(seconds for seconds, _ in runs):.2f} s")
-    print(f"  {median(ratios):.3f} times the best division, {best:.2f} s ({min(ratios):.3f} to {max(ratios):.3f})")
-    print(f"  frames by rank: {', '.join(str(runs[0][1].get(rank, 0)) for rank in range(size))}")
+    cost = [*[SECONDS] * (size - 1), SECONDS * SLOWER]
+    work = [max(np.multiply(_counts(done, size), cost)) for _, done in runs]
+    ratios = [seconds / best for seconds in work]
+    print(f"{size} ranks, one {SLOWER} times as slow; frames by rank: {', '.join(map(str, _counts(runs[0][1], size)))}")
+    print(f"  longest work {median(ratios):.3f} times the best division's ({min(ratios):.3f} to {max(ratios):.3f})")
+    print(f"  map phase {median(seconds for seconds, _ in runs):.2f} s, {best:.2f} s at best on cores of their own")
+
+
+def _counts(done: dict[int, int], size: int) -> list[int]:
+    return [done.get(rank, 0) for rank in range(size)]
 
 
 def main(frames: int = 2000, ranks: int = 2, repetitions: int = 3) -> None:

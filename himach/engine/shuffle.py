@@ -23,7 +23,7 @@ __all__ = ["WAVE", "Shuffle", "plan_waves"]
 #: Bytes that a rank gets in a wave, at most; what has been on disk travels in larger ones, for long reads.
 WAVE = 1 << 23
 #: The part of a rank's memory that such a large wave may have: it is there twice, as it leaves and as it came.
-DISK_WAVE = 8
+DISK_WAVE = 16
 
 # For each rank the shards of one wave, from the first to the one that is no longer in it.
 Wave = list[tuple[int, int]]
