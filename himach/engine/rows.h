@@ -33,7 +33,8 @@ static inline int rows_same(const int64_t *a, const int64_t *b, size_t width) {
 
 /*
  * Sort by merging ascending runs pairwise: one look over what is sorted already, one merge where two sorted lists lie
- * behind one another, as those of two ranks do. `spare` is as long as `items`.
+ * behind one another, as those of two ranks do. A merge goes from both ends to the middle, so that the processor has
+ * two chains of comparisons to work on. `spare` is as long as `items`.
  */
 #define ROWS_DEFINE_SORT(name, type)                                                                                   \
     static inline size_t name##_run(const type *items, size_t start, size_t n) {                                       \
@@ -42,24 +43,38 @@ static inline int rows_same(const int64_t *a, const int64_t *b, size_t width) {
             stop++;                                                                                                    \
         return stop;                                                                                                   \
     }                                                                                                                  \
+    static inline void name##_merge(const type *from, type *to, size_t start, size_t middle, size_t stop) {            \
+        size_t a = start, a_end = middle, b = middle, b_end = stop, out = start, out_end = stop;                       \
+        const size_t steps = middle - start < stop - middle ? middle - start : stop - middle;                          \
+        for (size_t i = 0; i < steps; i++) {                                                                           \
+            const type x = from[a], y = from[b], u = from[a_end - 1], v = from[b_end - 1];                             \
+            const size_t second = y < x, last = v >= u;                                                                \
+            to[out++] = second ? y : x;                                                                                \
+            b += second;                                                                                               \
+            a += 1 - second;                                                                                           \
+            to[--out_end] = last ? v : u;                                                                              \
+            b_end -= last;                                                                                             \
+            a_end -= 1 - last;                                                                                         \
+        }                                                                                                              \
+        while (a < a_end && b < b_end) {                                                                               \
+            const size_t second = from[b] < from[a];                                                                   \
+            to[out++] = second ? from[b] : from[a];                                                                    \
+            b += second;                                                                                               \
+            a += 1 - second;                                                                                           \
+        }                                                                                                              \
+        memcpy(to + out, from + a, (a_end - a) * sizeof(type));                                                        \
+        memcpy(to + out + (a_end - a), from + b, (b_end - b) * sizeof(type));                                          \
+    }                                                                                                                  \
     static inline void name(type *items, type *spare, size_t n) {                                                      \
         type *from = items, *to = spare;                                                                               \
-        while (n > 1) {                                                                                                \
-            size_t start = 0, middle = name##_run(from, 0, n);                                                         \
-            if (middle == n)                                                                                           \
-                break;                                                                                                 \
+        size_t longest = n ? name##_run(from, 0, n) : 0; /* run that begins at 0 */                                    \
+        while (longest < n) {                                                                                          \
+            size_t start = 0, middle = longest;                                                                        \
+            longest = 0;                                                                                               \
             while (start < n) {                                                                                        \
-                size_t stop = middle < n ? name##_run(from, middle, n) : n;                                            \
-                size_t a = start, b = middle, out = start;                                                             \
-                while (a < middle && b < stop) {                                                                       \
-                    const type x = from[a], y = from[b];                                                               \
-                    const size_t second = y < x;                                                                       \
-                    to[out++] = second ? y : x;                                                                        \
-                    b += second;                                                                                       \
-                    a += 1 - second;                                                                                   \
-                }                                                                                                      \
-                memcpy(to + out, from + a, (middle - a) * sizeof(type));                                               \
-                memcpy(to + out + (middle - a), from + b, (stop - b) * sizeof(type));                                  \
+                const size_t stop = middle < n ? name##_run(from, middle, n) : n;                                      \
+                name##_merge(from, to, start, middle, stop);                                                           \
+                longest = start == 0 ? stop : longest;                                                                 \
                 start = stop;                                                                                          \
                 middle = start < n ? name##_run(from, start, n) : n;                                                   \
             }                                                                                                          \
