@@ -5,7 +5,8 @@ With N(t) the number that is present at frame t, and N(t, tau) the number of the
 definition of ``waterdynamics.SurvivalProbability`` (after Liu, Harder and Berne, J. Phys. Chem. B 108, 6595 (2004)).
 
 One that is present is described by its runs, first frame and length, so that memory grows with comings and goings and
-not with frames. `find_runs` makes them, `survival` counts over them, `plot_survival` draws.
+not with frames. `find_runs` makes them (`find_runs_of_many` those of many), `survival` counts over them,
+`plot_survival` draws.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["find_runs", "plot_survival", "survival"]
+__all__ = ["find_runs", "find_runs_of_many", "plot_survival", "survival"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -27,7 +28,8 @@ def find_runs(steps: Ints, intermittency: int = 0) -> Ints:
     Parameters
     ----------
     steps
-        int64 (m,): the frames in which it is present, ascending, as positions in the selection; twice is once.
+        int64 (m,): the frames in which it is present, as positions in the selection, ascending or (where the selection
+        runs backwards) descending; twice is once.
     intermittency
         Absences of up to so many frames between two presences do not end a run.
 
@@ -35,9 +37,34 @@ def find_runs(steps: Ints, intermittency: int = 0) -> Ints:
     -------
     int64 (n_runs, 2): first frame and length in frames.
     """
+    if steps[0] > steps[-1]:
+        steps = steps[::-1]
     last = np.flatnonzero(np.diff(steps) > intermittency + 1)
     first = steps[np.append(0, last + 1)]
     return np.column_stack([first, steps[np.append(last, -1)] - first + 1])
+
+
+def find_runs_of_many(steps: Ints, offsets: Ints, intermittency: int = 0) -> list[Ints]:
+    """Return what `find_runs` returns, for many atoms at once.
+
+    Parameters
+    ----------
+    steps
+        int64 (m,): the frames of all atoms, one atom behind the other.
+    offsets
+        int64 (n_atoms + 1,): those of atom i are ``steps[offsets[i]:offsets[i + 1]]``, at least one.
+    intermittency
+        As in `find_runs`.
+    """
+    if (steps[offsets[:-1]] > steps[offsets[1:] - 1]).any():
+        return find_runs_of_many(steps[::-1], len(steps) - offsets[::-1], intermittency)[::-1]
+    begins = np.empty(len(steps), dtype=bool)
+    begins[1:] = np.diff(steps) > intermittency + 1
+    begins[offsets[:-1]] = True
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(steps)) - 1
+    runs = np.column_stack([steps[first], steps[last] - steps[first] + 1])
+    return np.split(runs, np.searchsorted(first, offsets[1:-1]))
 
 
 def survival(runs: Iterable[Ints], n_frames: int, tau_max: int) -> npt.NDArray[np.float64]:

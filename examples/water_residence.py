@@ -10,7 +10,7 @@ from MDAnalysis.lib.distances import capped_distance
 
 import himach
 from himach.examples.common import WATER, check_positive, lag_times, select
-from himach.examples.survival import find_runs, plot_survival, survival
+from himach.examples.survival import find_runs, find_runs_of_many, plot_survival, survival
 
 
 class WaterResidence(himach.Analysis):
@@ -64,6 +64,9 @@ class WaterResidence(himach.Analysis):
 
     def reduce(self, key, series):
         return find_runs(series.steps, self.intermittency)
+
+    def reduce_many(self, keys, series):
+        return find_runs_of_many(series.steps, series.offsets, self.intermittency)
 
     def finish(self, results):
         probability = survival(results.values(), len(self.frames), len(self.tau_ps) - 1)

@@ -57,7 +57,8 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for, so that ``himach --help`` needs neither numpy nor MDAnalysis."""
     if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
+        value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
+        return value
     if name == "examples":
         return importlib.import_module("himach.examples")
     if name == "__version__":

@@ -44,15 +44,9 @@ class Pairs:
 
     def __init__(self, keys: npt.ArrayLike, values: npt.ArrayLike | None = None) -> None:
         column = np.asarray(keys)
-        if column.size == 0 and column.dtype.kind == "f":
-            column = column.astype(np.int64)  # an empty list says nothing of its type
-        if column.dtype.kind not in "iu":
-            raise UsageError(f"Pairs: keys must be integers, these are {column.dtype}; yield other keys one by one")
-        if column.ndim not in (1, 2) or (column.ndim == 2 and column.shape[1] == 0):
-            raise UsageError(f"Pairs: keys must have the shape (n,) or (n, k), these have {column.shape}")
-        if column.dtype == np.uint64 and column.size and int(column.max()) > np.iinfo(np.int64).max:
-            raise UsageError(f"Pairs: key {int(column.max())} does not fit into 64 signed bits; yield it one by one")
-        self.keys: npt.NDArray[np.int64] = column.astype(np.int64, copy=False)
+        if column.dtype != np.int64 or column.ndim != 1:
+            column = self._checked(column)
+        self.keys: npt.NDArray[np.int64] = column
         self.values: npt.NDArray[Any] | None = None
         if values is not None:
             self.values = np.asarray(values)
@@ -62,6 +56,19 @@ class Pairs:
                 )
             if self.values.dtype.hasobject:
                 raise UsageError("Pairs: values must be an array of numbers; yield Python objects one by one")
+
+    @staticmethod
+    def _checked(column: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Return keys as int64 (n,) or (n, k)."""
+        if column.size == 0 and column.dtype.kind == "f":
+            column = column.astype(np.int64)  # an empty list says nothing of its type
+        if column.dtype.kind not in "iu":
+            raise UsageError(f"Pairs: keys must be integers, these are {column.dtype}; yield other keys one by one")
+        if column.ndim not in (1, 2) or (column.ndim == 2 and column.shape[1] == 0):
+            raise UsageError(f"Pairs: keys must have the shape (n,) or (n, k), these have {column.shape}")
+        if column.dtype == np.uint64 and column.size and int(column.max()) > np.iinfo(np.int64).max:
+            raise UsageError(f"Pairs: key {int(column.max())} does not fit into 64 signed bits; yield it one by one")
+        return column.astype(np.int64, copy=False)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -182,6 +189,18 @@ class Analysis:
     def reduce(self, key: Any, series: Any) -> Any:
         """Return the result of one key (None: no result); with `then`, yield pairs for the next analysis instead."""
         raise AnalysisError(f"{self.label()} has no reduce()")
+
+    def reduce_many(self, keys: Any, series: Any) -> Iterable[Any]:
+        """Return the results of many keys at once: for each what `reduce` returns, in the order of `keys`. Optional.
+
+        Parameters
+        ----------
+        keys
+            int64 (n,), or (n, k) for keys that are tuples of k integers; a list of n keys where they are neither.
+        series
+            The `ManySeries` of these keys.
+        """
+        raise AnalysisError(f"{self.label()} has no reduce_many()")
 
     def finish(self, results: Mapping[Any, Any]) -> Any:
         """Turn key -> result, in key order, into the outcome. On rank 0. Without it: a table of key and result."""

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from himach.errors import UsageError
+from himach.io.sizes import parse_size
+from himach.memory import LEAST
 
 if TYPE_CHECKING:
     from himach.analysis import Analysis
@@ -35,6 +37,9 @@ class Job:
     cache
         ``"auto"``: frames are kept in the node's store at its default place; ``"off"``: there is no cache; or the
         directory of a store, in which ``{node}`` stands for the node's name (made absolute).
+    memory
+        Bytes that the pairs of a node's ranks may take together before they go to its disk, or a size such as
+        ``"2GB"``; None for a quarter of what the node, or its control group, has.
     out
         Directory for the outcome and the record, or None.
     quiet
@@ -51,6 +56,7 @@ class Job:
     stop: int | None = None
     step: int | None = None
     cache: str = "auto"
+    memory: int | str | None = None
     out: Path | None = None
     quiet: bool = False
     several: bool = False
@@ -69,6 +75,13 @@ class Job:
             raise UsageError(f"cache {self.cache!r}: there is 'auto', 'off' or the directory of a frame store")
         if self.cache not in ("auto", "off"):
             self.cache = os.path.abspath(os.path.expanduser(self.cache))
+        if isinstance(self.memory, str):
+            try:
+                self.memory = parse_size(self.memory)
+            except UsageError as error:
+                raise UsageError(f"memory: {error}") from None
+        if self.memory is not None and self.memory < LEAST:
+            raise UsageError(f"memory must be at least {LEAST} bytes (1MiB), not {self.memory}")
         if self.step == 0:
             raise UsageError("step must not be 0")
 

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, cast
 from himach.agree import Meeting, on_every_rank, on_first_rank
 from himach.analysis import Analysis
 from himach.comm import Communicator, World
-from himach.engine import run_pass
+from himach.engine import Memory, run_pass
 from himach.engine.failures import RAISED, failure
 from himach.errors import UsageError
 from himach.frame import POSITIONS, Needs
 from himach.job import Job
+from himach.memory import default_memory, scratch_directory
 from himach.output.files import prepare_out, unique_labels, write_run
 from himach.output.record import Assignment, Bytes, Dataset, Record, Seconds, analysis_record
 from himach.output.table import default_outcome
@@ -99,13 +100,14 @@ def perform(world: World, job: Job, started: float) -> Done:
     held = None if world.leaders is None else cached
     share = on_every_rank(comm, lambda: assign(world, held, frames, origin=origin.present))
     source = Source(origin, cached, Quota(opened.quota, world.node.size), server_of(cached), needs)
+    memory = Memory(int(job.memory or default_memory()) // world.node.size, scratch_directory())
     assigned = time.time()
     with Progress(comm, len(frames), sys.stderr, quiet=quiet) as display:
         meeting = Meeting(comm)
         take = partial(_take, share, display, meeting)
         try:
             passed = run_pass(
-                comm, chains, frames, take, source.read, binds, meeting.watched(display), meeting.together
+                comm, chains, frames, take, source.read, binds, meeting.watched(display), meeting.together, memory
             )
         finally:
             kept = source.close()

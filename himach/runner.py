@@ -42,6 +42,7 @@ def run(
     step: int | None = None,
     ranks: int | None = None,
     cache: PathLike = "auto",
+    memory: int | str | None = None,
     out: PathLike | None = None,
     progress: bool | None = None,
     universe: Mapping[str, Any] | None = None,
@@ -64,6 +65,9 @@ def run(
     cache
         ``"auto"``: frames are kept on the node's local disk, and read from there the next time; ``"off"``: they are
         not; or a directory on that disk, in which ``{node}`` stands for the node's name.
+    memory
+        Bytes that the pairs of a node's ranks may take together, or a size such as ``"2GB"``; what is beyond goes to
+        the node's disk (``$TMPDIR``, else ``/var/tmp``). None: a quarter of what the node or its control group has.
     out
         Directory for tables, arrays, plots and the record of the run.
     progress
@@ -98,6 +102,7 @@ def run(
         stop=stop,
         step=step,
         cache=os.fspath(cache),
+        memory=memory,
         out=None if out is None else Path(out),
         quiet=not (_watched() if progress is None else progress),
         several=_is_several(analysis),

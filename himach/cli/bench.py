@@ -37,6 +37,32 @@ def shuffle(pairs: float, ranks: int, repeats: int) -> None:
 
 
 @bench.command()
+@click.option("--frames", type=click.IntRange(min=1), default=2000, show_default=True, help="Frames of 1 ms of work.")
+@click.option("--ranks", type=click.IntRange(min=2), default=2, show_default=True)
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
+def balance(frames: int, ranks: int, repeats: int) -> None:
+    """Time the map phase where one rank is slow, beside the best division of the frames."""
+    from himach.bench import balance as benchmark
+
+    benchmark.main(frames, ranks, repeats)
+
+
+@bench.command()
+@click.option("--presence", type=float, default=2e9, show_default=True, help="Pairs without values.")
+@click.option("--values", type=float, default=5e8, show_default=True, help="Pairs with values.")
+@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option(
+    "--memory", default="2GB", show_default=True, metavar="SIZE", help="What pairs may take, all ranks together."
+)
+def spill(presence: float, values: float, ranks: int, memory: str) -> None:
+    """Send more pairs from emission to reduce() than memory holds."""
+    from himach.bench import shuffle as benchmark
+    from himach.io.sizes import parse_size
+
+    benchmark.spill(int(presence), int(values), ranks, parse_size(memory))
+
+
+@bench.command()
 @click.option("--frames", type=int, default=1000, show_default=True, help="Frames of AdK (47,681 atoms).")
 @click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)

@@ -40,6 +40,10 @@ BEGAN = time.time()  # before the imports that a run needs, which are part of wh
     "--cache", default="auto", show_default=True, metavar="auto|off|DIR",
     help="Where a node keeps the frames it reads: its own place, nowhere, or DIR ({node}: the node's name).",
 )  # fmt: skip
+@click.option(
+    "--memory", metavar="SIZE",
+    help="What pairs may take on a node, for example 2GB; the rest goes to its disk.  [default: a quarter of it]",
+)  # fmt: skip
 @click.option("--out", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Write tables, plot and record here.")
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary line.")
 def run(
@@ -53,6 +57,7 @@ def run(
     parameters: tuple[str, ...],
     ranks: int | None,
     cache: str,
+    memory: str | None,
     out: Path | None,
     quiet: bool,
 ) -> None:
@@ -81,6 +86,7 @@ def run(
             stop=stop,
             step=step,
             cache=cache,
+            memory=memory,
             out=out,
             quiet=quiet,
             several=len(analyses) > 1,

@@ -1,78 +1,47 @@
-"""Pairs as columns: `FrameTable` and `Block`, the plain values that travel, and how rows of them move.
+"""Pairs as columns: `Block`, the plain value that travels, and how rows of it move.
 
-A block holds pairs of one chunk of frames, of one width of key and one layout of values, ordered by shard; the rows
-of a shard are in the order of emission. The chunk's blocks share one frame table. Blocks are never modified.
+A block holds pairs of one width of key and one layout of values, ordered by shard; the rows of a shard are in the order
+of emission. Blocks are never modified. What `at` says of a row's frame is a row of the table of frames of the rank that
+emitted it (`himach.engine.stamps`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import IntEnum
+from sys import getsizeof
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.kernels import scatter
+from himach.engine.grouping import gather
 from himach.engine.keys import decode
+from himach.engine.sharding import scatter
 from himach.engine.values import thaw
 
-__all__ = ["SHARDS", "Block", "Column", "FrameTable", "Layout", "moved"]
+__all__ = ["SHARDS", "Block", "Bounds", "Column", "Form", "Kind", "gathered", "moved", "raw", "row_bytes"]
 
 #: Into how many shards keys are divided, whatever the number of ranks; more ranks than shards have nothing to reduce.
 SHARDS = 512
 
 #: Values of pairs: an array (n, ...), an object array of kept Python values, or None for presence.
 Column = npt.NDArray[Any] | None
-#: What tells columns of values apart: dtype and shape of a row, or None for presence.
-Layout = tuple[np.dtype[Any], tuple[int, ...]] | None
+Bounds = npt.NDArray[np.int64]
+Raw = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True, slots=True)
-class FrameTable:
-    """Stamps of frames, stored once for all their pairs.
+class Form(IntEnum):
+    """What a row of a block stands for."""
 
-    Attributes
-    ----------
-    steps
-        int64 (n,), positions in the selection.
-    times
-        float64 (n,), ps.
-    boxes
-        float32 (n, 6), Å and degrees, rows of NaN where a frame has no box; None if no frame has one.
-    sources
-        In the later stages of a chain: for each row the encoded key of the series whose reduce() yielded the pairs,
-        which are stamped with that series' first frame. Else None.
-    """
+    PAIR = 0  #: one pair
+    BITS = 1  #: the presence of a key at frames from `at` on: bit b of word j of `values` is the frame 64 j + b later
+    RUN = 2  #: the presence of a key at as many frames from `at` on as `values` says
 
-    steps: npt.NDArray[np.int64]
-    times: npt.NDArray[np.float64]
-    boxes: npt.NDArray[np.float32] | None
-    sources: list[bytes] | None = None
 
-    def __len__(self) -> int:
-        return len(self.steps)
-
-    @classmethod
-    def joined(cls, tables: Sequence[FrameTable]) -> FrameTable:
-        """Return the rows of all `tables`, one table behind the other."""
-        boxes = None
-        if any(table.boxes is not None for table in tables):
-            boxes = np.full((sum(map(len, tables)), 6), np.nan, dtype=np.float32)
-            row = 0
-            for table in tables:
-                if table.boxes is not None:
-                    boxes[row : row + len(table)] = table.boxes
-                row += len(table)
-        sources = None
-        if tables and tables[0].sources is not None:
-            sources = [source for table in tables for source in table.sources or ()]
-        return cls(
-            steps=np.concatenate([table.steps for table in tables] or [np.empty(0, np.int64)]),
-            times=np.concatenate([table.times for table in tables] or [np.empty(0, np.float64)]),
-            boxes=boxes,
-            sources=sources,
-        )
+#: What tells blocks apart that cannot be put behind one another: width of keys, form, dtype and row shape of values.
+Kind = tuple[int, Form, np.dtype[Any] | None, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,42 +50,55 @@ class Block:
 
     Attributes
     ----------
-    frames
-        Stamps of the frames that `at` speaks of.
+    form
+        What a row stands for.
     width
         0: keys are ints; k > 0: tuples of k ints; -1 (`himach.engine.keys.ENCODED`): all other keys.
     keys
         int64 (n,) or (n, k); for encoded keys (n,) places in `names`.
     at
-        uint32 (n,), the row of `frames` of each pair.
+        uint32 (n,), the frame of each pair: its row in the table of frames.
     order
-        uint32 (n,), the place in the chunk's emission; only there if the chunk has pairs of the same width in other
+        uint32 (n,), the place in the chunk's emission; only there if a chunk has pairs of the same width in other
         blocks too, so that the order within a frame could not be told otherwise.
     values
         Array (n, ...), object array (n,) of kept values, or None for presence.
     bounds
         int64 (shards + 1,): shard s is the rows ``bounds[s]:bounds[s + 1]``.
     names, name_bounds
-        The encoded keys, each once and ordered by shard, and where each shard's start; None for other widths.
+        The encoded keys and where each shard's start (None if `names` are not ordered by shard); None for other widths.
     """
 
-    frames: FrameTable
+    form: Form
     width: int
     keys: npt.NDArray[np.int64]
     at: npt.NDArray[np.uint32]
     order: npt.NDArray[np.uint32] | None
     values: Column
-    bounds: npt.NDArray[np.int64]
+    bounds: Bounds
     names: list[bytes] | None = None
-    name_bounds: npt.NDArray[np.int64] | None = None
+    name_bounds: Bounds | None = None
 
     def __len__(self) -> int:
         return len(self.at)
 
     @property
-    def layout(self) -> Layout:
-        """Dtype and row shape of the values."""
-        return None if self.values is None else (self.values.dtype, self.values.shape[1:])
+    def kind(self) -> Kind:
+        """What blocks have in common that can be put behind one another."""
+        if self.values is None:
+            return self.width, self.form, None, ()
+        return self.width, self.form, self.values.dtype, self.values.shape[1:]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the block takes, Python's objects by estimate."""
+        size = self.keys.nbytes + self.at.nbytes + self.bounds.nbytes
+        size += 0 if self.order is None else self.order.nbytes
+        if self.values is not None:
+            size += self.values.nbytes
+            if self.values.dtype.hasobject:
+                size += sum(map(getsizeof, self.values))
+        return size if self.names is None else size + sum(map(getsizeof, self.names))
 
     def part(self, start: int, stop: int) -> Block:
         """Return the shards from `start` to `stop` as a block of their own, its columns views of this one's."""
@@ -148,15 +130,17 @@ class Block:
         values = [None] * len(self) if self.values is None else [thaw(kept) for kept in self.values]
         return zip(keys, values, strict=True)
 
-    def copy(self) -> Block:
-        """Return a block that shares no column with this one, so that this one's memory can go."""
-        return replace(
-            self,
-            keys=self.keys.copy(),
-            at=self.at.copy(),
-            order=None if self.order is None else self.order.copy(),
-            values=None if self.values is None else self.values.copy(),
-        )
+
+def row_bytes(column: npt.NDArray[Any]) -> int:
+    """Return how many bytes a row of `column` (n, ...) has."""
+    return column.dtype.itemsize * int(np.prod(column.shape[1:]))
+
+
+def raw(column: npt.NDArray[Any]) -> Raw:
+    """Return the bytes of a column, uint8 (nbytes,); a view if it is C-contiguous."""
+    if column.nbytes == 0:
+        return np.empty(0, dtype=np.uint8)
+    return np.ascontiguousarray(column).reshape(-1).view(np.uint8)
 
 
 def moved(column: npt.NDArray[Any], places: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
@@ -165,6 +149,15 @@ def moved(column: npt.NDArray[Any], places: npt.NDArray[np.uint32]) -> npt.NDArr
     if column.dtype.hasobject:
         out[places] = column
     elif column.nbytes:
-        source = np.ascontiguousarray(column).reshape(-1).view(np.uint8)
-        scatter(source, places, out.reshape(-1).view(np.uint8))
+        scatter(raw(column), places, raw(out))
+    return out
+
+
+def gathered(column: npt.NDArray[Any], rows: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
+    """Return the rows of `column` (n, ...) that `rows` names, in that order."""
+    if column.dtype.hasobject:
+        return column[rows]
+    out = np.empty((len(rows), *column.shape[1:]), dtype=column.dtype)
+    if out.nbytes:
+        gather(raw(column), rows, raw(out), row_bytes(column))
     return out

@@ -1,12 +1,11 @@
 """What map() yields becomes blocks: `Emission` copies pairs at the yield and orders them by shard.
 
-Pairs of one width of key and one layout of values are one stream: growing columns for `Pairs`, lists for pairs that
-were yielded one by one. `Emission.freeze()` turns the streams of a chunk into `Block`s.
+Pairs of one width of key and one layout of values are one stream: growing columns for `Pairs`, bits for `Pairs` without
+values, lists for pairs that were yielded one by one. `Emission.freeze()` turns the streams of a chunk into `Block`s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 from zlib import crc32
 
@@ -14,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import Pairs
-from himach.engine.columns import Block, Column, FrameTable, moved
-from himach.engine.kernels import count_places, shard_rows
+from himach.engine.columns import Block, Bounds, Column, Form, moved, row_bytes
 from himach.engine.keys import ENCODED, split
+from himach.engine.presence import FRAMES, Presence
+from himach.engine.sharding import count_places, shard_rows
+from himach.engine.stamps import Stamps
 from himach.engine.values import keep
 from himach.errors import AnalysisError
 
@@ -26,46 +27,52 @@ Box = npt.NDArray[np.float32]
 ALLOWED = "yield pairs (key, value) or himach.Pairs(keys, values)"
 #: Pairs of one chunk, at most: their places are uint32.
 MOST = 2**32 - 1
-NO_BOX = np.full(6, np.nan, dtype=np.float32).tobytes()
+#: Bytes that presence takes per pair, about, when it is a bit.
+BIT = 2
+# Keys, frames, order of emission if asked for, values.
+Taken = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], npt.NDArray[np.uint32] | None, Column]
 
 
 class Emission:
     """Pairs of one chunk of frames, copied as they are yielded.
 
+    Parameters
+    ----------
+    stamps
+        The table to which the frames are added that have pairs.
+
     Attributes
     ----------
     pairs
         How many pairs this chunk holds.
+    nbytes
+        About how much memory they take.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stamps: Stamps) -> None:
         self.pairs = 0
+        self.nbytes = 0
+        self.stamps = stamps
         self._row = -1
+        self._stamp: tuple[int, float, Box | None, bytes | None] = (0, 0.0, None, None)
         self._streams: dict[Any, _Rows | _Items] = {}
+        self._presences: dict[int, _Bits] = {}
         self._names: dict[bytes, int] = {}
-        self._steps: list[int] = []
-        self._times: list[float] = []
-        self._boxes: list[bytes] = []
-        self._sources: list[bytes] | None = None
 
-    def begin(self, step: int, time: float, box: Box | None, source: bytes | None = None) -> int:
-        """Begin a frame: what is added from now on carries this stamp (and the key of the series it came from).
-
-        Returns the frame's row, for `resume()`.
-        """
-        self._steps.append(step)
-        self._times.append(time)
-        self._boxes.append(NO_BOX if box is None else np.asarray(box, dtype=np.float32).tobytes())
-        if source is not None:
-            if self._sources is None:
-                self._sources = []
-            self._sources.append(source)
-        self._row = len(self._steps) - 1
-        return self._row
+    def begin(self, step: int, time: float, box: Box | None, source: bytes | None = None) -> None:
+        """Begin a frame: what is added from now on carries this stamp (and the key of the series it came from)."""
+        self._stamp = (step, time, box, source)
+        self._row = -1
 
     def resume(self, row: int) -> None:
         """Go on with a frame that was begun before."""
         self._row = row
+
+    def row(self) -> int:
+        """Return the row of the present frame in the table of stamps."""
+        if self._row < 0:
+            self._row = self.stamps.add(*self._stamp)
+        return self._row
 
     def extend(self, items: Any) -> None:
         """Add what map() yields, each item copied before the next is asked for.
@@ -79,8 +86,10 @@ class Emission:
             return
         if isinstance(items, Pairs):
             items = (items,)
-        elif not isinstance(items, Iterable):
-            raise AnalysisError(f"it returned {_describe(items)}; {ALLOWED}")
+        try:
+            items = iter(items)
+        except TypeError:
+            raise AnalysisError(f"it returned {_describe(items)}; {ALLOWED}") from None
         for item in items:
             if type(item) is Pairs:
                 self.add_columns(item)
@@ -107,8 +116,9 @@ class Emission:
         stream = self._streams.get(width)
         if stream is None:
             stream = self._streams[width] = _Items(width)
-        stream.add(kept_key, kept, self._row, self.pairs)
+        stream.add(kept_key, kept, self._row if self._row >= 0 else self.row(), self.pairs)
         self.pairs += 1
+        self.nbytes += stream.row_bytes + (len(kept) if type(kept) is bytes else getattr(kept, "nbytes", 0))
 
     def add_columns(self, pairs: Pairs) -> None:
         """Add many pairs."""
@@ -116,16 +126,37 @@ class Emission:
         n = len(keys)
         if n == 0:
             return
+        row = self._row if self._row >= 0 else self.row()
         width = 0 if keys.ndim == 1 else keys.shape[1]
-        layout = (width, None) if values is None else (width, values.dtype, values.shape[1:])
-        stream = self._streams.get(layout)
-        if stream is None:
-            stream = self._streams[layout] = _Rows(width, values)
-        stream.add(keys, values, self._row, self.pairs)
+        if values is None and self._add_bits(width, keys, row):
+            self.nbytes += n * BIT
+        else:
+            layout = (width, None) if values is None else (width, values.dtype, values.shape[1:])
+            stream = self._streams.get(layout)
+            if stream is None:
+                stream = self._streams[layout] = _Rows(width, values)
+            stream.add(keys, values, row, self.pairs)
+            self.nbytes += n * stream.row_bytes
         self.pairs += n
 
-    def freeze(self, shards: int) -> list[Block]:
+    def _add_bits(self, width: int, keys: npt.NDArray[np.int64], row: int) -> bool:
+        """Add presence as bits, if no key is twice in the frame.
+
+        Bits do not tell the order of emission within a frame. So a width that has other streams in this chunk has no
+        bits from then on: bits come before everything else.
+        """
+        for stream in self._streams.values():
+            if stream.width == width:
+                return False
+        bits = self._presences.get(width)
+        if bits is None:
+            bits = self._presences[width] = _Bits(width)
+        return bits.add(keys, row)
+
+    def freeze(self, shards: int, last: bool = True) -> list[Block]:
         """Return the chunk's pairs ordered by shard, and begin a new chunk.
+
+        Unless it is the last, bits that have room for more frames are left for the next chunk.
 
         Raises
         ------
@@ -134,33 +165,58 @@ class Emission:
         """
         if self.pairs > MOST:
             raise AnalysisError(f"one frame, or one key, yielded {self.pairs} pairs; at most {MOST} are possible")
-        table = FrameTable(
-            steps=np.array(self._steps, dtype=np.int64),
-            times=np.array(self._times, dtype=np.float64),
-            boxes=self._take_boxes(),
-            sources=self._sources,
-        )
+        blocks = []
+        for bits in self._presences.values():
+            blocks += [_block(form, bits.width, taken, shards) for form, taken in bits.take(last)]
         # A layout that this chunk did not use may never come again.
         self._streams = {layout: stream for layout, stream in self._streams.items() if len(stream)}
         widths = [stream.width for stream in self._streams.values()]
-        blocks = []
         for stream in self._streams.values():
             taken = stream.take(ordered=widths.count(stream.width) > 1)
-            blocks.append(_block(table, stream.width, taken, shards, self._names))
-        self.pairs = 0
+            blocks.append(_block(Form.PAIR, stream.width, taken, shards, self._names))
+        self.pairs = self.nbytes = 0
         self._names = {}
-        self._steps, self._times, self._sources = [], [], None
+        self.stamps.pack()
         return blocks
 
-    def _take_boxes(self) -> npt.NDArray[np.float32] | None:
-        boxes, self._boxes = self._boxes, []
-        if all(box == NO_BOX for box in boxes):
-            return None
-        return np.frombuffer(b"".join(boxes), dtype=np.float32).reshape(-1, 6)
 
+class _Bits:
+    """The presence of keys of one width, as bits."""
 
-# Keys, rows of the frame table, order of emission if asked for, values.
-Taken = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], npt.NDArray[np.uint32] | None, Column]
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self._columns = max(width, 1)
+        self._presence = Presence(self._columns)
+        self._first = 0
+        self._full: list[tuple[Form, Taken]] = []
+
+    def add(self, keys: npt.NDArray[np.int64], row: int) -> bool:
+        """Add a frame's keys; return False, having added none, if one is there twice."""
+        if self._presence.pairs and row - self._first >= FRAMES:
+            self._full += self._taken()
+        if not self._presence.pairs:
+            self._first = row
+        if self.width > 0 or not keys.flags.c_contiguous:
+            keys = np.ascontiguousarray(keys).reshape(-1)
+        return self._presence.add(keys, row - self._first)
+
+    def take(self, last: bool) -> list[tuple[Form, Taken]]:
+        """Return what was added as bits and as runs; unless it is the `last`, only what fills all bits."""
+        if last and self._presence.pairs:
+            self._full += self._taken()
+        taken, self._full = self._full, []
+        return taken
+
+    def _taken(self) -> list[tuple[Form, Taken]]:
+        bit_keys, bits, run_keys, starts, lengths = self._presence.take()
+        if self.width == 0:
+            bit_keys, run_keys = bit_keys[:, 0], run_keys[:, 0]
+        taken: list[tuple[Form, Taken]] = []
+        if len(bits):
+            taken.append((Form.BITS, (bit_keys, np.full(len(bits), self._first, dtype=np.uint32), None, bits)))
+        if len(lengths):
+            taken.append((Form.RUN, (run_keys, starts + np.uint32(self._first), None, lengths)))
+        return taken
 
 
 class _Rows:
@@ -171,6 +227,7 @@ class _Rows:
         self._size = 0
         self._keys = np.empty((1024, width) if width else 1024, dtype=np.int64)
         self._values = None if values is None else np.empty((1024, *values.shape[1:]), dtype=values.dtype)
+        self.row_bytes = 4 + row_bytes(self._keys) + (0 if self._values is None else row_bytes(self._values))
         self._runs: list[tuple[int, int, int]] = []  # count, at, first place in the emission
 
     def __len__(self) -> int:
@@ -214,6 +271,8 @@ def _grown(column: npt.NDArray[Any], used: int, rows: int) -> npt.NDArray[Any]:
 class _Items:
     """Lists for the pairs that were yielded one by one."""
 
+    row_bytes = 64  # about what one takes in four lists, beside its value
+
     def __init__(self, width: int) -> None:
         self.width = width
         self._keys: list[Any] = []
@@ -243,16 +302,19 @@ class _Items:
         return taken
 
 
-def _block(table: FrameTable, width: int, taken: Taken, shards: int, names: dict[bytes, int]) -> Block:
-    """Return the pairs of one stream ordered by shard."""
+def _block(form: Form, width: int, taken: Taken, shards: int, names: dict[bytes, int] | None = None) -> Block:
+    """Return the rows of one stream ordered by shard."""
     keys, at, order, values = taken
-    if width == ENCODED:
+    sorted_names: list[bytes] | None = None
+    name_bounds: Bounds | None = None
+    if width == ENCODED and names is not None:
         keys, shard_of, sorted_names, name_bounds = _order_names(names, keys, shards)
     else:
-        shard_of, sorted_names, name_bounds = shard_rows(keys.reshape(len(keys), -1), shards), None, None
+        keys = np.ascontiguousarray(keys)
+        shard_of = shard_rows(keys.reshape(len(keys), -1), shards)
     places, bounds = count_places(shard_of, shards)
     return Block(
-        frames=table,
+        form=form,
         width=width,
         keys=moved(keys, places),
         at=moved(at, places),
@@ -266,7 +328,7 @@ def _block(table: FrameTable, width: int, taken: Taken, shards: int, names: dict
 
 def _order_names(
     names: dict[bytes, int], keys: npt.NDArray[np.int64], shards: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint16], list[bytes], npt.NDArray[np.int64]]:
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint16], list[bytes], Bounds]:
     """Order encoded keys by shard; return the rows' keys as places in that order, their shards, the keys, bounds."""
     listed = list(names)
     hashes = np.array([hash_bytes(name) for name in listed], dtype=np.int64)

@@ -5,8 +5,11 @@ Each rank maps what it is given (`himach.engine.mapping`) and reduces the keys o
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from himach.analysis import Analysis
 from himach.comm import Communicator
@@ -14,6 +17,7 @@ from himach.engine.clock import Clock
 from himach.engine.mapping import Bind, Mapper, Read, Take, map_tasks
 from himach.engine.reducing import Reducer, Together, unguarded
 from himach.engine.results import Results
+from himach.engine.runs import Memory
 
 __all__ = ["Passed", "run_pass"]
 
@@ -30,6 +34,8 @@ class Passed:
         Pairs that map() and, in chains, reduce() yielded on all ranks.
     shuffled
         Bytes that went from rank to rank.
+    spilled
+        Bytes that went to the disk for want of memory, on all ranks.
     seconds
         "map", "shuffle" and "reduce", each of the rank that took longest.
     """
@@ -37,6 +43,7 @@ class Passed:
     results: list[Results] | None
     pairs: int
     shuffled: int
+    spilled: int
     seconds: dict[str, float]
 
 
@@ -49,6 +56,7 @@ def run_pass(
     bind: Sequence[Bind],
     progress: Callable[[int], object],
     together: Together = unguarded,
+    memory: Memory | None = None,
 ) -> Passed:
     """Run analyses over the frames in one pass (collective).
 
@@ -70,6 +78,8 @@ def run_pass(
         Called with the number of frames that this rank has done, after each.
     together
         Runs this rank's part of a phase, after which all ranks meet, and raises an error of one of them on all.
+    memory
+        How much of it this rank's pairs may take, and where the rest goes; None: as much as they need.
 
     Raises
     ------
@@ -78,19 +88,22 @@ def run_pass(
         that.
     """
     clock = Clock()
-    mappers = [Mapper(chain[0], comm.rank, frames, bound) for chain, bound in zip(analyses, bind, strict=True)]
+    memory = memory or Memory(sys.maxsize, Path(tempfile.gettempdir()))
+    mappers = [Mapper(chain[0], comm.rank, frames, bound, memory) for chain, bound in zip(analyses, bind, strict=True)]
     with clock("map"):
         together(lambda: map_tasks(mappers, frames, take, read, progress))
-    reducers = [Reducer(comm, frames, clock, together) for _ in analyses]
+    reducers = [Reducer(comm, frames, clock, memory, together) for _ in analyses]
     results = [
-        reducer.run(chain, mapper.runs) for reducer, chain, mapper in zip(reducers, analyses, mappers, strict=True)
+        reducer.run(chain, mapper.runs, mapper.stamps)
+        for reducer, chain, mapper in zip(reducers, analyses, mappers, strict=True)
     ]
     pairs = sum(mapper.pairs for mapper in mappers) + sum(reducer.pairs for reducer in reducers)
     shuffled = sum(reducer.shuffled for reducer in reducers)
-    totals = comm.allgather((pairs, shuffled, clock.seconds))
+    totals = comm.allgather((pairs, shuffled, clock.seconds, memory.spilled))
     return Passed(
         results=[result for result in results if result is not None] if comm.rank == 0 else None,
         pairs=sum(total[0] for total in totals),
         shuffled=sum(total[1] for total in totals),
+        spilled=sum(total[3] for total in totals),
         seconds={name: max(total[2][name] for total in totals) for name in clock.seconds},
     )

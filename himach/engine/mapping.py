@@ -12,13 +12,14 @@ from himach.engine.columns import SHARDS, Block
 from himach.engine.emission import Emission
 from himach.engine.failures import RAISED, failure
 from himach.engine.merge import Merge
-from himach.engine.runs import Runs
+from himach.engine.runs import Memory, Runs
+from himach.engine.stamps import Frames, Stamps
 from himach.frame import Frame, RawFrame
 
 __all__ = ["Bind", "Mapper", "Read", "Steps", "Take", "map_tasks"]
 
-#: Pairs that make a block: larger tasks are divided, and tasks of less than a quarter of it are put together.
-CHUNK = 1 << 16
+#: Bytes of pairs that are put into order at a time: what a core's own cache holds.
+CHUNK = 1 << 20
 
 Steps = npt.NDArray[np.int64]
 Take = Callable[[], Steps | None]
@@ -31,44 +32,47 @@ def map_tasks(
 ) -> None:
     """Map the frames of all tasks that `take` gives (see `himach.engine.run_pass`)."""
     done = 0
+    single = mappers[0] if len(mappers) == 1 else None
     while (task := take()) is not None:
         # In order of frame number, also where the selection runs backwards: series are in that order.
         steps = task if frames.step > 0 else task[::-1]
         numbers = frames.start + frames.step * steps
         for step, raw in zip(steps.tolist(), read(numbers), strict=True):
-            # All frames are bound before the first map(), which may write to the positions it gets.
-            for mapper, frame in [(mapper, mapper.bound(raw, step)) for mapper in mappers]:
-                mapper.map(frame)
+            if single is not None:
+                single.map(single.bound(raw, step))
+            else:
+                # All frames are bound before the first map(), which may write to the positions it gets.
+                for mapper, frame in [(mapper, mapper.bound(raw, step)) for mapper in mappers]:
+                    mapper.map(frame)
             done += 1
             progress(done)
-        for mapper in mappers:
-            mapper.finish(task)
     for mapper in mappers:
         mapper.flush()
 
 
 class Mapper:
-    """Calls map() of one analysis and puts what it yields into `runs`, whole tasks at a time.
+    """Calls map() of one analysis and puts what it yields into `runs`, in chunks of whole frames.
 
     Attributes
     ----------
     runs
-        The blocks of finished tasks.
+        The blocks of finished chunks.
+    stamps
+        The frames that these blocks know by their rows.
     pairs
         How many pairs map() yielded.
     """
 
-    def __init__(self, analysis: Analysis, rank: int, frames: range, bind: Bind) -> None:
-        self.runs = Runs()
+    def __init__(self, analysis: Analysis, rank: int, frames: range, bind: Bind, memory: Memory) -> None:
+        self.runs = Runs(memory)
+        self.stamps = Stamps()
         self.pairs = 0
         self._analysis = analysis
         self._rank = rank
         self._frames = frames
         self._bind = bind
         self._combines = analysis.defines("combine")
-        self._emission = Emission()
-        self._blocks: list[Block] = []
-        self._tasks: list[Steps] = []
+        self._emission = Emission(Stamps() if self._combines else self.stamps)
 
     def bound(self, raw: RawFrame, step: int) -> Frame:
         """Return the frame for `map()`, after the transformations that setup() added."""
@@ -92,38 +96,30 @@ class Mapper:
             raise failure(analysis, "map", error, self._rank, frame, items=items) from error
         finally:
             analysis.freeze(False)
-        if emission.pairs >= CHUNK:
-            self._freeze()
+        if emission.nbytes >= CHUNK:
+            self.flush(last=False)
 
-    def finish(self, task: Steps) -> None:
-        """Take note that a task is done; its blocks are put when they are large enough."""
-        self._tasks.append(task)
-        if self._blocks or self._emission.pairs * 4 >= CHUNK:
-            self.flush()
-
-    def flush(self) -> None:
-        """Put the blocks of the tasks that are done."""
-        self._freeze()
-        if self._tasks:
-            self.runs.put(np.concatenate(self._tasks), self._blocks)
-        self._tasks, self._blocks = [], []
-
-    def _freeze(self) -> None:
+    def flush(self, last: bool = True) -> None:
+        """Put the pairs of the frames that are done; unless it is the `last` time, bits with room for more wait."""
         self.pairs += self._emission.pairs
-        self._blocks += self._combined() if self._combines else self._emission.freeze(SHARDS)
+        self.runs.put(self._combined() if self._combines else self._emission.freeze(SHARDS, last))
 
     def _combined(self) -> list[Block]:
         """Return the chunk with one value per key, in place of all that map() yielded."""
-        folded = Emission()
+        blocks, table = self._emission.freeze(1), self._emission.stamps.table()
+        frames = Frames.joined([table], forward=self._frames.step > 0)
+        self._emission = Emission(Stamps())
+        folded = Emission(self.stamps)
         rows: dict[int, int] = {}
-        for key, series in Merge(self._emission.freeze(1), self._frames).groups():
+        for key, series in Merge([blocks], frames, self._frames).groups():
             step, time, box = series.first()
             try:
                 value = self._analysis.combine(key, series)
                 if step in rows:
                     folded.resume(rows[step])
                 else:
-                    rows[step] = folded.begin(step, time, box)
+                    folded.begin(step, time, box)
+                    rows[step] = folded.row()
                 folded.add(key, value)
             except RAISED as error:
                 raise failure(self._analysis, "combine", error, self._rank, key=(key,)) from error

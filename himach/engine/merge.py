@@ -1,23 +1,68 @@
-"""The merge: blocks of any ranks become, shard by shard, one `Series` per key.
+"""The merge: blocks of any ranks become, some shards at a time, one series per key.
 
-Rows are grouped by hashing and counting, never by comparing. They are put in frame order first, if blocks overlap in
-time at all.
+Rows are grouped by hashing and counting. Each key's rows come as one sorted list a rank, more or less, and are merged
+into the order of frames where ranks overlap in time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.columns import Block, Column, FrameTable, Layout, moved
-from himach.engine.kernels import count_places, group_rows, join, order_places
+from himach.engine.columns import Block, Bounds, Column, Form, Kind, gathered
+from himach.engine.grouping import group_rows, order_rows
 from himach.engine.keys import ENCODED, decode
-from himach.engine.series import Series
+from himach.engine.presence import count_bits, expand_bits, expand_rows, expand_runs, sort_frames
+from himach.engine.series import ManySeries, Series
+from himach.engine.sharding import renumber
+from himach.engine.stamps import Frames
 
-__all__ = ["Merge"]
+__all__ = ["Keyed", "Merge"]
+
+#: Pairs that are merged at a time: so many shards as have no more than this, or one.
+SPAN = 1 << 16
+#: Frames of presence that are written out at a time, if there is more than one key.
+EXPANDED = 1 << 23
+
+Keys = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Some keys with their rows: those of key i are ``bounds[i]:bounds[i + 1]``, in the order of frames."""
+
+    width: int
+    keys: Keys
+    bounds: Bounds
+    at: Rows
+    values: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """Keys and their series.
+
+    Attributes
+    ----------
+    width
+        See `himach.engine.columns.Block`.
+    keys
+        int64 (n,), or (n, k) for tuples of k integers; a list where keys are neither.
+    plain
+        The same as Python values.
+    series
+        The series of all of them.
+    """
+
+    width: int
+    keys: Any
+    plain: list[Any]
+    series: ManySeries
 
 
 class Merge:
@@ -25,95 +70,155 @@ class Merge:
 
     Parameters
     ----------
-    blocks
-        Blocks of equally many shards; the list is taken over.
+    sources
+        For each rank its blocks, all of equally many shards.
+    frames
+        The frames of these ranks.
     numbers
         The selected frame numbers.
     """
 
-    def __init__(self, blocks: list[Block], numbers: range) -> None:
+    def __init__(self, sources: Sequence[Sequence[Block]], frames: Frames, numbers: range) -> None:
         self._numbers = numbers
-        self._table, rows, self._overlap = _join_tables(blocks, forward=numbers.step > 0)
-        self._shards = len(blocks[0].bounds) - 1 if blocks else 0
+        self._table = frames.table
         self._names: dict[bytes, int] = {}
-        lots: dict[int, dict[Layout, list[_Slices]]] = {}
-        # Blocks in order of time, so that rows are in order already where blocks do not overlap.
-        for block in sorted(blocks, key=lambda block: int(rows[id(block.frames)][0])):
-            lots.setdefault(block.width, {}).setdefault(block.layout, []).append(
-                _Slices(block, rows[id(block.frames)], self._keys_of(block))
-            )
-        blocks.clear()
-        self._lots = [(width, [_Lot(slices) for slices in layouts.values()]) for width, layouts in sorted(lots.items())]
+        self._shards = 0
+        self._rows = frames.rows
+        lots: dict[int, dict[Kind, list[_Piece]]] = {}
+        for rank, blocks in enumerate(sources):
+            for block in blocks:
+                self._shards = len(block.bounds) - 1
+                piece = _Piece(rank, block, self._keys_of(block))
+                lots.setdefault(block.width, {}).setdefault(block.kind, []).append(piece)
         self._decoded = list(self._names)
+        self._widths = [
+            (width, [_Lot(kind, pieces, frames.rows) for kind, pieces in sorted(kinds.items(), key=_presence_first)])
+            for width, kinds in sorted(lots.items())
+        ]
 
     def groups(self) -> Iterator[tuple[Any, Series]]:
-        """Give every key with its series, once; shard by shard, each shard freed when the next is asked for."""
-        for shard in range(self._shards):
-            for width, lots in self._lots:
-                present = [lot for lot in lots if lot.rows(shard)]
-                if len(present) == 1:
-                    yield from self._uniform(width, present[0], shard)
-                elif present:
-                    yield from self._mixed(width, present, shard)
+        """Give every key with its series, once."""
+        for group in self.many():
+            yield from zip(group.plain, group.series, strict=True)
 
-    def _keys_of(self, block: Block) -> npt.NDArray[np.int64]:
+    def many(self) -> Iterator[Keyed]:
+        """Give every key with its series, once, many at a time."""
+        for group in self._groups():
+            series = ManySeries(self._table, self._numbers, group.bounds, group.at, group.values)
+            plain = self._plain(group)
+            yield Keyed(group.width, plain if group.width == ENCODED else group.keys, plain, series)
+
+    def _keys_of(self, block: Block) -> Keys:
         if block.names is None:
             return block.keys
         known = self._names
         places = np.array([known.setdefault(name, len(known)) for name in block.names], dtype=np.int64)
         return places[block.keys]
 
-    def _uniform(self, width: int, lot: _Lot, shard: int) -> Iterator[tuple[Any, Series]]:
-        """Give the groups of a shard whose values are all of one layout."""
-        keys, at, values = lot.take(shard)
-        if self._overlap:
-            keys, at, values = _in_order(order_places(at, len(self._table)), keys, at, values)
-        ids, first = group_rows(keys.reshape(len(keys), -1))
-        places, bounds = count_places(ids, len(first))
-        at = moved(at, places)
-        values = None if values is None else moved(values, places)
-        table, numbers = self._table, self._numbers
-        edges = bounds.tolist()
-        start = 0
-        for key, stop in zip(self._plain(width, keys[first]), edges[1:], strict=True):
-            yield key, Series(table, numbers, at[start:stop], None if values is None else values[start:stop])
-            start = stop
+    def _plain(self, group: _Group) -> list[Any]:
+        keys: list[Any] = group.keys.tolist()
+        if group.width == ENCODED:
+            return [decode(self._decoded[place]) for place in keys]
+        return keys if group.width == 0 else [tuple(key) for key in keys]
 
-    def _mixed(self, width: int, lots: Sequence[_Lot], shard: int) -> Iterator[tuple[Any, Series]]:
-        """Give the groups of a shard whose values are of several layouts; a key whose own are not gets a list."""
-        taken = [lot.take(shard) for lot in lots]
+    def _groups(self) -> Iterator[_Group]:
+        for width, lots in self._widths:
+            for start, stop in self._spans(lots):
+                present = [lot for lot in lots if lot.has(start, stop)]
+                if all(lot.presence for lot in present):
+                    yield from self._present(width, present, start, stop)
+                elif len(present) == 1:
+                    yield self._uniform(width, present[0], start, stop)
+                else:
+                    yield from self._mixed(width, present, start, stop)
+
+    def _spans(self, lots: Sequence[_Lot]) -> Iterator[tuple[int, int]]:
+        """Give ranges of shards, each with about `SPAN` pairs or of one shard, that have pairs."""
+        ends = np.cumsum(sum(lot.weights for lot in lots)).tolist()
+        start, done = 0, 0
+        for shard, end in enumerate(ends):
+            last = shard + 1 == len(ends)
+            if end > done and (last or ends[shard + 1] - done > SPAN):
+                yield start, shard + 1
+                start, done = shard + 1, end
+
+    def _uniform(self, width: int, lot: _Lot, start: int, stop: int) -> _Group:
+        """Merge rows whose values are all of one layout."""
+        keys, at, values = lot.take(start, stop)
+        ids, first = group_rows(keys.reshape(len(keys), -1))
+        bounds, at, rows = order_rows(ids, at, len(first))
+        return _Group(width, keys[first], bounds, at, None if values is None else gathered(values, rows))
+
+    def _present(self, width: int, lots: Sequence[_Lot], start: int, stop: int) -> Iterator[_Group]:
+        """Merge presence, whether bits, runs or rows of their own."""
+        parts = [part for lot in lots for part in lot.parts(start, stop)]
+        keys = np.concatenate([part.keys for part in parts])
+        ids, first = group_rows(keys.reshape(len(keys), -1))
+        counts = np.concatenate([part.counts() for part in parts])
+        totals = np.bincount(ids, weights=counts, minlength=len(first)).astype(np.int64)
+        ends = np.cumsum(totals)
+        cut = 0
+        while cut < len(first):
+            # Most often all of them.
+            done = int(ends[cut - 1]) if cut else 0
+            stop_at = max(cut + 1, int(np.searchsorted(ends, done + EXPANDED, side="right")))
+            bounds = np.concatenate([[0], ends[cut:stop_at] - done])
+            at = self._expanded(parts, ids, cut, stop_at, bounds)
+            yield _Group(width, keys[first[cut:stop_at]], bounds, at, None)
+            cut = stop_at
+
+    def _expanded(self, parts: Sequence[_Part], ids: Rows, cut: int, stop: int, bounds: Bounds) -> Rows:
+        """Return the frames of the keys from `cut` to `stop`, sorted by key and frame."""
+        out = np.empty(int(bounds[-1]), dtype=np.uint32)
+        cursor = bounds[:-1].copy()
+        some = stop - cut < int(ids.max()) + 1
+        row = 0
+        for part in parts:
+            part_ids = ids[row : row + len(part.at)]
+            row += len(part.at)
+            if some:
+                chosen = np.flatnonzero((part_ids >= cut) & (part_ids < stop))
+                part.chosen(chosen).expand(part_ids[chosen] - np.uint32(cut), cursor, out)
+            else:
+                part.expand(part_ids, cursor, out)
+        sort_frames(out, bounds)
+        return out
+
+    def _mixed(self, width: int, lots: Sequence[_Lot], start: int, stop: int) -> Iterator[_Group]:
+        """Merge rows whose values are of several layouts; a key whose own are not gets a list."""
+        taken = [lot.take(start, stop) for lot in lots]
         keys = np.concatenate([part[0] for part in taken])
         at = np.concatenate([part[1] for part in taken])
-        order = np.concatenate([lot.order(shard) for lot in lots])
+        order = np.concatenate([lot.order(start, stop) for lot in lots])
         lot_of = np.repeat(np.arange(len(taken)), [len(part[1]) for part in taken])
         row_of = np.concatenate([np.arange(len(part[1])) for part in taken])
-        emitted = np.lexsort((order, at))  # stable
+        emitted = np.lexsort((order, at))  # stable: presence as bits comes before all else in its frame
         keys, at, lot_of, row_of = keys[emitted], at[emitted], lot_of[emitted], row_of[emitted]
         ids, first = group_rows(keys.reshape(len(keys), -1))
-        places, bounds = count_places(ids, len(first))
-        at, lot_of, row_of = moved(at, places), moved(lot_of, places), moved(row_of, places)
-        for group, key in enumerate(self._plain(width, keys[first])):
-            rows = slice(int(bounds[group]), int(bounds[group + 1]))
-            values = _pick([part[2] for part in taken], lot_of[rows], row_of[rows])
-            yield key, Series(self._table, self._numbers, at[rows], values)
-
-    def _plain(self, width: int, keys: npt.NDArray[np.int64]) -> list[Any]:
-        if width == ENCODED:
-            return [decode(self._decoded[place]) for place in keys.tolist()]
-        return keys.tolist() if width == 0 else [tuple(key) for key in keys.tolist()]
+        bounds, at, rows = order_rows(ids, at, len(first))
+        lot_of, row_of = lot_of[rows], row_of[rows]
+        columns = [part[2] for part in taken]
+        for group in range(len(first)):
+            a, b = int(bounds[group]), int(bounds[group + 1])
+            values = _pick(columns, lot_of[a:b], row_of[a:b])
+            yield _Group(width, keys[first[group : group + 1]], np.array([0, b - a]), at[a:b], values)
 
 
-def _in_order(
-    places: npt.NDArray[np.uint32], keys: npt.NDArray[np.int64], at: npt.NDArray[np.uint32], values: Column
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], Column]:
-    return moved(keys, places), moved(at, places), None if values is None else moved(values, places)
+def _presence_first(item: tuple[Kind, Any]) -> tuple[bool, int]:
+    """Order kinds so that bits and runs come first: within a frame, they were emitted before all else."""
+    form = item[0][1]
+    return form == Form.PAIR, int(form)
 
 
 def _pick(columns: Sequence[Column], lot_of: npt.NDArray[np.int64], row_of: npt.NDArray[np.int64]) -> Column:
     """Return one key's values; an object array where they are of several layouts."""
-    if (lot_of == lot_of[0]).all():
-        column = columns[lot_of[0]]
-        return None if column is None else column[row_of]
+    used = [columns[lot] for lot in np.unique(lot_of).tolist()]
+    if all(column is None for column in used):
+        return None
+    first = used[0]
+    if len(used) == 1 and first is not None:
+        uniform: npt.NDArray[Any] = first[row_of]
+        return uniform
     picked = np.empty(len(lot_of), dtype=object)
     for place, (lot, row) in enumerate(zip(lot_of.tolist(), row_of.tolist(), strict=True)):
         column = columns[lot]
@@ -122,99 +227,110 @@ def _pick(columns: Sequence[Column], lot_of: npt.NDArray[np.int64], row_of: npt.
     return picked
 
 
-def _join_tables(blocks: Sequence[Block], forward: bool) -> tuple[FrameTable, dict[int, npt.NDArray[np.uint32]], bool]:
-    """Join the blocks' frame tables in the order of frames.
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A block of one rank, its encoded keys numbered anew."""
 
-    Returns
-    -------
-    table
-        All frames, in order of frame number and then of source.
-    rows
-        For each table, by identity, where its rows are now.
-    overlap
-        Whether any two tables overlap in time.
-    """
-    tables = list({id(block.frames): block.frames for block in blocks}.values())
-    joined = FrameTable.joined(tables)
-    time = joined.steps if forward else -joined.steps
-    if joined.sources is None:
-        order = np.argsort(time, kind="stable")
-    else:
-        steps, sources = time.tolist(), joined.sources
-        order = np.array(sorted(range(len(joined)), key=lambda row: (steps[row], sources[row])), dtype=np.int64)
-    place = np.empty(len(order), dtype=np.uint32)
-    place[order] = np.arange(len(order), dtype=np.uint32)
-    rows = {}
-    start = 0
-    for table in tables:
-        rows[id(table)] = place[start : start + len(table)]
-        start += len(table)
-    # Without overlap each table's rows follow one another.
-    overlap = any(len(part) and (np.diff(part.astype(np.int64)) != 1).any() for part in rows.values())
-    ordered = FrameTable(
-        joined.steps[order], joined.times[order], None if joined.boxes is None else joined.boxes[order]
-    )
-    return ordered, rows, overlap
+    rank: int
+    block: Block
+    keys: Keys
 
 
-class _Slices:
-    """A block with its keys and frames renumbered for this rank."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some rows of presence of one rank, whose frames `rows` numbers anew."""
 
-    def __init__(self, block: Block, rows: npt.NDArray[np.uint32], keys: npt.NDArray[np.int64]) -> None:
-        self.bounds = block.bounds
-        self.keys = keys
-        self.at = rows[block.at]
-        self.order = block.order
-        self.values = block.values
+    form: Form
+    keys: Keys
+    at: Rows
+    values: Any
+    rows: Rows
+
+    def counts(self) -> npt.NDArray[np.uint32]:
+        """Return how many frames each row stands for."""
+        if self.form == Form.BITS:
+            return count_bits(self.values)
+        if self.form == Form.RUN:
+            counts: npt.NDArray[np.uint32] = self.values
+            return counts
+        return np.ones(len(self.at), dtype=np.uint32)
+
+    def chosen(self, rows: npt.NDArray[np.int64]) -> _Part:
+        """Return some of the rows."""
+        values = None if self.values is None else self.values[rows]
+        return _Part(self.form, self.keys[rows], self.at[rows], values, self.rows)
+
+    def expand(self, ids: Rows, cursor: npt.NDArray[np.int64], out: Rows) -> None:
+        """Write the frames of row i where ``cursor[ids[i]]`` stands."""
+        if self.form == Form.BITS:
+            expand_bits(ids, self.at, self.values, self.rows, cursor, out)
+        elif self.form == Form.RUN:
+            expand_runs(ids, self.at, self.values, self.rows, cursor, out)
+        else:
+            expand_rows(ids, self.at, self.rows, cursor, out)
 
 
 class _Lot:
-    """Blocks of one width and one layout."""
+    """Blocks of one kind, one or more a rank."""
 
-    def __init__(self, slices: Sequence[_Slices]) -> None:
-        # By shard, so that one shard's bounds in all blocks lie side by side.
-        self._bounds = np.ascontiguousarray(np.stack([part.bounds for part in slices], axis=1))
-        self._rows = np.diff(self._bounds.sum(axis=1)).tolist()
-        self._keys = _Joint([part.keys for part in slices])
-        self._at = _Joint([part.at for part in slices])
-        self._order = [part.order for part in slices]
-        values = [part.values for part in slices if part.values is not None]
-        self._values = _Joint(values) if values else None
+    def __init__(self, kind: Kind, pieces: Sequence[_Piece], rows: Sequence[Rows]) -> None:
+        _, self._form, dtype, _ = kind
+        self._pieces = pieces
+        self._of_rank = rows
+        #: Whether values are none but presence.
+        self.presence = self._form != Form.PAIR or dtype is None
+        bounds = sum(piece.block.bounds for piece in pieces)
+        #: int64 (shards,): how many pairs each shard has, about.
+        self.weights = np.diff(bounds) * (16 if self._form == Form.BITS else 1)
+        self._at = [renumber(piece.block.at, rows[piece.rank]) for piece in pieces] if not self.presence else []
 
-    def rows(self, shard: int) -> int:
-        """Return how many rows the shard has."""
-        count: int = self._rows[shard]
-        return count
+    def has(self, start: int, stop: int) -> bool:
+        """Tell whether the shards have rows."""
+        return bool(self.weights[start:stop].any())
 
-    def take(self, shard: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], Column]:
-        """Return the shard's keys, frames and values, each as one column."""
-        starts, stops = self._bounds[shard], self._bounds[shard + 1]
-        values = None if self._values is None else self._values.take(starts, stops)
-        return self._keys.take(starts, stops), self._at.take(starts, stops), values
+    def take(self, start: int, stop: int) -> tuple[Keys, Rows, Column]:
+        """Return the shards' keys, frames and values, each as one column of pairs."""
+        if self.presence:
+            return self._expanded(start, stop)
+        slices = [piece.block.bounds[[start, stop]].tolist() for piece in self._pieces]
+        keys = [piece.keys[a:b] for piece, (a, b) in zip(self._pieces, slices, strict=True)]
+        at = [at[a:b] for at, (a, b) in zip(self._at, slices, strict=True)]
+        values = [piece.block.values[a:b] for piece, (a, b) in zip(self._pieces, slices, strict=True)]  # type: ignore[index]
+        return _joined(keys), _joined(at), _joined(values)
 
-    def order(self, shard: int) -> npt.NDArray[np.uint32]:
-        """Return the shard's order of emission; 0 in chunks that had no other layout, where the rows' order tells."""
-        rows = zip(self._order, self._bounds[shard].tolist(), self._bounds[shard + 1].tolist(), strict=True)
-        return np.concatenate(
-            [np.zeros(stop - start, np.uint32) if order is None else order[start:stop] for order, start, stop in rows]
-        )
+    def parts(self, start: int, stop: int) -> Iterator[_Part]:
+        """Give the shards' rows of presence, by rank."""
+        for piece in self._pieces:
+            block = piece.block
+            a, b = block.bounds[[start, stop]].tolist()
+            values = None if block.values is None else block.values[a:b]
+            yield _Part(self._form, piece.keys[a:b], block.at[a:b], values, self._of_rank[piece.rank])
+
+    def order(self, start: int, stop: int) -> npt.NDArray[np.uint32]:
+        """Return the order of emission; 0 in chunks that had no other layout, where the rows' order tells."""
+        orders = []
+        for piece in self._pieces:
+            a, b = piece.block.bounds[[start, stop]].tolist()
+            column = piece.block.order
+            orders.append(np.zeros(b - a, np.uint32) if column is None else column[a:b])
+        if self._form != Form.PAIR:
+            counts = np.concatenate([part.counts() for part in self.parts(start, stop)])
+            return np.zeros(int(counts.sum()), dtype=np.uint32)
+        return np.concatenate(orders)
+
+    def _expanded(self, start: int, stop: int) -> tuple[Keys, Rows, Column]:
+        """Return presence as pairs, row after row."""
+        parts = list(self.parts(start, stop))
+        counts = np.concatenate([part.counts() for part in parts])
+        out = np.empty(int(counts.sum()), dtype=np.uint32)
+        cursor = np.cumsum(counts, dtype=np.int64) - counts
+        ids = np.arange(len(counts), dtype=np.uint32)
+        row = 0
+        for part in parts:
+            part.expand(ids[row : row + len(part.at)], cursor, out)
+            row += len(part.at)
+        return np.repeat(np.concatenate([part.keys for part in parts]), counts, axis=0), out, None
 
 
-class _Joint:
-    """One column in many blocks."""
-
-    def __init__(self, columns: Sequence[npt.NDArray[Any]]) -> None:
-        self._columns = [np.ascontiguousarray(column) for column in columns]
-        self._addresses = np.array([column.ctypes.data for column in self._columns], dtype=np.uint64)
-
-    def take(self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Return the rows ``starts[i]:stops[i]`` of every block i as one column."""
-        first = self._columns[0]
-        if first.dtype.hasobject:
-            rows = zip(self._columns, starts.tolist(), stops.tolist(), strict=True)
-            return np.concatenate([column[start:stop] for column, start, stop in rows])
-        out = np.empty((int((stops - starts).sum()), *first.shape[1:]), dtype=first.dtype)
-        if out.nbytes:
-            row = out.nbytes // len(out)
-            join(self._addresses, starts * row, stops * row, out.reshape(-1).view(np.uint8))
-        return out
+def _joined(columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)

@@ -13,16 +13,18 @@ from himach.analysis import Analysis
 from himach.comm import Communicator
 from himach.engine import exchange as moving
 from himach.engine.clock import Clock
-from himach.engine.columns import SHARDS, Block
+from himach.engine.columns import SHARDS, Block, Form
 from himach.engine.emission import Emission
 from himach.engine.failures import RAISED, failure
-from himach.engine.keys import encode
+from himach.engine.keys import ENCODED, encode
 from himach.engine.mapping import CHUNK
-from himach.engine.merge import Merge
+from himach.engine.merge import Keyed, Merge
 from himach.engine.results import Results
-from himach.engine.runs import Runs
+from himach.engine.runs import Memory, Runs
 from himach.engine.series import Series
-from himach.engine.values import keep
+from himach.engine.shuffle import Shuffle
+from himach.engine.stamps import Stamps
+from himach.engine.values import IMMUTABLE, keep
 from himach.errors import AnalysisError
 
 __all__ = ["Reducer", "Together", "unguarded"]
@@ -42,9 +44,6 @@ def unguarded(part: Callable[[], T]) -> T:
     return part()
 
 
-NO_STEPS = np.empty(0, dtype=np.int64)
-
-
 class Reducer:
     """Takes one chain of analyses from its mapped pairs to its results.
 
@@ -52,97 +51,196 @@ class Reducer:
     ----------
     pairs
         How many pairs the reduce() of a stage yielded for the next.
-    shuffled
-        Bytes that this rank sent to others.
     """
 
-    def __init__(self, comm: Communicator, frames: range, clock: Clock, together: Together = unguarded) -> None:
+    def __init__(
+        self, comm: Communicator, frames: range, clock: Clock, memory: Memory, together: Together = unguarded
+    ) -> None:
         self.pairs = 0
-        self.shuffled = 0
+        self._exchange = moving.Exchange(comm, moving.ROUND)
         self._comm = comm
         self._frames = frames
         self._clock = clock
+        self._memory = memory
         self._together = together
 
-    def run(self, chain: Sequence[Analysis], runs: Runs) -> Results | None:
+    @property
+    def shuffled(self) -> int:
+        """Bytes that this rank sent to others."""
+        return self._exchange.sent
+
+    def run(self, chain: Sequence[Analysis], runs: Runs, stamps: Stamps) -> Results | None:
         """Shuffle and reduce, stage after stage (collective); return the results on rank 0, None elsewhere."""
         *earlier, last = chain
         later = False
         for analysis in earlier:
-            merge = self._shuffle(runs)
-            with self._clock("reduce"):
-                runs = self._together(partial(self._chain, analysis, merge, later))
+            stage = _Chaining(analysis, self._comm.rank, later, Runs(self._memory))
+            self._reduce(stage, runs, stamps)
+            self.pairs += stage.pairs
+            runs, stamps = stage.runs, stage.stamps
             later = True
-        merge = self._shuffle(runs)
+        end = _Concluding(last, self._comm.rank, later)
+        self._reduce(end, runs, stamps)
         with self._clock("reduce"):
-            found = self._together(partial(self._conclude, last, merge, later))
-            return self._gather(found)
+            return self._gather(end.results())
 
-    def _shuffle(self, runs: Runs) -> Merge:
-        """Bring each shard to the rank that it belongs to."""
+    def _reduce(self, stage: _Stage, runs: Runs, stamps: Stamps) -> None:
+        """Reduce every key of this rank's shards, wave by wave (collective)."""
         with self._clock("shuffle"):
-            size = self._comm.size
-            outgoing = [list(runs.blocks(*moving.shards_of(rank, size, SHARDS))) for rank in range(size)]
-            runs.clear()
-            return Merge(self._exchange(outgoing), self._frames)
+            shuffle = Shuffle(self._comm, self._exchange, runs, stamps, self._frames, self._memory.limit)
+            self._together(partial(shuffle.prepare, 0))
+        for wave in range(shuffle.waves):
+            with self._clock("shuffle"):
+                merge = shuffle.merge()
+            self._together(partial(self._reduce_wave, stage, merge, shuffle, wave))
 
-    def _exchange(self, outgoing: list[list[Block]]) -> list[Block]:
-        blocks, sent = moving.exchange(self._comm, outgoing, moving.ROUND)
-        self.shuffled += sent
-        return blocks
+    def _reduce_wave(self, stage: _Stage, merge: Merge, shuffle: Shuffle, wave: int) -> None:
+        with self._clock("reduce"):
+            stage.reduce(merge)
+        with self._clock("shuffle"):
+            shuffle.prepare(wave + 1)
 
-    def _groups(self, analysis: Analysis, merge: Merge, later: bool) -> Iterator[tuple[Any, Series]]:
-        """Give every key with its series, of one value where there is a combine()."""
-        if not analysis.defines("combine"):
-            yield from merge.groups()
-            return
-        for key, series in merge.groups():
+    def _gather(self, found: list[Block]) -> Results | None:
+        gathered = self._exchange.blocks([found, *[[] for _ in range(self._comm.size - 1)]])
+        if self._comm.rank != 0:
+            return None
+        return Results([block for blocks in gathered for block in blocks])
+
+
+class _Stage:
+    """What is done with the series of one stage of a chain.
+
+    Parameters
+    ----------
+    analysis
+        The stage.
+    rank
+        This rank.
+    later
+        Whether it is not the first of its chain.
+    """
+
+    def __init__(self, analysis: Analysis, rank: int, later: bool) -> None:
+        self._analysis = analysis
+        self._rank = rank
+        self._later = later
+        self._combines = analysis.defines("combine")
+        self._many = analysis.defines("reduce_many") and not self._combines
+
+    def reduce(self, merge: Merge) -> None:
+        """Reduce all keys of a merge."""
+        for group in merge.many():
+            if self._many:
+                self._reduce_many(group)
+            else:
+                self._reduce_each(group)
+            self.end(group.width)
+
+    def _reduce_each(self, group: Keyed) -> None:
+        reduce, take = self._analysis.reduce, self.take
+        pairs = self._combined(group) if self._combines else zip(group.plain, group.series, strict=True)
+        for key, series in pairs:
+            try:
+                items = None
+                items = reduce(key, series)
+                take(key, series, items)
+            except RAISED as error:
+                raise failure(self._analysis, "reduce", error, self._rank, key=(key,), items=items) from error
+
+    def take(self, key: Any, series: Series, items: Any) -> None:
+        """Take what reduce() returned for a key."""
+        raise NotImplementedError
+
+    def end(self, width: int) -> None:
+        """End some keys, all of one width."""
+
+    def _combined(self, group: Keyed) -> Iterator[tuple[Any, Series]]:
+        """Give every key with a series of one value."""
+        for key, series in zip(group.plain, group.series, strict=True):
             # What map() yielded is combined already, chunk by chunk; what an earlier stage yielded is not.
-            if later or len(series) > 1:
+            if self._later or len(series) > 1:
                 try:
-                    value = analysis.combine(key, series)
+                    value = self._analysis.combine(key, series)
                 except RAISED as error:
-                    raise failure(analysis, "combine", error, self._comm.rank, key=(key,)) from error
+                    raise failure(self._analysis, "combine", error, self._rank, key=(key,)) from error
                 yield key, series.folded(value)
             else:
                 yield key, series
 
-    def _chain(self, analysis: Analysis, merge: Merge, later: bool) -> Runs:
-        """Reduce every key to pairs for the next stage."""
-        emission, runs = Emission(), Runs()
-        for key, series in self._groups(analysis, merge, later):
-            emission.begin(*series.first(), source=encode(key))
-            items = None
-            try:
-                items = analysis.reduce(key, series)
-                emission.extend(items)
-            except RAISED as error:
-                raise failure(analysis, "reduce", error, self._comm.rank, key=(key,), items=items) from error
-            if emission.pairs >= CHUNK:
-                self.pairs += emission.pairs
-                runs.put(NO_STEPS, emission.freeze(SHARDS))
-        self.pairs += emission.pairs
-        runs.put(NO_STEPS, emission.freeze(SHARDS))
-        return runs
+    def _reduce_many(self, group: Keyed) -> None:
+        """Reduce many keys by one call, which is for each what reduce() would be."""
+        plain, series = group.plain, group.series
+        done, results = 0, None
+        try:
+            results = self._analysis.reduce_many(group.keys, series)
+            for items in results:
+                if done < len(plain):
+                    self.take(plain[done], series[done], items)
+                done += 1
+            if done != len(plain):
+                raise AnalysisError(f"it gave {done} results for {len(plain)} keys; None says that a key has none")
+        except RAISED as error:
+            key = plain[min(done, len(plain) - 1)]
+            raise failure(self._analysis, "reduce_many", error, self._rank, key=(key,), items=results) from error
 
-    def _conclude(self, analysis: Analysis, merge: Merge, later: bool) -> list[Block]:
-        """Reduce every key to its result; return keys and results as pairs."""
-        emission = Emission()
-        emission.begin(0, 0.0, None)
-        for key, series in self._groups(analysis, merge, later):
-            try:
-                result = analysis.reduce(key, series)
-                if inspect.isgenerator(result):
-                    raise AnalysisError("it yields, as only a reduce() with `then` does; return the result of the key")
-                if result is not None:
-                    emission.add_kept(key, keep(result))
-            except RAISED as error:
-                raise failure(analysis, "reduce", error, self._comm.rank, key=(key,)) from error
-        return emission.freeze(1)
 
-    def _gather(self, found: list[Block]) -> Results | None:
-        outgoing = [found, *[[] for _ in range(self._comm.size - 1)]]
-        blocks = self._exchange(outgoing)
-        if self._comm.rank != 0:
-            return None
-        return Results(blocks)
+class _Chaining(_Stage):
+    """Reduces every key to pairs for the next stage."""
+
+    def __init__(self, analysis: Analysis, rank: int, later: bool, runs: Runs) -> None:
+        super().__init__(analysis, rank, later)
+        self.pairs = 0
+        self.runs = runs
+        self.stamps = Stamps()
+        self._emission = Emission(self.stamps)
+
+    def reduce(self, merge: Merge) -> None:
+        """Reduce all keys of a merge."""
+        super().reduce(merge)
+        self._freeze()
+
+    def take(self, key: Any, series: Series, items: Any) -> None:
+        """Take the pairs that reduce() yielded; they carry the key's first frame."""
+        self._emission.begin(*series.first(), source=encode(key))
+        self._emission.extend(items)
+        if self._emission.nbytes >= CHUNK:
+            self._freeze()
+
+    def _freeze(self) -> None:
+        self.pairs += self._emission.pairs
+        self.runs.put(self._emission.freeze(SHARDS))
+
+
+class _Concluding(_Stage):
+    """Reduces every key to its result."""
+
+    def __init__(self, analysis: Analysis, rank: int, later: bool) -> None:
+        super().__init__(analysis, rank, later)
+        self._keys: list[Any] = []
+        self._results: list[Any] = []
+        self._blocks: list[Block] = []
+
+    def take(self, key: Any, series: Series, items: Any) -> None:
+        """Take the result of a key."""
+        if inspect.isgenerator(items):
+            raise AnalysisError("it yields, as only a reduce() with `then` does; return the result of the key")
+        if items is not None:
+            self._keys.append(key)
+            self._results.append(items if type(items) in IMMUTABLE else keep(items))
+
+    def end(self, width: int) -> None:
+        """Turn the results into pairs."""
+        n = len(self._keys)
+        if n == 0:
+            return
+        names = None
+        keys = np.arange(n) if width == ENCODED else np.array(self._keys, dtype=np.int64)
+        if width == ENCODED:
+            names = [encode(key) for key in self._keys]
+        values, bounds = np.fromiter(self._results, dtype=object, count=n), np.array([0, n])
+        self._blocks.append(Block(Form.PAIR, width, keys, np.zeros(n, np.uint32), None, values, bounds, names))
+        self._keys, self._results = [], []
+
+    def results(self) -> list[Block]:
+        """Return keys and results as pairs."""
+        return self._blocks

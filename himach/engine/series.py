@@ -1,17 +1,19 @@
-"""`Series`: one key's values in frame order, as reduce() and combine() get them."""
+"""`Series`: one key's values in frame order, as reduce() and combine() get them; `ManySeries`, those of many keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.columns import FrameTable
+from himach.engine.grouping import picked
+from himach.engine.stamps import FrameTable
 from himach.engine.values import thaw
 
-__all__ = ["Series"]
+__all__ = ["ManySeries", "Series"]
 
 Rows = npt.NDArray[np.uint32]
 
@@ -54,7 +56,7 @@ class Series:
     @property
     def steps(self) -> npt.NDArray[np.int64]:
         """Positions in the selection."""
-        return self._table.steps[self._at]
+        return picked(self._table.steps, self._at)
 
     @property
     def frames(self) -> npt.NDArray[np.int64]:
@@ -64,7 +66,7 @@ class Series:
     @property
     def times(self) -> npt.NDArray[np.float64]:
         """Times in ps."""
-        return self._table.times[self._at]
+        return picked(self._table.times, self._at)
 
     @property
     def boxes(self) -> npt.NDArray[np.float32] | None:
@@ -94,8 +96,84 @@ class Series:
         """Return the series of one value that combine() made of this one; it carries the first frame."""
         return Series(self._table, self._numbers, self._at[:1], [value])
 
+    def part(self, start: int, stop: int) -> Series:
+        """Return the rows from `start` to `stop` as a series of their own."""
+        values = None if self._values is None else self._values[start:stop]
+        return Series(self._table, self._numbers, self._at[start:stop], values)
+
+    def columns(self) -> tuple[FrameTable, range, Rows, Any]:
+        """Return what the series is made of: the table of frames, frame numbers, rows of the table, kept values."""
+        return self._table, self._numbers, self._at, self._values
+
     def __repr__(self) -> str:
         return f"Series of {len(self)} values"
 
     def __reduce__(self) -> Any:
         raise TypeError("a Series belongs to reduce(); return what is needed of it, such as series.values")
+
+
+class ManySeries:
+    """The series of many keys, one behind the other, as reduce_many() gets them.
+
+    Those of key i are the rows ``offsets[i]:offsets[i + 1]`` of every column, in frame order. ``series[i]`` is key i's
+    `Series`, and iterating gives all of them.
+
+    Attributes
+    ----------
+    offsets
+        int64 (n_keys + 1,), from 0 to the number of pairs m.
+    frames, steps, times, boxes, values
+        As those of a `Series`, for all m pairs.
+    """
+
+    __slots__ = ("_all", "offsets")
+
+    def __init__(
+        self, table: FrameTable, numbers: range, offsets: npt.NDArray[np.int64], at: Rows, values: Any
+    ) -> None:
+        self.offsets = offsets
+        self._all = Series(table, numbers, at, values)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, key: int) -> Series:
+        return self._all.part(*self.offsets[[key, key + 1]].tolist())
+
+    def __iter__(self) -> Iterator[Series]:
+        # One loop without calls: there may be a great many short series.
+        table, numbers, at, values = self._all.columns()
+        edges = self.offsets.tolist()
+        if values is None:
+            return (Series(table, numbers, at[start:stop], None) for start, stop in pairwise(edges))
+        return (Series(table, numbers, at[start:stop], values[start:stop]) for start, stop in pairwise(edges))
+
+    @property
+    def steps(self) -> npt.NDArray[np.int64]:
+        """Positions in the selection."""
+        return self._all.steps
+
+    @property
+    def frames(self) -> npt.NDArray[np.int64]:
+        """Frame numbers."""
+        return self._all.frames
+
+    @property
+    def times(self) -> npt.NDArray[np.float64]:
+        """Times in ps."""
+        return self._all.times
+
+    @property
+    def boxes(self) -> npt.NDArray[np.float32] | None:
+        """Boxes, Å and degrees."""
+        return self._all.boxes
+
+    @property
+    def values(self) -> Any:
+        """The values: an array, a list, or None for presence."""
+        return self._all.values
+
+    def __repr__(self) -> str:
+        return f"Series of {len(self)} keys with {len(self._all)} values"
+
+    __reduce__ = Series.__reduce__

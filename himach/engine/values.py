@@ -17,8 +17,9 @@ import numpy as np
 
 from himach.errors import AnalysisError
 
-__all__ = ["Pickled", "keep", "pack", "thaw", "unpack"]
+__all__ = ["IMMUTABLE", "Pickled", "keep", "pack", "thaw", "unpack"]
 
+#: Types whose values need not be copied.
 IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None)})
 # Smaller buffers travel inside the pickle: out of band each costs a padded buffer of its own.
 OUT_OF_BAND = 1 << 14

@@ -198,6 +198,64 @@ class First(Everything):
         yield 1, key
 
 
+class Many(Everything):
+    """Everything, reduced many keys at a time from the columns of all of them."""
+
+    def reduce_many(self, keys: Any, series: Any) -> Any:
+        edges = series.offsets.tolist()
+        columns = series.frames, series.steps, series.times, series.boxes, series.values
+        assert len(keys) == len(series) == len(edges) - 1 == len(list(series))
+        assert edges[-1] == len(columns[0])
+        for i, key in enumerate(keys if isinstance(keys, list) else keys.tolist()):
+            frames, steps, times, boxes, values = (
+                None if column is None else column[edges[i] : edges[i + 1]] for column in columns
+            )
+            if boxes is not None and np.isnan(boxes[:, 0]).all():
+                boxes = None
+            yield {
+                "key": tuple(key) if isinstance(key, list) else key,
+                "frames": frames,
+                "steps": steps,
+                "times": times,
+                "boxes": boxes,
+                "values": values,
+                "pairs": list(series[i]),
+            }
+
+
+class ManyFirst(First):
+    """The first of two stages, many keys at a time; keys of one value have no pairs."""
+
+    def reduce(self, key: Any, series: Any) -> Any:
+        return super().reduce(key, series) if len(series) > 1 else None
+
+    def reduce_many(self, keys: Any, series: Any) -> Any:
+        plain = keys if isinstance(keys, list) else [tuple(k) if isinstance(k, list) else k for k in keys.tolist()]
+        return [self.reduce(key, one) for key, one in zip(plain, series, strict=True)]
+
+
+class Present(himach.Analysis):
+    """Presence of all kinds: dense and sparse, lasting and fleeting, far-off keys, keys twice, values beside it."""
+
+    seed: int = 0
+
+    def map(self, frame: Any) -> Any:
+        rng = np.random.default_rng((self.seed, frame.number))
+        yield himach.Pairs(np.flatnonzero(rng.random(40) < 0.5))
+        yield himach.Pairs(np.arange(100, 110) + frame.number // 25)
+        yield himach.Pairs(np.array([-5, 2**62, 2**40 + frame.number], dtype=np.int64)[: int(rng.integers(4))])
+        yield himach.Pairs(rng.permutation(30)[:10].reshape(5, 2), None)
+        yield himach.Pairs(rng.integers(0, 4, (int(rng.integers(3)), 3)))
+        if rng.random() < 0.02:
+            yield himach.Pairs([7, 7, 8])
+        if rng.random() < 0.02:
+            yield himach.Pairs([3, 200], [0.5, 1.5])
+            yield himach.Pairs([3, 4])
+
+    def reduce(self, key: Any, series: Any) -> Any:
+        return series.frames, series.steps, series.times, series.boxes, series.values
+
+
 class Third(Second):
     """The end of a chain of three."""
 

@@ -6,13 +6,17 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import himach
+from engine import twin
 from engine.cases import (
     EMISSIONS,
     Count,
     CountTwin,
     Everything,
     First,
+    Many,
+    ManyFirst,
     Middle,
+    Present,
     Replay,
     Second,
     Tallied,
@@ -23,7 +27,7 @@ from engine.cases import (
 )
 from engine.twin import canonical, made_up, run_engine, run_twin
 from himach.comm import alone
-from himach.engine import exchange, mapping, reducing
+from himach.engine import exchange, mapping, merge, reducing, shuffle
 from himach.launcher import promised_ranks, under_launcher
 from himach.mpi import connect
 
@@ -42,14 +46,19 @@ same_everywhere = settings(
 )
 
 
-@pytest.fixture(autouse=True, params=[(1 << 16, 1 << 26), (7, 1 << 12)], ids=["large", "small"])
+@pytest.fixture(autouse=True, params=["large", "small", "spilled"])
 def sizes(request):
-    """Run each test with the real sizes, and with many chunks and many rounds."""
-    chunk, limit = request.param or (mapping.CHUNK, exchange.ROUND)
+    """Run each test with the real sizes; with many chunks, waves, rounds and spans; and with next to no memory."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mapping, "CHUNK", chunk)
-        patch.setattr(reducing, "CHUNK", chunk)
-        patch.setattr(exchange, "ROUND", limit)
+        if request.param in ("small", "spilled"):
+            patch.setattr(mapping, "CHUNK", 300)
+            patch.setattr(reducing, "CHUNK", 300)
+            patch.setattr(exchange, "ROUND", 1 << 12)
+            patch.setattr(shuffle, "WAVE", 1 << 12)
+            patch.setattr(merge, "SPAN", 4)
+            patch.setattr(merge, "EXPANDED", 3)
+        if request.param == "spilled":
+            patch.setattr(twin, "MEMORY", 1 << 14)
         yield
 
 
@@ -69,6 +78,19 @@ def test_chains_of_stages(frames):
     for seed in range(3):
         check(comm, [First(seed=seed), Second()], frames, "some", seed)
         check(comm, [First(seed=seed), Middle(), Third()], frames, "all", seed)
+
+
+@pytest.mark.parametrize("frames", SELECTIONS, ids=str)
+@pytest.mark.parametrize("kinds", KINDS)
+def test_many_keys_at_once_are_reduced_as_one_by_one(frames, kinds):
+    check(comm, [Many(kinds=kinds)], frames, "some")
+    check(comm, [ManyFirst(kinds=kinds), Second()], frames, "all", 1)
+
+
+@pytest.mark.parametrize("frames", [range(1300), range(1200, 100, -2)], ids=str)
+def test_presence(frames):
+    for seed, boxes in enumerate(["none", "some", "none"]):
+        check(comm, [Present(seed=seed)], frames, boxes, seed, largest=100)
 
 
 @pytest.mark.parametrize("frames", SELECTIONS, ids=str)

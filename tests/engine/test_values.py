@@ -71,6 +71,25 @@ def test_what_is_yielded_is_copied_at_the_yield():
     assert results["list"][1][0].tolist() == [10, 10, 10, 90, 90, 90]
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (lambda keys, series: [1], "it gave 1 results for 2 keys"),
+        (lambda keys, series: [1, 2, 3], "it gave 3 results for 2 keys"),
+        (lambda keys, series: None, "TypeError"),
+        (lambda keys, series: (1 // (key - 6) for key in keys.tolist()), "ZeroDivisionError"),
+    ],
+)
+def test_errors_of_reduce_many_tell_of_the_key(given, words):
+    class Some(Yields):
+        def reduce_many(self, keys, series):
+            return given(keys, series)
+
+    with pytest.raises(AnalysisError, match=words) as caught:
+        run_engine(None, [[Some(lambda self, frame: himach.Pairs([4, 6]))]], FRAMES, made_up(FRAMES))
+    assert str(caught.value).startswith("Some.reduce_many() failed for key ")
+
+
 @pytest.mark.parametrize("returned", [None, [], [(1, 2)], [himach.Pairs([1])], himach.Pairs([1]), iter([(1, 2)])])
 def test_map_may_return_what_it_would_yield(returned):
     run(lambda self, frame: returned)

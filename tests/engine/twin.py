@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,11 @@ import numpy as np
 from himach.analysis import Analysis, Pairs
 from himach.comm import Communicator, alone
 from himach.engine import Passed, run_pass
+from himach.engine.runs import Memory
 from himach.frame import Frame, RawFrame
 
+#: Bytes that the pairs of a rank may take; None: as many as they need.
+MEMORY: int | None = None
 RANK_OF_TYPE = {int: 0, float: 1, str: 2, bytes: 3, type(None): 4, tuple: 5}
 
 
@@ -172,6 +177,7 @@ def run_engine(
         lambda numbers: (raws[number] for number in numbers.tolist()),
         [bind] * len(chains),
         lambda done: None,
+        memory=None if MEMORY is None else Memory(MEMORY, Path(tempfile.gettempdir())),
     )
 
 

@@ -4,11 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from MDAnalysis.lib.correlations import autocorrelation, correct_intermittency
 
-from himach.examples.survival import find_runs, survival
+from himach.examples.survival import find_runs, find_runs_of_many, survival
 
 presence = st.lists(st.sets(st.integers(0, 4)), min_size=1, max_size=25)
 
@@ -27,6 +27,19 @@ def by_sets(sets, tau_max):
         ]
         probability.append(np.mean(ratios) if ratios else np.nan)
     return [1.0, *probability[1:]]
+
+
+@given(presence, st.integers(0, 4))
+def test_runs_of_many_are_those_of_each(sets, intermittency):
+    each = [np.flatnonzero([atom in frame for frame in sets]) for atom in sorted(set().union(*sets))]
+    assume(each)
+    offsets = np.cumsum([0, *map(len, each)])
+    for order in (1, -1):  # backwards, a selection's steps descend
+        steps = np.concatenate([atom[::order] for atom in each])
+        together = find_runs_of_many(steps, offsets, intermittency)
+        for runs, atom, alone in zip(together, each, runs_of(sets, intermittency), strict=True):
+            np.testing.assert_array_equal(runs, alone)
+            np.testing.assert_array_equal(find_runs(atom[::order], intermittency), alone)
 
 
 @given(presence, st.integers(0, 4), st.data())

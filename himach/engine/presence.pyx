@@ -1,0 +1,328 @@
+"""Presence as bits and runs: `Presence` takes in which keys are at which frames; `expand_*()` gives the frames back.
+
+A key's frames are kept as a row of bits, one a frame, over up to `FRAMES` frames. `Presence.take()` gives them out as
+bits or as runs of frames, whichever is smaller for the key.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+import numpy as np
+
+__all__ = ["FRAMES", "Presence", "count_bits", "expand_bits", "expand_rows", "expand_runs", "sort_frames"]
+
+
+cdef extern from "rows.h" nogil:
+    uint64_t rows_hash(const int64_t *row, size_t width)
+    bint rows_same(const int64_t *a, const int64_t *b, size_t width)
+    void rows_sort_frames(uint32_t *items, uint64_t *spare, size_t n)
+
+cdef extern from * nogil:
+    """
+    #define BITS_COUNT(word) ((uint32_t)__builtin_popcountll(word))
+    #define BITS_FIRST(word) ((uint32_t)__builtin_ctzll(word))
+    """
+    uint32_t BITS_COUNT(uint64_t word)
+    uint32_t BITS_FIRST(uint64_t word)
+
+cdef enum:
+    WORDS = 8  # of 64 frames
+    AS_BITS = 0xFFFFFFFF
+    DIRECT = 1 << 17  # single keys from 0 up to here are found without hashing: atoms, as a rule
+
+FRAMES = 64 * WORDS
+
+
+cdef class Presence:
+    """Which keys are present at which of up to `FRAMES` frames; a key is a row of `width` integers.
+
+    Attributes
+    ----------
+    pairs
+        How many keys were added, over all frames.
+    """
+
+    cdef readonly Py_ssize_t pairs
+    cdef Py_ssize_t width, slots, capacity
+    cdef uint32_t last  # frame
+    cdef int64_t *keys  # of each slot
+    cdef uint64_t *words  # WORDS columns of `capacity`, so that what 64 frames touch lies together
+    cdef uint32_t *direct  # key -> slot + 1
+    cdef uint32_t *table  # hash -> slot + 1
+    cdef uint64_t mask
+
+    def __cinit__(self, Py_ssize_t width):
+        self.width = width
+        self.capacity = 1024
+        self.mask = 2 * self.capacity - 1
+        self.keys = <int64_t *>malloc(self.capacity * width * sizeof(int64_t))
+        self.words = <uint64_t *>calloc(WORDS * self.capacity, sizeof(uint64_t))
+        self.table = <uint32_t *>calloc(self.mask + 1, sizeof(uint32_t))
+        self.direct = <uint32_t *>calloc(DIRECT if width == 1 else 1, sizeof(uint32_t))
+        if self.keys == NULL or self.words == NULL or self.table == NULL or self.direct == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.keys)
+        free(self.words)
+        free(self.table)
+        free(self.direct)
+
+    def add(self, const int64_t[::1] keys, uint32_t frame):
+        """Note that `keys` (n width,), row by row, are present at `frame` (below `FRAMES`, not below the one before).
+
+        Returns False, and notes none of them, if one of them is twice at this frame.
+        """
+        cdef Py_ssize_t width = self.width, n = keys.shape[0] // width, i, done = n
+        cdef uint64_t bit = <uint64_t>1 << (frame & 63)
+        cdef uint64_t *word
+        cdef Py_ssize_t slot = 0
+        if n == 0:
+            return True
+        with nogil:
+            for i in range(n):
+                slot = self.find(&keys[i * width])
+                if slot < 0:
+                    done = i
+                    break
+                word = self.words + (frame >> 6) * self.capacity + slot
+                if word[0] & bit:
+                    done = i
+                    break
+                word[0] |= bit
+            if done < n:
+                for i in range(done):
+                    self.words[(frame >> 6) * self.capacity + self.find(&keys[i * width])] &= ~bit
+        if slot < 0:
+            raise MemoryError
+        if done < n:
+            return False
+        self.pairs += n
+        self.last = frame
+        return True
+
+    cdef inline Py_ssize_t find(self, const int64_t *key) noexcept nogil:
+        """Return the slot of a key, a new one if it is not known; -1 if memory is out."""
+        cdef uint32_t *place = self.place(key)
+        if place[0]:
+            return <Py_ssize_t>place[0] - 1
+        if self.slots == self.capacity:
+            if not self.grow():
+                return -1
+            place = self.place(key)
+        memcpy(self.keys + self.slots * self.width, key, self.width * sizeof(int64_t))
+        self.slots += 1
+        place[0] = <uint32_t>self.slots
+        return self.slots - 1
+
+    cdef inline uint32_t *place(self, const int64_t *key) noexcept nogil:
+        """Return where a key's slot is noted, or is to be noted."""
+        cdef uint64_t at
+        cdef uint32_t known
+        if self.width == 1 and 0 <= key[0] < DIRECT:
+            return self.direct + key[0]
+        at = rows_hash(key, self.width) & self.mask
+        while True:
+            known = self.table[at]
+            if known == 0 or rows_same(self.keys + (known - 1) * self.width, key, self.width):
+                return self.table + at
+            at = (at + 1) & self.mask
+
+    cdef bint grow(self) noexcept nogil:
+        cdef Py_ssize_t capacity = 4 * self.capacity, i
+        cdef int64_t *keys = <int64_t *>realloc(self.keys, capacity * self.width * sizeof(int64_t))
+        cdef uint64_t *words
+        cdef uint32_t *table
+        if keys == NULL:
+            return False
+        self.keys = keys
+        words = <uint64_t *>calloc(WORDS * capacity, sizeof(uint64_t))
+        table = <uint32_t *>calloc(2 * capacity, sizeof(uint32_t))
+        if words == NULL or table == NULL:
+            free(words)
+            free(table)
+            return False
+        for i in range(WORDS):
+            memcpy(words + i * capacity, self.words + i * self.capacity, self.slots * sizeof(uint64_t))
+        free(self.words)
+        free(self.table)
+        self.words = words
+        self.table = table
+        self.capacity = capacity
+        self.mask = 2 * capacity - 1
+        for i in range(self.slots):
+            self.place(self.keys + i * self.width)[0] = <uint32_t>(i + 1)
+        return True
+
+    def take(self):
+        """Give out all that was added, and begin anew.
+
+        Returns
+        -------
+        bit_keys, bits
+            int64 (n, width) and uint64 (n, w): bit b of word j stands for frame 64 j + b; w is 1, 2, 4 or 8.
+        run_keys, starts, lengths
+            int64 (m, width), uint32 (m,), uint32 (m,): the first frame of each run and how many frames it has.
+        """
+        cdef Py_ssize_t used = 1, i, j, n_bits = 0, n_runs = 0, bit_row = 0, run_row = 0
+        while 64 * used <= self.last:
+            used *= 2
+        # What a row takes beside the key: the frame where it begins, and the bits or the length.
+        cdef Py_ssize_t bits_size = 8 * self.width + 4 + 8 * used, run_size = 8 * self.width + 8
+        counts_out = np.empty(self.slots, dtype=np.uint32)
+        cdef uint32_t[::1] counts = counts_out
+        with nogil:
+            for i in range(self.slots):
+                counts[i] = self.runs(i, used)
+                if counts[i] * run_size > bits_size:
+                    counts[i] = AS_BITS
+                    n_bits += 1
+                else:
+                    n_runs += counts[i]
+        bit_keys_out, bits_out = np.empty((n_bits, self.width), np.int64), np.empty((n_bits, used), np.uint64)
+        run_keys_out = np.empty((n_runs, self.width), np.int64)
+        starts_out, lengths_out = np.empty(n_runs, np.uint32), np.empty(n_runs, np.uint32)
+        cdef int64_t[:, ::1] bit_keys = bit_keys_out, run_keys = run_keys_out
+        cdef uint64_t[:, ::1] bits = bits_out
+        cdef uint32_t[::1] starts = starts_out, lengths = lengths_out
+        cdef size_t key_size = self.width * sizeof(int64_t)
+        with nogil:
+            for i in range(self.slots):
+                if counts[i] == 0:  # the frame that made this slot was taken back
+                    continue
+                if counts[i] == AS_BITS:
+                    memcpy(&bit_keys[bit_row, 0], self.keys + i * self.width, key_size)
+                    for j in range(used):
+                        bits[bit_row, j] = self.words[j * self.capacity + i]
+                    bit_row += 1
+                    continue
+                for j in range(counts[i]):
+                    memcpy(&run_keys[run_row + j, 0], self.keys + i * self.width, key_size)
+                self.fill_runs(i, used, &starts[run_row], &lengths[run_row])
+                run_row += counts[i]
+        self.clear()
+        return bit_keys_out, bits_out, run_keys_out, starts_out, lengths_out
+
+    cdef uint32_t runs(self, Py_ssize_t slot, Py_ssize_t used) noexcept nogil:
+        """Return how many runs the bits of a slot make."""
+        cdef uint32_t count = 0
+        cdef uint64_t word, before = 0
+        cdef Py_ssize_t j
+        for j in range(used):
+            word = self.words[j * self.capacity + slot]
+            count += BITS_COUNT(word & ~((word << 1) | before))
+            before = word >> 63
+        return count
+
+    cdef void fill_runs(
+        self, Py_ssize_t slot, Py_ssize_t used, uint32_t *starts, uint32_t *lengths
+    ) noexcept nogil:
+        cdef Py_ssize_t j, run = -1
+        cdef uint64_t word
+        cdef uint32_t frame, end = 0
+        for j in range(used):
+            word = self.words[j * self.capacity + slot]
+            while word:
+                frame = <uint32_t>(64 * j) + BITS_FIRST(word)
+                if run >= 0 and frame == end:
+                    lengths[run] += 1
+                else:
+                    run += 1
+                    starts[run] = frame
+                    lengths[run] = 1
+                end = frame + 1
+                word &= word - 1
+
+    cdef void clear(self) noexcept:
+        cdef Py_ssize_t i
+        if self.width == 1:
+            for i in range(self.slots):
+                if 0 <= self.keys[i] < DIRECT:
+                    self.direct[self.keys[i]] = 0
+        memset(self.table, 0, (self.mask + 1) * sizeof(uint32_t))
+        for i in range(WORDS):
+            memset(self.words + i * self.capacity, 0, self.slots * sizeof(uint64_t))
+        self.slots = self.pairs = self.last = 0
+
+
+def count_bits(const uint64_t[:, ::1] bits):
+    """Return uint32 (n,), how many bits of each row of `bits` (n, w) are set."""
+    cdef Py_ssize_t n = bits.shape[0], i, j
+    out = np.zeros(n, dtype=np.uint32)
+    cdef uint32_t[::1] counts = out
+    with nogil:
+        for i in range(n):
+            for j in range(bits.shape[1]):
+                counts[i] += BITS_COUNT(bits[i, j])
+    return out
+
+
+# The three below put row i's frames behind those that its key ``ids[i]`` has already: at ``cursor[ids[i]]`` (int64),
+# which moves on. A row begins at frame ``at[i]`` of its rank, and ``rows`` (uint32) numbers that rank's frames anew.
+
+def expand_bits(
+    const uint32_t[::1] ids, const uint32_t[::1] at, const uint64_t[:, ::1] bits, const uint32_t[::1] rows,
+    int64_t[::1] cursor, uint32_t[::1] out,
+):
+    """Write the frames of rows of bits (n, w)."""
+    cdef Py_ssize_t i, j
+    cdef int64_t place
+    cdef uint64_t word
+    cdef uint32_t frame
+    with nogil:
+        for i in range(ids.shape[0]):
+            place = cursor[ids[i]]
+            for j in range(bits.shape[1]):
+                word = bits[i, j]
+                frame = at[i] + <uint32_t>(64 * j)
+                while word:
+                    out[place] = rows[frame + BITS_FIRST(word)]
+                    place += 1
+                    word &= word - 1
+            cursor[ids[i]] = place
+
+
+def expand_runs(
+    const uint32_t[::1] ids, const uint32_t[::1] at, const uint32_t[::1] lengths, const uint32_t[::1] rows,
+    int64_t[::1] cursor, uint32_t[::1] out,
+):
+    """Write the frames of runs of ``lengths[i]`` frames."""
+    cdef Py_ssize_t i
+    cdef uint32_t j
+    cdef int64_t place
+    with nogil:
+        for i in range(ids.shape[0]):
+            place = cursor[ids[i]]
+            for j in range(lengths[i]):
+                out[place + j] = rows[at[i] + j]
+            cursor[ids[i]] = place + lengths[i]
+
+
+def expand_rows(
+    const uint32_t[::1] ids, const uint32_t[::1] at, const uint32_t[::1] rows, int64_t[::1] cursor, uint32_t[::1] out
+):
+    """Write the frames of rows of one frame each."""
+    cdef Py_ssize_t i
+    with nogil:
+        for i in range(ids.shape[0]):
+            out[cursor[ids[i]]] = rows[at[i]]
+            cursor[ids[i]] += 1
+
+
+def sort_frames(uint32_t[::1] frames, const int64_t[::1] bounds):
+    """Sort each group's part ``bounds[g]:bounds[g + 1]`` of `frames` in place."""
+    cdef Py_ssize_t g
+    cdef size_t longest = 0, n
+    for g in range(bounds.shape[0] - 1):
+        longest = max(longest, <size_t>(bounds[g + 1] - bounds[g]))
+    # Bits for frames that lie as densely as one in 64, and room for merging those that do not.
+    cdef uint64_t *spare = <uint64_t *>calloc(longest + 2, sizeof(uint64_t))
+    if spare == NULL:
+        raise MemoryError
+    with nogil:
+        for g in range(bounds.shape[0] - 1):
+            n = <size_t>(bounds[g + 1] - bounds[g])
+            if n:
+                rows_sort_frames(&frames[bounds[g]], spare, n)
+    free(spare)

@@ -1,0 +1,130 @@
+/*
+ * Rows of keys: hashing, comparing, and sorting what is nearly sorted.
+ *
+ * A row is `width` integers of 64 bits. The high bits of its hash choose the shard, the low ones a slot of a table.
+ */
+#ifndef HIMACH_ENGINE_ROWS_H
+#define HIMACH_ENGINE_ROWS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
+static inline uint64_t rows_mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return x ^ (x >> 31);
+}
+
+static inline uint64_t rows_hash(const int64_t *row, size_t width) {
+    uint64_t hash = (uint64_t)width * UINT64_C(0x9E3779B97F4A7C15);
+    for (size_t i = 0; i < width; i++)
+        hash = rows_mix(hash + (uint64_t)row[i] + UINT64_C(0x9E3779B97F4A7C15));
+    return hash;
+}
+
+static inline int rows_same(const int64_t *a, const int64_t *b, size_t width) {
+    for (size_t i = 0; i < width; i++)
+        if (a[i] != b[i])
+            return 0;
+    return 1;
+}
+
+/*
+ * Sort by merging ascending runs pairwise: one look over what is sorted already, one merge where two sorted lists lie
+ * behind one another, as those of two ranks do. A merge goes from both ends to the middle, so that the processor has
+ * two chains of comparisons to work on. `spare` is as long as `items`.
+ */
+#define ROWS_DEFINE_SORT(name, type)                                                                                   \
+    static inline size_t name##_run(const type *items, size_t start, size_t n) {                                       \
+        size_t stop = start + 1;                                                                                       \
+        while (stop < n && items[stop - 1] <= items[stop])                                                             \
+            stop++;                                                                                                    \
+        return stop;                                                                                                   \
+    }                                                                                                                  \
+    static inline void name##_merge(const type *from, type *to, size_t start, size_t middle, size_t stop) {            \
+        size_t a = start, a_end = middle, b = middle, b_end = stop, out = start, out_end = stop;                       \
+        const size_t steps = middle - start < stop - middle ? middle - start : stop - middle;                          \
+        for (size_t i = 0; i < steps; i++) {                                                                           \
+            const type x = from[a], y = from[b], u = from[a_end - 1], v = from[b_end - 1];                             \
+            const size_t second = y < x, last = v >= u;                                                                \
+            to[out++] = second ? y : x;                                                                                \
+            b += second;                                                                                               \
+            a += 1 - second;                                                                                           \
+            to[--out_end] = last ? v : u;                                                                              \
+            b_end -= last;                                                                                             \
+            a_end -= 1 - last;                                                                                         \
+        }                                                                                                              \
+        while (a < a_end && b < b_end) {                                                                               \
+            const size_t second = from[b] < from[a];                                                                   \
+            to[out++] = second ? from[b] : from[a];                                                                    \
+            b += second;                                                                                               \
+            a += 1 - second;                                                                                           \
+        }                                                                                                              \
+        memcpy(to + out, from + a, (a_end - a) * sizeof(type));                                                        \
+        memcpy(to + out + (a_end - a), from + b, (b_end - b) * sizeof(type));                                          \
+    }                                                                                                                  \
+    static inline void name(type *items, type *spare, size_t n) {                                                      \
+        type *from = items, *to = spare;                                                                               \
+        size_t longest = n ? name##_run(from, 0, n) : 0; /* run that begins at 0 */                                    \
+        while (longest < n) {                                                                                          \
+            size_t start = 0, middle = longest;                                                                        \
+            longest = 0;                                                                                               \
+            while (start < n) {                                                                                        \
+                const size_t stop = middle < n ? name##_run(from, middle, n) : n;                                      \
+                name##_merge(from, to, start, middle, stop);                                                           \
+                longest = start == 0 ? stop : longest;                                                                 \
+                start = stop;                                                                                          \
+                middle = start < n ? name##_run(from, start, n) : n;                                                   \
+            }                                                                                                          \
+            type *swap = from;                                                                                         \
+            from = to;                                                                                                 \
+            to = swap;                                                                                                 \
+        }                                                                                                              \
+        if (from != items)                                                                                             \
+            memcpy(items, from, n * sizeof(type));                                                                     \
+    }
+
+ROWS_DEFINE_SORT(rows_sort32, uint32_t)
+ROWS_DEFINE_SORT(rows_sort64, uint64_t)
+
+/*
+ * Sort frames of one key, by setting a bit for each where they lie densely. `spare` is n + 2 words of zeros, and is
+ * left so.
+ */
+static inline void rows_sort_frames(uint32_t *items, uint64_t *spare, size_t n) {
+    if (rows_sort32_run(items, 0, n) == n)
+        return;
+    uint32_t first = items[0], last = items[0];
+    for (size_t i = 1; i < n; i++) {
+        first = items[i] < first ? items[i] : first;
+        last = items[i] > last ? items[i] : last;
+    }
+    const size_t words = ((last - first) >> 6) + 1;
+    int dense = words <= n;
+    if (dense) {
+        size_t count = 0;
+        for (; count < n; count++) {
+            const uint32_t place = items[count] - first;
+            const uint64_t bit = UINT64_C(1) << (place & 63);
+            if (spare[place >> 6] & bit)
+                break;
+            spare[place >> 6] |= bit;
+        }
+        dense = count == n; /* else a frame is there twice */
+        if (dense) {
+            count = 0;
+            for (size_t i = 0; i < words; i++)
+                for (uint64_t word = spare[i]; word; word &= word - 1)
+                    items[count++] = first + (uint32_t)(64 * i) + (uint32_t)__builtin_ctzll(word);
+        }
+        memset(spare, 0, words * sizeof(uint64_t));
+    }
+    if (!dense) {
+        rows_sort32(items, (uint32_t *)spare, n);
+        memset(spare, 0, n * sizeof(uint32_t));
+    }
+}
+
+#endif

@@ -1,0 +1,110 @@
+"""Columns by shard, without comparisons: where rows belong, and columns moved accordingly.
+
+`shard_rows()` says where rows belong, `count_places()` turns that into places by a counting sort, `scatter()` moves a
+column there; `join_shards()` puts the same shards of many blocks behind one another. All are stable.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+import numpy as np
+
+
+cdef extern from "rows.h" nogil:
+    uint64_t rows_hash(const int64_t *row, size_t width)
+
+
+def shard_rows(const int64_t[:, ::1] keys, uint32_t shards):
+    """Return uint16 (n,), the shard of each row of `keys` (n, k); it depends on nothing but the row."""
+    cdef Py_ssize_t n = keys.shape[0], width = keys.shape[1], i
+    out = np.empty(n, dtype=np.uint16)
+    cdef uint16_t[::1] shard = out
+    with nogil:
+        for i in range(n):
+            # The high bits choose the shard, group_rows() uses the low ones.
+            shard[i] = <uint16_t>(((rows_hash(&keys[i, 0], width) >> 32) * shards) >> 32)
+    return out
+
+
+def count_places(const uint16_t[::1] ids, Py_ssize_t groups):
+    """Return (places, bounds) of a stable counting sort of `ids`, all below `groups`.
+
+    Row i belongs at ``places[i]`` (uint32), and group g fills the rows ``bounds[g]:bounds[g + 1]`` (int64).
+    """
+    cdef Py_ssize_t n = ids.shape[0], i
+    places_out = np.empty(n, dtype=np.uint32)
+    bounds_out = np.zeros(groups + 1, dtype=np.int64)
+    cdef uint32_t[::1] places = places_out
+    cdef int64_t[::1] bounds = bounds_out
+    cdef uint32_t *cursor = <uint32_t *>calloc(groups + 1, sizeof(uint32_t))
+    if cursor == NULL:
+        raise MemoryError
+    with nogil:
+        for i in range(n):
+            cursor[ids[i] + 1] += 1
+        for i in range(groups):
+            cursor[i + 1] += cursor[i]
+            bounds[i + 1] = cursor[i + 1]
+        for i in range(n):
+            places[i] = cursor[ids[i]]
+            cursor[ids[i]] += 1
+    free(cursor)
+    return places_out, bounds_out
+
+
+def scatter(const uint8_t[::1] source, const uint32_t[::1] places, uint8_t[::1] target):
+    """Move row i of `source` to row ``places[i]`` of `target`; both are columns seen as bytes."""
+    cdef Py_ssize_t n = places.shape[0], i, size
+    if n == 0 or source.shape[0] == 0:
+        return
+    size = source.shape[0] // n
+    cdef const uint8_t *src = &source[0]
+    cdef uint8_t *dst = &target[0]
+    with nogil:
+        if size == 8:
+            for i in range(n):
+                (<uint64_t *>dst)[places[i]] = (<const uint64_t *>src)[i]
+        elif size == 4:
+            for i in range(n):
+                (<uint32_t *>dst)[places[i]] = (<const uint32_t *>src)[i]
+        else:
+            for i in range(n):
+                memcpy(dst + places[i] * <size_t>size, src + i * size, size)
+
+
+def join_shards(const uint64_t[::1] addresses, const int64_t[:, ::1] bounds, Py_ssize_t size, uint8_t[::1] target):
+    """Put the shards of many columns behind one another: shard by shard, in each the columns in their order.
+
+    Parameters
+    ----------
+    addresses
+        uint64 (m,): where each column begins in memory; its owner must hold it.
+    bounds
+        int64 (m, s + 1): shard j of column i is its rows ``bounds[i, j]:bounds[i, j + 1]``.
+    size
+        Bytes of a row.
+    target
+        uint8, as many bytes as that is in all.
+    """
+    cdef Py_ssize_t m = bounds.shape[0], shards = bounds.shape[1] - 1, i, j
+    cdef size_t at = 0, length
+    if target.shape[0] == 0:
+        return
+    with nogil:
+        for j in range(shards):
+            for i in range(m):
+                length = (bounds[i, j + 1] - bounds[i, j]) * size
+                memcpy(&target[at], <const uint8_t *><size_t>addresses[i] + bounds[i, j] * size, length)
+                at += length
+
+
+def renumber(const uint32_t[::1] at, const uint32_t[::1] rows):
+    """Return uint32 (n,): ``rows[at]``."""
+    cdef Py_ssize_t n = at.shape[0], i
+    out = np.empty(n, dtype=np.uint32)
+    cdef uint32_t[::1] renumbered = out
+    with nogil:
+        for i in range(n):
+            renumbered[i] = rows[at[i]]
+    return out
