@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from himach import kernels
     from himach.analysis import Analysis, Pairs
     from himach.errors import AnalysisError, HimachError, RankError, TrajectoryError, UsageError
     from himach.io.push import Writer
@@ -33,6 +34,7 @@ __all__ = [
     "UsageError",
     "Writer",
     "__version__",
+    "kernels",
     "run",
 ]
 
@@ -56,6 +58,8 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for, so that ``himach --help`` needs neither numpy nor MDAnalysis."""
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
+    if name == "kernels":
+        return importlib.import_module("himach.kernels")
     if name == "__version__":
         from importlib.metadata import version
 

@@ -1,0 +1,143 @@
+"""The boundary to `search.h`: check, convert, release the GIL, call, raise."""
+
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy
+
+import numpy as np
+
+from himach.errors import UsageError
+
+
+cdef extern from "scratch.h":
+    struct scratch:
+        pass
+    void scratch_free(scratch *memory) nogil
+
+cdef extern from "lattice.h":
+    struct lattice:
+        pass
+    int lattice_set(lattice *cell, const float *box) nogil
+
+cdef extern from "metric.h":
+    struct group:
+        const float *positions
+        size_t n
+
+cdef extern from "search.h":
+    enum:
+        SEARCH_OK
+        SEARCH_NO_MEMORY
+        SEARCH_NOT_FINITE
+    int search_within(scratch *memory, const lattice *cell, group atoms, group others, double cutoff,
+                      const int64_t **found, size_t *n_found) nogil
+
+
+cdef class Scratch:
+    """Memory that searches keep between frames."""
+
+    cdef scratch memory
+
+    def __dealloc__(self):
+        scratch_free(&self.memory)
+
+
+#: Scratches that no search is using: one for every thread that ever searched while others did.
+cdef list spare = []
+
+
+cdef Scratch take_scratch():
+    return spare.pop() if spare else Scratch()
+
+
+cdef group group_of(str name, positions, list keep) except *:
+    cdef const float[:, ::1] view
+    cdef group atoms
+    array = np.ascontiguousarray(positions, dtype=np.float32)
+    if array.ndim != 2 or array.shape[1] != 3:
+        raise UsageError(f"{name} must be an array of shape (n, 3), not {np.shape(positions)}")
+    if array.shape[0] > 0x7FFFFFF0:
+        raise UsageError(f"{name} has {array.shape[0]} positions; more than 2147483632 are too many")
+    keep.append(array)
+    view = array
+    atoms.n = array.shape[0]
+    atoms.positions = &view[0, 0] if atoms.n else NULL
+    return atoms
+
+
+cdef int set_lattice(lattice *cell, box) except -1:
+    cdef const float[::1] sizes
+    if box is None:
+        return lattice_set(cell, NULL)
+    array = np.ascontiguousarray(box, dtype=np.float32)
+    if array.shape != (6,):
+        raise UsageError(f"box must be three lengths and three angles, not of shape {array.shape}")
+    sizes = array
+    if lattice_set(cell, &sizes[0]) != 0:
+        raise UsageError(
+            f"box {array.tolist()} is none: lengths must be positive and angles must fit together; None means no box"
+        )
+    return 0
+
+
+cdef double check_cutoff(cutoff) except? -1:
+    if not 0 <= cutoff < float("inf"):
+        raise UsageError(f"cutoff must be 0 or more, not {cutoff}")
+    return cutoff
+
+
+cdef int check(int status) except -1:
+    if status == SEARCH_NO_MEMORY:
+        raise MemoryError
+    if status == SEARCH_NOT_FINITE:
+        raise UsageError("positions must be finite, and there is a NaN or an infinity among them")
+    return status
+
+
+def within(positions, others, cutoff, box=None):
+    """Find which atoms are within a cutoff of any of others, by the minimum image.
+
+    Parameters
+    ----------
+    positions
+        float32 (n, 3), Å: the atoms to choose from.
+    others
+        float32 (m, 3), Å: the atoms that they may be near to.
+    cutoff
+        Largest distance in Å.
+    box
+        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one.
+
+    Returns
+    -------
+    int64 (k,): the places in `positions` of those that are near, ascending.
+
+    Raises
+    ------
+    UsageError
+        If an array has another shape, the box is none, a coordinate is not finite, or the cutoff is negative.
+
+    Notes
+    -----
+    The same atoms, those at the cutoff included, as in the pairs of ``MDAnalysis.lib.distances.capped_distance``. It
+    releases the GIL, and allocates nothing but what it returns.
+    """
+    cdef list keep = []
+    cdef group atoms = group_of("positions", positions, keep)
+    cdef group targets = group_of("others", others, keep)
+    cdef lattice cell
+    cdef double distance = check_cutoff(cutoff)
+    cdef const int64_t *found = NULL
+    cdef size_t n = 0
+    cdef int status
+    cdef int64_t[::1] view
+    set_lattice(&cell, box)
+    cdef Scratch memory = take_scratch()
+    with nogil:
+        status = search_within(&memory.memory, &cell, atoms, targets, distance, &found, &n)
+    check(status)
+    near = np.empty(n, dtype=np.int64)
+    if n:
+        view = near
+        memcpy(&view[0], found, n * sizeof(int64_t))
+    spare.append(memory)
+    return near
