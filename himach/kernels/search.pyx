@@ -6,6 +6,7 @@ from libc.string cimport memcpy
 import numpy as np
 
 from himach.errors import UsageError
+from himach.kernels.arrays import as_box, as_positions
 
 
 cdef extern from "scratch.h":
@@ -49,32 +50,21 @@ cdef Scratch take_scratch():
     return spare.pop() if spare else Scratch()
 
 
-cdef group group_of(str name, positions, list keep) except *:
-    cdef const float[:, ::1] view
+cdef group group_of(const float[:, ::1] positions) noexcept:
     cdef group atoms
-    array = np.ascontiguousarray(positions, dtype=np.float32)
-    if array.ndim != 2 or array.shape[1] != 3:
-        raise UsageError(f"{name} must be an array of shape (n, 3), not {np.shape(positions)}")
-    if array.shape[0] > 0x7FFFFFF0:
-        raise UsageError(f"{name} has {array.shape[0]} positions; more than 2147483632 are too many")
-    keep.append(array)
-    view = array
-    atoms.n = array.shape[0]
-    atoms.positions = &view[0, 0] if atoms.n else NULL
+    atoms.n = positions.shape[0]
+    atoms.positions = &positions[0, 0] if atoms.n else NULL
     return atoms
 
 
-cdef int set_lattice(lattice *cell, box) except -1:
-    cdef const float[::1] sizes
-    if box is None:
-        return lattice_set(cell, NULL)
-    array = np.ascontiguousarray(box, dtype=np.float32)
-    if array.shape != (6,):
-        raise UsageError(f"box must be three lengths and three angles, not of shape {array.shape}")
-    sizes = array
-    if lattice_set(cell, &sizes[0]) != 0:
+cdef int set_lattice(lattice *cell, const float[::1] box) except -1:
+    cdef const float *sizes = NULL
+    if box is not None:
+        sizes = &box[0]
+    if lattice_set(cell, sizes) != 0:
         raise UsageError(
-            f"box {array.tolist()} is none: lengths must be positive and angles must fit together; None means no box"
+            f"box {np.asarray(box).tolist()} is none: lengths must be positive and angles must fit together; "
+            "None means no box"
         )
     return 0
 
@@ -121,16 +111,15 @@ def within(positions, others, cutoff, box=None):
     The same atoms, those at the cutoff included, as in the pairs of ``MDAnalysis.lib.distances.capped_distance``. It
     releases the GIL, and allocates nothing but what it returns.
     """
-    cdef list keep = []
-    cdef group atoms = group_of("positions", positions, keep)
-    cdef group targets = group_of("others", others, keep)
+    cdef const float[:, ::1] kept = as_positions("positions", positions), kept_others = as_positions("others", others)
+    cdef group atoms = group_of(kept), targets = group_of(kept_others)
     cdef lattice cell
     cdef double distance = check_cutoff(cutoff)
     cdef const int64_t *found = NULL
     cdef size_t n = 0
     cdef int status
     cdef int64_t[::1] view
-    set_lattice(&cell, box)
+    set_lattice(&cell, as_box(box))
     cdef Scratch memory = take_scratch()
     with nogil:
         status = search_within(&memory.memory, &cell, atoms, targets, distance, &found, &n)
