@@ -5,6 +5,6 @@ decided or counted. Nothing here imports MDAnalysis.
 """
 
 from himach.kernels.molecules import rmsd
-from himach.kernels.search import within
+from himach.kernels.search import histogram, neighbors, within
 
-__all__ = ["rmsd", "within"]
+__all__ = ["histogram", "neighbors", "rmsd", "within"]

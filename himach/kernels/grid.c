@@ -1,13 +1,15 @@
 #include "grid.h"
 
-/* Rounding errors that a single-precision distance collects, in units of the largest coordinate: of folding three axes,
- * of an image, of the difference, and of the metric's own folding. */
-#define ROUNDINGS     32.0
-#define EPSILON       0x1p-24
-#define LARGEST_SLACK 0.05
-#define LEAST_REACH   1.0F
-#define LARGEST_REACH 1e9
-#define MOST_CELLS    1024
+/* Rounding errors that a single-precision distance of two atoms collects, in units of the largest coordinate: of
+ * folding along three axes, of an image, and of the metric's difference. Positions that the metric has placed are in
+ * the box, up to a rounding; others are folded twice, by the metric and here. */
+#define ROUNDINGS          64.0
+#define ROUNDINGS_OF_PLACE 12.0
+#define EPSILON            0x1p-24
+#define LARGEST_SLACK      0.05
+#define LEAST_REACH        1.0F
+#define LARGEST_REACH      1e9
+#define MOST_CELLS         1024
 
 static void set_box(struct grid *grid, const struct lattice *lattice) {
     const float(*v)[3] = lattice->vector;
@@ -35,13 +37,23 @@ static void set_extent(struct grid *grid, const struct extent *targets) {
     }
 }
 
-int grid_set(struct grid *grid, const struct metric *metric, const struct extent *targets, float size, double most) {
+/* No coordinate is larger, nor one of an image. */
+static double largest_coordinate(const struct lattice *lattice, double size) {
+    for (int i = 0; i < 3; i++) {
+        double sum = 0;
+        for (int j = 0; j < 3; j++) {
+            sum += fabsf(lattice->vector[j][i]);
+        }
+        size = fmax(size, 2 * sum);
+    }
+    return size;
+}
+
+int grid_set(struct grid *grid, const struct metric *metric, const struct extent *targets, float size, int placed,
+             double most) {
     memset(grid, 0, sizeof *grid);
     const struct lattice *lattice = metric->lattice;
-    double largest = 2.0 * size + 4 * metric->cutoff;
-    for (int i = 0; i < 9; i++) {
-        largest += 2.0 * fabsf(lattice->vector[i / 3][i % 3]);
-    }
+    const double largest = largest_coordinate(lattice, 2.0 * size) + 4 * metric->cutoff;
     const double slack = ROUNDINGS * EPSILON * largest;
     const double reach = metric->cutoff + slack;
     if (slack > LARGEST_SLACK * fmax(metric->cutoff, LEAST_REACH) || reach > LARGEST_REACH) {
@@ -52,8 +64,10 @@ int grid_set(struct grid *grid, const struct metric *metric, const struct extent
             return 0;
         }
     }
-    const double doubt = 2 * slack * reach + slack * slack + 8 * EPSILON * reach * reach;
+    const double error = (placed ? ROUNDINGS_OF_PLACE : ROUNDINGS) * EPSILON * largest;
+    const double doubt = 2 * error * reach + error * error + 8 * EPSILON * reach * reach;
     grid->reach = fmaxf((float)reach * (1 + 8 * (float)EPSILON), LEAST_REACH);
+    grid->doubt = (float)doubt;
     grid->inside = nextafterf((float)(metric->limit - doubt), -INFINITY);
     grid->limit = nextafterf((float)(metric->limit + doubt), INFINITY);
     if (lattice->kind == LATTICE_NONE) {

@@ -16,13 +16,15 @@ struct grid {
     float width[3]; /* Å between the faces */
     float reach;    /* Å: what is further away in single precision is beyond the cutoff */
     float inside;   /* pairs whose squared distance in single precision is no more than this are within the cutoff */
+    float doubt;    /* Å², how far off a squared distance in single precision may be */
     float limit;    /* those above this are not; the metric decides about the rest */
 };
 
-/* Set up the grid of a metric, for targets of this extent among coordinates of this size. Returns 0 if a search by
- * cells cannot answer: cutoffs beyond `most` widths of the box, coordinates so far out that single precision tells
- * nothing. */
-int grid_set(struct grid *grid, const struct metric *metric, const struct extent *targets, float size, double most);
+/* Set up the grid of a metric, for targets of this extent among coordinates of this size. `placed` says whether
+ * distances will be of positions that the metric has placed. Returns 0 if a search by cells cannot answer: cutoffs
+ * beyond `most` widths of the box, coordinates so far out that single precision tells nothing. */
+int grid_set(struct grid *grid, const struct metric *metric, const struct extent *targets, float size, int placed,
+             double most);
 
 /* Number of cells along each axis, at least `edge` wide and no more than `most` in all. */
 void grid_count(const struct grid *grid, float edge, double most, int n[3]);
@@ -33,14 +35,24 @@ INLINE int grid_cells_in_reach(const struct grid *grid, int axis, int n) {
 }
 
 struct place {
-    float position[3]; /* folded into the box, Å */
+    float position[3]; /* relative to the origin, folded into the box, Å */
     float fraction[3]; /* in [0, 1] in a box; without a box, outside where no target is near */
 };
 
-INLINE struct place grid_place(const struct grid *grid, const float *position) {
-    const float x = position[0] - grid->origin[0], y = position[1] - grid->origin[1], z = position[2] - grid->origin[2];
+/* Fractions of a position that is relative to the origin. */
+INLINE void grid_fraction(const struct grid *grid, const float position[3], float fraction[3]) {
     const float *f = grid->to_cell;
-    struct place place = {{x, y, z}, {x * f[0] + y * f[1] + z * f[2], y * f[3] + z * f[4], z * f[5]}};
+    fraction[0] = position[0] * f[0] + position[1] * f[1] + position[2] * f[2];
+    fraction[1] = position[1] * f[3] + position[2] * f[4];
+    fraction[2] = position[2] * f[5];
+}
+
+INLINE struct place grid_place(const struct grid *grid, const float *position) {
+    struct place place;
+    for (int i = 0; i < 3; i++) {
+        place.position[i] = position[i] - grid->origin[i];
+    }
+    grid_fraction(grid, place.position, place.fraction);
     for (int i = 0; i < 3; i++) {
         const float periods = grid->period * floorf(place.fraction[i]);
         place.fraction[i] -= periods;

@@ -18,6 +18,17 @@ static void set_widths(struct lattice *lattice) {
     lattice->width[2] = cz;
 }
 
+static void set_grid_cutoff(struct lattice *lattice, const float angles[3]) {
+    float least = INFINITY;
+    for (int i = 0; i < 3; i++) {
+        const float radians = (float)(angles[i] * (M_PI / 180.0)), sine = (float)sin(radians);
+        for (int j = 0; j < 3; j++) {
+            least = j == i ? least : fminf(least, lattice->vector[j][j] * sine);
+        }
+    }
+    lattice->grid_cutoff = least / 2;
+}
+
 int lattice_set(struct lattice *lattice, const float *box) {
     memset(lattice, 0, sizeof *lattice);
     lattice->kind = LATTICE_NONE;
@@ -35,6 +46,7 @@ int lattice_set(struct lattice *lattice, const float *box) {
             lattice->vector[i][i] = box[i];
             lattice->width[i] = box[i];
         }
+        set_grid_cutoff(lattice, &box[3]);
         return 0;
     }
     const double b = box[1], c = box[2];
@@ -53,6 +65,7 @@ int lattice_set(struct lattice *lattice, const float *box) {
     lattice->vector[2][1] = (float)cy;
     lattice->vector[2][2] = (float)cz;
     set_widths(lattice);
+    set_grid_cutoff(lattice, &box[3]);
     return 0;
 }
 

@@ -17,6 +17,7 @@ struct lattice {
     enum lattice_kind kind;
     float vector[3][3]; /* rows a, b, c in Å, zero above the diagonal */
     double width[3];    /* distance in Å between the faces that a, b and c connect */
+    float grid_cutoff;  /* the largest that MDAnalysis's grid takes, Å */
 };
 
 /* Set the lattice of a box (lengths in Å, angles in degrees), or of none for NULL. Returns -1 if the box is none:

@@ -57,6 +57,15 @@ CLONES void mask_cells(const struct mask *mask, const struct grid *grid, struct 
     }
 }
 
+size_t mask_choose(const struct mask *mask, const int32_t *cells, size_t n, int32_t *candidates) {
+    size_t chosen = 0;
+    for (size_t i = 0; i < n; i++) {
+        candidates[chosen] = (int32_t)i;
+        chosen += mask->near[cells[i]];
+    }
+    return chosen;
+}
+
 int mask_set(struct mask *mask, struct scratch *scratch, const struct grid *grid, struct group targets) {
     grid_count(grid, grid->reach / 2, CELLS_AT_LEAST + CELLS_PER_ATOM * (double)targets.n, mask->n);
     const int *n = mask->n;

@@ -16,4 +16,7 @@ int mask_set(struct mask *mask, struct scratch *scratch, const struct grid *grid
 /* The cell of each position (n, 3). */
 void mask_cells(const struct mask *mask, const struct grid *grid, struct group group, int32_t *cells);
 
+/* Find which of n cells are marked: `candidates`, with room for n + 1. Returns how many. */
+size_t mask_choose(const struct mask *mask, const int32_t *cells, size_t n, int32_t *candidates);
+
 #endif

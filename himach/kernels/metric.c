@@ -66,6 +66,9 @@ static void set_sizes(const struct lattice *lattice, const struct extent *extent
 
 static int is_by_grid(const struct lattice *lattice, struct group a, const struct group *b, const struct extent *extent,
                       double cutoff) {
+    if (lattice->kind != LATTICE_NONE && cutoff > lattice->grid_cutoff) {
+        return 0; /* where MDAnalysis's grid raises an error */
+    }
     if (b == NULL) {
         return a.n >= FEW_OF_ONE;
     }

@@ -111,6 +111,7 @@ int rows_set(struct rows *rows, struct scratch *scratch, const struct grid *grid
         x[slot] = y[slot] = z[slot] = FAR;
         atoms[slot] = 0;
     }
+    rows->slots = slots;
     rows->starts = starts;
     rows->x = x;
     rows->y = y;

@@ -12,8 +12,10 @@ struct rows {
     int pad[3];             /* cells of images on either side */
     int total[3];           /* n + 2 pad */
     const uint32_t *starts; /* the slot at which each cell begins, and the end of the last one */
-    const float *x, *y, *z; /* positions of slots, Å; eight more that are near nothing lie behind */
-    const uint32_t *atoms;  /* whose image it is */
+    size_t slots;
+    const float *x, *y,
+        *z; /* positions of slots relative to the origin, Å; eight more that are near nothing lie behind */
+    const uint32_t *atoms; /* whose image it is */
 };
 
 /* Sort targets into rows that are a `parts`-th of the cutoff wide. Returns -1 if there is no memory. */
@@ -44,6 +46,12 @@ struct run {
 INLINE struct run rows_run(const struct rows *rows, const struct window *window, int y, int z) {
     const uint32_t *row = &rows->starts[((size_t)z * (size_t)rows->total[1] + (size_t)y) * (size_t)rows->total[0]];
     return (struct run){row[window->x_first], row[window->x_last + 1]};
+}
+
+/* What lies in the box of one row; y and z count from the first row of images. */
+INLINE struct run rows_core(const struct rows *rows, int y, int z) {
+    const uint32_t *row = &rows->starts[((size_t)z * (size_t)rows->total[1] + (size_t)y) * (size_t)rows->total[0]];
+    return (struct run){row[rows->pad[0]], row[rows->pad[0] + rows->n[0]]};
 }
 
 /* Squared distances in single precision between a place and eight slots. */

@@ -65,16 +65,6 @@ CLONES static size_t look_at_all(const struct metric *metric, const struct rows 
     return n_found;
 }
 
-/* Return the number of positions in marked cells, and which they are. */
-static size_t choose(const struct mask *mask, const int32_t *cells, size_t n, int32_t *candidates) {
-    size_t chosen = 0;
-    for (size_t i = 0; i < n; i++) {
-        candidates[chosen] = (int32_t)i;
-        chosen += mask->near[cells[i]];
-    }
-    return chosen;
-}
-
 static int by_cells(struct scratch *scratch, const struct metric *metric, const struct grid *grid, struct group group,
                     struct group others, int64_t *found, size_t *n_found) {
     struct mask mask;
@@ -88,7 +78,7 @@ static int by_cells(struct scratch *scratch, const struct metric *metric, const 
         return SEARCH_NO_MEMORY;
     }
     mask_cells(&mask, grid, group, cells);
-    const size_t n = choose(&mask, cells, group.n, candidates);
+    const size_t n = mask_choose(&mask, cells, group.n, candidates);
     if (rows_set(&rows, scratch, grid, others, 1) != 0) {
         return SEARCH_NO_MEMORY;
     }
@@ -140,7 +130,7 @@ int search_within(struct scratch *scratch, const struct lattice *lattice, struct
     const struct metric metric = metric_choose(lattice, others, &group, &extent, cutoff);
     struct grid grid;
     /* An image within the cutoff is one that the metric looks at as long as the cutoff is no longer than the box. */
-    if (grid_set(&grid, &metric, &targets, extent.size, 1.0)) {
+    if (grid_set(&grid, &metric, &targets, extent.size, 0, 1.0)) {
         return by_cells(scratch, &metric, &grid, group, others, to, n_found);
     }
     return by_pairs(scratch, &metric, group, others, to, n_found);

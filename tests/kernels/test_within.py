@@ -23,7 +23,7 @@ def capped(situation):
         return capped_distance(*arguments, box=situation.box, return_distances=False, method="bruteforce")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(situations())
 def test_within_is_capped_distance(situation):
     found = within(situation.b, situation.a, situation.cutoff, situation.box)
