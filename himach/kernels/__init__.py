@@ -4,7 +4,7 @@ Positions are float32 in Å, boxes as in ``frame.box``. Answers equal MDAnalysis
 decided or counted. Nothing here imports MDAnalysis.
 """
 
-from himach.kernels.molecules import rmsd
+from himach.kernels.molecules import centers, rmsd, unwrap, wrap
 from himach.kernels.search import histogram, neighbors, within
 
-__all__ = ["histogram", "neighbors", "rmsd", "within"]
+__all__ = ["centers", "histogram", "neighbors", "rmsd", "unwrap", "within", "wrap"]
