@@ -91,7 +91,8 @@ int search_histogram(struct scratch *scratch, const struct lattice *lattice, str
     if (status != SEARCH_OK) {
         return status;
     }
-    struct bins bins = {.n = n, .width = (float)(edges[n] / (double)n), .counts = counts};
+    struct bins bins = {.n = n, .width = (float)(edges[n] / (double)n)};
+    bins.counts = counts;
     bins.doubt = search.grid.doubt + search.grid.reach * search.grid.reach * ROUNDINGS_OF_EDGE;
     bins.limits = scratch_take(scratch, SCRATCH_LIMITS, n * sizeof *bins.limits);
     bins.bin = scratch_take(scratch, SCRATCH_BINS, (search.rows.slots + 1) * sizeof *bins.bin);

@@ -21,7 +21,7 @@ static void set_widths(struct lattice *lattice) {
 static void set_grid_cutoff(struct lattice *lattice, const float angles[3]) {
     float least = INFINITY;
     for (int i = 0; i < 3; i++) {
-        const float radians = (float)(angles[i] * (M_PI / 180.0)), sine = (float)sin(radians);
+        const float radians = (float)(angles[i] * (M_PI / 180.0)), sine = (float)sin((double)radians);
         for (int j = 0; j < 3; j++) {
             least = j == i ? least : fminf(least, lattice->vector[j][j] * sine);
         }

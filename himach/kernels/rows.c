@@ -30,10 +30,10 @@ static void repeats(const struct rows *rows, const struct point *point, int low[
 }
 
 static size_t cell_of(const struct rows *rows, const struct point *point, int i, int j, int k) {
-    const size_t x = (size_t)(point->cell[0] + i * rows->n[0] + rows->pad[0]);
-    const size_t y = (size_t)(point->cell[1] + j * rows->n[1] + rows->pad[1]);
-    const size_t z = (size_t)(point->cell[2] + k * rows->n[2] + rows->pad[2]);
-    return (z * (size_t)rows->total[1] + y) * (size_t)rows->total[0] + x;
+    const int x = point->cell[0] + i * rows->n[0] + rows->pad[0];
+    const int y = point->cell[1] + j * rows->n[1] + rows->pad[1];
+    const int z = point->cell[2] + k * rows->n[2] + rows->pad[2];
+    return ((size_t)z * (size_t)rows->total[1] + (size_t)y) * (size_t)rows->total[0] + (size_t)x;
 }
 
 /* Count what each cell holds; turn the counts into the slots at which cells begin. Returns the number of slots. */
