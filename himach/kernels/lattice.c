@@ -1,5 +1,7 @@
 #include "lattice.h"
 
+#include "clones.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -172,6 +174,34 @@ void lattice_fold(const struct lattice *lattice, float position[3]) {
     }
 }
 
+enum { BLOCK = 256 };
+
+/* Which of up to BLOCK positions no step would move. Most are in the box, and this needs no branches. */
+CLONES static void find_inside(const struct lattice *lattice, const struct slopes *s, const float *positions, size_t n,
+                               uint8_t *inside) {
+    const float(*v)[3] = lattice->vector;
+    const double ax = v[0][0], by = v[1][1], cz = v[2][2];
+    for (size_t i = 0; i < n; i++) {
+        const double x = positions[3 * i], y = positions[3 * i + 1], z = positions[3 * i + 2];
+        const double low_y = z * s->cy, low_x = -(y * s->ab + z * s->ac) * ax;
+        inside[i] = (z >= 0) & (z < cz) & (y >= low_y) & (y < low_y + by) & (x >= low_x) & (x < low_x + ax);
+    }
+}
+
+static void fold_all_tilted(const struct lattice *lattice, float *positions, size_t n) {
+    const struct slopes s = slopes_of(lattice);
+    for (size_t begin = 0; begin < n; begin += BLOCK) {
+        const size_t some = n - begin < BLOCK ? n - begin : BLOCK;
+        uint8_t inside[BLOCK];
+        find_inside(lattice, &s, &positions[3 * begin], some, inside);
+        for (size_t i = 0; i < some; i++) {
+            if (!inside[i]) {
+                fold_tilted(lattice, &s, &positions[3 * (begin + i)]);
+            }
+        }
+    }
+}
+
 void lattice_fold_all(const struct lattice *lattice, const float *from, size_t n, float *to) {
     if (to != from) {
         memcpy(to, from, 3 * n * sizeof *to);
@@ -181,9 +211,6 @@ void lattice_fold_all(const struct lattice *lattice, const float *from, size_t n
             to[i] = fold_axis(to[i], lattice->vector[i % 3][i % 3]);
         }
     } else if (lattice->kind == LATTICE_TILTED) {
-        const struct slopes s = slopes_of(lattice);
-        for (size_t i = 0; i < n; i++) {
-            fold_tilted(lattice, &s, &to[3 * i]);
-        }
+        fold_all_tilted(lattice, to, n);
     }
 }
