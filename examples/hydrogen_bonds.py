@@ -11,6 +11,9 @@ import himach
 from himach.examples.common import check_positive, lag_times, select
 from himach.examples.survival import find_runs, plot_survival, survival
 
+#: Key of the number of bonds; bonds are pairs of atoms, which no negative number is.
+COUNT = -1
+
 
 class HydrogenBonds(himach.Analysis):
     """Number of hydrogen bonds in time, and the survival probability of a bond.
@@ -71,25 +74,29 @@ class HydrogenBonds(himach.Analysis):
             )
         return donors.indices[near[:, 0]], hydrogens.indices[near[:, 1]]
 
+    def atoms(self, universe):
+        return [universe.atoms[indices] for indices in (self.donor_atoms, self.hydrogen_atoms, self.acceptor_atoms)]
+
     def map(self, frame):
         donors, acceptors = frame.positions[self.donor_atoms], frame.positions[self.acceptor_atoms]
-        # An acceptor within 1 Å is the donor itself.
-        near = capped_distance(donors, acceptors, self.distance, 1.0, box=frame.box, return_distances=False)
-        hydrogen, acceptor = self.hydrogen_atoms[near[:, 0]], self.acceptor_atoms[near[:, 1]]
-        angles = calc_angles(donors[near[:, 0]], frame.positions[hydrogen], frame.positions[acceptor], box=frame.box)
+        near, distances = himach.kernels.neighbors(donors, acceptors, self.distance, frame.box)
+        donor, acceptor = near[distances > 1].T  # closer is the donor itself
+        hydrogen = self.hydrogen_atoms[donor]
+        angles = calc_angles(donors[donor], frame.positions[hydrogen], acceptors[acceptor], box=frame.box)
         bonded = np.degrees(angles) > self.angle
-        yield himach.Pairs(np.column_stack([hydrogen, acceptor])[bonded])
-        yield "bonds", int(bonded.sum())
+        bonds = np.column_stack([hydrogen, self.acceptor_atoms[acceptor]])[bonded]
+        yield himach.Pairs(bonds)
+        yield himach.Pairs([COUNT], [len(bonds)])
 
     def reduce(self, key, series):
-        if key == "bonds":
-            return {"time_ps": series.times, "bonds": np.array(series.values)}
+        if key == COUNT:
+            return {"time_ps": series.times, "bonds": series.values}
         return find_runs(series.steps, self.intermittency)
 
     def finish(self, results):
-        runs = [result for key, result in results.items() if key != "bonds"]
+        runs = [result for key, result in results.items() if key != COUNT]
         probability = survival(runs, len(self.frames), len(self.tau_ps) - 1)
-        return {"lifetime": {"tau_ps": self.tau_ps, "survival": probability}, "counts": results["bonds"]}
+        return {"lifetime": {"tau_ps": self.tau_ps, "survival": probability}, "counts": results[COUNT]}
 
     def plot(self, outcome, axes):
         plot_survival(

@@ -11,6 +11,8 @@ from himach.examples.common import box_vectors, check_positive, select
 
 #: Where an ion is. Opposite bulks have opposite signs.
 BELOW, FILTER, ABOVE, ELSEWHERE = -1, 0, 1, 2
+#: Key of half the length of the filter; ions go by their index, which is never negative.
+HALF_LENGTH = -1
 #: An ion's path in the outcome has no more points than this.
 POINTS = 2000
 
@@ -55,30 +57,36 @@ class IonPermeation(himach.Analysis):
         if self.radius is not None:
             check_positive(self, "radius")
         self.ion_atoms = select(universe, self, "ions").indices
-        self.top_atoms, self.bottom_atoms = select(universe, self, "top"), select(universe, self, "bottom")
-        self.pore_atoms = self.top_atoms + self.bottom_atoms
-        for atoms, parameter in [(self.top_atoms, "top"), (self.bottom_atoms, "bottom")]:
+        top, bottom = select(universe, self, "top"), select(universe, self, "bottom")
+        for atoms, parameter in [(top, "top"), (bottom, "bottom")]:
             if not atoms.total_mass() > 0:
                 raise himach.UsageError(
                     f"{self.label()}: the atoms of {parameter} have no masses, so no centre of mass"
                 )
+        pore = top + bottom
+        self.pore_atoms, self.masses = pore.indices, pore.masses
+        self.ends = np.repeat([0, 1], [len(top), len(bottom)])
+
+    def atoms(self, universe):
+        return universe.atoms[self.ion_atoms], universe.atoms[self.pore_atoms]
 
     def map(self, frame):
         ions = frame.positions[self.ion_atoms].astype(np.float64)
-        top, bottom = self.top_atoms.center_of_mass()[2], self.bottom_atoms.center_of_mass()[2]
+        pore = frame.positions[self.pore_atoms]
+        top, bottom = himach.kernels.centers(pore, self.ends, self.masses)[:, 2]
         if self.radius is None:
             region = np.full(len(ions), FILTER)
         else:
-            x, y = (ions - self.pore_atoms.center_of_mass())[:, :2].T
+            x, y = (ions - himach.kernels.centers(pore, None, self.masses))[:, :2].T
             region = np.where(np.hypot(x, y) <= self.radius, FILTER, ELSEWHERE)
         region[ions[:, 2] < bottom] = BELOW
         region[ions[:, 2] > top] = ABOVE
         z = ions[:, 2] - (top + bottom) / 2
         yield himach.Pairs(self.ion_atoms, np.column_stack([z, region]))
-        yield "half-length", (top - bottom) / 2
+        yield himach.Pairs([HALF_LENGTH], [(top - bottom) / 2])
 
     def reduce(self, key, series):
-        if key == "half-length":
+        if key == HALF_LENGTH:
             return np.mean(series.values)
         z, region = series.values.T
         entered, left = find_passages(region)
@@ -99,7 +107,7 @@ class IonPermeation(himach.Analysis):
     def finish(self, results):
         paths = {ion: results[ion] for ion in self.ion_atoms.tolist()}
         up = np.concatenate([path["up"] for path in paths.values()])
-        half = results["half-length"]
+        half = results[HALF_LENGTH]
         return {
             "events": {
                 "ion": np.repeat(self.ion_atoms, [len(path["up"]) for path in paths.values()]),

@@ -36,11 +36,14 @@ class Msd(himach.Analysis):
     def setup(self, universe):
         if self.unwrap and universe.dimensions is None:
             raise himach.UsageError("msd: the trajectory has no box to unwrap by; set unwrap=False")
-        self.atoms = select(universe, self, "selection").indices
+        self.indices = select(universe, self, "selection").indices
         self.tau_ps = lag_times(self, self.tau_max)
 
+    def atoms(self, universe):
+        return universe.atoms[self.indices]
+
     def map(self, frame):
-        yield himach.Pairs(self.atoms, frame.positions[self.atoms])
+        yield himach.Pairs(self.indices, frame.positions[self.indices])
 
     def reduce(self, key, series):
         positions = series.values.astype(np.float64)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
-from MDAnalysis.lib.distances import capped_distance
 from MDAnalysis.lib.mdamath import box_volume
 
 import himach
 from himach.examples.common import WATER, check_positive, select
+
+#: What fractions of volumes are counted in.
+FINE = 2**32
 
 
 class Rdf(himach.Analysis):
@@ -45,29 +46,38 @@ class Rdf(himach.Analysis):
             raise himach.UsageError("rdf: the trajectory has no box, and g(r) is relative to the density in the box")
         self.a_atoms, self.b_atoms = select(universe, self, "a").indices, select(universe, self, "b").indices
         self.n_common = len(np.intersect1d(self.a_atoms, self.b_atoms))
+        self.equal = np.array_equal(self.a_atoms, self.b_atoms)
+
+    def atoms(self, universe):
+        return universe.atoms[self.a_atoms], universe.atoms[self.b_atoms]
 
     def map(self, frame):
-        pairs, distances = capped_distance(
-            frame.positions[self.a_atoms], frame.positions[self.b_atoms], self.r_max, box=frame.box
-        )
-        if self.n_common:
-            distances = distances[self.a_atoms[pairs[:, 0]] != self.b_atoms[pairs[:, 1]]]
-        yield "pairs", np.histogram(distances, self.bins, (0, self.r_max))[0]
-        # A sum of fractions is exact, so that it does not depend on who added up which frames.
-        yield "volume", Fraction(float(box_volume(frame.box)))
+        volume = float(box_volume(frame.box))
+        # Sums of integers do not depend on who added up which frames.
+        yield himach.Pairs([0], [np.append(self.count(frame), [int(volume), int(volume % 1 * FINE)])])
+
+    def count(self, frame):
+        """Return how many pairs there are in each bin, int64 (bins,)."""
+        a = frame.positions[self.a_atoms]
+        if self.equal:
+            return 2 * himach.kernels.histogram(a, None, self.r_max, self.bins, frame.box)
+        counts = himach.kernels.histogram(a, frame.positions[self.b_atoms], self.r_max, self.bins, frame.box)
+        counts[0] -= self.n_common  # an atom and itself
+        return counts
 
     def combine(self, key, series):
-        return sum(series.values)
+        return np.sum(series.values, axis=0)
 
     def reduce(self, key, series):
-        return sum(series.values)
+        return np.sum(series.values, axis=0)
 
     def finish(self, results):
         n_frames = len(self.frames)
+        *pairs, volumes, fractions = results[0]
         edges = np.linspace(0, self.r_max, self.bins + 1)
         shells = 4 / 3 * np.pi * np.diff(edges**3)
-        density = (len(self.a_atoms) * len(self.b_atoms) - self.n_common) / float(results["volume"] / n_frames)
-        return {"rdf": {"r": (edges[:-1] + edges[1:]) / 2, "g": results["pairs"] / (n_frames * density * shells)}}
+        density = (len(self.a_atoms) * len(self.b_atoms) - self.n_common) / ((volumes + fractions / FINE) / n_frames)
+        return {"rdf": {"r": (edges[:-1] + edges[1:]) / 2, "g": np.array(pairs) / (n_frames * density * shells)}}
 
     def plot(self, outcome, axes):
         table = outcome["rdf"]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-from MDAnalysis.lib.qcprot import CalcRMSDRotationalMatrix
-
 import himach
 from himach.examples.common import select
 
@@ -28,18 +25,19 @@ class Rmsd(himach.Analysis):
 
     def setup(self, universe):
         atoms = select(universe, self, "selection")
-        self.atoms = atoms.indices
-        self.reference = centred(atoms.positions)
+        self.indices, self.reference = atoms.indices, atoms.positions
+
+    def atoms(self, universe):
+        return universe.atoms[self.indices]
 
     def map(self, frame):
-        positions = centred(frame.positions[self.atoms])
-        yield "rmsd", CalcRMSDRotationalMatrix(self.reference, positions, len(positions), None, None)
+        yield himach.Pairs([0], [himach.kernels.rmsd(frame.positions[self.indices], self.reference)])
 
     def reduce(self, key, series):
-        return {"time_ps": series.times, "rmsd": np.array(series.values)}
+        return {"time_ps": series.times, "rmsd": series.values}
 
     def finish(self, results):
-        return {"rmsd": results["rmsd"]}
+        return {"rmsd": results[0]}
 
     def plot(self, outcome, axes):
         table = outcome["rmsd"]
@@ -47,10 +45,3 @@ class Rmsd(himach.Analysis):
         axes.set(xlabel="time / ps", ylabel="RMSD / Å", title="Deviation from the first frame")
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
-
-
-def centred(positions):
-    """Return positions about their centre, float64 (n, 3), Å."""
-    positions = positions.astype(np.float64)
-    positions -= positions.mean(axis=0)
-    return positions

@@ -6,7 +6,6 @@ from textwrap import shorten
 from typing import ClassVar, Literal
 
 import numpy as np
-from MDAnalysis.lib.distances import capped_distance
 
 import himach
 from himach.examples.common import WATER, check_positive, lag_times, select
@@ -52,15 +51,15 @@ class WaterResidence(himach.Analysis):
         self.keys = water.resindices if self.by == "residue" else water.indices
         self.tau_ps = lag_times(self, self.tau_max)
 
+    def atoms(self, universe):
+        return universe.atoms[self.solute_atoms], universe.atoms[self.water_atoms]
+
     def map(self, frame):
-        pairs = capped_distance(
-            frame.positions[self.solute_atoms],
-            frame.positions[self.water_atoms],
-            self.cutoff,
-            box=frame.box,
-            return_distances=False,
+        near = himach.kernels.within(
+            frame.positions[self.water_atoms], frame.positions[self.solute_atoms], self.cutoff, frame.box
         )
-        yield himach.Pairs(np.unique(self.keys[pairs[:, 1]]))
+        keys = self.keys[near]
+        yield himach.Pairs(np.unique(keys) if self.by == "residue" else keys)
 
     def reduce(self, key, series):
         return find_runs(series.steps, self.intermittency)

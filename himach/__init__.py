@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from himach import examples
+    from himach import examples, kernels
     from himach.analysis import Analysis, Pairs
     from himach.errors import AnalysisError, HimachError, RankError, TrajectoryError, UsageError
     from himach.io.push import Writer
@@ -35,6 +35,7 @@ __all__ = [
     "Writer",
     "__version__",
     "examples",
+    "kernels",
     "run",
 ]
 
@@ -59,8 +60,8 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
         return value
-    if name == "examples":
-        return importlib.import_module("himach.examples")
+    if name in ("examples", "kernels"):
+        return importlib.import_module(f"himach.{name}")
     if name == "__version__":
         from importlib.metadata import version
 

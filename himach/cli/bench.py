@@ -74,6 +74,15 @@ def rmsd(frames: int, ranks: int, repeats: int) -> None:
 
 
 @bench.command()
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
+def kernels(repeats: int) -> None:
+    """Time each of himach.kernels on a frame of AdK, beside MDAnalysis's function on the same data."""
+    from himach.bench import kernels as benchmark
+
+    benchmark.main(repeats)
+
+
+@bench.command()
 @click.option("--repeats", type=click.IntRange(min=1), default=9, show_default=True)
 def start(repeats: int) -> None:
     """Time 'himach --help' and a run of ten cached frames, beside what Python and its libraries take to start."""

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 import himach
 from himach.examples import sample
-from himach.examples.ion_permeation import ABOVE, BELOW, ELSEWHERE, FILTER, POINTS, IonPermeation, find_passages
+from himach.examples.ion_permeation import (
+    ABOVE,
+    BELOW,
+    ELSEWHERE,
+    FILTER,
+    HALF_LENGTH,
+    POINTS,
+    IonPermeation,
+    find_passages,
+)
 
 KCSA = {"top": "index 110 246 382 518", "bottom": "index 59 195 331 467", "radius": 2.5}
 PORE = {"top": "resname GRA and prop z > 26", "bottom": "resname GRA and prop z < 20"}
@@ -64,7 +73,7 @@ def test_kcsa():
 def test_regions_of_the_first_frames_of_kcsa():
     class Regions(IonPermeation):
         def reduce(self, key, series):
-            return None if key == "half-length" else series.values[:, 1]
+            return None if key == HALF_LENGTH else series.values[:, 1]
 
         def finish(self, results):
             return results[544]
