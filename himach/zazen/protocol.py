@@ -94,8 +94,9 @@ def assign(
     """
     if len(frames) and min(frames[0], frames[-1]) < 0:
         raise UsageError(f"frames must not be negative, got {frames}")
-    words = world.share_words(max(1, n_words(len(frames))))
-    directory = world.share_words(1 - (-len(words) // DIRECTORY_WORDS)).view(np.int64)
+    n = max(1, n_words(len(frames)))
+    shared = world.share_words(n + 1 - (-n // DIRECTORY_WORDS))
+    words, directory = shared.words[:n], shared.words[n:].view(np.int64)
     outcome: _Outcome | None = None
     surplus: list[tuple[int, Words]] = []
     if world.leaders is not None:
@@ -103,11 +104,13 @@ def assign(
         outcome, surplus = _lead(world, cached or NOTHING, request, words, directory)
     told: _Outcome = world.node.bcast(outcome)
     if told.error:
+        shared.close()
         raise TrajectoryError(told.error)
     return Share(
         frames=frames,
         words=words,
         directory=directory,
+        shared=shared,
         counter=world.make_counter(),
         ranks=world.node.size,
         counts=told.counts,
@@ -126,6 +129,7 @@ def _lead(
     started = time.perf_counter()
     everyone = leaders.comm.allgather((world.node.size, cached.identity))
     weights = [weight for weight, _ in everyone]
+    words[:] = directory[:] = 0
     alien = np.zeros_like(words)
     if _first_of_its_kind([identity for _, identity in everyone], leaders.node):
         mark_frames(cached.native, frames, words)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyroaring
 
-from himach.comm import Counter, Words
+from himach.comm import Counter, SharedWords, Words
 from himach.zazen.bitmaps import decode
 from himach.zazen.selection import frames_of
 
@@ -80,6 +80,7 @@ class Share:
         frames: range,
         words: Words,
         directory: npt.NDArray[np.int64],
+        shared: SharedWords,
         counter: Counter,
         ranks: int,
         counts: Mapping[str, int],
@@ -94,6 +95,7 @@ class Share:
         self._frames = frames
         self._words = words
         self._directory = directory
+        self._shared = shared
         self._counter = counter
         self._tasks = Tasks(self.size, ranks)
         self._surplus = surplus
@@ -124,5 +126,7 @@ class Share:
         return frames_of(self._surplus, self._frames)
 
     def close(self) -> None:
-        """Free the node's counter (collective over the node); nothing can be taken any more."""
+        """Free the node's shared memory (collective over the node); nothing can be taken any more."""
+        self._words = np.empty(0, dtype=np.uint64)  # what it was a view of goes
         self._counter.close()
+        self._shared.close()
