@@ -19,7 +19,7 @@ from himach.zazen.selection import constant, mark_frames, n_words
 __all__ = ["Pattern", "Search", "Shape"]
 
 WINDOW = 1 << 21  # positions that are made bits at a time
-FINE = 1 << 17  # the same, where most windows need no bits because all in them are held, or none
+FINE = 1 << 19  # the same, where most windows need no bits because all in them are held, or none
 
 Positions = npt.NDArray[np.int64]
 
