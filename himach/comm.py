@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Alone", "Communicator", "Counter", "Words", "World", "alone", "node_name"]
+__all__ = ["Alone", "Communicator", "Counter", "SharedWords", "Words", "World", "alone", "node_name"]
 
 Words = npt.NDArray[np.uint64]
 
@@ -126,6 +126,17 @@ class Counter(Protocol):
         """Free the counter (collective over the node)."""
 
 
+class SharedWords(Protocol):
+    """Words in a node's memory that its ranks share."""
+
+    @property
+    def words(self) -> Words:
+        """uint64 (n,), the same on all ranks of the node."""
+
+    def close(self) -> None:
+        """Free the words (collective over the node); no view of them may be used any more."""
+
+
 @dataclass(frozen=True)
 class World:
     """All ranks of a run, as one rank sees them.
@@ -147,8 +158,7 @@ class World:
     make_op
         Makes a commutative reduction from ``function(inbuf, inoutbuf, datatype)`` (see `mpi4py.MPI.Op.Create`).
     share_words
-        ``share_words(n)``: uint64 (n,), zeroed, one copy in the node's memory that its ranks see (collective over
-        the node).
+        ``share_words(n)``: n words in the node's memory, of any content, as `SharedWords` (collective over the node).
     make_counter
         Makes a `Counter` (collective over the node).
     """
@@ -162,7 +172,7 @@ class World:
     sum: Any
     in_place: Any
     make_op: Callable[[Callable[[Any, Any, Any], None]], Any]
-    share_words: Callable[[int], Words]
+    share_words: Callable[[int], SharedWords]
     make_counter: Callable[[], Counter]
 
     @property
@@ -179,6 +189,14 @@ class _Count:
         number = self._next
         self._next += 1
         return number
+
+    def close(self) -> None:
+        pass
+
+
+class _OwnWords:
+    def __init__(self, n: int) -> None:
+        self.words: Words = np.empty(n, dtype=np.uint64)
 
     def close(self) -> None:
         pass
@@ -203,6 +221,6 @@ def alone() -> World:
         sum=None,
         in_place=None,
         make_op=lambda function: None,
-        share_words=lambda n: np.zeros(n, dtype=np.uint64),
+        share_words=_OwnWords,
         make_counter=_Count,
     )

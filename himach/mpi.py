@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -72,7 +71,7 @@ def connect() -> World:
         sum=MPI.SUM,
         in_place=MPI.IN_PLACE,
         make_op=lambda function: MPI.Op.Create(function, commute=True),
-        share_words=_sharer(node, MPI),
+        share_words=lambda n: _SharedWords(n, node, MPI),
         make_counter=lambda: _SharedCounter(node, MPI),
     )
 
@@ -103,21 +102,17 @@ def _has_wheel(name: str) -> bool:
     return True
 
 
-def _sharer(node: Any, mpi: Any) -> Callable[[int], Words]:
-    def share_words(n: int) -> Words:
-        window = mpi.Win.Allocate_shared(8 * n if node.rank == 0 else 0, 8, comm=node)
-        buffer, _ = window.Shared_query(0)
-        words = np.frombuffer(buffer, dtype=np.uint64, count=n)
-        if node.rank == 0:
-            words[:] = 0
-        node.barrier()
-        _windows.append(window)  # lives as long as MPI: views of its memory may be anywhere
-        return words
+class _SharedWords:
+    """Words in the node's shared memory."""
 
-    return share_words
+    def __init__(self, n: int, node: Any, mpi: Any) -> None:
+        self._window = mpi.Win.Allocate_shared(8 * n if node.rank == 0 else 0, 8, comm=node)
+        buffer, _ = self._window.Shared_query(0)
+        self.words: Words = np.frombuffer(buffer, dtype=np.uint64, count=n)
 
-
-_windows: list[Any] = []
+    def close(self) -> None:
+        self.words = np.empty(0, dtype=np.uint64)
+        self._window.Free()
 
 
 class _SharedCounter:

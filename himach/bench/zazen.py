@@ -1,9 +1,15 @@
 """What Zazen costs beside the bare reductions of the same bytes.
 
-``python -m himach.bench.zazen --frames 1e9 --ranks 2`` starts its ranks itself, twice: each rank a node of its own, and
-all ranks on one node. Every frame is native on a random node (90 in 100), or alien on a random one (the rest). A table
-tells the time of the Allreduces alone, of the rounds with all decisions, of turning sets into bitmaps, and the greatest
-memory of a node, cached sets and all. `main()` is what ``himach bench zazen`` calls.
+``python -m himach.bench.zazen --frames 1e9 --ranks 2`` starts its ranks itself, once for each layout (each rank a
+node of its own, and all ranks on one node) and for each way in which frames are cached:
+
+- ``random``: every frame is native on a random node (90 in 100), or alien on a random one (the rest).
+- ``runs``: neighbours are native on one node, a thousand frames excepted.
+- ``turns``: frames are dealt to nodes in turns, a thousand excepted. An exception is lost, or alien on a random node.
+
+A table tells the time of the Allreduces alone, of all rounds and decisions, of the work on the cached sets (finding
+patterns, making bitmaps), and the greatest memory of a node, cached sets and all. `main()` is what
+``himach bench zazen`` calls.
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyroaring
 
 from himach.comm import World
@@ -32,79 +39,117 @@ from himach.zazen.rounds import Leaders
 
 __all__ = ["main", "measure", "table"]
 
+Numbers = npt.NDArray[np.uint32]
+Flags = npt.NDArray[np.bool_]
+
 QUICK = 10**7
 NATIVE_TENTHS = 9
 DRAWN = 1 << 22  # frames drawn at a time
+EXCEPTIONS = 1000
 LAYOUTS = {"apart": "each rank a node", "together": "all ranks on one node"}
+CACHES = {"random": "at random", "runs": "in runs", "turns": "in turns"}
 
 
 def main(frames: int = 10**9, ranks: int = 2, repeats: int = 3) -> None:
-    """Measure both layouts on `ranks` ranks of this machine and print the table.
+    """Measure all cases on `ranks` ranks of this machine and print the table.
 
     Raises
     ------
     RankError
         If the ranks could not be started or died.
     """
-    print(table(frames, ranks, {layout: _start(frames, ranks, repeats, layout) for layout in LAYOUTS}))
+    cases = [(cache, layout) for cache in CACHES for layout in LAYOUTS]
+    print(table(frames, ranks, {case: _start(frames, ranks, repeats, *case) for case in cases}))
 
 
-def table(frames: int, ranks: int, measured: dict[str, dict[str, float]]) -> str:
-    """Return the figures of `measure()`, by layout, as text."""
+def table(frames: int, ranks: int, measured: dict[tuple[str, str], dict[str, float]]) -> str:
+    """Return the figures of `measure()`, by cache and layout, as text."""
     lines = [
-        f"Zazen, {frames:.3g} frames, {ranks} ranks (medians; seconds)",
-        f"{'':24}{'Allreduces':>12}{'rounds':>9}{'ratio':>8}{'bitmaps':>9}{'MB a node':>11}",
+        f"Zazen, {frames:.3g} frames, {ranks} ranks (medians; seconds; ratios to the bare Allreduces)",
+        f"{'':34}{'Allreduces':>10}{'rounds':>9}{'ratio':>7}{'sets':>8}{'both':>7}{'MB a node':>11}",
     ]
-    for layout, figures in measured.items():
-        bare, rounds = figures["bare"], figures["rounds"]
+    for (cache, layout), figures in measured.items():
+        bare, rounds, sets = figures["bare"], figures["rounds"], figures["sets"]
         lines.append(
-            f"{LAYOUTS[layout]:24}{bare:12.3f}{rounds:9.3f}{rounds / bare:8.2f}"
-            f"{figures['bitmaps']:9.3f}{figures['peak'] / 1e6:11.0f}"
+            f"{CACHES[cache] + ', ' + LAYOUTS[layout]:34}{bare:10.3f}{rounds:9.3f}{rounds / bare:7.2f}"
+            f"{sets:8.3f}{(rounds + sets) / bare:7.2f}{figures['peak'] / 1e6:11.0f}"
         )
     return "\n".join(lines)
 
 
-def measure(world: World, frames: int, repeats: int) -> dict[str, float]:
+def measure(world: World, frames: int, repeats: int, cache: str = "random") -> dict[str, float]:
     """Measure on the ranks of `world` (collective).
 
     Returns
     -------
     dict
-        Medians in seconds: ``bare``, the two reductions of whole bitmaps over all ranks; ``rounds``, from bitmaps to
-        shares; ``bitmaps``, from sets to bitmaps. ``peak``: the most bytes of memory that a node's ranks had in the
-        first repetition, the interpreters and the cached sets included; pages that ranks share count once a rank.
+        Medians in seconds: ``bare``, the two reductions of whole bitmaps over all ranks; ``sets``, finding patterns in
+        the cached sets or making bitmaps of them, on the node that takes longest; ``rounds``, all else until tasks can
+        be taken. ``peak``: the most bytes of memory that a node's ranks had before the bare reductions, the
+        interpreters and the cached sets included; pages that ranks share count once a rank.
     """
-    cached = _random_cache(world, frames) if world.node.rank == 0 else None
-    rounds, bitmaps, peak = [], [], 0
+    cached = _cached(world, frames, cache) if world.node.rank == 0 else None
+    rounds, sets = [], []
     for _ in range(repeats):
+        world.comm.barrier()
         share = assign(world, cached, range(frames))
         seconds = world.comm.allgather(share.seconds)
         assert sum(share.counts.values()) == frames
         share.close()
-        rounds.append(max(s["rounds"] for s in seconds))
-        bitmaps.append(max(s["bitmaps"] for s in seconds))
-        # Of the first time: a world keeps its shared memory until it ends, so that repetitions pile it up.
-        peak = peak or max(world.comm.allgather(sum(world.node.allgather(_peak_bytes()))))
+        # A node that is done with its sets waits for the others: their work is no round of its own.
+        sets.append(max(s["sets"] for s in seconds))
+        rounds.append(max(s["sets"] + s["rounds"] for s in seconds) - sets[-1])
+    peak = max(world.comm.allgather(sum(world.node.allgather(_peak_bytes()))))
     del cached
     return {
         "bare": statistics.median(_bare(world, frames) for _ in range(repeats)),
         "rounds": statistics.median(rounds),
-        "bitmaps": statistics.median(bitmaps),
+        "sets": statistics.median(sets),
         "peak": peak,
     }
 
 
-def _random_cache(world: World, frames: int) -> InMemory:
-    """Return what this node holds: of every ten frames nine are native on some node, one is alien on one."""
+def _cached(world: World, frames: int, cache: str) -> InMemory:
+    """Return what this node holds, made as a store makes it: of frame numbers."""
     native, alien = pyroaring.BitMap(), pyroaring.BitMap()
+    place = {"random": _at_random, "runs": _in_runs, "turns": _in_turns}[cache]
     for first in range(0, frames, DRAWN):
-        draw = np.random.default_rng(first)  # the same on every node
-        n = min(DRAWN, frames - first)
-        mine = draw.integers(0, len(world.nodes), n, dtype=np.uint8) == world.node_index
-        pushed = draw.integers(0, 10, n, dtype=np.uint8) < NATIVE_TENTHS
-        for held, which in ((native, mine & pushed), (alien, mine & ~pushed)):
-            held.update(pyroaring.BitMap((np.flatnonzero(which) + first).astype(np.uint32)))
+        numbers = np.arange(first, min(first + DRAWN, frames), dtype=np.uint32)
+        for held, which in zip((native, alien), place(world, numbers, frames), strict=True):
+            held.update(pyroaring.BitMap(numbers[which]))
     return InMemory(native, alien)
+
+
+def _at_random(world: World, numbers: Numbers, frames: int) -> tuple[Flags, Flags]:
+    """Return which of the frames are native here, and which alien."""
+    draw = np.random.default_rng(int(numbers[0]))  # the same on every node
+    mine = draw.integers(0, len(world.nodes), len(numbers), dtype=np.uint8) == world.node_index
+    pushed = draw.integers(0, 10, len(numbers), dtype=np.uint8) < NATIVE_TENTHS
+    return mine & pushed, mine & ~pushed
+
+
+def _in_runs(world: World, numbers: Numbers, frames: int) -> tuple[Flags, Flags]:
+    """Return which of the frames are native here, and which alien."""
+    home = numbers.astype(np.int64) * len(world.nodes) // frames
+    return _with_exceptions(world, numbers, frames, home == world.node_index)
+
+
+def _in_turns(world: World, numbers: Numbers, frames: int) -> tuple[Flags, Flags]:
+    """Return which of the frames are native here, and which alien."""
+    return _with_exceptions(world, numbers, frames, numbers % len(world.nodes) == world.node_index)
+
+
+def _with_exceptions(world: World, numbers: Numbers, frames: int, native: Flags) -> tuple[Flags, Flags]:
+    """Take away what is lost; return which frames are native here, and which alien."""
+    draw = np.random.default_rng(0)  # the same on every node
+    chosen = np.unique(draw.integers(0, frames, EXCEPTIONS))
+    kept = draw.integers(0, 2 * len(world.nodes), len(chosen)) == world.node_index
+    alien = np.zeros_like(native)
+    first, last = np.searchsorted(chosen, (numbers[0], int(numbers[-1]) + 1))
+    at = chosen[first:last] - int(numbers[0])
+    native[at] = False
+    alien[at] = kept[first:last]
+    return native, alien
 
 
 def _bare(world: World, frames: int) -> float:
@@ -133,8 +178,8 @@ def _peak_bytes() -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _start(frames: int, ranks: int, repeats: int, layout: str) -> dict[str, float]:
-    """Measure one layout on ranks started for it."""
+def _start(frames: int, ranks: int, repeats: int, cache: str, layout: str) -> dict[str, float]:
+    """Measure one case on ranks started for it."""
     launcher = Path(sys.executable).with_name("mpiexec")
     command = [
         str(launcher) if launcher.exists() else "mpiexec",
@@ -144,7 +189,7 @@ def _start(frames: int, ranks: int, repeats: int, layout: str) -> dict[str, floa
         "-m",
         "himach.bench.zazen",
     ]
-    command += ["--frames", str(frames), "--repeats", str(repeats), "--layout", layout]
+    command += ["--frames", str(frames), "--repeats", str(repeats), "--layout", layout, "--cache", cache]
     environ = {**os.environ, "HYDRA_LAUNCHER": "fork"}  # on this machine, also inside a batch job
     done = subprocess.run(command, env=environ, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if done.returncode:
@@ -153,14 +198,14 @@ def _start(frames: int, ranks: int, repeats: int, layout: str) -> dict[str, floa
     return figures
 
 
-def _rank(frames: int, repeats: int, layout: str) -> None:
+def _rank(frames: int, repeats: int, cache: str, layout: str) -> None:
     """Measure as one of the ranks."""
     from himach import mpi
 
     rank = next((os.environ[name] for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK") if name in os.environ), "0")
     os.environ["HIMACH_NODE"] = f"node{rank if layout == 'apart' else 0}"
     world = mpi.connect()
-    figures = measure(world, frames, repeats)
+    figures = measure(world, frames, repeats, cache)
     if world.comm.rank == 0:
         print(json.dumps(figures))
 
@@ -172,10 +217,11 @@ def _command() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK:.0e} frames")
     parser.add_argument("--layout", choices=list(LAYOUTS), help=argparse.SUPPRESS)
+    parser.add_argument("--cache", choices=list(CACHES), help=argparse.SUPPRESS)
     given = parser.parse_args()
     frames = QUICK if given.quick else int(given.frames)
     if given.layout:
-        _rank(frames, given.repeats, given.layout)
+        _rank(frames, given.repeats, given.cache, given.layout)
     else:
         main(frames, given.ranks, given.repeats)
 

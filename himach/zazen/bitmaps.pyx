@@ -34,6 +34,7 @@ __all__ = [
     "merge_counts",
     "open_counts",
     "popcount",
+    "priority_bits",
     "priority_plane",
 ]
 
@@ -160,6 +161,11 @@ cdef inline uint64_t mixed(uint64_t x) noexcept nogil:
     return x ^ (x >> 31)
 
 
+cdef inline uint64_t priority(uint64_t block, uint64_t node, uint64_t prime) noexcept nogil:
+    cdef uint64_t drawn = mixed(block)
+    return ((1 + (drawn & 0xFFFFFFFFULL) % (prime - 1)) * node + (drawn >> 32)) % prime
+
+
 def priority_plane(const int64_t[::1] word_numbers, uint64_t[::1] plane, int shift, uint64_t node, uint64_t prime,
                    int bit) -> None:
     """Write where one bit of a node's priority is clear.
@@ -177,7 +183,7 @@ def priority_plane(const int64_t[::1] word_numbers, uint64_t[::1] plane, int shi
     """
     cdef Py_ssize_t i
     cdef int64_t position, end, width = 1 << min(shift, 6)
-    cdef uint64_t drawn, priority, word, run
+    cdef uint64_t word, run
     same("plane", plane.shape[0], word_numbers.shape[0])
     # ``width`` low bits set; a shift by 64 would be undefined.
     run = ~(<uint64_t>0) >> (64 - width)
@@ -187,9 +193,20 @@ def priority_plane(const int64_t[::1] word_numbers, uint64_t[::1] plane, int shi
             end = position + 64
             word = 0
             while position < end:
-                drawn = mixed(position >> shift)
-                priority = ((1 + (drawn & 0xFFFFFFFFULL) % (prime - 1)) * node + (drawn >> 32)) % prime
-                if not (priority >> bit) & 1:
+                if not (priority(position >> shift, node, prime) >> bit) & 1:
                     word |= run << (position & 63)
                 position += width
             plane[i] = word
+
+
+def priority_bits(const int64_t[::1] positions, uint64_t[::1] plane, int shift, uint64_t node, uint64_t prime,
+                  int bit) -> None:
+    """Do as `priority_plane`, for bits whose positions are given, int64 (64 n,)."""
+    cdef Py_ssize_t i
+    same("positions", positions.shape[0], 64 * plane.shape[0])
+    with nogil:
+        for i in range(positions.shape[0]):
+            if i & 63 == 0:
+                plane[i >> 6] = 0
+            if not (priority(positions[i] >> shift, node, prime) >> bit) & 1:
+                plane[i >> 6] |= <uint64_t>1 << (i & 63)

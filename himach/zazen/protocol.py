@@ -17,7 +17,11 @@ is native on several nodes: then these are counted with two bits too, and one of
 holds more than twice its part leaves the rest to others while the origin can be reached: natives before round one, so
 that an alien copy elsewhere may claim them, aliens after round two.
 
-`assign()` is the protocol: rounds are in `himach.zazen.rounds`, what a node gets is a `himach.zazen.share.Share`.
+Where what is cached follows patterns, the same is done with one bit for all frames that are alike on every node, so
+that the cost follows the patterns and what deviates from them.
+
+`assign()` is the protocol: `himach.zazen.agreement` has the two ways to agree, `himach.zazen.rounds` what is exchanged,
+and what a node gets is a `himach.zazen.share.Share`.
 """
 
 from __future__ import annotations
@@ -26,21 +30,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
 from himach.comm import Words, World
 from himach.errors import TrajectoryError, UsageError
-from himach.zazen.bitmaps import block_counts, copy_some, decode
+from himach.zazen.agreement import Agreed, ByBits, ByPatterns, by_patterns
 from himach.zazen.cached import NOTHING, Cached
-from himach.zazen.rounds import CHUNK_WORDS, Claims, Leaders, Rules, negotiate
-from himach.zazen.selection import mark_frames, n_words
-from himach.zazen.share import DIRECTORY_WORDS, Share
+from himach.zazen.holdings import Holdings
+from himach.zazen.positions import Bits, Pieces
+from himach.zazen.rounds import CHUNK_WORDS, Leaders, Rules
+from himach.zazen.selection import n_words
+from himach.zazen.share import Share
 
 __all__ = ["assign", "fill_evenly"]
 
 ENOUGH = 2  # times its part of all frames: what a node holds beyond it, others read
 NAMED = 5  # frames that an error message names
+FRAMES_PER_CLASS = 1 << 14  # at least, on average: more classes cost more than bitmaps save
+FEW = 1 << 22  # frames whose bitmaps cost less than looking for patterns
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class _Request:
     frames: range
     origin: bool
     chunk_words: int
+    classes: int
 
 
 @dataclass
@@ -63,7 +69,13 @@ class _Outcome:
 
 
 def assign(
-    world: World, cached: Cached | None, frames: range, *, origin: bool = True, chunk_words: int = CHUNK_WORDS
+    world: World,
+    cached: Cached | None,
+    frames: range,
+    *,
+    origin: bool = True,
+    chunk_words: int = CHUNK_WORDS,
+    classes: int | None = None,
 ) -> Share:
     """Assign every frame to one node (collective over the world).
 
@@ -79,6 +91,9 @@ def assign(
         Whether frames can be read from the origin, the same on every rank.
     chunk_words
         Bitmap words that are exchanged and decided at a time, the same on every rank.
+    classes
+        Into how many classes patterns may fold the selection, the same on every rank; 0: patterns are not sought.
+        None: as many as are cheaper than bitmaps.
 
     Returns
     -------
@@ -94,80 +109,95 @@ def assign(
     """
     if len(frames) and min(frames[0], frames[-1]) < 0:
         raise UsageError(f"frames must not be negative, got {frames}")
-    words = world.share_words(max(1, n_words(len(frames))))
-    directory = world.share_words(1 - (-len(words) // DIRECTORY_WORDS)).view(np.int64)
-    outcome: _Outcome | None = None
-    surplus: list[tuple[int, Words]] = []
+    if classes is None:
+        classes = len(frames) // FRAMES_PER_CLASS if len(frames) >= FEW else 0
+    leader: _Leader | None = None
     if world.leaders is not None:
-        request = _Request(frames, origin, chunk_words)
-        outcome, surplus = _lead(world, cached or NOTHING, request, words, directory)
-    told: _Outcome = world.node.bcast(outcome)
+        leader = _Leader(world, cached or NOTHING, _Request(frames, origin, chunk_words, classes if frames else 0))
+    # Patterns give a share as small as they are; bitmaps are made where they stay, in the node's memory.
+    n_shared, in_pieces = world.node.bcast(leader and leader.begin())
+    shared = world.share_words(n_shared)
+    told: _Outcome = world.node.bcast(leader and leader.finish(shared.words))
     if told.error:
+        shared.close()
         raise TrajectoryError(told.error)
     return Share(
         frames=frames,
-        words=words,
-        directory=directory,
+        held=Pieces.of_words(shared.words) if in_pieces else Bits(shared.words, n_words(len(frames))),
+        shared=shared,
         counter=world.make_counter(),
         ranks=world.node.size,
         counts=told.counts,
         rounds=told.rounds,
         seconds=told.seconds,
-        surplus=surplus,
+        surplus=leader.agreed.surplus() if leader else (),
     )
 
 
-def _lead(
-    world: World, cached: Cached, request: _Request, words: Words, directory: npt.NDArray[np.int64]
-) -> tuple[_Outcome, list[tuple[int, Words]]]:
-    """Run the protocol for this node: fill its `words` and their `directory`."""
-    leaders = Leaders(world)
-    frames = request.frames
-    started = time.perf_counter()
-    everyone = leaders.comm.allgather((world.node.size, cached.identity))
-    weights = [weight for weight, _ in everyone]
-    alien = np.zeros_like(words)
-    if _first_of_its_kind([identity for _, identity in everyone], leaders.node):
-        mark_frames(cached.native, frames, words)
-        mark_frames(cached.alien, frames, alien)
-    leaders.comm.barrier()  # so that waiting for another node's bitmaps does not count as rounds
-    marked = time.perf_counter()
-    limits = [-(-ENOUGH * len(frames) * weight // sum(weights)) for weight in weights]
-    try:
-        claims = negotiate(leaders, words, alien, Rules(len(frames), limits, request.origin, request.chunk_words))
-    finally:
-        leaders.close()
-    found = leaders.total(np.array([claims.native, claims.alien, claims.contested], dtype=np.int64))
-    native, single, contested = found.tolist()
-    n_nowhere = int(claims.residue_counts.sum())
-    outcome = _Outcome(counts={"native": native, "alien": single, "residue": contested + n_nowhere})
-    if n_nowhere and not request.origin:
-        outcome.error = _unreachable(claims, frames, n_nowhere)
-    else:
-        parts = fill_evenly(leaders.comm.allgather(claims.size), weights, n_nowhere)
-        _take_residue(claims, sum(parts[: leaders.node]), parts[leaders.node], request.chunk_words)
-        block_counts(words, DIRECTORY_WORDS, directory[1:])
-        np.cumsum(directory[1:], out=directory[1:])
-    outcome.rounds = dict(leaders.rounds)
-    outcome.seconds = {"bitmaps": marked - started, "rounds": time.perf_counter() - marked}
-    return outcome, claims.surplus
+class _Leader:
+    """The part of a node's first rank, in two steps, between which the node makes room for its share.
+
+    Attributes
+    ----------
+    agreed
+        What this node has agreed on with the others.
+    """
+
+    agreed: Agreed
+
+    def __init__(self, world: World, cached: Cached, request: _Request) -> None:
+        self._started = time.perf_counter()
+        self._leaders = Leaders(world)
+        self._request = request
+        self._by_patterns: ByPatterns | None = None
+        self._error = ""
+        self._holdings = Holdings(cached, request.frames, request.classes)
+        told = (world.node.size, cached.identity, self._holdings.promising())
+        weights, identities, promising = zip(*self._leaders.comm.allgather(told), strict=True)
+        if not _first_of_its_kind(identities, self._leaders.node):
+            self._holdings = Holdings(NOTHING, request.frames, request.classes)
+        self._weights: Sequence[int] = weights
+        self._limits = [-(-ENOUGH * len(request.frames) * weight // sum(weights)) for weight in weights]
+        self._promising = all(promising)
+
+    def begin(self) -> tuple[int, bool]:
+        """Agree by patterns if that works; return how many words the share needs, and whether it is in pieces."""
+        if self._promising:
+            self._by_patterns = by_patterns(self._leaders, self._holdings, self._limits, self._request.classes)
+        if self._by_patterns is not None:
+            self._divide(self._by_patterns)
+            return len(self._by_patterns.share), True
+        return Bits.n_words(n_words(len(self._request.frames))), False
+
+    def finish(self, words: Words) -> _Outcome:
+        """Fill the share's `words`, after agreeing by bits if need be."""
+        request, leaders = self._request, self._leaders
+        if self._by_patterns is not None:
+            words[:] = self._by_patterns.share
+        else:
+            n = len(request.frames)
+            rules = Rules(n, n, self._limits, request.origin, request.chunk_words)
+            self._divide(ByBits(leaders, self._holdings, Bits(words, n_words(n)), rules))
+        own = self._holdings.seconds
+        seconds = {"sets": own, "rounds": time.perf_counter() - self._started - own}
+        return _Outcome(self._error, self._counts, dict(leaders.rounds), seconds)
+
+    def _divide(self, agreed: Agreed) -> None:
+        """Take this node's part of what nobody holds."""
+        self.agreed = agreed
+        every = self._leaders.comm.allgather((agreed.native, agreed.alien, agreed.contested))
+        native, alien, contested = map(sum, zip(*every, strict=True))
+        self._counts = {"native": native, "alien": alien, "residue": contested + agreed.n_nowhere}
+        if agreed.n_nowhere and not self._request.origin:
+            self._error = _unreachable(agreed, self._request.frames)
+        parts = fill_evenly([sum(claimed) for claimed in every], self._weights, agreed.n_nowhere)
+        node = self._leaders.node
+        agreed.take(sum(parts[:node]), parts[node])
 
 
 def _first_of_its_kind(identities: Sequence[str | None], node: int) -> bool:
     """Tell whether no earlier node sees the same store."""
     return identities[node] is None or identities.index(identities[node]) == node
-
-
-def _take_residue(claims: Claims, start: int, amount: int, chunk_words: int) -> None:
-    """Add a contiguous run of the residue, `amount` frames from number `start` on, to the node's share."""
-    stop = start + amount
-    before = 0
-    for i, count in enumerate(claims.residue_counts.tolist()):
-        low, high = max(start, before), min(stop, before + count)
-        if low < high:
-            cut = slice(i * chunk_words, (i + 1) * chunk_words)
-            copy_some(claims.residue[cut], claims.share[cut], low - before, high - low)
-        before += count
 
 
 def fill_evenly(loads: Sequence[int], weights: Sequence[int], amount: int) -> list[int]:
@@ -205,10 +235,10 @@ def fill_evenly(loads: Sequence[int], weights: Sequence[int], amount: int) -> li
     return parts
 
 
-def _unreachable(claims: Claims, frames: range, count: int) -> str:
+def _unreachable(agreed: Agreed, frames: range) -> str:
     """Say which frames lie nowhere."""
-    positions = decode(claims.residue, 0, 0, min(count, NAMED))
-    named = ", ".join(str(frames[int(p)]) for p in positions) + (", ..." if count > NAMED else "")
+    count = agreed.n_nowhere
+    named = ", ".join(str(frames[int(p)]) for p in agreed.nowhere(NAMED)) + (", ..." if count > NAMED else "")
     return (
         f"{count} of {len(frames)} frames lie in no cache, and the origin cannot be reached: frame {named}; "
         "make the origin readable again, or select frames that are cached"

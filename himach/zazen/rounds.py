@@ -1,17 +1,14 @@
 """The rounds in which node leaders agree who holds which frame.
 
 `Leaders` are the reductions over node leaders, counted by kind. `negotiate()` runs the rounds under given `Rules`,
-chunk by chunk, so that what an Allreduce brings is decided on while it is in cache, and returns `Claims`: what this
-node reads, and what remains.
-
-A node's bitmaps are `share` (in: its native frames; out: the frames it claims) and `alien` (in: its alien frames; out:
-the residue, which is the same on every node).
+chunk by chunk: a chunk's bits are made, exchanged and decided on while they are in cache. It returns `Claims`: what
+this node reads, and what remains.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,13 +17,13 @@ import numpy.typing as npt
 
 from himach.comm import Words, World
 from himach.zazen.bitmaps import (
-    block_counts,
     claim,
     contested,
     copy_some,
     merge_counts,
     open_counts,
     popcount,
+    priority_bits,
     priority_plane,
 )
 
@@ -79,7 +76,7 @@ class Leaders:
         return out
 
     def close(self) -> None:
-        """Free the reduction (MPI libraries have few places for them)."""
+        """Free the reduction (MPI libraries have few places for them); it is made again when it is needed."""
         if self._op is not None:
             self._op.Free()
             self._op = None
@@ -98,8 +95,10 @@ class Rules:
 
     Attributes
     ----------
-    n_positions
-        Frames in the selection.
+    n_bits
+        Bits of the bitmaps.
+    n_frames
+        Frames that they stand for.
     limits
         As many frames are enough for each node: beyond that it claims contested frames after others.
     give_up
@@ -107,12 +106,27 @@ class Rules:
         elsewhere).
     chunk_words
         Bitmap words in a chunk.
+    places
+        int64: position of each bit in the selection, the bits being whole words; None if bit p is position p.
+    crowds
+        uint64: bits that stand for several positions, which one of several holders must not get all; None: no bits do.
     """
 
-    n_positions: int
+    n_bits: int
+    n_frames: int
     limits: Sequence[int]
     give_up: bool
     chunk_words: int = CHUNK_WORDS
+    places: npt.NDArray[np.int64] | None = None
+    crowds: Words | None = None
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of chunks."""
+        return -(-self.n_bits // (64 * self.chunk_words))
+
+
+Fill = Callable[[int, Words, Words], None]
 
 
 @dataclass
@@ -124,42 +138,53 @@ class Claims:
     share
         uint64: frames that this node claims.
     residue
-        uint64: frames that no node claims, the same on every node.
+        uint64, a chunk each: frames that no node claims, the same on every node; None where there are none.
     residue_counts
         int64 (n_chunks,): bits of `residue` a chunk.
     native, alien, contested
         Number of frames in `share` by native copy, by the one alien copy, and by one of several alien copies.
     surplus
-        First position and bits of those chunks in which alien frames of this node are needed no more.
+        First bit and bits of those chunks in which alien frames of this node are needed no more.
+    torn
+        Whether a bit that stands for several positions has several holders. Then the rest is of no use; all nodes know.
     """
 
     share: Words
-    residue: Words
+    residue: list[Words | None]
     residue_counts: npt.NDArray[np.int64]
     native: int = 0
     alien: int = 0
     contested: int = 0
     surplus: list[tuple[int, Words]] = field(default_factory=list)
+    torn: bool = False
 
     @property
     def size(self) -> int:
-        """Number of frames in `share`."""
+        """Number of bits in `share`."""
         return self.native + self.alien + self.contested
 
 
-def negotiate(leaders: Leaders, share: Words, alien: Words, rules: Rules) -> Claims:
+def negotiate(leaders: Leaders, held: npt.NDArray[np.int64], fill: Fill, share: Words, rules: Rules) -> Claims:
     """Agree on who holds which frame (collective over the leaders).
 
     Parameters
     ----------
     leaders
         The leaders' reductions.
-    share, alien
-        uint64: native and alien frames of this node; become `Claims.share` and `Claims.residue`.
+    held
+        int64 (2, n_chunks): how many native and how many alien frames this node has in each chunk.
+    fill
+        ``fill(first, native, alien)`` sets the bits of this node's native and alien frames in zeroed words, of which
+        the first is number `first` of the bitmaps. Called once a chunk, in order.
+    share
+        uint64: becomes `Claims.share`; need not be zeroed.
     rules
         The same on every node.
     """
-    return _Negotiation(leaders, share, alien, rules).run()
+    try:
+        return _Negotiation(leaders, share, rules).run(held, fill)
+    finally:
+        leaders.close()
 
 
 @dataclass
@@ -199,51 +224,46 @@ class _Chunk:
 class _Negotiation:
     """The state of `negotiate()`: the node's claims, and buffers of a chunk."""
 
-    def __init__(self, leaders: Leaders, share: Words, alien: Words, rules: Rules) -> None:
+    def __init__(self, leaders: Leaders, share: Words, rules: Rules) -> None:
         self.leaders = leaders
         self.rules = rules
         self.limit = rules.limits[leaders.node]
-        self.limited = min(rules.limits) < rules.n_positions
+        self.limited = min(rules.limits) < rules.n_frames
         self.prime = _prime_from(leaders.size)
-        self.shift = max(1, rules.n_positions // (BLOCKS_PER_NODE * leaders.size)).bit_length() - 1
-        n_chunks = -(-len(share) // rules.chunk_words)
-        self.claims = Claims(share, alien, np.zeros(n_chunks, dtype=np.int64))
+        self.shift = max(1, rules.n_frames // (BLOCKS_PER_NODE * leaders.size)).bit_length() - 1
+        self.claims = Claims(share, [None] * rules.n_chunks, np.zeros(rules.n_chunks, dtype=np.int64))
         size = min(rules.chunk_words, len(share))
-        self._buffers = [np.empty(times * size, dtype=np.uint64) for times in (1, 1, 2, 2)]
+        self._buffers = [np.empty(times * size, dtype=np.uint64) for times in (1, 1, 1, 2, 2)]
 
-    def run(self) -> Claims:
+    def run(self, held: npt.NDArray[np.int64], fill: Fill) -> Claims:
         claims = self.claims
-        held = np.zeros((2, len(claims.residue_counts)), dtype=np.int64)
-        block_counts(claims.share, self.rules.chunk_words, held[0])
-        block_counts(claims.residue, self.rules.chunk_words, held[1])
-        if self.rules.give_up:
-            self._keep_natives(held[0])
-        claims.native = int(held[0].sum())
+        kept = held.copy()
+        if self.rules.give_up:  # the first `limit` natives; the rest counts as not held
+            kept[0] = np.diff(np.minimum(np.cumsum(held[0]), self.limit), prepend=0)
+        claims.native = int(kept[0].sum())
         # Of every chunk all know how many natives and aliens there are, so that all skip the same rounds.
-        natives, aliens = self.leaders.total(held).tolist()
-        for i, chunk in enumerate(self._chunks()):
-            claims.residue_counts[i] = self._decide(chunk, natives[i], aliens[i])
+        natives, aliens = self.leaders.total(kept).tolist()
+        for i in range(self.rules.n_chunks):
+            chunk = self._chunk(i)
+            chunk.share[...] = chunk.mine[...] = 0
+            fill(chunk.first, chunk.share, chunk.mine)
+            if kept[0, i] < held[0, i]:
+                first = np.zeros_like(chunk.share)
+                copy_some(chunk.share, first, 0, int(kept[0, i]))
+                chunk.share[...] = first
+            left = self._decide(chunk, natives[i], aliens[i])
+            claims.residue_counts[i] = left
+            if left:
+                claims.residue[i] = chunk.rest.copy()
         return claims
 
-    def _chunks(self) -> Iterator[_Chunk]:
-        claims, size = self.claims, self.rules.chunk_words
-        for first in range(0, len(claims.share), size):
-            share, mine = claims.share[first : first + size], claims.residue[first : first + size]
-            taken, rest, held, counts = self._buffers
-            n = len(share)
-            n_bits = min(64 * n, self.rules.n_positions - 64 * first)
-            yield _Chunk(first, n_bits, share, mine, taken[:n], rest[:n], held[: 2 * n], counts[: 2 * n])
-
-    def _keep_natives(self, counts: npt.NDArray[np.int64]) -> None:
-        """Keep the first `limit` native frames; the rest counts as not held, here and in `counts`."""
-        before = np.cumsum(counts) - counts
-        for i, chunk in enumerate(self._chunks()):
-            keep = max(0, min(int(counts[i]), self.limit - int(before[i])))
-            if keep < counts[i]:
-                kept = np.zeros_like(chunk.share)
-                copy_some(chunk.share, kept, 0, keep)
-                chunk.share[...] = kept
-                counts[i] = keep
+    def _chunk(self, number: int) -> _Chunk:
+        first = number * self.rules.chunk_words
+        share = self.claims.share[first : first + self.rules.chunk_words]
+        mine, taken, rest, held, counts = self._buffers
+        n = len(share)
+        n_bits = min(64 * n, self.rules.n_bits - 64 * first)
+        return _Chunk(first, n_bits, share, mine[:n], taken[:n], rest[:n], held[: 2 * n], counts[: 2 * n])
 
     def _decide(self, chunk: _Chunk, natives: int, aliens: int) -> int:
         """Decide on a chunk of which nodes hold so many natives and aliens, added up; return how many are residue."""
@@ -252,7 +272,6 @@ class _Negotiation:
         left = agree(chunk, n_open)
         if chunk.n_bits & 63:
             chunk.rest[-1] &= np.uint64((1 << (chunk.n_bits & 63)) - 1)
-        chunk.mine[...] = chunk.rest
         return left
 
     def _leave_open(self, chunk: _Chunk, n_open: int) -> int:
@@ -331,9 +350,11 @@ class _Negotiation:
         node comes after all others; None: no node can be full.
         """
         at = np.flatnonzero(more)
+        if self.rules.crowds is not None:
+            self.claims.torn |= bool((more[at] & self.rules.crowds[at + first]).any())
         candidates = held[at] & more[at]
         others = np.empty_like(candidates)
-        for clear in self._planes(at.astype(np.int64) + first, full):
+        for clear in self._planes(at + first, full):
             self.leaders.union(kind, candidates & clear, others)
             candidates &= clear | ~others
         won = np.zeros_like(more)
@@ -345,8 +366,14 @@ class _Negotiation:
         plane = np.zeros(len(word_numbers), dtype=np.uint64)
         if full is not None:
             yield plane if full else ~plane
+        places = self.rules.places
+        if places is not None:
+            places = places.reshape(-1, 64)[word_numbers].ravel()
         for bit in range((self.prime - 1).bit_length() - 1, -1, -1):
-            priority_plane(word_numbers, plane, self.shift, self.leaders.node, self.prime, bit)
+            if places is None:
+                priority_plane(word_numbers, plane, self.shift, self.leaders.node, self.prime, bit)
+            else:
+                priority_bits(places, plane, self.shift, self.leaders.node, self.prime, bit)
             yield plane
 
     def _shed(self, chunk: _Chunk, surplus: Words) -> None:

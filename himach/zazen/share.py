@@ -1,4 +1,4 @@
-"""A node's share of the frames: a bitmap in the node's memory from which its ranks take tasks.
+"""A node's share of the frames: a set of positions in the node's memory from which its ranks take tasks.
 
 `Share` is what `himach.zazen.assign` returns. `Tasks` cuts a share into tasks by arithmetic alone, the same on every
 rank, so that a task is known by its number and taking one costs one addition to the node's counter.
@@ -6,22 +6,20 @@ rank, so that a task is known by its number and taking one costs one addition to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyroaring
 
-from himach.comm import Counter, Words
-from himach.zazen.bitmaps import decode
-from himach.zazen.selection import frames_of
+from himach.comm import Counter, SharedWords
+from himach.zazen.positions import PositionSet
 
-__all__ = ["DIRECTORY_WORDS", "Share", "Tasks"]
+__all__ = ["Share", "Tasks"]
 
 TASKS_PER_RANK = 32
 MAX_TASK_FRAMES = 512
-DIRECTORY_WORDS = 512  # words of the share between two entries of its directory
 
 
 class Tasks:
@@ -69,7 +67,8 @@ class Share:
     rounds
         Allreduces of bitmaps that it took, by kind; empty on one node.
     seconds
-        Time of this node for ``bitmaps`` (from the sets of the cache) and ``rounds`` (all that follows).
+        Time of this node for ``sets`` (finding patterns in what the cache holds, or turning it into bitmaps) and
+        ``rounds`` (all else: what is exchanged and decided, and waiting for other nodes).
     size
         Frames in the node's share.
     """
@@ -78,22 +77,22 @@ class Share:
         self,
         *,
         frames: range,
-        words: Words,
-        directory: npt.NDArray[np.int64],
+        held: PositionSet,
+        shared: SharedWords,
         counter: Counter,
         ranks: int,
         counts: Mapping[str, int],
         rounds: Mapping[str, int],
         seconds: Mapping[str, float],
-        surplus: list[tuple[int, Words]],
+        surplus: Iterable[npt.NDArray[np.int64]],
     ) -> None:
         self.counts = dict(counts)
         self.rounds = dict(rounds)
         self.seconds = dict(seconds)
-        self.size = int(directory[-1])
+        self.size = held.count
         self._frames = frames
-        self._words = words
-        self._directory = directory
+        self._held: PositionSet | None = held
+        self._shared = shared
         self._counter = counter
         self._tasks = Tasks(self.size, ranks)
         self._surplus = surplus
@@ -106,14 +105,12 @@ class Share:
         ndarray or None
             int64 (n,), ascending: positions in the selection. Each step goes to one rank only.
         """
+        if self._held is None:
+            return None
         number = self._counter.next()
         if number >= len(self._tasks):
             return None
-        start, stop = self._tasks.bounds(number)
-        block = int(np.searchsorted(self._directory, start, side="right")) - 1
-        first = block * DIRECTORY_WORDS
-        skip = start - int(self._directory[block])
-        return decode(self._words[first:], 64 * first, skip, stop - start)
+        return self._held.some(*self._tasks.bounds(number))
 
     @cached_property
     def surplus(self) -> pyroaring.BitMap64:
@@ -121,8 +118,14 @@ class Share:
 
         Another copy of each is kept: a native one, or the alien one of the holder that reads the frame in this run.
         """
-        return frames_of(self._surplus, self._frames)
+        numbers = pyroaring.BitMap64()
+        for positions in self._surplus:
+            numbers.update(pyroaring.BitMap64((self._frames.start + self._frames.step * positions).astype(np.uint64)))
+        return numbers
 
     def close(self) -> None:
-        """Free the node's counter (collective over the node); nothing can be taken any more."""
-        self._counter.close()
+        """Free the node's shared memory (collective over the node); nothing can be taken any more."""
+        if self._held is not None:
+            self._held = None  # its arrays are views of that memory
+            self._counter.close()
+            self._shared.close()

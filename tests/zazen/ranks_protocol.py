@@ -58,6 +58,35 @@ def test_every_frame_once_and_by_the_rules(world, frames, natives, aliens, chunk
     check(agree(stores, ranks, frames, True), frames, shares, share.counts, ranks, True)
 
 
+def staged(world, seed, n, in_turns, mixture):
+    """Return the same stores on every rank: frames dealt to nodes in turns or runs, some lost, some come twice."""
+    draw = np.random.default_rng(seed)
+    stores = []
+    for i in range(len(world.nodes)):
+        size = len(world.nodes)
+        part = range(i, n, size) if in_turns else range(i * n // size, (i + 1) * n // size)
+        native, alien = (set(draw.integers(0, n, 12).tolist()) for _ in range(2))
+        stores.append(Store(set(part) ^ native, alien))
+    if mixture:
+        stores[0].native = set(np.flatnonzero(draw.random(n) < 0.5).tolist())
+    return stores
+
+
+@pytest.mark.parametrize("frames", [range(1_000), range(7, 990, 3), range(999, -1, -1)])
+@pytest.mark.parametrize("in_turns", [True, False])
+@pytest.mark.parametrize("mixture", [True, False])
+def test_patterns_change_nothing(world, frames, in_turns, mixture):
+    ranks = [world.comm.allgather(world.name).count(name) for name in world.nodes]
+    for seed in range(4):
+        stores = staged(world, seed, 1_000, in_turns, mixture)
+        by_bits, by_patterns = (play(world, stores, frames, classes=classes) for classes in (0, 10_000))
+        shares = [sorted(part) for part in by_patterns[1]]
+        assert shares == [sorted(part) for part in by_bits[1]]
+        assert by_patterns[0].counts == by_bits[0].counts
+        assert by_patterns[0].surplus == by_bits[0].surplus
+        check(agree(stores, ranks, frames, True), frames, shares, by_patterns[0].counts, ranks, True)
+
+
 def test_without_origin_every_rank_raises(world):
     stores = stores_of(world, 2, 100, 0.2, 0)
     nowhere = sorted(set(range(100)) - set().union(*(store.native for store in stores)))

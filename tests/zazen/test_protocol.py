@@ -13,7 +13,7 @@ from zazen.threads import UserOp, run_ranks
 
 from himach.comm import World, alone
 from himach.errors import TrajectoryError, UsageError
-from himach.zazen import NOTHING, InMemory, assign
+from himach.zazen import NOTHING, InMemory, assign, patterns
 from himach.zazen.protocol import fill_evenly
 
 FRAMES = 300
@@ -22,6 +22,8 @@ frame_sets = st.one_of(
     st.tuples(st.integers(0, FRAMES), st.integers(0, FRAMES), st.integers(1, 4)).map(lambda t: set(range(*t))),
     st.just(set(range(FRAMES))),
 )
+MANY = 10_000  # classes: whatever follows a pattern is folded
+exceptions = st.one_of(st.just(set()), st.sets(st.integers(0, FRAMES - 1), max_size=12))
 
 
 @st.composite
@@ -42,6 +44,32 @@ def clusters(draw):
     return ranks, stores
 
 
+@st.composite
+def patterned(draw):
+    """Nodes on which frames were staged in turns or runs; then some were lost, came twice, or were read by others."""
+    ranks = draw(st.lists(st.integers(1, 2), min_size=1, max_size=4))
+    n = len(ranks)
+    stores = []
+    staged = draw(st.integers(0, FRAMES))
+    in_turns, as_aliens = draw(st.booleans()), draw(st.booleans())
+    for i in range(n):
+        part = range(i, staged, n) if in_turns else range(i * staged // n, (i + 1) * staged // n)
+        held, other = set(part) ^ draw(exceptions), draw(exceptions)
+        stores.append(Store(other, held) if as_aliens else Store(held, other))
+    what = draw(st.sampled_from(["staged", "lost", "again", "random", "twin"]))
+    some = stores[draw(st.integers(0, n - 1))]
+    if what == "lost":
+        some.native, some.alien = set(), draw(exceptions)
+    elif what == "again":  # what one node holds, another has read, too
+        low, high = sorted(draw(st.tuples(st.integers(0, FRAMES), st.integers(0, FRAMES))))
+        stores[0].alien |= some.native & set(range(low, high))
+    elif what == "random":
+        some.native = draw(frame_sets)
+    elif what == "twin":
+        stores[0].identity = some.identity = "x"
+    return ranks, stores
+
+
 def take_all(share):
     tasks = []
     while (task := share.take()) is not None:
@@ -49,14 +77,15 @@ def take_all(share):
     return tasks
 
 
-def play(ranks, stores, frames, origin=True, chunk_words=1, bitmap=pyroaring.BitMap64):
+def play(ranks, stores, frames, origin=True, chunk_words=1, bitmap=pyroaring.BitMap64, classes=0):
     """Run the protocol; return per rank its node, the tasks it took, and its share."""
     nodes = [f"n{i}" for i, n in enumerate(ranks) for _ in range(n)]
 
     def rank(world: World):
         store = stores[world.node_index]
         cached = InMemory(bitmap(store.native), bitmap(store.alien), store.identity)
-        share = assign(world, cached if world.node.rank == 0 else None, frames, origin=origin, chunk_words=chunk_words)
+        own = cached if world.node.rank == 0 else None
+        share = assign(world, own, frames, origin=origin, chunk_words=chunk_words, classes=classes)
         tasks = take_all(share)
         assert share.take() is None
         surplus = set(share.surplus)
@@ -74,26 +103,47 @@ def shares_of(played, frames, n_nodes):
             assert len(task)
             assert (task[1:] > task[:-1]).all()
             shares[node] += [frames[int(step)] for step in task]
-    return shares
+    return [sorted(share, reverse=frames.step < 0) for share in shares]
 
 
 @settings(max_examples=400, deadline=None)
-@given(clusters(), selections(), st.booleans(), st.sampled_from([1, 2, 3, 1000]), st.booleans())
-def test_the_protocol_follows_the_rules(cluster, frames, origin, chunk_words, wide):
+@given(
+    st.one_of(clusters(), patterned()),
+    selections(),
+    st.booleans(),
+    st.sampled_from([1, 2, 3, 1000]),
+    st.booleans(),
+    st.sampled_from([0, 40, MANY]),
+)
+def test_the_protocol_follows_the_rules(cluster, frames, origin, chunk_words, wide, classes):
     ranks, stores = cluster
     agreed = agree(stores, ranks, frames, origin)
     bitmap = pyroaring.BitMap64 if wide else pyroaring.BitMap
     if agreed.nowhere and not origin:
         with pytest.raises(TrajectoryError, match=f"{len(agreed.nowhere)} of {len(frames)} frames.*frame ") as raised:
-            play(ranks, stores, frames, origin, chunk_words, bitmap)
+            play(ranks, stores, frames, origin, chunk_words, bitmap, classes)
         named = [frame for frame in frames if frame in agreed.nowhere][:5]
         assert ", ".join(map(str, named)) in str(raised.value)
         return
-    played = play(ranks, stores, frames, origin, chunk_words, bitmap)
+    played = play(ranks, stores, frames, origin, chunk_words, bitmap, classes)
     counts = played[0][2].counts
     assert all(share.counts == counts for _, _, share, _ in played)
     check(agreed, frames, shares_of(played, frames, len(ranks)), counts, ranks, origin)
     assert UserOp.alive == 0
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(patterned(), patterned(), clusters()), selections(), st.sampled_from([64, 1 << 21]))
+def test_patterns_and_bitmaps_give_the_same(cluster, frames, window):
+    ranks, stores = cluster
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(patterns, "WINDOW", window)
+        patch.setattr(patterns, "FINE", min(window, patterns.FINE))
+        by_bits, by_patterns = (play(ranks, stores, frames, classes=classes) for classes in (0, MANY))
+    assert shares_of(by_bits, frames, len(ranks)) == shares_of(by_patterns, frames, len(ranks))
+    for (_, _, one, surplus), (_, _, other, other_surplus) in zip(by_bits, by_patterns, strict=True):
+        assert one.counts == other.counts
+        assert surplus == other_surplus
 
 
 def run_and_keep(ranks, stores, frames, origin):

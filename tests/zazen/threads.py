@@ -67,10 +67,12 @@ class UserOp:
     """A reduction made of a function over the addresses of buffers."""
 
     alive = 0
+    lock = threading.Lock()
 
     def __init__(self, function: Callable[[Any, Any, Any], None]) -> None:
         self.function = function
-        UserOp.alive += 1
+        with UserOp.lock:
+            UserOp.alive += 1
 
     def __call__(self, source: Any, target: Any) -> None:
         # An MPI library may reduce any run of elements at a time: an odd split shows elements that are not complete.
@@ -84,7 +86,18 @@ class UserOp:
         return SimpleNamespace(address=array.ctypes.data, nbytes=array.nbytes)
 
     def Free(self) -> None:
-        UserOp.alive -= 1
+        with UserOp.lock:
+            UserOp.alive -= 1
+
+
+class SharedArray:
+    """Words of one node."""
+
+    def __init__(self, words: np.ndarray) -> None:
+        self.words = words
+
+    def close(self) -> None:
+        pass
 
 
 class SharedCount:
@@ -117,7 +130,7 @@ def world_of(rank: int, nodes: Sequence[str], groups: dict[Any, Group]) -> World
         sum=lambda source, target: np.add(target, source, out=target),
         in_place=None,
         make_op=UserOp,
-        share_words=lambda n: node.bcast(np.zeros(n, dtype=np.uint64) if node.rank == 0 else None),
+        share_words=lambda n: SharedArray(node.bcast(np.full(n, 2**63 + 1, np.uint64) if node.rank == 0 else None)),
         make_counter=lambda: SharedCount(node.bcast(itertools.count() if node.rank == 0 else None)),
     )
 

@@ -1,0 +1,194 @@
+"""The two ways to agree, with one outcome: by a bit a frame, and by a bit a class of frames.
+
+`ByBits` always works. `by_patterns()` seeks the pattern of what each node holds; if every node has one, the patterns
+fold the selection to classes, and the same rounds are run on these. Both leave what a node has agreed on: `Agreed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.comm import Words
+from himach.zazen.bitmaps import block_counts, copy_some, decode, popcount
+from himach.zazen.folding import Folded, fold
+from himach.zazen.holdings import Holdings
+from himach.zazen.positions import Bits, all_of
+from himach.zazen.rounds import CHUNK_WORDS, Claims, Leaders, Rules, negotiate
+
+__all__ = ["Agreed", "ByBits", "ByPatterns", "by_patterns"]
+
+Positions = npt.NDArray[np.int64]
+
+
+class Agreed(Protocol):
+    """What a node has after the rounds.
+
+    Attributes
+    ----------
+    native, alien, contested
+        Frames that this node reads by native copy, by the one alien copy, and by one of several alien copies.
+    n_nowhere
+        Frames that nobody has claimed, the same on every node.
+    """
+
+    native: int
+    alien: int
+    contested: int
+    n_nowhere: int
+
+    def nowhere(self, count: int) -> Positions:
+        """Return the first `count` positions that nobody has claimed, int64."""
+
+    def take(self, start: int, amount: int) -> None:
+        """Claim what nobody has, from number `start` on; the rest is others'."""
+
+    def surplus(self) -> Iterator[Positions]:
+        """Yield positions of alien frames of this node that are needed no more."""
+
+
+class ByBits:
+    """Agreed on by a bit a frame.
+
+    Parameters
+    ----------
+    leaders
+        The leaders' reductions.
+    holdings
+        What this node has.
+    share
+        Becomes this node's share.
+    rules
+        The same on every node.
+    """
+
+    def __init__(self, leaders: Leaders, holdings: Holdings, share: Bits, rules: Rules) -> None:
+        held = holdings.counts(64 * rules.chunk_words)
+        self._share = share
+        self._rules = rules
+        self._claims = claims = negotiate(leaders, held, holdings.fill, share.bitmap, rules)
+        self.native, self.alien, self.contested = claims.native, claims.alien, claims.contested
+        self.n_nowhere = int(claims.residue_counts.sum())
+
+    def nowhere(self, count: int) -> Positions:
+        """Return the first `count` positions that nobody has claimed, int64."""
+        parts = [decode(words, 64 * first, 0, count) for first, words, _ in self._residue()]
+        return np.concatenate([*parts, np.empty(0, dtype=np.int64)])[:count]
+
+    def take(self, start: int, amount: int) -> None:
+        """Claim what nobody has, from number `start` on; the rest is others'."""
+        before = 0
+        for first, words, count in self._residue():
+            low, high = max(start, before), min(start + amount, before + count)
+            if low < high:
+                copy_some(words, self._share.bitmap[first : first + len(words)], low - before, high - low)
+            before += count
+        self._share.index()
+
+    def surplus(self) -> Iterator[Positions]:
+        """Yield positions of alien frames of this node that are needed no more."""
+        for first, words in self._claims.surplus:
+            yield decode(words, first, 0, popcount(words))
+
+    def _residue(self) -> Iterator[tuple[int, Words, int]]:
+        """Yield the first word's number, the words, and the bits of chunks with residue."""
+        claims = self._claims
+        for i, (words, count) in enumerate(zip(claims.residue, claims.residue_counts.tolist(), strict=True)):
+            if words is not None:
+                yield i * self._rules.chunk_words, words, count
+
+
+def by_patterns(leaders: Leaders, holdings: Holdings, limits: list[int], budget: int) -> ByPatterns | None:
+    """Agree by patterns (collective over the leaders); None, on every node, if that does not work.
+
+    It does not if a node's holdings follow no pattern, if the patterns together leave too many classes, if a node may
+    hold more than its limit, or if several nodes hold the same class.
+
+    Parameters
+    ----------
+    leaders
+        The leaders' reductions.
+    holdings
+        What this node has; promising on every node.
+    limits
+        How much is enough for each node.
+    budget
+        Classes at most.
+    """
+    patterns = holdings.patterns()
+    told = leaders.comm.allgather(patterns and [pattern.shape for pattern in patterns])
+    if patterns is None or None in told:
+        return None
+    n_frames = len(holdings.frames)
+    folded = fold([shape for shapes in told for shape in shapes], n_frames, budget)
+    if folded is None:
+        return None
+    native, alien = map(folded.bits_of, patterns)
+    held = sum(folded.count(folded.flags_of(words)) for words in (native, alien))
+    if leaders.total(np.array([held > limits[leaders.node]], dtype=np.int64))[0]:
+        return None
+
+    def fill(first: int, to_native: Words, to_alien: Words) -> None:
+        to_native[:] = native[first : first + len(to_native)]
+        to_alien[:] = alien[first : first + len(to_alien)]
+
+    enough = [n_frames] * leaders.size
+    rules = Rules(folded.n_bits, n_frames, enough, False, places=folded.places, crowds=folded.crowds)
+    counts = np.zeros((2, rules.n_chunks), dtype=np.int64)
+    block_counts(native, rules.chunk_words, counts[0])
+    block_counts(alien, rules.chunk_words, counts[1])
+    claims = negotiate(leaders, counts, fill, np.empty_like(native), rules)
+    return None if claims.torn else ByPatterns(folded, native, claims)
+
+
+class ByPatterns:
+    """Agreed on by a bit a class of frames.
+
+    Parameters
+    ----------
+    folded
+        The classes.
+    native
+        uint64: those that this node held natively.
+    claims
+        What came of the rounds.
+
+    Attributes
+    ----------
+    share
+        After `take`: uint64, this node's share as `Pieces.to_words` writes it.
+    """
+
+    share: Words
+
+    def __init__(self, folded: Folded, native: Words, claims: Claims) -> None:
+        self._folded = folded
+        self._claimed = folded.flags_of(claims.share)
+        residue, surplus = np.zeros_like(native), np.zeros_like(native)
+        for i, words in enumerate(claims.residue):
+            if words is not None:
+                residue[i * CHUNK_WORDS : i * CHUNK_WORDS + len(words)] = words
+        for first, words in claims.surplus:
+            surplus[first // 64 : first // 64 + len(words)] |= words
+        self._residue, self._surplus = folded.flags_of(residue), folded.flags_of(surplus)
+        self.native = folded.count(self._claimed & folded.flags_of(native))
+        self.contested = claims.contested  # one frame a bit, or the claims were torn
+        self.alien = folded.count(self._claimed) - self.native - self.contested
+        self.n_nowhere = folded.count(self._residue)
+
+    def nowhere(self, count: int) -> Positions:
+        """Return the first `count` positions that nobody has claimed, int64."""
+        return self._folded.unfold(self._residue).some(0, count)
+
+    def take(self, start: int, amount: int) -> None:
+        """Claim what nobody has, from number `start` on; the rest is others'."""
+        residue = self._folded.unfold(self._residue)
+        low, high = (residue.some(i, i + 1)[0] for i in (start, start + amount - 1)) if amount else (0, -1)
+        self.share = self._folded.unfold(self._claimed, (self._residue, int(low), int(high) + 1)).to_words()
+
+    def surplus(self) -> Iterator[Positions]:
+        """Yield positions of alien frames of this node that are needed no more."""
+        return all_of(self._folded.unfold(self._surplus))
