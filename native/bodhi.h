@@ -90,12 +90,24 @@ typedef struct bodhi_frame {
     int32_t reason;    /* set by reading: enum bodhi_reason of a miss, else 0 */
 } bodhi_frame;
 
+/* How positions are kept. */
+enum bodhi_encoding {
+    BODHI_ENCODING_AUTO = 0, /* packed, to the last bit, where they lie on a grid as those from XTC do; else raw */
+    BODHI_ENCODING_RAW = 1
+};
+
 typedef struct bodhi_write_options {
     int64_t segment_bytes; /* size at which a segment is full; 0: 256 MiB; at most 64 GiB */
     int64_t block_atoms;   /* atoms under one checksum; 0: 4096 */
+    int32_t encoding;      /* enum bodhi_encoding */
 } bodhi_write_options;
 
 enum bodhi_direct { BODHI_DIRECT_AUTO = 0, BODHI_DIRECT_ON = 1, BODHI_DIRECT_OFF = 2 };
+
+/* Atoms first to last - 1, counted from 0. */
+typedef struct bodhi_range {
+    int64_t first, last;
+} bodhi_range;
 
 typedef struct bodhi_read_options {
     int32_t fields;        /* enum bodhi_field, or-ed; 0: all; fields not asked for are NULL in what is delivered */
@@ -105,6 +117,9 @@ typedef struct bodhi_read_options {
     int32_t no_thread;     /* 1: never start threads that read ahead */
     int64_t request_bytes; /* size of a read request; 0: 2 MiB */
     int64_t ring;          /* number of requests read ahead; 0: 3 */
+    const bodhi_range *atoms; /* which atoms are needed, ascending and apart; copied. NULL: all. Arrays keep their full
+                                 size and atoms their place in them, but other atoms' rows hold anything */
+    int64_t n_ranges;         /* of `atoms` */
 } bodhi_read_options;
 
 typedef struct bodhi_facts {
@@ -240,7 +255,7 @@ BODHI_CHECKED int bodhi_reader_open(bodhi_dataset *dataset, const int64_t *numbe
  * Returns OK, MISS (only number and reason are set) or END. Errors: ARGUMENT (NULL), MEMORY. */
 BODHI_CHECKED int bodhi_reader_next(bodhi_reader *reader, bodhi_frame *frame);
 
-/* Bytes of records delivered so far. */
+/* Bytes read for the frames delivered so far: their records, or what was needed of them. */
 int64_t bodhi_reader_bytes(const bodhi_reader *reader);
 
 /* Close the reader and end its threads; frames not yet delivered are skipped. */

@@ -1,9 +1,9 @@
 /* Reading: frames are asked for in any order, read in the order of the segments, and delivered as asked.
  *
- * The list is worked off in windows of a few megabytes. What the page cache has is read a small window at a time by the
- * caller itself, so that the bytes are still in the processor's cache when they are checked and used. At the first
- * window that is not cached threads take over and keep a ring of large windows filled. Checksums are taken at
- * delivery. */
+ * Which requests that takes is window.c's. The list is worked off in windows of a few megabytes. What the page cache
+ * has is read a small window at a time by the caller itself, so that the bytes are still in the processor's cache when
+ * they are checked and used. At the first window that is not cached threads take over and keep a ring of large windows
+ * filled. Checksums are taken at delivery. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -11,280 +11,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bodhi.h"
-#include "dataset.h"
 #include "io.h"
+#include "reader.h"
 #include "status.h"
 
 enum {
     SMALL_WINDOW = 512 << 10, /* bytes, for what is cached */
-    MAX_ITEMS = 8192,         /* frames in a window */
-    GAP_BYTES = 64 << 10,     /* gaps up to this size are read over */
-    PAGE = 4096,
-    DEFAULT_RING = 3, /* with 2 MiB each small enough to stay in the processor's cache, which was worth 10 to 20 % */
-    MAX_RING = 64,
-    MAX_THREADS = 2
+    NEAR_ATOMS = 64,
+    DEFAULT_RING = 3 /* with 2 MiB each small enough to stay in the processor's cache, which was worth 10 to 20 % */
 };
 #define DEFAULT_REQUEST (INT64_C(2) << 20)
 #define MAX_REQUEST     (INT64_C(1) << 30)
-
-/* A frame asked for and the copy of it to be read. */
-typedef struct {
-    place place;
-    int8_t kind; /* -1: absent */
-} wanted;
-
-typedef struct {
-    uint64_t at;   /* of the record in the window's buffer */
-    int32_t error; /* 0: read; -1: cut short; else errno */
-} item;
-
-/* One request: neighbouring records of one segment. Items order[first] to order[last - 1]. */
-typedef struct {
-    uint32_t segment;
-    uint64_t start, end; /* in the segment */
-    uint64_t at;         /* in the buffer */
-    size_t first, last;
-} extent;
-
-typedef struct {
-    size_t first, count; /* in the reader's list */
-    unsigned char *buffer;
-    size_t capacity;
-    item *items;
-    uint32_t *order;
-    extent *extents;
-    size_t n_extents;
-    int status; /* of filling it: OK or MEMORY */
-} window;
-
-enum fill_mode { FILL_CACHED, FILL_BUFFERED, FILL_DIRECT };
-
-struct bodhi_reader {
-    bodhi_dataset *dataset;
-    bodhi_read_options options;
-    bool direct;
-    wanted *list;
-    size_t n, next;
-    segment_key *keys; /* by position of the segment */
-    size_t n_keys;
-    window *windows; /* the ring; without threads only the first is used */
-    window spare;    /* for another copy of a damaged frame */
-    window *current;
-    float box[6];
-    int64_t bytes;
-
-    int n_threads;
-    pthread_t threads[MAX_THREADS];
-    pthread_mutex_t mutex; /* over what follows */
-    pthread_cond_t changed;
-    size_t planned;        /* frames up to here are in a window that was taken */
-    size_t taken, emptied; /* windows, counted from the threads' start */
-    bool ready[MAX_RING];
-    bool stopping;
-};
-
-/* --- Planning a window ------------------------------------------------------------------------------------------- */
-
-/* Bytes of the record that have to be read: what follows the last field asked for is left out. */
-static uint64_t needed_bytes(const bodhi_reader *r, const place *p) {
-    uint64_t length = (uint64_t)p->length * UNIT;
-    unsigned unwanted = p->fields & ~(unsigned)r->options.fields;
-    if (p->head == UINT16_MAX || unwanted == 0) {
-        return length;
-    }
-    unsigned last = 0;
-    for (unsigned field = 0; field < FIELD_COUNT; field++) {
-        if (p->fields & (unsigned)r->options.fields & 1U << field) {
-            last = field + 1;
-        }
-    }
-    uint64_t head = (uint64_t)p->head * UNIT;
-    unsigned parts = count_fields(p->fields & ((1U << last) - 1));
-    return head + (length - head) * parts / count_fields(p->fields);
-}
-
-/* How many frames from `first` on make a window of `budget` bytes: at least one. */
-static size_t count_items(const bodhi_reader *r, size_t first, uint64_t budget) {
-    uint64_t bytes = 0;
-    size_t count = 0;
-    while (first + count < r->n && count < MAX_ITEMS) {
-        const wanted *w = &r->list[first + count];
-        bytes += w->kind < 0 ? 0 : needed_bytes(r, &w->place);
-        if (bytes > budget && count > 0) {
-            break;
-        }
-        count++;
-    }
-    return count;
-}
-
-static int compare_places(const place *a, const place *b) {
-    if (a->segment != b->segment) {
-        return a->segment < b->segment ? -1 : 1;
-    }
-    return a->offset < b->offset ? -1 : a->offset > b->offset;
-}
-
-static int by_place(const void *a, const void *b, void *list) {
-    const wanted *wanted_list = list;
-    return compare_places(&wanted_list[*(const uint32_t *)a].place, &wanted_list[*(const uint32_t *)b].place);
-}
-
-/* List the frames that are there, in the order of the segments; returns their number. */
-static size_t order_items(const bodhi_reader *r, window *w) {
-    size_t n = 0;
-    bool sorted = true;
-    wanted *list = r->list + w->first;
-    for (uint32_t i = 0; i < w->count; i++) {
-        w->items[i].error = 0;
-        if (list[i].kind >= 0) {
-            sorted = sorted && (n == 0 || compare_places(&list[w->order[n - 1]].place, &list[i].place) <= 0);
-            w->order[n++] = i;
-        }
-    }
-    if (!sorted) {
-        qsort_r(w->order, n, sizeof *w->order, by_place, list);
-    }
-    return n;
-}
-
-/* Join neighbours into extents and lay these out in the buffer. Returns the bytes of buffer needed. */
-static uint64_t lay_out(const bodhi_reader *r, window *w, size_t n) {
-    uint64_t cursor = 0;
-    w->n_extents = 0;
-    for (size_t i = 0; i < n; i++) {
-        const place *p = &r->list[w->first + w->order[i]].place;
-        uint64_t offset = (uint64_t)p->offset * UNIT;
-        uint64_t end = round_up(offset + needed_bytes(r, p), PAGE);
-        extent *last = w->n_extents > 0 ? &w->extents[w->n_extents - 1] : NULL;
-        if (last != NULL && last->segment == p->segment && offset <= last->end + GAP_BYTES) {
-            last->end = end > last->end ? end : last->end;
-            last->last = i + 1;
-        } else {
-            cursor += last != NULL ? last->end - last->start : 0;
-            last = &w->extents[w->n_extents++];
-            *last = (extent){.segment = p->segment,
-                             .start = offset / PAGE * PAGE,
-                             .end = end,
-                             .at = cursor,
-                             .first = i,
-                             .last = i + 1};
-        }
-        w->items[w->order[i]].at = last->at + (offset - last->start);
-    }
-    return w->n_extents == 0 ? 0 : cursor + w->extents[w->n_extents - 1].end - w->extents[w->n_extents - 1].start;
-}
-
-static bool reserve_items(window *w, size_t count) {
-    if (w->items == NULL) {
-        w->items = calloc(MAX_ITEMS, sizeof *w->items);
-        w->order = malloc(MAX_ITEMS * sizeof *w->order);
-        w->extents = malloc(MAX_ITEMS * sizeof *w->extents);
-    }
-    return w->items != NULL && w->order != NULL && w->extents != NULL && count <= MAX_ITEMS;
-}
-
-static bool reserve_buffer(window *w, uint64_t size) {
-    if (size <= w->capacity) {
-        return true;
-    }
-    free(w->buffer);
-    w->buffer = NULL;
-    w->capacity = 0;
-    void *buffer;
-    if (posix_memalign(&buffer, PAGE, size) != 0) {
-        return false;
-    }
-    w->buffer = buffer;
-    w->capacity = size;
-    return true;
-}
-
-static void free_window(window *w) {
-    free(w->buffer);
-    free(w->items);
-    free(w->order);
-    free(w->extents);
-}
-
-/* --- Filling a window -------------------------------------------------------------------------------------------- */
-
-/* Read one record by itself, after the request that it was part of went wrong. */
-static int read_alone(const bodhi_reader *r, window *w, uint32_t index, int fd) {
-    const place *p = &r->list[w->first + index].place;
-    uint64_t size = needed_bytes(r, p);
-    ssize_t got = io_read(fd, w->buffer + w->items[index].at, size, (uint64_t)p->offset * UNIT, READ_ANY);
-    if (got < 0) {
-        return errno;
-    }
-    return (uint64_t)got < size ? -1 : 0;
-}
-
-static void fail_extent(window *w, const extent *e, int error) {
-    for (size_t i = e->first; i < e->last; i++) {
-        w->items[w->order[i]].error = error;
-    }
-}
-
-/* Judge which records of an extent are there, of which `got` bytes were read; read the others alone. */
-static void settle_extent(const bodhi_reader *r, window *w, const extent *e, uint64_t got) {
-    int fd = -1;
-    for (size_t i = e->first; i < e->last; i++) {
-        uint32_t index = w->order[i];
-        uint64_t end = w->items[index].at - e->at + needed_bytes(r, &r->list[w->first + index].place);
-        w->items[index].error = 0;
-        if (end > got) {
-            fd = fd >= 0 ? fd : dataset_hold(r->dataset, e->segment, false);
-            w->items[index].error = fd < 0 ? errno : read_alone(r, w, index, fd);
-        }
-    }
-    if (fd >= 0) {
-        dataset_release(r->dataset, e->segment);
-    }
-}
-
-/* False: the page cache does not have it all (only with FILL_CACHED). */
-static bool fill_extent(const bodhi_reader *r, window *w, const extent *e, enum fill_mode mode) {
-    int fd = dataset_hold(r->dataset, e->segment, mode == FILL_DIRECT);
-    if (fd < 0) {
-        fail_extent(w, e, errno);
-        return true;
-    }
-    uint64_t size = e->end - e->start;
-    uint32_t last = w->order[e->last - 1];
-    uint64_t wanted_size = w->items[last].at - e->at + needed_bytes(r, &r->list[w->first + last].place);
-    ssize_t got = io_read(fd, w->buffer + e->at, mode == FILL_DIRECT ? size : wanted_size, e->start,
-                          mode == FILL_CACHED ? READ_CACHED : READ_ANY);
-    dataset_release(r->dataset, e->segment);
-    if (mode == FILL_CACHED && got >= 0 && (uint64_t)got < wanted_size) {
-        return false;
-    }
-    settle_extent(r, w, e, got < 0 ? 0 : (uint64_t)got);
-    return true;
-}
-
-/* Fill a window with the frames from `first` on. False: not cached. */
-static bool fill(const bodhi_reader *r, window *w, size_t first, uint64_t budget, enum fill_mode mode) {
-    w->first = first;
-    w->count = count_items(r, first, budget);
-    w->status = BODHI_OK;
-    bool memory = reserve_items(w, w->count);
-    if (memory) {
-        size_t n = order_items(r, w);
-        memory = reserve_buffer(w, lay_out(r, w, n));
-    }
-    if (!memory) {
-        w->status = BODHI_ERROR_MEMORY;
-        return true;
-    }
-    for (size_t i = 0; i < w->n_extents; i++) {
-        if (!fill_extent(r, w, &w->extents[i], mode)) {
-            return false;
-        }
-    }
-    return true;
-}
 
 /* --- The threads ------------------------------------------------------------------------------------------------- */
 
@@ -301,9 +38,9 @@ static void *read_ahead(void *argument) {
         }
         size_t slot = r->taken++ % ring;
         size_t first = r->planned;
-        r->planned += count_items(r, first, budget);
+        r->planned += window_count(r, first, budget);
         pthread_mutex_unlock(&r->mutex);
-        (void)fill(r, &r->windows[slot], first, budget, r->direct ? FILL_DIRECT : FILL_BUFFERED);
+        (void)window_fill(r, &r->windows[slot], first, budget, r->direct ? FILL_DIRECT : FILL_BUFFERED);
         pthread_mutex_lock(&r->mutex);
         r->ready[slot] = true;
         pthread_cond_broadcast(&r->changed);
@@ -351,13 +88,16 @@ static window *next_window(bodhi_reader *r) {
     }
     window *w = &r->windows[0];
     r->current = NULL;
-    if (fill(r, w, r->next, SMALL_WINDOW, FILL_CACHED)) {
+    if (r->part == 0) {
+        window_estimate(r, w, r->next);
+    }
+    if (window_fill(r, w, r->next, SMALL_WINDOW, FILL_CACHED)) {
         return w;
     }
     if (r->options.no_thread == 0 && start_threads(r)) {
         return await_window(r);
     }
-    (void)fill(r, w, r->next, (uint64_t)r->options.request_bytes, r->direct ? FILL_DIRECT : FILL_BUFFERED);
+    (void)window_fill(r, w, r->next, (uint64_t)r->options.request_bytes, r->direct ? FILL_DIRECT : FILL_BUFFERED);
     return w;
 }
 
@@ -376,27 +116,48 @@ static int32_t reason_of(int error) {
     }
 }
 
-/* Check the record at `record`, of which needed_bytes() are there, and point `frame` into it. */
-static bool unpack(bodhi_reader *r, const wanted *w, unsigned char *record, bodhi_frame *frame) {
-    record_header header;
-    size_t more;
-    uint64_t there = needed_bytes(r, &w->place);
-    if (parse_record(record, there, &r->keys[w->place.segment], (uint64_t)w->place.offset * UNIT, &header, &more) !=
-            PARSED ||
-        header.type != RECORD_FRAME || header.number != w->place.number || header.encoding != ENCODING_RAW ||
-        header.fields != w->place.fields || header.length != (uint64_t)w->place.length * UNIT) {
-        return false;
-    }
-    float *fields[FIELD_COUNT] = {NULL};
-    for (unsigned i = 0; i < FIELD_COUNT; i++) {
-        if ((header.fields & (unsigned)r->options.fields & 1U << i) == 0) {
-            continue;
-        }
-        if (field_offset(&header, i) + field_bytes(&header) > there ||
-            (r->options.unverified == 0 && !check_field(record, &header, i))) {
+/* Memory for the positions of a packed frame. */
+static bool reserve_positions(bodhi_reader *r, const record_header *header) {
+    size_t size = (size_t)field_bytes(header);
+    if (size > r->position_capacity) {
+        void *grown;
+        free(r->positions);
+        r->positions = NULL;
+        r->position_capacity = 0;
+        if (posix_memalign(&grown, UNIT, size) != 0) {
             return false;
         }
-        fields[i] = (float *)(void *)(record + field_offset(&header, i));
+        r->positions = grown;
+        r->position_capacity = size;
+    }
+    return true;
+}
+
+enum taken { TAKEN, TAKEN_DAMAGED, TAKEN_UNREAD, TAKEN_NO_MEMORY };
+
+/* Check the record of `w`, of which a window has read some pieces, and point `frame` to what it holds. */
+static enum taken take(bodhi_reader *r, const window *from, const item *at, const wanted *w, bodhi_frame *frame) {
+    unsigned char *record = from->buffer + at->at;
+    record_header header;
+    size_t more;
+    uint64_t length = (uint64_t)w->place.length * UNIT;
+    piece whole;
+    size_t count;
+    const piece *pieces = window_pieces(r, from, &w->place, &whole, &count);
+    uint64_t head = pieces[0].end < length ? pieces[0].end : length;
+    if (parse_record(record, (size_t)head, &r->keys[w->place.segment], (uint64_t)w->place.offset * UNIT, &header,
+                     &more) != PARSED ||
+        !is_readable(&header) || header.number != w->place.number || header.length != length ||
+        (header.fields | header.encoding << 4) != w->place.fields) {
+        return TAKEN_DAMAGED;
+    }
+    if (header.encoding == ENCODING_PACKED && !reserve_positions(r, &header)) {
+        return TAKEN_NO_MEMORY;
+    }
+    float *fields[FIELD_COUNT];
+    enum unpacked unpacked = unpack_fields(record, &header, &r->asked, pieces, count, r->positions, fields);
+    if (unpacked != UNPACKED) {
+        return unpacked == UNPACK_UNREAD ? TAKEN_UNREAD : TAKEN_DAMAGED;
     }
     memcpy(r->box, header.box, sizeof r->box);
     *frame = (bodhi_frame){.number = (int64_t)header.number,
@@ -407,11 +168,11 @@ static bool unpack(bodhi_reader *r, const wanted *w, unsigned char *record, bodh
                            .forces = fields[2],
                            .box = header.has_box ? r->box : NULL,
                            .kind = w->kind};
-    r->bytes += (int64_t)header.length;
-    return true;
+    r->bytes += (int64_t)window_needs(r, from, &w->place);
+    return TAKEN;
 }
 
-/* Choose the copy to read: the first living one, natives before aliens. */
+/* Choose the copy to read: the first living one, natives before aliens. The caller holds the dataset's mutex. */
 static void choose_copy(bodhi_dataset *dataset, uint64_t number, wanted *w) {
     w->kind = -1;
     for (int kind = BODHI_NATIVE; kind <= BODHI_ALIEN && w->kind < 0; kind++) {
@@ -445,20 +206,32 @@ static void give_up_copy(bodhi_reader *r, wanted *w) {
 
 /* Read the frame at list[index] by itself. Returns the item's error. */
 static int read_spare(bodhi_reader *r, size_t index) {
-    (void)fill(r, &r->spare, index, 0, FILL_BUFFERED);
+    (void)window_fill(r, &r->spare, index, 0, FILL_BUFFERED);
     return r->spare.status != BODHI_OK ? ENOMEM : r->spare.items[0].error;
+}
+
+/* Take the frame at list[index] from a window. */
+static enum taken take_item(bodhi_reader *r, const window *from, size_t index, bodhi_frame *frame) {
+    const item *at = &from->items[index - from->first];
+    return take(r, from, at, &r->list[index], frame);
 }
 
 static int deliver(bodhi_reader *r, window *from, bodhi_frame *frame) {
     size_t index = r->next;
     wanted *w = &r->list[index];
-    size_t at = index - from->first;
     int32_t reason = BODHI_REASON_ABSENT;
-    int error = from->status != BODHI_OK ? ENOMEM : from->items[at].error;
+    int error = from->status != BODHI_OK ? ENOMEM : from->items[index - from->first].error;
     while (w->kind >= 0) {
-        if (error == 0 && unpack(r, w, from->buffer + from->items[at].at, frame)) {
+        enum taken taken = error == 0 ? take_item(r, from, index, frame) : TAKEN_DAMAGED;
+        if (taken == TAKEN_UNREAD && from != &r->spare) {
+            error = read_spare(r, index);
+            from = &r->spare;
+            continue;
+        }
+        if (taken == TAKEN) {
             return BODHI_OK;
         }
+        error = taken == TAKEN_NO_MEMORY ? ENOMEM : error;
         reason = reason_of(error == 0 ? -1 : error);
         if (reason == BODHI_REASON_RESOURCES || reason == BODHI_REASON_GONE) {
             break;
@@ -467,7 +240,6 @@ static int deliver(bodhi_reader *r, window *from, bodhi_frame *frame) {
         if (w->kind >= 0) {
             error = read_spare(r, index);
             from = &r->spare;
-            at = 0;
         }
     }
     *frame = (bodhi_frame){.number = (int64_t)w->place.number, .reason = reason};
@@ -507,6 +279,17 @@ static bool exceeds_memory(const bodhi_dataset *dataset) {
     return pages > 0 && page > 0 && bytes > (uint64_t)pages * (uint64_t)page / 2;
 }
 
+static int check_ranges(const bodhi_read_options *options) {
+    int64_t last = 0;
+    bool right = options->n_ranges >= 0 && (options->n_ranges == 0 || options->atoms != NULL);
+    for (int64_t i = 0; right && i < options->n_ranges; i++) {
+        right = options->atoms[i].first >= last && options->atoms[i].last > options->atoms[i].first;
+        last = options->atoms[i].last;
+    }
+    return right ? BODHI_OK
+                 : bodhi_fail(BODHI_ERROR_ARGUMENT, "ranges of atoms must be ascending, apart, and from 0 on");
+}
+
 static int check_options(bodhi_read_options *options) {
     options->fields = options->fields == 0 ? 7 : options->fields;
     options->request_bytes = options->request_bytes == 0 ? DEFAULT_REQUEST : options->request_bytes;
@@ -519,7 +302,7 @@ static int check_options(bodhi_read_options *options) {
                           options->fields, (long long)options->request_bytes, (long long)MAX_REQUEST,
                           (long long)options->ring, MAX_RING, options->direct);
     }
-    return BODHI_OK;
+    return check_ranges(options);
 }
 
 static void plan(bodhi_reader *r, const int64_t *numbers) {
@@ -538,6 +321,30 @@ static void plan(bodhi_reader *r, const int64_t *numbers) {
         r->options.direct == BODHI_DIRECT_ON || (r->options.direct == BODHI_DIRECT_AUTO && exceeds_memory(dataset));
 }
 
+/* Copy what is asked of each frame; ranges that nearly touch become one, as they are in one block anyway. False: memory
+ * is out. */
+static bool copy_asked(bodhi_reader *r) {
+    r->asked = (selection){.fields = (unsigned)r->options.fields, .unverified = r->options.unverified != 0};
+    if (r->options.atoms != NULL) {
+        r->ranges = calloc((size_t)r->options.n_ranges + 1, sizeof *r->ranges);
+        if (r->ranges == NULL) {
+            return false;
+        }
+        for (int64_t i = 0; i < r->options.n_ranges; i++) {
+            const bodhi_range *range = &r->options.atoms[i];
+            bodhi_range *last = r->asked.n_ranges > 0 ? &r->ranges[r->asked.n_ranges - 1] : NULL;
+            if (last != NULL && range->first <= last->last + NEAR_ATOMS) {
+                last->last = range->last;
+            } else {
+                r->ranges[r->asked.n_ranges++] = *range;
+            }
+        }
+        r->asked.ranges = r->ranges;
+        r->options.atoms = NULL;
+    }
+    return true;
+}
+
 static int set_up(bodhi_reader *r, const int64_t *numbers, int64_t n) {
     pthread_mutex_lock(&r->dataset->mutex);
     r->n = (size_t)n;
@@ -546,7 +353,7 @@ static int set_up(bodhi_reader *r, const int64_t *numbers, int64_t n) {
     r->list = calloc(r->n + 1, sizeof *r->list);
     r->keys = calloc(r->n_keys + 1, sizeof *r->keys);
     r->windows = calloc((size_t)r->options.ring, sizeof *r->windows);
-    bool memory = r->list != NULL && r->keys != NULL && r->windows != NULL;
+    bool memory = copy_asked(r) && r->list != NULL && r->keys != NULL && r->windows != NULL;
     if (memory) {
         plan(r, numbers);
     }
@@ -593,14 +400,16 @@ void bodhi_reader_close(bodhi_reader *reader) {
         pthread_join(reader->threads[i], NULL);
     }
     for (int64_t i = 0; reader->windows != NULL && i < reader->options.ring; i++) {
-        free_window(&reader->windows[i]);
+        window_free(&reader->windows[i]);
     }
-    free_window(&reader->spare);
+    window_free(&reader->spare);
     dataset_reader_left(reader->dataset);
     pthread_cond_destroy(&reader->changed);
     pthread_mutex_destroy(&reader->mutex);
     free(reader->windows);
     free(reader->list);
     free(reader->keys);
+    free(reader->ranges);
+    free(reader->positions);
     free(reader);
 }

@@ -218,7 +218,9 @@ bool layout_record(record_header *header) {
         return false;
     }
     header->n_blocks = (uint32_t)blocks;
-    header->payload_bytes = fields * field_bytes(header);
+    if (header->encoding == ENCODING_RAW) {
+        header->payload_bytes = fields * field_bytes(header);
+    }
     header->head_bytes = (uint32_t)round_up(RECORD_HEADER_BYTES + blocks * BLOCK_ENTRY_BYTES, UNIT);
     header->length = header->head_bytes + round_up(header->payload_bytes, UNIT);
     return true;
@@ -246,26 +248,16 @@ static void write_common(unsigned char *out, const record_header *header, const 
     put(out + 108, header->n_blocks, 4);
 }
 
-/* Atoms times 12 bytes of block `block` of a field. */
-static size_t block_bytes(const record_header *header, uint32_t block) {
-    uint64_t first = (uint64_t)block * header->block_atoms;
-    uint64_t atoms = header->n_atoms - first;
-    return (size_t)(atoms < header->block_atoms ? atoms : header->block_atoms) * 12;
-}
-
-static uint32_t blocks_per_field(const record_header *header) {
-    return header->n_blocks / count_fields(header->fields);
-}
-
 void write_record_head(unsigned char *out, const record_header *header, const segment_key *key,
-                       const float *const fields[FIELD_COUNT]) {
+                       const field_blocks fields[FIELD_COUNT]) {
     memset(out, 0, header->head_bytes);
     write_common(out, header, key);
     unsigned char *entry = out + RECORD_HEADER_BYTES;
     for (unsigned field = 0; field < FIELD_COUNT; field++) {
-        const unsigned char *data = (const unsigned char *)fields[field];
+        const unsigned char *data = fields[field].data;
         for (uint32_t block = 0; data != NULL && block < blocks_per_field(header); block++) {
-            size_t bytes = block_bytes(header, block);
+            const uint32_t *sizes = fields[field].sizes;
+            size_t bytes = sizes != NULL ? sizes[block] : (size_t)atoms_in_block(header, block) * 12;
             put(entry, bytes, 4);
             put(entry + 4, bodhi_crc32c(0, data, bytes), 4);
             entry += BLOCK_ENTRY_BYTES;
@@ -312,7 +304,7 @@ static bool read_layout(record_header *header, uint32_t bytes) {
         bytes != RECORD_HEADER_BYTES + (uint64_t)header->n_blocks * BLOCK_ENTRY_BYTES) {
         return false;
     }
-    if (header->encoding == ENCODING_RAW) {
+    if (header->encoding == ENCODING_RAW || header->encoding == ENCODING_PACKED) {
         if (!layout_record(&computed) || computed.n_blocks != header->n_blocks ||
             computed.payload_bytes != header->payload_bytes) {
             return false;
@@ -363,36 +355,25 @@ enum parsed parse_record(const unsigned char *data, size_t size, const segment_k
     return header->type == RECORD_FRAME && read_layout(header, bytes) ? PARSED : PARSED_DAMAGED;
 }
 
-uint64_t field_offset(const record_header *header, unsigned field) {
-    return header->head_bytes + count_fields(header->fields & ((1U << field) - 1)) * field_bytes(header);
+block_entry read_block_entry(const unsigned char *record, uint32_t index) {
+    const unsigned char *entry = record + RECORD_HEADER_BYTES + (size_t)index * BLOCK_ENTRY_BYTES;
+    return (block_entry){.bytes = get32(entry), .crc = get32(entry + 4)};
 }
 
-bool check_field(const unsigned char *record, const record_header *header, unsigned field) {
-    uint32_t blocks = blocks_per_field(header);
-    uint32_t first = count_fields(header->fields & ((1U << field) - 1)) * blocks;
-    const unsigned char *entry = record + RECORD_HEADER_BYTES + (size_t)first * BLOCK_ENTRY_BYTES;
-    const unsigned char *data = record + field_offset(header, field);
-    for (uint32_t block = 0; block < blocks; block++, entry += BLOCK_ENTRY_BYTES) {
-        size_t bytes = block_bytes(header, block);
-        if (get32(entry) != bytes || (get32(entry + 4) != bodhi_crc32c(0, data, bytes) && !bodhi_bypass_checksums)) {
-            return false;
-        }
-        data += bytes;
-    }
-    return true;
+bool check_block(const void *data, block_entry entry) {
+    return bodhi_crc32c(0, data, entry.bytes) == entry.crc || bodhi_bypass_checksums;
 }
 
 bool check_payload(const unsigned char *record, const record_header *header) {
-    const unsigned char *entry = record + RECORD_HEADER_BYTES;
     const unsigned char *data = record + header->head_bytes;
     uint64_t left = header->payload_bytes;
-    for (uint32_t block = 0; block < header->n_blocks; block++, entry += BLOCK_ENTRY_BYTES) {
-        size_t bytes = get32(entry);
-        if (bytes > left || (get32(entry + 4) != bodhi_crc32c(0, data, bytes) && !bodhi_bypass_checksums)) {
+    for (uint32_t block = 0; block < header->n_blocks; block++) {
+        block_entry entry = read_block_entry(record, block);
+        if (entry.bytes > left || !check_block(data, entry)) {
             return false;
         }
-        data += bytes;
-        left -= bytes;
+        data += entry.bytes;
+        left -= entry.bytes;
     }
     return left == 0;
 }

@@ -22,7 +22,8 @@ enum {
     ENTRY_BYTES = 32, /* of the index */
     IDENTITY_BYTES = 64,
     FIELD_COUNT = 3,
-    ENCODING_RAW = 0
+    ENCODING_RAW = 0,
+    ENCODING_PACKED = 1 /* positions as packed.h says, the other fields raw */
 };
 
 enum record_type { RECORD_FRAME = 1, RECORD_TOMBSTONE = 2 };
@@ -109,14 +110,21 @@ enum parsed parse_meta(const unsigned char *data, size_t size, const char **name
 void write_entry(unsigned char out[ENTRY_BYTES], const index_entry *entry, uint64_t segment);
 enum parsed parse_entry(const unsigned char data[ENTRY_BYTES], index_entry *entry, uint64_t segment);
 
-/* Complete the computed members (n_blocks, payload_bytes, head_bytes, length) from fields, n_atoms and block_atoms.
- * Returns false if the frame is too large for the format. */
+/* Complete the computed members (n_blocks, head_bytes, length) from fields, n_atoms and block_atoms, and payload_bytes
+ * too where the encoding is raw. Returns false if the frame is too large for the format. */
 bool layout_record(record_header *header);
 
-/* Write the head of a frame record with the checksums of its blocks; `fields[i]` is the data of field i or NULL. `out`
- * has head_bytes. */
+/* A field to be written: `data` is NULL if it is not there. `sizes` are those of its blocks, one after the other in
+ * `data`; NULL: raw. */
+typedef struct {
+    const void *data;
+    const uint32_t *sizes;
+    uint64_t bytes; /* all blocks together */
+} field_blocks;
+
+/* Write the head of a frame record with the checksums of its blocks. `out` has head_bytes. */
 void write_record_head(unsigned char *out, const record_header *header, const segment_key *key,
-                       const float *const fields[FIELD_COUNT]);
+                       const field_blocks fields[FIELD_COUNT]);
 void write_tombstone(unsigned char out[TOMBSTONE_BYTES], const record_header *header, const segment_key *key);
 
 /* Parse the record head at `data`, `offset` bytes into the segment: PARSED only if it belongs just there. PARSED_SHORT:
@@ -127,11 +135,23 @@ enum parsed parse_record(const unsigned char *data, size_t size, const segment_k
 /* Check all blocks of a record, of any encoding, that is there completely. */
 bool check_payload(const unsigned char *record, const record_header *header);
 
-/* Check the blocks of field `field` (0 to 2) of a raw record of which head and field are at `record`. */
-bool check_field(const unsigned char *record, const record_header *header, unsigned field);
+/* What the block table says of one block; `index` counts the blocks of all fields. The head must be there. */
+typedef struct {
+    uint32_t bytes, crc;
+} block_entry;
+block_entry read_block_entry(const unsigned char *record, uint32_t index);
+bool check_block(const void *data, block_entry entry);
 
-/* Offset of the field's data from the beginning of the record, and bytes of one field. */
-uint64_t field_offset(const record_header *header, unsigned field);
+static inline uint32_t blocks_per_field(const record_header *header) {
+    return header->n_blocks / count_fields(header->fields);
+}
+
+/* Atoms in block `block` of a field. */
+static inline uint32_t atoms_in_block(const record_header *header, uint32_t block) {
+    uint64_t left = header->n_atoms - (uint64_t)block * header->block_atoms;
+    return left < header->block_atoms ? (uint32_t)left : header->block_atoms;
+}
+
 static inline uint64_t field_bytes(const record_header *header) {
     return (uint64_t)header->n_atoms * 12;
 }

@@ -75,7 +75,7 @@ static bool expect_frames(findings *found, size_t n) {
 }
 
 static bool found_frame(findings *found, uint32_t ordinal, const index_entry *entry) {
-    if (entry->fields >> 4 != ENCODING_RAW) {
+    if (entry->fields >> 4 > ENCODING_PACKED) {
         return true; /* of an encoding that this version cannot read: as good as absent */
     }
     if (!grow((void **)&found->places, &found->place_capacity, found->n_places, sizeof *found->places)) {
@@ -87,7 +87,7 @@ static bool found_frame(findings *found, uint32_t ordinal, const index_entry *en
         .length = (uint32_t)(entry->length / UNIT),
         .segment = ordinal,
         .head = entry->head_units,
-        .fields = entry->fields & 7,
+        .fields = entry->fields,
     };
     return true;
 }

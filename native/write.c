@@ -243,7 +243,7 @@ static unsigned char *gather(bodhi_writer *w, uint64_t length, int *status) {
     return record;
 }
 
-static int append_gathered(bodhi_writer *w, const record_header *header, const float *const fields[FIELD_COUNT]) {
+static int append_gathered(bodhi_writer *w, const record_header *header, const field_blocks fields[FIELD_COUNT]) {
     int status;
     unsigned char *record = gather(w, header->length, &status);
     if (record == NULL) {
@@ -252,16 +252,16 @@ static int append_gathered(bodhi_writer *w, const record_header *header, const f
     write_record_head(record, header, &w->at.key, fields);
     unsigned char *at = record + header->head_bytes;
     for (unsigned i = 0; i < FIELD_COUNT; i++) {
-        if (fields[i] != NULL) {
-            memcpy(at, fields[i], field_bytes(header));
-            at += field_bytes(header);
+        if (fields[i].data != NULL) {
+            memcpy(at, fields[i].data, fields[i].bytes);
+            at += fields[i].bytes;
         }
     }
     memset(at, 0, (size_t)(record + header->length - at));
     return BODHI_OK;
 }
 
-static int append_through(bodhi_writer *w, const record_header *header, const float *const fields[FIELD_COUNT]) {
+static int append_through(bodhi_writer *w, const record_header *header, const field_blocks fields[FIELD_COUNT]) {
     static const unsigned char zeros[UNIT];
     int status = write_gathered(w);
     if (status != BODHI_OK) {
@@ -275,8 +275,8 @@ static int append_through(bodhi_writer *w, const record_header *header, const fl
     struct iovec parts[2 + FIELD_COUNT] = {{.iov_base = head, .iov_len = header->head_bytes}};
     int n = 1;
     for (unsigned i = 0; i < FIELD_COUNT; i++) {
-        if (fields[i] != NULL) {
-            parts[n++] = (struct iovec){.iov_base = (void *)(uintptr_t)fields[i], .iov_len = field_bytes(header)};
+        if (fields[i].data != NULL) {
+            parts[n++] = (struct iovec){.iov_base = (void *)(uintptr_t)fields[i].data, .iov_len = fields[i].bytes};
         }
     }
     parts[n++] = (struct iovec){.iov_base = (void *)(uintptr_t)zeros,
@@ -292,7 +292,7 @@ static int append_through(bodhi_writer *w, const record_header *header, const fl
     return status;
 }
 
-static int append(bodhi_writer *w, record_header *header, const float *const fields[FIELD_COUNT]) {
+static int append(bodhi_writer *w, record_header *header, const field_blocks fields[FIELD_COUNT]) {
     int status = have_room(w, header->length);
     if (status != BODHI_OK) {
         return status;
@@ -373,7 +373,10 @@ int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame) {
     if (exists(writer, header.number)) {
         return BODHI_EXISTS;
     }
-    const float *fields[FIELD_COUNT] = {frame->positions, frame->velocities, frame->forces};
+    uint64_t bytes = field_bytes(&header);
+    field_blocks fields[FIELD_COUNT] = {{.data = frame->positions, .bytes = bytes},
+                                        {.data = frame->velocities, .bytes = bytes},
+                                        {.data = frame->forces, .bytes = bytes}};
     return append(writer, &header, fields);
 }
 

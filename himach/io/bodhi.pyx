@@ -54,6 +54,8 @@ cdef extern from "bodhi.h" nogil:
         BODHI_CREATE
         BODHI_READ_ONLY
         BODHI_ALLOW_NETWORK
+        BODHI_ENCODING_AUTO
+        BODHI_ENCODING_RAW
         BODHI_DIRECT_AUTO
         BODHI_DIRECT_ON
         BODHI_DIRECT_OFF
@@ -72,6 +74,10 @@ cdef extern from "bodhi.h" nogil:
     ctypedef struct bodhi_write_options:
         int64_t segment_bytes
         int64_t block_atoms
+        int32_t encoding
+    ctypedef struct bodhi_range:
+        int64_t first
+        int64_t last
     ctypedef struct bodhi_read_options:
         int32_t fields
         int32_t unverified
@@ -79,6 +85,8 @@ cdef extern from "bodhi.h" nogil:
         int32_t no_thread
         int64_t request_bytes
         int64_t ring
+        const bodhi_range *atoms
+        int64_t n_ranges
     ctypedef struct bodhi_facts:
         int64_t native
         int64_t alien
@@ -145,6 +153,8 @@ ALLOW_NETWORK = BODHI_ALLOW_NETWORK
 POSITIONS = BODHI_POSITIONS
 VELOCITIES = BODHI_VELOCITIES
 FORCES = BODHI_FORCES
+ENCODING_AUTO = BODHI_ENCODING_AUTO
+ENCODING_RAW = BODHI_ENCODING_RAW
 DIRECT_AUTO = BODHI_DIRECT_AUTO
 DIRECT_ON = BODHI_DIRECT_ON
 DIRECT_OFF = BODHI_DIRECT_OFF
@@ -228,6 +238,18 @@ cdef int64_t *frame_numbers(cnp.ndarray numbers) except? NULL:
     if numbers.dtype != np.int64 or numbers.ndim != 1 or not numbers.flags.c_contiguous:
         raise ValueError("frame numbers must be a contiguous int64 array of one dimension")
     return <int64_t *>cnp.PyArray_DATA(numbers)
+
+
+def atom_ranges(cnp.ndarray atoms):
+    """Runs of neighbouring atoms: first and last + 1 of each, int64 (n, 2), of ascending int64 indices."""
+    if atoms.dtype != np.int64 or atoms.ndim != 1:
+        raise ValueError("atoms must be an int64 array of one dimension")
+    steps = np.diff(atoms)
+    if atoms.shape[0] and (atoms[0] < 0 or (steps < 1).any()):
+        raise ValueError("atoms must be indices from 0 on, ascending, each once")
+    starts = np.concatenate([[True], steps > 1]) if atoms.shape[0] else np.zeros(0, dtype=bool)
+    firsts, lasts = atoms[starts], atoms[np.roll(starts, -1)]
+    return np.ascontiguousarray(np.stack([firsts, lasts + 1], axis=1))
 
 
 def checksum_way():
@@ -405,30 +427,38 @@ cdef class DatasetHandle:
             status = bodhi_dataset_evict(self.dataset, segment)
         check(status)
 
-    def open_writer(self, int kind, int64_t segment_bytes=0, int64_t block_atoms=0):
+    def open_writer(self, int kind, int64_t segment_bytes=0, int64_t block_atoms=0, int encoding=0):
         """A writer of frames of one kind."""
         cdef WriterHandle handle = WriterHandle.__new__(WriterHandle)
         cdef bodhi_write_options options
+        memset(&options, 0, sizeof(options))
         options.segment_bytes = segment_bytes
         options.block_atoms = block_atoms
+        options.encoding = encoding
         check(bodhi_writer_open(self.dataset, kind, &options, &handle.writer))
         handle.dataset = self
         return handle
 
     def open_reader(self, cnp.ndarray numbers, int fields=0, bint verify=True, int direct=0, bint thread=True,
-                    int64_t request_bytes=0, int64_t ring=0):
-        """A reader of the frames `numbers`, in that order."""
+                    int64_t request_bytes=0, int64_t ring=0, atoms=None):
+        """A reader of the frames `numbers`, in that order; of `atoms` (ascending) alone."""
         cdef ReaderHandle handle = ReaderHandle.__new__(ReaderHandle)
         cdef bodhi_read_options options
         cdef int64_t *wanted = frame_numbers(numbers)
         cdef int64_t n = numbers.shape[0]
+        cdef cnp.ndarray ranges
         cdef int status
+        memset(&options, 0, sizeof(options))
         options.fields = fields
         options.unverified = not verify
         options.direct = direct
         options.no_thread = not thread
         options.request_bytes = request_bytes
         options.ring = ring
+        if atoms is not None:
+            ranges = atom_ranges(atoms)
+            options.atoms = <bodhi_range *>cnp.PyArray_DATA(ranges)
+            options.n_ranges = ranges.shape[0]
         with nogil:
             status = bodhi_reader_open(self.dataset, wanted, n, &options, &handle.reader)
         check(status)

@@ -12,7 +12,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from himach.io.bodhi import ERRORS, StoreError
+from himach.io.bodhi import ERRORS, StoreError, atom_ranges
 
 cnp.import_array()
 
@@ -117,16 +117,12 @@ cdef extern from "record.h" nogil:
     enum parsed:
         PARSED
     enum:
-        RECORD_FRAME
-        ENCODING_RAW
+        FIELD_COUNT
     ctypedef struct segment_key:
         uint64_t segment
         uint64_t dataset
         uint64_t generation
     ctypedef struct record_header:
-        int type
-        uint8_t fields
-        uint8_t encoding
         bint has_box
         float *box
         uint64_t number
@@ -135,8 +131,22 @@ cdef extern from "record.h" nogil:
         uint64_t length
     parsed parse_record(const unsigned char *data, size_t size, const segment_key *key, uint64_t offset,
                         record_header *header, size_t *needed)
-    bint check_payload(const unsigned char *record, const record_header *header)
-    uint64_t field_offset(const record_header *header, unsigned field)
+
+cdef extern from "unpack.h" nogil:
+    ctypedef struct bodhi_range:
+        pass
+    ctypedef struct selection:
+        unsigned int fields
+        const bodhi_range *ranges
+        size_t n_ranges
+    ctypedef struct piece:
+        uint64_t begin
+        uint64_t end
+    enum unpacked:
+        UNPACKED
+    bint is_readable(const record_header *header)
+    unpacked unpack_fields(unsigned char *record, const record_header *header, const selection *asked,
+                           const piece *pieces, size_t n_pieces, float *positions, float **fields)
 
 cdef extern from "hmac.h" nogil:
     enum:
@@ -362,32 +372,53 @@ cdef class LinkHandle:
             status = link_send_message(&self.link, <wire_verb>WIRE_DONE, NULL, 0, link_now() + self.timeout_ms)
         check(status)
 
-    def unpack(self, const unsigned char[::1] record, uint64_t segment, uint64_t offset, uint64_t number):
+    def unpack(self, const unsigned char[::1] record, uint64_t segment, uint64_t offset, uint64_t number, int fields=0,
+               atoms=None):
         """A checked frame as (time, box, positions, velocities, forces), copies; None if the record is not right."""
         cdef record_header header
         cdef segment_key key = self.key
         cdef size_t size = record.shape[0]
         cdef size_t needed
+        cdef selection asked
+        cdef piece whole
+        cdef float *found[FIELD_COUNT]
+        cdef cnp.ndarray ranges
+        cdef cnp.ndarray positions
+        cdef cnp.ndarray array
+        cdef float *decoded
         cdef bint right
         key.segment = segment
         if size == 0:
             return None
         with nogil:
             right = (parse_record(&record[0], size, &key, offset, &header, &needed) == PARSED
-                     and header.type == RECORD_FRAME and header.encoding == ENCODING_RAW and header.number == number
-                     and header.length == size and check_payload(&record[0], &header))
+                     and is_readable(&header) and header.number == number and header.length == size)
         if not right:
             return None
-        fields = []
-        for i in range(3):
-            if header.fields & 1 << i:
-                start = field_offset(&header, i)
-                data = np.frombuffer(record, dtype=np.float32, count=3 * header.n_atoms, offset=start)
-                fields.append(data.reshape(header.n_atoms, 3).copy())
-            else:
-                fields.append(None)
+        memset(&asked, 0, sizeof(asked))
+        asked.fields = fields if fields else 7
+        if atoms is not None:
+            ranges = atom_ranges(atoms)
+            asked.ranges = <const bodhi_range *>cnp.PyArray_DATA(ranges)
+            asked.n_ranges = ranges.shape[0]
+        whole.begin, whole.end = 0, size
+        positions = np.empty((header.n_atoms, 3), dtype=np.float32)
+        decoded = <float *>cnp.PyArray_DATA(positions)
+        with nogil:
+            right = unpack_fields(<unsigned char *>&record[0], &header, &asked, &whole, 1, decoded, found) == UNPACKED
+        if not right:
+            return None
+        arrays = []
+        for i in range(FIELD_COUNT):
+            array = None
+            if found[i] is decoded:
+                array = positions
+            elif found[i] is not NULL:
+                array = np.empty((header.n_atoms, 3), dtype=np.float32)
+                memcpy(cnp.PyArray_DATA(array), found[i], array.nbytes)
+            arrays.append(array)
         box = np.array([header.box[i] for i in range(6)], dtype=np.float32) if header.has_box else None
-        return header.time, box, *fields
+        return header.time, box, *arrays
 
     def counters(self):
         """What the server has counted, by name."""

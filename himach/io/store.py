@@ -320,8 +320,9 @@ class Dataset:
     def read(
         self,
         numbers: npt.ArrayLike,
-        *,
+        atoms: npt.NDArray[np.int64] | None = None,
         fields: int = 0,
+        *,
         verify: bool = True,
         direct: Literal["auto", "on", "off"] = "auto",
         request_bytes: int = 0,
@@ -333,6 +334,9 @@ class Dataset:
         ----------
         numbers
             Frame numbers.
+        atoms
+            The atoms that are needed: int64 (n,), ascending; None for all. Only the blocks that hold them are read and
+            checked. Arrays keep their shape (n_atoms, 3) and atoms their rows; rows of other atoms hold anything.
         fields
             What to read beside the stamps: ``bodhi.POSITIONS``, ``VELOCITIES``, ``FORCES`` or-ed; 0 for all there is.
         verify
@@ -347,11 +351,17 @@ class Dataset:
         Returns
         -------
         Reading
-            Iterates over one `RawFrame` per number, or None where it is a miss.
+            Iterates over one `RawFrame` per number, or None where it is a miss. Its arrays are None for what is not
+            there or not asked for (positions, too).
+
+        Raises
+        ------
+        ValueError
+            `atoms` is not ascending, has negative numbers, or is no int64 array.
         """
         wanted = np.ascontiguousarray(numbers, dtype=np.int64)
         how = {"auto": bodhi.DIRECT_AUTO, "on": bodhi.DIRECT_ON, "off": bodhi.DIRECT_OFF}[direct]
-        reader = self._handle.open_reader(wanted, fields, verify, how, True, request_bytes, ring)
+        reader = self._handle.open_reader(wanted, fields, verify, how, True, request_bytes, ring, atoms)
         return Reading(reader)
 
     def drop(self, numbers: npt.ArrayLike, *, native: bool = False) -> int:
