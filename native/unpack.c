@@ -1,8 +1,13 @@
 /* From a record in memory to a frame; see unpack.h. */
 #include "unpack.h"
 
+#include "packed.h"
+
 bool is_readable(const record_header *header) {
-    return header->type == RECORD_FRAME && header->encoding == ENCODING_RAW;
+    return header->type == RECORD_FRAME &&
+           (header->encoding == ENCODING_RAW ||
+            (header->encoding == ENCODING_PACKED && header->block_atoms <= PACKED_MAX_ATOMS &&
+             header->payload_bytes / PACKED_LEAST_BYTES >= blocks_per_field(header)));
 }
 
 /* The field that block `index` of all belongs to, among those that the record has. */
@@ -76,10 +81,14 @@ static bool find_fields(unsigned char *record, const record_header *header, cons
 }
 
 /* Take one block whose bytes are there and right. */
-static bool unpack_block(const unsigned char *record, const wanted_block *block, const float *field) {
+static bool unpack_block(const unsigned char *record, const record_header *header, const wanted_block *block,
+                         float *field) {
     const unsigned char *data = record + block->offset;
-    const float *out = field + (size_t)block->first * 3;
-    return block->entry.bytes == (uint64_t)block->atoms * 12 && data == (const void *)out;
+    float *out = field + (size_t)block->first * 3;
+    if (header->encoding == ENCODING_PACKED && block->field == 0) {
+        return packed_decode(data, block->entry.bytes, block->atoms, out);
+    }
+    return block->entry.bytes == (uint64_t)block->atoms * 12 && data == (const unsigned char *)out;
 }
 
 enum unpacked unpack_fields(unsigned char *record, const record_header *header, const selection *asked,
@@ -98,7 +107,7 @@ enum unpacked unpack_fields(unsigned char *record, const record_header *header, 
             return UNPACK_UNREAD;
         }
         if ((!asked->unverified && !check_block(record + block.offset, block.entry)) ||
-            !unpack_block(record, &block, fields[block.field])) {
+            !unpack_block(record, header, &block, fields[block.field])) {
             return UNPACK_DAMAGED;
         }
     }

@@ -12,6 +12,7 @@
 #include "claim.h"
 #include "dataset.h"
 #include "io.h"
+#include "pack.h"
 #include "status.h"
 
 enum {
@@ -34,6 +35,8 @@ struct bodhi_writer {
     uint8_t kind;
     uint64_t segment_bytes;
     uint32_t block_atoms;
+    bool packs;
+    packer packer;
     bool poisoned;
     bool holding; /* `at` is valid */
     claim at;
@@ -300,7 +303,7 @@ static int append(bodhi_writer *w, record_header *header, const field_blocks fie
     header->offset = w->at.end;
     uint32_t units = header->head_bytes / UNIT;
     index_entry entry = {.type = ENTRY_FRAME,
-                         .fields = header->fields,
+                         .fields = (uint8_t)(header->fields | header->encoding << 4),
                          .head_units = units < UINT16_MAX ? (uint16_t)units : UINT16_MAX,
                          .number = header->number,
                          .offset = header->offset,
@@ -361,6 +364,16 @@ static int fail_poisoned(void) {
     return bodhi_fail(BODHI_ERROR_POISONED, "an earlier write of this writer failed; close it and open another");
 }
 
+/* Pack the positions if that can be. */
+static void pack(bodhi_writer *w, record_header *header, field_blocks *positions) {
+    if (w->packs && pack_positions(&w->packer, positions->data, header->n_atoms, header->block_atoms)) {
+        *positions = (field_blocks){.data = w->packer.bytes, .sizes = w->packer.sizes, .bytes = w->packer.n_bytes};
+        header->encoding = ENCODING_PACKED;
+        header->payload_bytes += positions->bytes - field_bytes(header);
+        (void)layout_record(header); /* it was laid out before, and has become shorter */
+    }
+}
+
 int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame) {
     if (writer == NULL || frame == NULL) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "writer and frame must be given");
@@ -377,6 +390,7 @@ int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame) {
     field_blocks fields[FIELD_COUNT] = {{.data = frame->positions, .bytes = bytes},
                                         {.data = frame->velocities, .bytes = bytes},
                                         {.data = frame->forces, .bytes = bytes}};
+    pack(writer, &header, &fields[0]);
     return append(writer, &header, fields);
 }
 
@@ -395,6 +409,9 @@ int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodhi_write_option
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "a writer needs a dataset open for writing and a kind (0 or 1), not %d",
                           kind);
     }
+    if (chosen.encoding != BODHI_ENCODING_AUTO && chosen.encoding != BODHI_ENCODING_RAW) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "encoding is %d, not 0 or 1", chosen.encoding);
+    }
     if (chosen.segment_bytes < 0 || chosen.segment_bytes > MAX_SEGMENT_BYTES || chosen.block_atoms < 0 ||
         chosen.block_atoms > UINT32_MAX / 16) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT,
@@ -410,6 +427,7 @@ int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodhi_write_option
     opened->kind = (uint8_t)kind;
     opened->segment_bytes = chosen.segment_bytes == 0 ? DEFAULT_SEGMENT_BYTES : (uint64_t)chosen.segment_bytes;
     opened->block_atoms = chosen.block_atoms == 0 ? DEFAULT_BLOCK_ATOMS : (uint32_t)chosen.block_atoms;
+    opened->packs = chosen.encoding == BODHI_ENCODING_AUTO;
     *writer = opened;
     return BODHI_OK;
 }
@@ -437,6 +455,7 @@ int bodhi_writer_close(bodhi_writer *writer) {
     while (writer->n_unsynced > 0) {
         (void)io_close(writer->unsynced[--writer->n_unsynced]);
     }
+    packer_free(&writer->packer);
     free(writer->gathered);
     free(writer->pending);
     free(writer);
