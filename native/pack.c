@@ -51,8 +51,9 @@ static bool is_on(const float *positions, size_t n, packed_grid grid) {
 
 /* Find the grid that the positions lie on, that of the last frame first. */
 static bool find_grid(packer *p, const float *positions, size_t n) {
-    /* Steps per nm that trajectories are written with, the usual one first; positions are read as Angstrom. */
-    static const double precisions[] = {1e3, 1e2, 1e4, 1e1, 1e5, 1e6, 1.0};
+    /* Steps per nm that trajectories are written with, the usual one first, then the coarsest; positions are read as
+     * Angstrom. */
+    static const double precisions[] = {1e3, 1.0, 1e1, 1e2, 1e4, 1e5, 1e6};
     if (p->grid.unit != 0 && is_on(positions, n, p->grid) && pack_find_steps(positions, n, p->grid, p->steps)) {
         return true;
     }
@@ -247,18 +248,24 @@ static bool pack_blocks(packer *p, uint32_t n_atoms, uint32_t block_atoms) {
     return true;
 }
 
-/* Pack by the plan at hand; a frame that takes much more than expected gets a new one. */
+static bool pack_anew(packer *p, uint32_t n_atoms, uint32_t block_atoms, bool runs) {
+    bool done =
+        pack_make_plan(&p->plan, p->steps, n_atoms, block_atoms, p->grid, runs) && pack_blocks(p, n_atoms, block_atoms);
+    p->plan.n_atoms = done ? n_atoms : 0;
+    p->plan.expected = p->n_bytes;
+    return done;
+}
+
+/* Pack by the plan at hand; a frame that takes much more than expected gets a new one, without runs if that is better.
+ */
 static bool pack_by_plan(packer *p, uint32_t n_atoms, uint32_t block_atoms) {
     bool fits = p->plan.n_atoms == n_atoms && p->plan.block_atoms == block_atoms;
     if (fits && pack_blocks(p, n_atoms, block_atoms) && p->n_bytes <= p->plan.expected + p->plan.expected / 16) {
         return true;
     }
-    if (!pack_make_plan(&p->plan, p->steps, n_atoms, block_atoms, p->grid) || !pack_blocks(p, n_atoms, block_atoms)) {
-        p->plan.n_atoms = 0;
-        return false;
-    }
-    p->plan.expected = p->n_bytes;
-    return true;
+    size_t without = pack_anew(p, n_atoms, block_atoms, false) ? p->n_bytes : SIZE_MAX;
+    return (pack_anew(p, n_atoms, block_atoms, true) && p->n_bytes <= without) ||
+           pack_anew(p, n_atoms, block_atoms, false);
 }
 
 bool pack_positions(packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms) {

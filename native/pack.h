@@ -42,8 +42,9 @@ bool pack_positions(packer *p, const float *positions, uint32_t n_atoms, uint32_
 
 void packer_free(packer *p);
 
-/* Make the plan for frames like this one. False: memory is out. */
-bool pack_make_plan(pack_plan *plan, const int32_t *steps, uint32_t n_atoms, uint32_t block_atoms, packed_grid grid);
+/* Make the plan for frames like this one, with or without looking for runs of molecules. False: memory is out. */
+bool pack_make_plan(pack_plan *plan, const int32_t *steps, uint32_t n_atoms, uint32_t block_atoms, packed_grid grid,
+                    bool runs);
 
 /* Find the steps of positions on this grid; false if one does not lie on it, to the last bit. */
 bool pack_find_steps(const float *positions, size_t n, packed_grid grid, int32_t *steps);

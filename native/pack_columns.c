@@ -24,6 +24,18 @@ static uint32_t bits_of(float value) {
     return bits;
 }
 
+/* Find the step next to `step` that a position is at: from 2 ** 22 steps on, two roundings may shift it by some. */
+static bool find_near(float position, packed_grid grid, int32_t *step) {
+    for (int32_t shift = -2; shift <= 2; shift++) {
+        int32_t near = (int32_t)((uint32_t)*step + (uint32_t)shift);
+        if (bits_of(packed_position((uint32_t)near, grid)) == bits_of(position)) {
+            *step = near;
+            return true;
+        }
+    }
+    return false;
+}
+
 BODY bool find_steps(const float *positions, size_t n, packed_grid grid, int32_t *steps) {
     const double inverse = 1.0 / ((double)grid.unit * (double)grid.scale);
     const double limit = 2147483000.0;
@@ -38,8 +50,10 @@ BODY bool find_steps(const float *positions, size_t n, packed_grid grid, int32_t
             steps[i] = whole;
             wrong |= bits_of(packed_position((uint32_t)whole, grid)) ^ bits_of(positions[i]);
         }
-        if (wrong != 0) {
-            return false;
+        for (size_t i = begin; wrong != 0 && i < end; i++) {
+            if (!find_near(positions[i], grid, &steps[i])) {
+                return false;
+            }
         }
     }
     return true;

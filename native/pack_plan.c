@@ -8,14 +8,16 @@
 #include "pack.h"
 
 enum {
-    LEAST_MOLECULES = 16, /* of a run */
+    LEAST_MOLECULES = 32, /* of a run */
     LOOK_BACK = 16,       /* molecules, of which so many ... */
     MAX_STRANGE = 4,      /* ... may be unlike the first, for being split over the box */
-    LEAST_RUN_SITES = 2,
+    LEAST_RUN_SITES = 3,  /* of two, too much else looks like one */
     MAX_RUN_SITES = 6,
     REST_ATOMS = 256, /* of a section that is no run */
     FEW_ATOMS = 8     /* fewer are patched, which takes less */
 };
+
+#define TOO_FAR ((int64_t)INT16_MAX * INT16_MAX)
 
 /* --- Runs of molecules ------------------------------------------------------------------------------------------- */
 
@@ -29,13 +31,14 @@ static int64_t squared(const int32_t *a, const int32_t *b) {
     return sum;
 }
 
-/* Whether two molecules have the same distances, to a fifth. `slack` (in steps, squared) is always allowed. */
+/* Whether two molecules have the same distances, squared, to a third of their sum. `slack` (in steps, squared) is
+ * always allowed. */
 static bool is_alike(const int32_t *molecule, const int32_t *other, unsigned sites, int64_t slack) {
     for (unsigned site = 1; site < sites; site++) {
         int64_t a = squared(molecule, molecule + (size_t)site * PACKED_AXES);
         int64_t b = squared(other, other + (size_t)site * PACKED_AXES);
         int64_t difference = a < b ? b - a : a - b;
-        if (difference > slack && difference > (a + b) / 5) {
+        if ((difference > slack && difference > (a + b) / 3) || a >= TOO_FAR || b >= TOO_FAR) {
             return false;
         }
     }
@@ -189,9 +192,10 @@ static bool add_cut(pack_plan *plan, const int32_t *steps, uint32_t begin, uint3
     return done;
 }
 
-bool pack_make_plan(pack_plan *plan, const int32_t *steps, uint32_t n_atoms, uint32_t block_atoms, packed_grid grid) {
+bool pack_make_plan(pack_plan *plan, const int32_t *steps, uint32_t n_atoms, uint32_t block_atoms, packed_grid grid,
+                    bool runs) {
     double step = (double)grid.unit * (double)grid.scale;
-    int64_t slack = (int64_t)(0.04 / (step * step)) + 4; /* 0.2 Angstrom */
+    int64_t slack = (int64_t)(0.09 / (step * step)) + 4; /* 0.3 Angstrom */
     const pack_section none = {0};
     uint32_t rest = 0; /* begins here */
     uint32_t atom = 0;
@@ -199,7 +203,7 @@ bool pack_make_plan(pack_plan *plan, const int32_t *steps, uint32_t n_atoms, uin
     plan->n_sections = 0;
     plan->n_atoms = n_atoms;
     plan->block_atoms = block_atoms;
-    while (done && atom < n_atoms) {
+    while (runs && done && atom < n_atoms) {
         pack_section run = find_run(steps + (size_t)atom * PACKED_AXES, n_atoms - atom, slack);
         if (run.sites == 0) {
             atom++;

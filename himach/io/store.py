@@ -119,7 +119,15 @@ class Store:
         """What tells this store from every other (32 hex digits): one directory seen from two nodes counts once."""
         return self._handle.identity.hex()
 
-    def dataset(self, name: str, generation: bytes = b"", *, create: bool = True, segment_bytes: int = 0) -> Dataset:
+    def dataset(
+        self,
+        name: str,
+        generation: bytes = b"",
+        *,
+        create: bool = True,
+        segment_bytes: int = 0,
+        packed: bool = True,
+    ) -> Dataset:
         """Open one generation of a dataset.
 
         Parameters
@@ -133,13 +141,16 @@ class Store:
             Make it if it is not there.
         segment_bytes
             Size at which a segment is full; 0 for 256 MiB.
+        packed
+            Pack positions that lie on a grid, as those from XTC do; they are read back to the last bit. Else, and where
+            they do not, frames are written raw.
 
         Raises
         ------
         StoreNotFoundError
             It is not there, and `create` is false.
         """
-        return Dataset(self, self._handle.open_dataset(name, generation, create), segment_bytes)
+        return Dataset(self, self._handle.open_dataset(name, generation, create), segment_bytes, packed)
 
     def directories(self) -> list[str]:
         """Return the subdirectories that hold a dataset each, for `open_directory`."""
@@ -154,7 +165,7 @@ class Store:
         StoreNotFoundError
             It is not there, or nothing says any more what it is (`remove` deletes it).
         """
-        return Dataset(self, self._handle.open_directory(directory), 0)
+        return Dataset(self, self._handle.open_directory(directory))
 
     def generations(self, name: str) -> list[bytes]:
         """Return the generations of a dataset that the store holds; asking is no use of any dataset."""
@@ -195,10 +206,11 @@ class Dataset:
     and of what this object wrote and flushed since.
     """
 
-    def __init__(self, store: Store, handle: bodhi.DatasetHandle, segment_bytes: int) -> None:
+    def __init__(self, store: Store, handle: bodhi.DatasetHandle, segment_bytes: int = 0, packed: bool = True) -> None:
         self.store = store
         self._handle = handle
         self._segment_bytes = segment_bytes
+        self._encoding = bodhi.ENCODING_AUTO if packed else bodhi.ENCODING_RAW
         self._writers: dict[int, bodhi.WriterHandle] = {}
 
     def __enter__(self) -> Dataset:
@@ -298,7 +310,7 @@ class Dataset:
     def _writer(self, native: bool) -> bodhi.WriterHandle:
         kind = bodhi.NATIVE if native else bodhi.ALIEN
         if kind not in self._writers:
-            self._writers[kind] = self._handle.open_writer(kind, self._segment_bytes)
+            self._writers[kind] = self._handle.open_writer(kind, self._segment_bytes, encoding=self._encoding)
         return self._writers[kind]
 
     @property

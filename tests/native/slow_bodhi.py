@@ -122,29 +122,76 @@ def record(data: bytes, at: int, segment: int, dataset: int, generation: int) ->
     if kind == 2:
         target_segment, target_offset = struct.unpack_from("<QQ", head, 112)
         return Tombstone(number, target_segment, target_offset), 128
-    assert kind == 1 and encoding == 0
+    assert kind == 1 and encoding in (0, 1)
     start = at + round_up(112 + 8 * n_blocks)
     length = round_up(112 + 8 * n_blocks) + round_up(payload)
     if at + length > len(data):
         return None
     place = start
+    blocks = []
     for block in range(n_blocks):
         size, crc = struct.unpack_from("<II", head, 112 + 8 * block)
         if crc32c(data[place : place + size]) != crc:
             return None
+        blocks.append(data[place : place + size])
         place += size
     assert place == start + payload
     arrays = {}
-    place = start
+    per_field = -(-n_atoms // block_atoms)
     for bit, name in enumerate(FIELDS):
         arrays[name] = None
         if fields >> bit & 1:
-            arrays[name] = np.frombuffer(data, "<f4", 3 * n_atoms, place).reshape(n_atoms, 3)
-            place += 12 * n_atoms
+            mine, blocks = blocks[:per_field], blocks[per_field:]
+            if encoding == 1 and name == "positions":
+                arrays[name] = np.concatenate([unpacked(block) for block in mine])
+            else:
+                arrays[name] = np.frombuffer(b"".join(mine), "<f4").reshape(n_atoms, 3)
     assert n_blocks == fields.bit_count() * -(-n_atoms // block_atoms)
     return Slow(
         number, native_or_alien, time, box if has_box else None, segment=segment, offset=at, length=length, **arrays
     ), length
+
+
+def unpacked(block: bytes) -> np.ndarray:
+    """The positions of a packed block, float32 (atoms, 3)."""
+    n_atoms, n_sections, n_patches, unit, scale = struct.unpack_from("<IHHff", block)
+    at = 16
+    sections = []
+    for _ in range(n_sections):
+        molecules, sites = struct.unpack_from("<II", block, at)
+        least = struct.unpack_from(f"<{3 * sites}i", block, at + 8)
+        widths = struct.unpack_from(f"<{3 * sites}B", block, at + 8 + 12 * sites)
+        sections.append((molecules, sites, least, widths))
+        at += 8 + 12 * sites + -(-3 * sites // 4) * 4
+    patches = [struct.unpack_from("<Iiii", block, at + 16 * i) for i in range(n_patches)]
+    at = -(-(at + 16 * n_patches) // 32) * 32
+    steps: list[list[int]] = []
+    for molecules, sites, least, widths in sections:
+        if sites == 0:
+            steps += [[0, 0, 0]] * molecules
+            continue
+        columns = []
+        for low, width in zip(least, widths, strict=True):
+            rows = -(-molecules // 8)
+            words = -(-rows * width // 32)
+            columns.append([low + value for value in stream(block[at : at + 32 * words], molecules, width)])
+            at += 32 * words
+        for molecule in range(molecules):
+            first = [columns[axis][molecule] for axis in range(3)]
+            steps.append(first)
+            for site in range(1, sites):
+                steps.append([first[axis] + columns[3 * site + axis][molecule] for axis in range(3)])
+    for atom, *step in patches:
+        steps[atom] = step
+    assert len(steps) == n_atoms and block[at:] == bytes(32)
+    wrapped = (np.array(steps, dtype=np.int64) + 2**31) % 2**32 - 2**31
+    return wrapped.astype(np.float32) * np.float32(unit) * np.float32(scale)
+
+
+def stream(words: bytes, n: int, width: int) -> list[int]:
+    """The n values of a stream: value i is in lane i % 8, of which each is one number of all its bits."""
+    lanes = [int.from_bytes(np.frombuffer(words, "<u4")[lane::8].tobytes(), "little") for lane in range(8)]
+    return [lanes[i % 8] >> (i // 8 * width) & ((1 << width) - 1) for i in range(n)]
 
 
 def segment_id(path: Path) -> int:

@@ -1,0 +1,77 @@
+"""Boundary to the C library's packing of positions (native/pack.h, native/packed.h), outside of any store.
+
+`pack()` turns positions into blocks, `unpack()` a block into positions: for benchmarks and tests.
+"""
+
+import numpy as np
+
+cimport numpy as cnp
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memset
+
+cnp.import_array()
+
+cdef extern from "packed.h" nogil:
+    bint packed_portable
+    const char *packed_way()
+    bint packed_decode(const void *data, size_t size, uint32_t n_atoms, float *out)
+
+cdef extern from "pack.h" nogil:
+    ctypedef struct packer:
+        unsigned char *bytes
+        uint32_t *sizes
+    bint pack_positions(packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms)
+    void packer_free(packer *p)
+
+
+def way():
+    """Name of the way in which this processor decodes."""
+    return packed_way().decode()
+
+
+cdef class Packer:
+    """Packs frames of one trajectory, as a writer does."""
+
+    cdef packer state
+
+    def __cinit__(self):
+        memset(&self.state, 0, sizeof(self.state))
+
+    def __dealloc__(self):
+        packer_free(&self.state)
+
+    def pack(self, const float[:, ::1] positions, uint32_t block_atoms=4096):
+        """Blocks of positions (float32 (n_atoms, 3), Å) as bytes; None where the store would keep them raw."""
+        cdef uint32_t n_atoms = positions.shape[0]
+        cdef uint32_t block
+        cdef bint done
+        if positions.shape[0] < 1 or positions.shape[1] != 3 or block_atoms < 1:
+            raise ValueError("positions must be float32 (n_atoms, 3) with at least one atom, and blocks hold atoms")
+        with nogil:
+            done = pack_positions(&self.state, &positions[0, 0], n_atoms, block_atoms)
+        if not done:
+            return None
+        blocks, at = [], 0
+        for block in range((n_atoms - 1) // block_atoms + 1):
+            blocks.append((<char *>self.state.bytes)[at:at + self.state.sizes[block]])
+            at += self.state.sizes[block]
+        return blocks
+
+
+def unpack(const uint8_t[::1] block, float[:, ::1] out, bint portable=False):
+    """Decode a block to `out` (float32 (n_atoms, 3)); False if it is none of so many atoms.
+
+    With `portable` it is done without vector instructions.
+    """
+    cdef bint done
+    global packed_portable
+    if out.shape[0] < 1 or out.shape[1] != 3:
+        raise ValueError("out must be float32 (n_atoms, 3) with at least one atom")
+    if block.shape[0] == 0:
+        return False
+    packed_portable = portable
+    with nogil:
+        done = packed_decode(&block[0], block.shape[0], out.shape[0], &out[0, 0])
+    packed_portable = False
+    return done
