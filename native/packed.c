@@ -102,17 +102,20 @@ void packed_decode_row(const packed_stream *streams, unsigned sites, uint32_t ro
 }
 
 /* Decode a section whose streams begin at `words`; returns where they end. */
-static const unsigned char *decode_section(const section *s, const unsigned char *words, packed_grid grid, float *out) {
+static const unsigned char *decode_section(const block *b, const section *s, const unsigned char *words, float *out) {
     packed_stream streams[PACKED_STREAMS];
     for (unsigned k = 0; k < s->sites * PACKED_AXES; k++) {
-        streams[k] = (packed_stream){.words = words, .least = get32(s->least + (size_t)k * 4), .width = s->widths[k]};
-        words += packed_stream_bytes(s->molecules, s->widths[k]);
+        uint32_t width = s->widths[k];
+        /* What a row of no bits loads is masked away, but must be there: that of the block's beginning is. */
+        streams[k] = (packed_stream){
+            .words = width == 0 ? b->data : words, .least = get32(s->least + (size_t)k * 4), .width = width};
+        words += packed_stream_bytes(s->molecules, width);
     }
     uint32_t rows = (s->molecules + PACKED_LANES - 1) / PACKED_LANES;
-    uint32_t row = packed_decode_rows(streams, s->sites, rows, grid, out);
+    uint32_t row = packed_decode_rows(streams, s->sites, rows, b->grid, out);
     for (; row < rows; row++) {
         uint32_t left = s->molecules - row * PACKED_LANES;
-        packed_decode_row(streams, s->sites, row, left < PACKED_LANES ? left : PACKED_LANES, grid, out);
+        packed_decode_row(streams, s->sites, row, left < PACKED_LANES ? left : PACKED_LANES, b->grid, out);
     }
     return words;
 }
@@ -147,7 +150,7 @@ bool packed_decode(const void *data, size_t size, uint32_t n_atoms, float *out) 
         if (s.sites == 0) {
             memset(to, 0, (size_t)s.molecules * PACKED_AXES * sizeof *to);
         } else {
-            words = decode_section(&s, words, b.grid, to);
+            words = decode_section(&b, &s, words, to);
         }
         to += atoms_of(&s) * PACKED_AXES;
     }

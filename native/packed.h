@@ -48,7 +48,7 @@ static inline size_t packed_section_bytes(unsigned sites) {
 
 /* One axis of one site of a section. */
 typedef struct {
-    const unsigned char *words; /* PACKED_ROW_BYTES more than it takes are there */
+    const unsigned char *words; /* PACKED_ROW_BYTES more than it takes are there, two rows at least */
     uint32_t least;
     uint32_t width; /* 0 to 32 */
 } packed_stream;

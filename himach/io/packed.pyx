@@ -3,14 +3,9 @@
 `pack()` turns positions into blocks, `unpack()` a block into positions: for benchmarks and tests.
 """
 
-import numpy as np
-
-cimport numpy as cnp
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
-
-cnp.import_array()
 
 cdef extern from "packed.h" nogil:
     bint packed_portable

@@ -1,0 +1,61 @@
+/* Fuzz target: a packed block with any content, decoded by vector instructions and without; both must agree.
+ *
+ * The input's first two bytes are the number of atoms less one, the rest is the block. Built with -fsanitize=fuzzer it
+ * is a libFuzzer target; with -DBODHI_FUZZ_DRIVER it is a program that runs the files named on its command line. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "packed.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Decode from and to memory of just the right sizes, so that any byte beyond is noticed. */
+static float *decode(const uint8_t *block, size_t size, uint32_t n_atoms, bool portable, bool *right) {
+    unsigned char *exact = malloc(size + 1);
+    float *out = calloc((size_t)n_atoms * PACKED_AXES, sizeof *out);
+    if (exact == NULL || out == NULL) {
+        abort();
+    }
+    memcpy(exact + 1, block, size);
+    packed_portable = portable;
+    *right = packed_decode(exact + 1, size, n_atoms, out);
+    free(exact);
+    return out;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size < 2) {
+        return 0;
+    }
+    uint32_t n_atoms = (data[0] | (uint32_t)data[1] << 8) + 1;
+    bool right[2];
+    float *by_vector = decode(data + 2, size - 2, n_atoms, false, &right[0]);
+    float *portably = decode(data + 2, size - 2, n_atoms, true, &right[1]);
+    bool same = memcmp(by_vector, portably, (size_t)n_atoms * PACKED_AXES * sizeof *portably) == 0;
+    if (right[0] != right[1] || (right[0] && !same)) {
+        abort();
+    }
+    free(by_vector);
+    free(portably);
+    return 0;
+}
+
+#ifdef BODHI_FUZZ_DRIVER
+int main(int argc, char **argv) {
+    static uint8_t data[1 << 20];
+    for (int i = 1; i < argc; i++) {
+        FILE *file = fopen(argv[i], "rbe");
+        if (file == NULL) {
+            perror(argv[i]);
+            return 1;
+        }
+        size_t size = fread(data, 1, sizeof data, file);
+        (void)fclose(file);
+        (void)LLVMFuzzerTestOneInput(data, size);
+    }
+    (void)printf("%d inputs\n", argc - 1);
+    return 0;
+}
+#endif
