@@ -18,7 +18,7 @@ from typing import Any
 
 from himach.bench.adk import adk
 
-__all__ = ["main"]
+__all__ = ["main", "run_rmsd"]
 
 SPARE_BYTES = 1 << 30
 
@@ -53,15 +53,15 @@ def main(frames: int = 1000, ranks: int = 2, repeats: int = 5, directory: str | 
             shutil.rmtree(place / "store", ignore_errors=True)
             os.sync()  # what was written in the last turn must not slow this one
             turns.append(
-                [_run(words, cache, place / "out") for cache in ("off", str(place / "store"), str(place / "store"))]
+                [run_rmsd(words, cache, place / "out") for cache in ("off", str(place / "store"), str(place / "store"))]
             )
     finally:
         shutil.rmtree(place, ignore_errors=True)
     _report(turns[1:], frames, ranks)
 
 
-def _run(words: list[str], cache: str, out: Path) -> dict[str, Any]:
-    """Run once; return the record with the wall time of the process as ``wall`` and the table as ``table``."""
+def run_rmsd(words: list[str], cache: str, out: Path) -> dict[str, Any]:
+    """Run `words` once; return the record with the wall time of the process as ``wall`` and the table as ``table``."""
     begun = time.perf_counter()
     done = subprocess.run(
         [*words, "--cache", cache, "--out", str(out)],

@@ -77,3 +77,15 @@ def push(frames: int, repeats: int, directory: str | None) -> None:
     from himach.bench import push as benchmark
 
     benchmark.main(frames, repeats, directory)
+
+
+@bench.command()
+@click.option("--frames", type=click.IntRange(min=10), default=1000, show_default=True, help="Frames of AdK.")
+@click.option("--trajectory", metavar="PATH", help="A further XTC trajectory to pack.")
+@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--directory", metavar="DIR", help="Where to write.  [default: /var/tmp]")
+def packed(frames: int, trajectory: str | None, repeats: int, directory: str | None) -> None:
+    """Measure packed frames beside the XTC, memory, and raw frames from a cold disk."""
+    from himach.bench import packed as benchmark
+
+    benchmark.main(frames, repeats, trajectory, directory)

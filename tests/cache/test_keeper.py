@@ -40,7 +40,7 @@ def dataset(tmp_path):
 
 
 def frame(number: int, n_atoms: int = 1000) -> RawFrame:
-    positions = np.full((n_atoms, 3), number, dtype=np.float32)
+    positions = np.full((n_atoms, 3), number + 0.1234567, dtype=np.float32)  # on no grid: kept raw
     return RawFrame(number, float(number), positions, None, -positions if number % 2 else None)
 
 
