@@ -333,7 +333,7 @@ static bool copy_asked(bodhi_reader *r) {
         for (int64_t i = 0; i < r->options.n_ranges; i++) {
             const bodhi_range *range = &r->options.atoms[i];
             bodhi_range *last = r->asked.n_ranges > 0 ? &r->ranges[r->asked.n_ranges - 1] : NULL;
-            if (last != NULL && range->first <= last->last + NEAR_ATOMS) {
+            if (last != NULL && range->first - last->last <= NEAR_ATOMS) {
                 last->last = range->last;
             } else {
                 r->ranges[r->asked.n_ranges++] = *range;

@@ -1,0 +1,134 @@
+"""The C library of the frame store, as Cython sees it: native/bodhi.h and native/crc32c.h."""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+cdef extern from "bodhi.h" nogil:
+    ctypedef struct bodhi_store:
+        pass
+    ctypedef struct bodhi_dataset:
+        pass
+    ctypedef struct bodhi_writer:
+        pass
+    ctypedef struct bodhi_reader:
+        pass
+
+    enum:
+        BODHI_OK
+        BODHI_END
+        BODHI_MISS
+        BODHI_EXISTS
+        BODHI_ERROR_ARGUMENT
+        BODHI_ERROR_MEMORY
+        BODHI_ERROR_SYSTEM
+        BODHI_ERROR_FULL
+        BODHI_ERROR_POISONED
+        BODHI_ERROR_VERSION
+        BODHI_ERROR_NOT_FOUND
+        BODHI_ERROR_BUSY
+        BODHI_ERROR_NETWORK
+        BODHI_ERROR_UNSAFE
+        BODHI_ERROR_CONFLICT
+        BODHI_NATIVE
+        BODHI_ALIEN
+        BODHI_POSITIONS
+        BODHI_VELOCITIES
+        BODHI_FORCES
+        BODHI_REASON_ABSENT
+        BODHI_REASON_DAMAGED
+        BODHI_REASON_IO
+        BODHI_REASON_GONE
+        BODHI_REASON_RESOURCES
+        BODHI_CREATE
+        BODHI_READ_ONLY
+        BODHI_ALLOW_NETWORK
+        BODHI_ENCODING_AUTO
+        BODHI_ENCODING_RAW
+        BODHI_DIRECT_AUTO
+        BODHI_DIRECT_ON
+        BODHI_DIRECT_OFF
+
+    # Members are looked up in the header by name, so that the order here does not matter.
+    ctypedef struct bodhi_frame:
+        int64_t number
+        double time
+        int64_t n_atoms
+        float *positions
+        float *velocities
+        float *forces
+        float *box
+        int32_t kind
+        int32_t reason
+    ctypedef struct bodhi_write_options:
+        int64_t segment_bytes
+        int64_t block_atoms
+        int32_t encoding
+    ctypedef struct bodhi_range:
+        int64_t first
+        int64_t last
+    ctypedef struct bodhi_read_options:
+        int32_t fields
+        int32_t unverified
+        int32_t direct
+        int32_t no_thread
+        int64_t request_bytes
+        int64_t ring
+        const bodhi_range *atoms
+        int64_t n_ranges
+    ctypedef struct bodhi_facts:
+        int64_t native
+        int64_t alien
+        int64_t bytes
+        int64_t segments
+        int64_t refused_segments
+        int64_t refused_version
+        int64_t last_used
+        int64_t memory
+        int64_t scanned
+    ctypedef struct bodhi_segment_facts:
+        uint64_t id
+        int32_t kind
+        int32_t busy
+        int64_t bytes
+        int64_t frames
+        int64_t last_written
+    ctypedef struct bodhi_place:
+        uint64_t segment
+        int32_t kind
+        int32_t found
+        int64_t offset
+        int64_t length
+
+    const char *bodhi_message()
+    int bodhi_open(const char *directory, int flags, bodhi_store **store)
+    void bodhi_identity(const bodhi_store *store, uint8_t *identity)
+    void bodhi_close(bodhi_store *store)
+    int bodhi_dataset_open(bodhi_store *store, const char *name, const void *generation, size_t generation_bytes,
+                           int flags, bodhi_dataset **dataset)
+    int bodhi_dataset_open_directory(bodhi_store *store, const char *directory, bodhi_dataset **dataset)
+    const char *bodhi_dataset_name(const bodhi_dataset *dataset)
+    const void *bodhi_dataset_generation(const bodhi_dataset *dataset, size_t *size)
+    const char *bodhi_dataset_directory(const bodhi_dataset *dataset)
+    int bodhi_dataset_refresh(bodhi_dataset *dataset)
+    int bodhi_dataset_query(bodhi_dataset *dataset, bodhi_facts *facts)
+    int bodhi_dataset_numbers(bodhi_dataset *dataset, int kind, int64_t first, uint64_t *numbers, int64_t capacity,
+                              int64_t *count)
+    int bodhi_dataset_locate(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, bodhi_place *places)
+    int bodhi_dataset_drop(bodhi_dataset *dataset, int kind, const int64_t *numbers, int64_t n, int64_t *dropped)
+    int bodhi_dataset_segments(bodhi_dataset *dataset, bodhi_segment_facts *facts, int64_t capacity, int64_t *count)
+    int bodhi_dataset_evict(bodhi_dataset *dataset, uint64_t segment)
+    void bodhi_dataset_close(bodhi_dataset *dataset)
+    int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodhi_write_options *options, bodhi_writer **writer)
+    int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame)
+    int bodhi_flush(bodhi_writer *writer, int durable)
+    int64_t bodhi_writer_kept(const bodhi_writer *writer)
+    int bodhi_writer_close(bodhi_writer *writer)
+    int bodhi_reader_open(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, const bodhi_read_options *options,
+                          bodhi_reader **reader)
+    int bodhi_reader_next(bodhi_reader *reader, bodhi_frame *frame)
+    int64_t bodhi_reader_bytes(const bodhi_reader *reader)
+    void bodhi_reader_close(bodhi_reader *reader)
+
+cdef extern from "crc32c.h" nogil:
+    const char *bodhi_crc32c_way()
+    uint32_t bodhi_crc32c(uint32_t crc, const void *data, size_t size)

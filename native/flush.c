@@ -1,0 +1,201 @@
+/* What a writer appends becomes visible in this order: record bytes, (durably: fdatasync), index entries, the table of
+ * this process. A process killed in between leaves whole records without entries, which the next writer or reader
+ * finds. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io.h"
+#include "status.h"
+#include "writer.h"
+
+/* --- Failing ----------------------------------------------------------------------------------------------------- */
+
+int writer_failed(bodhi_writer *w, const char *call) {
+    int status = bodhi_fail_system(errno, call, w->at.name);
+    w->poisoned = w->poisoned || status == BODHI_ERROR_SYSTEM;
+    return status;
+}
+
+bool writer_give_back(bodhi_writer *w) {
+    bool synced = true;
+    (void)io_close(w->at.index_fd);
+    w->holding = false;
+    w->n_pending = 0;
+    w->n_gathered = 0;
+    if (w->n_unsynced == MAX_UNSYNCED) {
+        synced = io_sync(w->unsynced[0]);
+        (void)io_close(w->unsynced[0]);
+        memmove(w->unsynced, w->unsynced + 1, (MAX_UNSYNCED - 1) * sizeof *w->unsynced);
+        w->n_unsynced--;
+    }
+    io_unlock(w->at.fd, LOCK_WRITER);
+    w->unsynced[w->n_unsynced++] = w->at.fd;
+    w->poisoned = w->poisoned || !synced;
+    return synced;
+}
+
+int writer_fail_poisoned(void) {
+    return bodhi_fail(BODHI_ERROR_POISONED, "an earlier write of this writer failed; close it and open another");
+}
+
+/* --- Flushing ---------------------------------------------------------------------------------------------------- */
+
+void writer_forget_pending(bodhi_writer *w, uint64_t at) {
+    while (w->n_pending > 0 && w->pending[w->n_pending - 1].at >= at) {
+        w->n_pending--;
+    }
+}
+
+int writer_write_gathered(bodhi_writer *w) {
+    if (w->n_gathered == 0) {
+        return BODHI_OK;
+    }
+    struct iovec part = {.iov_base = w->gathered, .iov_len = w->n_gathered};
+    bool done = io_write(w->at.fd, &part, 1, w->written);
+    w->n_gathered = 0;
+    if (done) {
+        w->written = w->at.end;
+        return BODHI_OK;
+    }
+    int status = writer_failed(w, "write");
+    (void)io_truncate(w->at.fd, w->written);
+    w->at.end = w->written;
+    writer_forget_pending(w, w->written);
+    return status;
+}
+
+static bool sync_all(bodhi_writer *w) {
+    bool done = !w->holding || io_sync(w->at.fd);
+    if (w->directory_unsynced) {
+        done = io_sync(w->dataset->fd) && done;
+        w->directory_unsynced = false;
+    }
+    while (w->n_unsynced > 0) {
+        int fd = w->unsynced[--w->n_unsynced];
+        done = io_sync(fd) && done;
+        (void)io_close(fd);
+    }
+    return done;
+}
+
+static bool write_entries(bodhi_writer *w) {
+    unsigned char *bytes = malloc(w->n_pending * ENTRY_BYTES);
+    if (bytes == NULL) {
+        errno = ENOMEM;
+        return false;
+    }
+    for (size_t i = 0; i < w->n_pending; i++) {
+        write_entry(bytes + i * ENTRY_BYTES, &w->pending[i].entry, w->at.key.segment);
+    }
+    struct iovec part = {.iov_base = bytes, .iov_len = w->n_pending * ENTRY_BYTES};
+    bool done = io_write(w->at.index_fd, &part, 1, w->at.index_end);
+    int error = errno;
+    free(bytes);
+    errno = error;
+    return done;
+}
+
+/* Take the new records into the table by reading the entries back, as any other process does. */
+static int publish(bodhi_writer *w) {
+    bodhi_dataset *dataset = w->dataset;
+    int64_t frames = 0;
+    for (size_t i = 0; i < w->n_pending; i++) {
+        frames += w->pending[i].entry.type == ENTRY_FRAME;
+    }
+    w->at.index_end += w->n_pending * ENTRY_BYTES;
+    w->n_pending = 0;
+    w->kept += frames;
+    pthread_mutex_lock(&dataset->mutex);
+    (void)dataset_load(dataset, w->at.ordinal, true); /* if this fails, a refresh does it later */
+    pthread_mutex_unlock(&dataset->mutex);
+    return BODHI_OK;
+}
+
+int writer_flush(bodhi_writer *w, bool durable) {
+    int status = writer_write_gathered(w);
+    if (w->poisoned) {
+        return status;
+    }
+    if (durable && !sync_all(w)) {
+        w->poisoned = true; /* nobody knows what is on disk; not tried again */
+        return bodhi_fail_system(errno == ENOSPC || errno == EDQUOT ? EIO : errno, "fdatasync", w->at.name);
+    }
+    if (w->n_pending == 0) {
+        return status;
+    }
+    if (!write_entries(w)) {
+        int error = writer_failed(w, "write of the index");
+        (void)io_truncate(w->at.index_fd, w->at.index_end);
+        (void)writer_give_back(w);
+        return error;
+    }
+    int published = publish(w);
+    return status != BODHI_OK ? status : published;
+}
+
+/* --- Segments ---------------------------------------------------------------------------------------------------- */
+
+/* Leave a full segment. */
+static int leave(bodhi_writer *w) {
+    int status = writer_flush(w, false);
+    if (status == BODHI_OK && !writer_give_back(w)) {
+        return writer_failed(w, "fdatasync");
+    }
+    return status;
+}
+
+int writer_have_room(bodhi_writer *w, uint64_t length) {
+    if (w->holding && (w->at.end + length <= w->segment_bytes || w->at.end == SEGMENT_HEADER_BYTES)) {
+        return BODHI_OK;
+    }
+    if (w->holding) {
+        int status = leave(w);
+        if (status != BODHI_OK) {
+            return status;
+        }
+    }
+    w->at = (claim){.fd = -1, .index_fd = -1};
+    pthread_mutex_lock(&w->dataset->mutex);
+    int status = claim_segment(w->dataset, w->kind, length, w->segment_bytes, &w->at);
+    pthread_mutex_unlock(&w->dataset->mutex);
+    if (status == BODHI_OK) {
+        w->holding = true;
+        w->written = w->at.end;
+        w->started = w->at.end;
+        w->directory_unsynced = w->directory_unsynced || w->at.created;
+    }
+    return status;
+}
+
+/* --- Gathering -------------------------------------------------------------------------------------------------- */
+
+bool writer_add_pending(bodhi_writer *w, const index_entry *entry, uint64_t at) {
+    if (w->n_pending == w->pending_capacity) {
+        size_t capacity = w->pending_capacity == 0 ? 256 : w->pending_capacity * 2;
+        pending_record *grown = realloc(w->pending, capacity * sizeof *grown);
+        if (grown == NULL) {
+            return false;
+        }
+        w->pending = grown;
+        w->pending_capacity = capacity;
+    }
+    w->pending[w->n_pending++] = (pending_record){.entry = *entry, .at = at};
+    return true;
+}
+
+unsigned char *writer_gather(bodhi_writer *w, uint64_t length, int *status) {
+    if (w->gathered == NULL && (w->gathered = malloc(GATHER_BYTES)) == NULL) {
+        *status = bodhi_fail_memory();
+        return NULL;
+    }
+    *status = w->n_gathered + length > GATHER_BYTES ? writer_write_gathered(w) : BODHI_OK;
+    if (*status != BODHI_OK) {
+        return NULL;
+    }
+    unsigned char *record = w->gathered + w->n_gathered;
+    w->n_gathered += (size_t)length;
+    w->at.end += length;
+    return record;
+}
