@@ -113,14 +113,28 @@ static int publish(bodhi_writer *w) {
     return BODHI_OK;
 }
 
+/* After a failed fsync nobody knows whether the bytes that have no index entry yet are on disk: cut them off, so that
+ * nobody finds them, and leave the segment alone, so that it is not synced once more. */
+static void cut_pending(bodhi_writer *w) {
+    if (w->holding && w->n_pending > 0) {
+        (void)io_truncate(w->at.fd, w->pending[0].at);
+        w->n_pending = 0;
+        pthread_mutex_lock(&w->dataset->mutex);
+        w->dataset->segments[w->at.ordinal]->frozen = true;
+        pthread_mutex_unlock(&w->dataset->mutex);
+    }
+}
+
 int writer_flush(bodhi_writer *w, bool durable) {
     int status = writer_write_gathered(w);
     if (w->poisoned) {
         return status;
     }
     if (durable && !sync_all(w)) {
-        w->poisoned = true; /* nobody knows what is on disk; not tried again */
-        return bodhi_fail_system(errno == ENOSPC || errno == EDQUOT ? EIO : errno, "fdatasync", w->at.name);
+        int error = errno == ENOSPC || errno == EDQUOT ? EIO : errno;
+        w->poisoned = true; /* not tried again */
+        cut_pending(w);
+        return bodhi_fail_system(error, "fdatasync", w->at.name);
     }
     if (w->n_pending == 0) {
         return status;

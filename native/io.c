@@ -16,6 +16,15 @@ static int call_lock(int fd, int command, void *lock) {
     return fcntl(fd, command, lock);
 }
 
+/* glibc declares the addresses of these two as a union. */
+static int call_connect(int fd, const struct sockaddr *name, socklen_t size) {
+    return connect(fd, name, size);
+}
+
+static int call_accept4(int fd, struct sockaddr *name, socklen_t *size, int flags) {
+    return accept4(fd, name, size, flags);
+}
+
 bodhi_calls bodhi_io = {
     .openat = call_openat,
     .close = close,
@@ -31,6 +40,16 @@ bodhi_calls bodhi_io = {
     .linkat = linkat,
     .mkdirat = mkdirat,
     .getrandom = getrandom,
+    .socket = socket,
+    .connect = call_connect,
+    .accept4 = call_accept4,
+    .send = send,
+    .recv = recv,
+    .sendmsg = sendmsg,
+    .recvmsg = recvmsg,
+    .poll = poll,
+    .epoll_ctl = epoll_ctl,
+    .epoll_wait = epoll_wait,
 };
 
 int io_open(int directory, const char *path, int flags) {

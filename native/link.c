@@ -76,7 +76,7 @@ static bool await(const wire_link *link, short events, int64_t deadline) {
     for (;;) {
         int64_t left = deadline - link_now();
         struct pollfd one = {.fd = link->fd, .events = events};
-        int n = poll(&one, 1, left < 0 ? 0 : left > 60000 ? 60000 : (int)left);
+        int n = bodhi_io.poll(&one, 1, left < 0 ? 0 : left > 60000 ? 60000 : (int)left);
         if (n > 0) {
             return true;
         }
@@ -93,7 +93,7 @@ static bool would_block(void) {
 int link_send(wire_link *link, const void *data, size_t size, int64_t deadline) {
     size_t done = 0;
     while (done < size) {
-        ssize_t sent = send(link->fd, (const char *)data + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t sent = bodhi_io.send(link->fd, (const char *)data + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent >= 0) {
             done += (size_t)sent;
         } else if (would_block()) {
@@ -111,7 +111,7 @@ int link_send(wire_link *link, const void *data, size_t size, int64_t deadline) 
 static int receive_bytes(wire_link *link, void *data, size_t size, int64_t deadline) {
     size_t done = 0;
     while (done < size) {
-        ssize_t got = recv(link->fd, (char *)data + done, size - done, MSG_DONTWAIT);
+        ssize_t got = bodhi_io.recv(link->fd, (char *)data + done, size - done, MSG_DONTWAIT);
         if (got > 0) {
             done += (size_t)got;
         } else if (got < 0 && would_block()) {
@@ -131,11 +131,11 @@ static int receive_bytes(wire_link *link, void *data, size_t size, int64_t deadl
 static bool connect_to(wire_link *link, const struct sockaddr *name, socklen_t size, int64_t deadline) {
     int error = 0;
     socklen_t error_size = sizeof error;
-    link->fd = socket(name->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    link->fd = bodhi_io.socket(name->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (link->fd < 0) {
         return false;
     }
-    int result = connect(link->fd, name, size);
+    int result = bodhi_io.connect(link->fd, name, size);
     bool there = result == 0 || ((errno == EINPROGRESS || errno == EINTR) && await(link, POLLOUT, deadline) &&
                                  getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &error_size) == 0 && error == 0);
     if (!there) {
@@ -303,7 +303,7 @@ static ssize_t receive_some(wire_link *link, void *at, size_t space) {
     struct iovec part = {.iov_base = at, .iov_len = space};
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-    ssize_t got = recvmsg(link->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    ssize_t got = bodhi_io.recvmsg(link->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got > 0) {
         take_descriptors(link, &message);
     }

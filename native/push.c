@@ -293,7 +293,7 @@ static void hear_all(bodhi_pusher *p, int64_t wait_ms) {
             polled[n++] = (struct pollfd){.fd = p->servers[i].link.fd, .events = POLLIN};
         }
     }
-    (void)poll(polled, n, (int)wait_ms);
+    (void)bodhi_io.poll(polled, n, (int)wait_ms);
     int64_t now = link_now();
     for (int i = 0; i < p->n_servers; i++) {
         server *s = &p->servers[i];

@@ -414,7 +414,7 @@ def status(store: str | os.PathLike[str] | None = None, *, timeout: float = 30.0
     dict
         running; and if it is: pid, socket, listen, key, started, and the counters: connections, max_connections,
         admitted, refused, timed_out, frames, frame_bytes, existing, failed, batches, reads, places, waiting,
-        serialize_reads. answers is false if it runs and does not answer.
+        serialize_reads, shared_turns. answers is false if it runs and does not answer.
     """
     place = Path(store if store is not None else default_place())
     facts = _peek(place)

@@ -177,6 +177,7 @@ SOCKET_ERRORS = {
 COUNTERS = (
     "pid", "started", "connections", "max_connections", "admitted", "refused", "timed_out", "frames", "frame_bytes",
     "existing", "failed", "batches", "reads", "places", "waiting", "serialize_reads",
+    "shared_turns",
 )
 if len(COUNTERS) != N_COUNTERS:
     raise ImportError("the names of the counters do not fit native/wire.h")

@@ -179,29 +179,69 @@ def test_places_hold_the_segment(run_server):
     dataset.evict(segment)
 
 
-def test_serialized_reads_take_turns(run_server):
-    running = run_server("--serialize-reads")
-    push(running, range(100))
+FAR = 2000  # atoms: ten frames of so many are no neighbours any more
+
+
+def reading(running, wanted, order):
+    """Threads that each read some frames in a turn of theirs; `order` gets what they read."""
+
+    def read(numbers):
+        with running.client() as client, client.open("run").places(numbers) as places:
+            order.append(("begin", tuple(numbers)))
+            assert all(place is not None for place in places)
+            time.sleep(0.2)
+            order.append(("end", tuple(numbers)))
+
+    return [threading.Thread(target=read, args=(numbers,)) for numbers in wanted]
+
+
+def serialized(running, wanted):
+    """What happens in which order when others wait while frame 50 is being read."""
     order = []
     with running.client() as first:
         with first.open("run").places([50]):
-            threads = []
-            for number in (10, 90, 60):
-
-                def read(number=number):
-                    with running.client() as client, client.open("run").places([number]):
-                        order.append(number)
-                        time.sleep(0.05)
-
-                threads.append(threading.Thread(target=read))
-                threads[-1].start()
+            threads = reading(running, wanted, order)
+            for thread in threads:
+                thread.start()
             deadline = time.monotonic() + 20
-            while first.counters()["waiting"] < 3 and time.monotonic() < deadline:
+            while first.counters()["waiting"] < len(wanted) and time.monotonic() < deadline:
                 time.sleep(0.01)
             assert order == []
         for thread in threads:
             thread.join(30)
-    assert order == [60, 90, 10]
+        return order, first.counters()["shared_turns"]
+
+
+def test_serialized_reads_take_turns(run_server):
+    running = run_server("--serialize-reads")
+    push(running, range(100), FAR)
+    order, shared = serialized(running, [[10], [90], [70]])
+    assert order == [(what, (number,)) for number in (70, 90, 10) for what in ("begin", "end")]
+    assert shared == 0
+
+
+def test_serialized_reads_of_neighbours_share_a_turn(run_server):
+    """Two clients that read every other frame each are one sweep; who reads far away waits for both."""
+    running = run_server("--serialize-reads")
+    push(running, range(100), FAR)
+    even, odd = list(range(60, 80, 2)), list(range(61, 80, 2))
+    order, shared = serialized(running, [even, [5], odd, [65, 66]])
+    assert [what for what, _ in order] == ["begin"] * 3 + ["end"] * 3 + ["begin", "end"]
+    assert {numbers for _, numbers in order[:6]} == {tuple(even), tuple(odd), (65, 66)}
+    assert order[6:] == [("begin", (5,)), ("end", (5,))]
+    assert shared == 2
+
+
+def test_serialized_reads_go_on_when_one_of_a_turn_is_killed(run_server):
+    running = run_server("--serialize-reads")
+    push(running, range(100), FAR)
+    with running.client() as held, running.client() as waiting:
+        held._link.open("run", b"")
+        held._link.places([50])  # a turn that nobody ends
+        waiting.open("run")
+        held.close()
+        with waiting.places([0]) as places:
+            assert places[0] is not None
 
 
 def test_unknown_dataset(run_server):
