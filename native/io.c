@@ -12,8 +12,8 @@ static int call_openat(int directory, const char *path, int flags, mode_t mode) 
     return openat(directory, path, flags, mode);
 }
 
-static int call_lock(int fd, int command, void *lock) {
-    return fcntl(fd, command, lock);
+static int call_fcntl(int fd, int command, void *argument) {
+    return fcntl(fd, command, argument);
 }
 
 /* glibc declares the addresses of these two as a union. */
@@ -34,7 +34,7 @@ bodhi_calls bodhi_io = {
     .ftruncate = ftruncate,
     .fstat = fstat,
     .fstatfs = fstatfs,
-    .lock = call_lock,
+    .fcntl = call_fcntl,
     .unlinkat = unlinkat,
     .renameat = renameat,
     .linkat = linkat,
@@ -109,6 +109,10 @@ bool io_write(int fd, const struct iovec *parts, int n, uint64_t offset) {
     return true;
 }
 
+int io_duplicate(int fd) {
+    return bodhi_io.fcntl(fd, F_DUPFD_CLOEXEC, NULL);
+}
+
 bool io_truncate(int fd, uint64_t length) {
     int result;
     do {
@@ -131,7 +135,7 @@ static int lock_byte(int fd, int command, short type, enum lock_byte byte, struc
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)byte, .l_len = 1, .l_pid = 0};
     int result;
     do {
-        result = bodhi_io.lock(fd, command, &lock);
+        result = bodhi_io.fcntl(fd, command, &lock);
     } while (result < 0 && errno == EINTR);
     if (out != NULL) {
         *out = lock;

@@ -24,7 +24,7 @@ typedef struct {
     int (*ftruncate)(int fd, off_t length);
     int (*fstat)(int fd, struct stat *status);
     int (*fstatfs)(int fd, struct statfs *status);
-    int (*lock)(int fd, int command, void *lock); /* fcntl */
+    int (*fcntl)(int fd, int command, void *argument);
     int (*unlinkat)(int directory, const char *path, int flags);
     int (*renameat)(int old_directory, const char *old_path, int new_directory, const char *new_path);
     int (*linkat)(int old_directory, const char *old_path, int new_directory, const char *new_path, int flags);
@@ -56,6 +56,9 @@ ssize_t io_read(int fd, void *buffer, size_t size, uint64_t offset, enum read_mo
 
 /* Write all parts, `n` <= 8; false and errno on failure. A call that writes nothing counts as ENOSPC. */
 bool io_write(int fd, const struct iovec *parts, int n, uint64_t offset);
+
+/* dup() with O_CLOEXEC. */
+int io_duplicate(int fd);
 
 bool io_truncate(int fd, uint64_t length);
 

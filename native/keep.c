@@ -1,4 +1,5 @@
-/* The thread that writes for the event loop; see keep.h. */
+/* The thread that writes for the event loop; see keep.h. Another one syncs, so that the frames of the next batch are
+ * written while those of the last one are on their way to the disk. */
 #include "keep.h"
 
 #include <pthread.h>
@@ -32,13 +33,16 @@ typedef struct {
 struct keeper {
     bodhi_dataset *dataset;
     int wake;
-    pthread_t thread;
+    pthread_t thread, syncer;
     atomic_size_t backlog; /* bytes of frames that wait */
 
-    pthread_mutex_t mutex; /* over these */
-    pthread_cond_t given;
+    pthread_mutex_t mutex;         /* over these */
+    pthread_cond_t given, changed; /* for the thread; for the syncer */
     queue todo, done;
-    bool ending;
+    bool ending, syncer_ending;
+    enum { IDLE, SYNCING, SYNCED } sync;
+    sync_list list;
+    bool synced; /* successfully */
     buffer spare[MAX_SPARE];
     int n_spare;
     size_t spare_bytes;
@@ -46,6 +50,7 @@ struct keeper {
     /* The thread's own. */
     bodhi_writer *writer; /* NULL: none is open */
     queue batch;          /* frames since the last FLUSH */
+    task *flushing;       /* the FLUSH that is being synced; NULL: none */
     bool doubtful;        /* an append failed since the last flush: frames before it may be undone */
     bool sync_failed;     /* what is on disk is not known any more */
 };
@@ -86,14 +91,13 @@ static void close_writer(keeper *k) {
     k->writer = NULL;
 }
 
-static int flush(keeper *k, bool durable) {
-    int status = k->writer == NULL ? BODHI_OK : bodhi_flush(k->writer, durable);
+/* The result of a flush: with a failed append before or after it, FULL, for which judge() looks at each frame. */
+static int flushed(keeper *k, int status, bool durable) {
+    bool doubtful = k->doubtful;
     if (status != BODHI_OK && status != BODHI_ERROR_FULL) {
         k->sync_failed = k->sync_failed || durable;
         close_writer(k); /* poisoned; the next frame opens another */
     }
-    bool doubtful = k->doubtful;
-    k->doubtful = false;
     return status == BODHI_OK && doubtful ? BODHI_ERROR_FULL : status;
 }
 
@@ -154,6 +158,93 @@ static int have(keeper *k, task *t) {
     return status;
 }
 
+/* --- Flushing ---------------------------------------------------------------------------------------------------- */
+
+static void give_back(keeper *k, task *t) {
+    pthread_mutex_lock(&k->mutex);
+    put(&k->done, t);
+    pthread_mutex_unlock(&k->mutex);
+    wake_loop(k);
+}
+
+static void *sync_for(void *argument) {
+    keeper *k = argument;
+    pthread_mutex_lock(&k->mutex);
+    while (!k->syncer_ending) {
+        if (k->sync != SYNCING) {
+            pthread_cond_wait(&k->changed, &k->mutex);
+            continue;
+        }
+        pthread_mutex_unlock(&k->mutex);
+        bool done = sync_listed(&k->list);
+        pthread_mutex_lock(&k->mutex);
+        k->synced = done;
+        k->sync = SYNCED;
+        pthread_cond_signal(&k->given);
+    }
+    pthread_mutex_unlock(&k->mutex);
+    return NULL;
+}
+
+/* Wait for the sync that is under way, and make what it was for visible. */
+static void end_flush(keeper *k) {
+    task *t = k->flushing;
+    if (t == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&k->mutex);
+    while (k->sync != SYNCED) {
+        pthread_cond_wait(&k->given, &k->mutex);
+    }
+    k->sync = IDLE;
+    pthread_mutex_unlock(&k->mutex);
+    int status = k->writer == NULL ? BODHI_ERROR_POISONED : writer_end_flush(k->writer, k->synced);
+    k->doubtful = k->doubtful || status < 0; /* what was appended since may be undone as well */
+    t->status = flushed(k, status, true);
+    judge(k, t->batch, t->status, true);
+    k->flushing = NULL;
+    give_back(k, t);
+}
+
+/* Have what was appended synced; end_flush() has the rest. */
+static void begin_flush(keeper *k, task *t) {
+    sync_list list = {0};
+    int status = writer_begin_flush(k->writer, &list);
+    bool doubtful = k->doubtful || status < 0;
+    if (status < 0 && status != BODHI_ERROR_FULL) {
+        (void)sync_listed(&list);
+        t->status = flushed(k, status, true);
+        judge(k, t->batch, t->status, true);
+        k->doubtful = false;
+        give_back(k, t);
+        return;
+    }
+    k->doubtful = doubtful; /* frames of this batch are missing: each is looked at */
+    pthread_mutex_lock(&k->mutex);
+    k->list = list;
+    k->sync = SYNCING;
+    pthread_cond_signal(&k->changed);
+    pthread_mutex_unlock(&k->mutex);
+    k->flushing = t;
+    if (doubtful) {
+        end_flush(k); /* so that the doubt ends with the batch */
+        k->doubtful = false;
+    }
+}
+
+static void flush(keeper *k, task *t) {
+    t->batch = k->batch.first;
+    k->batch = (queue){0};
+    if (t->durable && k->writer != NULL) {
+        begin_flush(k, t);
+        return;
+    }
+    t->status = flushed(k, k->writer == NULL ? BODHI_OK : bodhi_flush(k->writer, 0), t->durable);
+    k->doubtful = false;
+    judge(k, t->batch, t->status, t->durable);
+    give_back(k, t);
+}
+
 /* --- The thread -------------------------------------------------------------------------------------------------- */
 
 static void keep_buffer(keeper *k, task *t) {
@@ -168,45 +259,44 @@ static void keep_buffer(keeper *k, task *t) {
     t->body = NULL;
 }
 
+static void keep_frame(keeper *k, task *t) {
+    t->status = append(k, t);
+    size_t before = atomic_fetch_sub(&k->backlog, t->n);
+    keep_buffer(k, t);
+    put(&k->batch, t);
+    if (before >= BACKLOG_BYTES && before - t->n < BACKLOG_BYTES) {
+        wake_loop(k);
+    }
+}
+
 static void carry_out(keeper *k, task *t) {
-    size_t before;
-    switch (t->verb) {
-    case TASK_FRAME:
-        t->status = append(k, t);
-        before = atomic_fetch_sub(&k->backlog, t->n);
-        keep_buffer(k, t);
-        put(&k->batch, t);
-        if (before >= BACKLOG_BYTES && before - t->n < BACKLOG_BYTES) {
-            wake_loop(k);
-        }
+    if (t->verb == TASK_FRAME) {
+        keep_frame(k, t);
         return;
+    }
+    end_flush(k); /* in their order */
+    switch (t->verb) {
     case TASK_FLUSH:
-        t->status = flush(k, t->durable);
-        judge(k, k->batch.first, t->status, t->durable);
-        t->batch = k->batch.first;
-        k->batch = (queue){0};
-        break;
+        flush(k, t);
+        return;
     case TASK_HAVE:
         t->status = have(k, t);
         break;
-    case TASK_RELEASE:
+    default:
         close_writer(k);
         k->doubtful = false;
         break;
     }
-    pthread_mutex_lock(&k->mutex);
-    put(&k->done, t);
-    pthread_mutex_unlock(&k->mutex);
-    wake_loop(k);
+    give_back(k, t);
 }
 
-/* The next task; NULL: there will be none. */
+/* The next task; NULL: there will be none, or a sync has ended. */
 static task *take_task(keeper *k) {
     pthread_mutex_lock(&k->mutex);
-    while (k->todo.first == NULL && !k->ending) {
+    while (k->todo.first == NULL && !k->ending && k->sync != SYNCED) {
         pthread_cond_wait(&k->given, &k->mutex);
     }
-    task *t = k->todo.first;
+    task *t = k->sync == SYNCED ? NULL : k->todo.first;
     if (t != NULL) {
         k->todo.first = t->next;
     }
@@ -216,9 +306,15 @@ static task *take_task(keeper *k) {
 
 static void *work(void *argument) {
     keeper *k = argument;
-    task *t;
-    while ((t = take_task(k)) != NULL) {
-        carry_out(k, t);
+    for (;;) {
+        task *t = take_task(k);
+        if (t != NULL) {
+            carry_out(k, t);
+        } else if (k->flushing != NULL) {
+            end_flush(k);
+        } else {
+            break;
+        }
     }
     close_writer(k);
     return NULL;
@@ -226,12 +322,24 @@ static void *work(void *argument) {
 
 /* --- The loop's side --------------------------------------------------------------------------------------------- */
 
-static bool start_thread(keeper *k) {
+static void end_syncer(keeper *k) {
+    pthread_mutex_lock(&k->mutex);
+    k->syncer_ending = true;
+    pthread_cond_signal(&k->changed);
+    pthread_mutex_unlock(&k->mutex);
+    (void)pthread_join(k->syncer, NULL);
+}
+
+static bool start_threads(keeper *k) {
     sigset_t all;
     sigset_t before;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the main thread's */
-    bool started = pthread_create(&k->thread, NULL, work, k) == 0;
+    bool started = pthread_create(&k->syncer, NULL, sync_for, k) == 0;
+    if (started && pthread_create(&k->thread, NULL, work, k) != 0) {
+        end_syncer(k);
+        started = false;
+    }
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     return started;
 }
@@ -245,7 +353,8 @@ keeper *keeper_start(bodhi_dataset *dataset, int wake) {
     k->wake = wake;
     pthread_mutex_init(&k->mutex, NULL);
     pthread_cond_init(&k->given, NULL);
-    if (!start_thread(k)) {
+    pthread_cond_init(&k->changed, NULL);
+    if (!start_threads(k)) {
         keeper_free(k);
         return NULL;
     }
@@ -320,6 +429,7 @@ void keeper_finish(keeper *k) {
     pthread_cond_signal(&k->given);
     pthread_mutex_unlock(&k->mutex);
     (void)pthread_join(k->thread, NULL);
+    end_syncer(k);
 }
 
 void keeper_free(keeper *k) {
@@ -332,6 +442,7 @@ void keeper_free(keeper *k) {
         free(k->spare[i].data);
     }
     pthread_cond_destroy(&k->given);
+    pthread_cond_destroy(&k->changed);
     pthread_mutex_destroy(&k->mutex);
     free(k);
 }
