@@ -20,7 +20,7 @@
 #include "io.h"
 #include "status.h"
 
-enum { NONCE = 32, GREETING = 40, REPLY = 36 };
+enum { NONCE = 32, GREETING = 40, REPLY = 36, STEP_MS = 200 };
 
 int64_t link_now(void) {
     struct timespec now;
@@ -68,15 +68,22 @@ int link_read_key(const char *path, uint8_t key[KEY_MOST], size_t *size) {
 /* --- Waiting ----------------------------------------------------------------------------------------------------- */
 
 static int unreachable(const wire_link *link, const char *what) {
+    if (link->was_interrupted) {
+        return bodhi_fail(BODHI_ERROR_INTERRUPTED, "%s: interrupted while waiting", link->address);
+    }
     return bodhi_fail(BODHI_ERROR_UNREACHABLE, "%s: %s", link->address, what);
 }
 
-/* Wait for the socket; false if the deadline has passed. */
-static bool await(const wire_link *link, short events, int64_t deadline) {
+/* Wait for the socket; false if the deadline has passed or somebody interrupts. */
+static bool await(wire_link *link, short events, int64_t deadline) {
     for (;;) {
         int64_t left = deadline - link_now();
         struct pollfd one = {.fd = link->fd, .events = events};
-        int n = bodhi_io.poll(&one, 1, left < 0 ? 0 : left > 60000 ? 60000 : (int)left);
+        int n = bodhi_io.poll(&one, 1, left < 0 ? 0 : left > STEP_MS ? STEP_MS : (int)left);
+        if (link->interrupted != NULL && link->interrupted() != 0) {
+            link->was_interrupted = true;
+            return false;
+        }
         if (n > 0) {
             return true;
         }
@@ -238,7 +245,7 @@ static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, in
 }
 
 int link_dial(wire_link *link, char *address, uid_t owner, const uint8_t *key, size_t key_bytes, int64_t deadline) {
-    *link = (wire_link){.address = address, .fd = -1};
+    *link = (wire_link){.address = address, .fd = -1, .interrupted = link->interrupted};
     bool local = strchr(address, '/') != NULL;
     if (!local && key == NULL) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "%s: a server of another machine needs a key file", address);
@@ -317,7 +324,7 @@ int link_receive(wire_link *link, int64_t deadline) {
         ssize_t got = receive_some(link, at, space);
         if (got < 0 && would_block()) {
             if (!await(link, POLLIN, deadline)) {
-                return BODHI_END;
+                return link->was_interrupted ? unreachable(link, "interrupted") : BODHI_END;
             }
             continue;
         }

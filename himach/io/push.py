@@ -48,7 +48,8 @@ class Writer:
     durable
         Count a frame as kept only when it would outlive a crash of its node's machine, not only of the server.
     timeout
-        Seconds for every wait on a server.
+        Seconds for every wait on a server. Servers that take frames and acknowledge none for three times as long are
+        an error. Ctrl-C ends any wait; leaving the ``with`` block by it gives up the frames in flight.
     batch_bytes
         Bytes after which a server is asked to acknowledge; four times as many may be in flight. 0 for 16 MiB.
 
@@ -106,7 +107,10 @@ class Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+        if isinstance(error, KeyboardInterrupt):
+            self._pusher.abandon()
+        else:
+            self.close()
 
     def write(self, obj: Any) -> None:
         """Push the present frame of an AtomGroup or Universe, with velocities and forces if it has them.

@@ -16,6 +16,11 @@ from himach.io.bodhi import ERRORS, StoreError, atom_ranges
 
 cnp.import_array()
 
+cdef extern from "Python.h":
+    # Without the exceptions that Cython's own declarations speak of: interrupted() leaves them pending.
+    int PyErr_CheckSignals()
+    void *PyErr_Occurred()
+
 cdef extern from "bodhi.h" nogil:
     ctypedef struct bodhi_pusher:
         pass
@@ -25,6 +30,7 @@ cdef extern from "bodhi.h" nogil:
         BODHI_ERROR_UNREACHABLE
         BODHI_ERROR_PROTOCOL
         BODHI_ERROR_UNSAFE
+        BODHI_ERROR_INTERRUPTED
     ctypedef struct bodhi_frame:
         int64_t number
         double time
@@ -38,6 +44,7 @@ cdef extern from "bodhi.h" nogil:
         int32_t durable
         int32_t timeout_ms
         int64_t batch_bytes
+        int (*interrupted)() noexcept nogil
     ctypedef struct bodhi_push_facts:
         int64_t acknowledged
         int64_t in_flight
@@ -50,6 +57,7 @@ cdef extern from "bodhi.h" nogil:
     int bodhi_push_flush(bodhi_pusher *pusher)
     void bodhi_push_query(const bodhi_pusher *pusher, bodhi_push_facts *facts)
     int bodhi_push_close(bodhi_pusher *pusher)
+    void bodhi_push_abandon(bodhi_pusher *pusher)
 
 cdef extern from "wire.h" nogil:
     enum:
@@ -104,6 +112,7 @@ cdef extern from "link.h" nogil:
         wire_parser incoming "in"
         int *descriptors
         int n_descriptors
+        int (*interrupted)() noexcept nogil
     int link_dial(wire_link *link, char *address, unsigned int owner, const uint8_t *key, size_t key_bytes,
                   int64_t deadline)
     int link_send_message(wire_link *link, wire_verb verb, const wire_part *parts, int n, int64_t deadline)
@@ -188,8 +197,20 @@ PLACE = np.dtype(
 NUMBERS_AT_ONCE = WIRE_MAX_NUMBERS
 
 
+cdef int deaf = 0  # how many handles are being collected: there an exception would have nowhere to go
+
+
+cdef int interrupted() noexcept with gil:
+    """Run Python's signal handlers; 1 if one of them has raised, and then for as long as its exception waits."""
+    if deaf > 0:
+        return 0
+    return PyErr_Occurred() is not NULL or PyErr_CheckSignals() != 0
+
+
 cdef int check(int status) except -1:
     """Raise the exception of a negative status; return the others. Must run in the thread that made the call."""
+    if status == BODHI_ERROR_INTERRUPTED and PyErr_Occurred() is not NULL:
+        return -1  # what the signal's handler has raised
     if status < 0:
         raise SOCKET_ERRORS[status](bodhi_message().decode("utf-8", "replace"))
     return status
@@ -297,6 +318,7 @@ cdef class LinkHandle:
             raise MemoryError
         memcpy(self.address, text, size + 1)
         self.timeout_ms = timeout_ms
+        self.link.interrupted = interrupted
         with nogil:
             status = link_dial(&self.link, self.address, owner, NULL, 0, link_now() + self.timeout_ms)
         check(status)
@@ -466,6 +488,7 @@ cdef class PusherHandle:
         options.durable = durable
         options.timeout_ms = timeout_ms
         options.batch_bytes = batch_bytes
+        options.interrupted = interrupted
         addresses = <const char **>malloc((n + 1) * sizeof(const char *))
         if addresses is NULL:
             raise MemoryError
@@ -478,9 +501,12 @@ cdef class PusherHandle:
 
     def __dealloc__(self):
         # Frames that were never acknowledged may be lost here without a word: who wants to know calls close().
+        global deaf
         cdef int status
+        deaf += 1
         with nogil:
             status = bodhi_push_close(self.pusher)
+        deaf -= 1
         if status < 0:
             return
 
@@ -525,6 +551,13 @@ cdef class PusherHandle:
         self.require_open()
         bodhi_push_query(self.pusher, &facts)
         return facts
+
+    def abandon(self):
+        """Close without waiting for anything."""
+        cdef bodhi_pusher *pusher = self.pusher
+        self.pusher = NULL
+        with nogil:
+            bodhi_push_abandon(pusher)
 
     def close(self):
         """Flush and close."""

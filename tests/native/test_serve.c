@@ -216,7 +216,7 @@ static int64_t acknowledged(const bodhi_pusher *pusher) {
 static void test_a_flush_that_hangs(void) {
     static const uint8_t no_token[WIRE_TOKEN];
     char address[128];
-    wire_link readers[2];
+    wire_link readers[2] = {0};
     pthread_t flushing;
     served s = start("hung");
     CHECK(pthread_create(&s.thread, NULL, run, &s) == 0);

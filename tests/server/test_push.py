@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -16,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from messages import HAVE, HELD, OPEN, OPENED, message
 
 import himach
 from himach.errors import UsageError
@@ -172,6 +176,79 @@ def test_nobody_is_left(run_server, key):
     writer.close()
 
 
+@contextlib.contextmanager
+def forgetful(answers_have=True):
+    """A server that takes frames and never acknowledges one; says that it has none if asked, or not even that."""
+    header = struct.Struct("<4sHHII")
+    opened, held = message(OPENED, bytes(48)), message(HELD, b"\0")
+
+    def serve(raw):
+        with raw, contextlib.suppress(OSError):
+            while head := raw.recv(16, socket.MSG_WAITALL):
+                _, _, verb, size, _ = header.unpack(head)
+                raw.recv(size, socket.MSG_WAITALL)
+                if verb == OPEN:
+                    raw.sendall(opened)
+                elif verb == HAVE and answers_have:
+                    raw.sendall(held)
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+    with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{directory}/socket")
+        listener.listen()
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"{directory}/socket"
+
+
+@pytest.mark.parametrize("answers_have", [True, False])
+def test_a_server_that_never_acknowledges(answers_have):
+    with forgetful(answers_have) as path:
+        writer = himach.Writer("run", 1000, servers=[path], timeout=0.3)
+        push(writer, [0])
+        start = time.monotonic()
+        with pytest.raises(
+            ServerUnreachableError, match=r"no server has acknowledged a frame|none of 1 servers answers"
+        ):
+            writer.flush()
+        assert time.monotonic() - start < 10
+        assert writer.facts()["in_flight"] == 1
+        with pytest.raises(ServerUnreachableError):
+            writer.close()
+
+
+INTERRUPTED = """
+    import signal
+    import sys
+    import numpy as np
+    import himach
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+
+    with himach.Writer("run", 1000, servers=[sys.argv[1]], timeout=60, batch_bytes=20_000) as writer:
+        print("ready", flush=True)
+        while True:
+            writer.push(np.zeros((1000, 3)), time=0)
+"""
+
+
+def test_ctrl_c_ends_a_wait():
+    with forgetful() as path:
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(INTERRUPTED), path],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(1)  # it waits for acknowledgements now
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=10)
+        assert process.returncode == -signal.SIGINT
+        assert "KeyboardInterrupt" in said
+
+
 def test_frames_that_are_there_are_not_written_twice(run_server):
     running = run_server()
     for _ in range(2):
@@ -278,8 +355,6 @@ def stranger():
 @pytest.fixture
 def open_place():
     """A directory that everybody may enter, as /var/tmp is; pytest's own are closed."""
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="himach-test-") as directory:
         os.chmod(directory, 0o1777)
         yield Path(directory)

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ import time
 
 import numpy as np
 import pytest
+from messages import FLUSH, FRAME, HAVE, OPEN, READ, STATUS, STOP, frame_body, message, open_body
 
 import himach
 from himach.errors import UsageError
@@ -29,9 +29,6 @@ from himach.io.serving import (
     hmac_sha256,
 )
 from himach.io.store import Store, StoreBusyError, StoreError, StoreNotFoundError
-
-MAGIC = b"BdhW"
-OPEN, FRAME, FLUSH, HAVE, READ, STATUS, STOP, ERROR = 1, 3, 4, 6, 10, 13, 15, 17
 
 
 def frame_of(number, n_atoms=100):
@@ -250,29 +247,6 @@ def test_unknown_dataset(run_server):
 
 
 # --- Malformed --------------------------------------------------------------------------------------------------------
-
-
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
-
-
-def message(verb, body=b"", *, magic=MAGIC, version=1, size=None, crc=None):
-    size = len(body) if size is None else size
-    return magic + struct.pack("<HHII", version, verb, size, crc32c(body) if crc is None else crc) + body
-
-
-def open_body(name=b"run", flags=1, name_bytes=None, token=bytes(16)):
-    return struct.pack("<IIII", flags, len(name) if name_bytes is None else name_bytes, 0, 0) + token + name
-
-
-def frame_body(n_atoms=2, *, claimed=None, fields=1):
-    head = struct.pack("<QdIBBH6f", 5, 1.0, n_atoms if claimed is None else claimed, fields, 0, 0, *[0.0] * 6)
-    return head + bytes(12 * n_atoms)
 
 
 def talk(path, *parts, wait=10.0):
