@@ -25,8 +25,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import himach
 from cache_data import analyse, bits, make
+
+import himach
 from himach.errors import HimachError
 from himach.io import server
 from himach.io.store import Store
