@@ -320,21 +320,60 @@ def test_from_openmm(run_server):
     assert frames[0].velocities is not None and frames[0].forces is not None
 
 
-def test_from_c(run_server, key, tmp_path):
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    program = tmp_path / "push"
-    sources = [NATIVE / "examples" / "push.c", *sorted(NATIVE.glob("*.c"))]
-    subprocess.run(
-        [compiler, "-O1", "-D_GNU_SOURCE", "-I", NATIVE, *sources, "-lpthread", "-o", program], check=True, timeout=300
+def config(*options):
+    """What `himach cache config` prints, as words."""
+    done = subprocess.run(
+        [sys.executable, "-m", "himach", "cache", "config", *options], check=True, capture_output=True, text=True
     )
+    return done.stdout.split()
+
+
+def compiler(name):
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"there is no {name} here")
+    return found
+
+
+def test_from_c(run_server, key, tmp_path):
+    program, source = tmp_path / "push", NATIVE / "examples" / "push.c"
+    subprocess.run(
+        [compiler("cc"), "-O1", source, *config("--cflags", "--libs"), "-o", program],
+        check=True, timeout=300, cwd=tmp_path,
+    )  # fmt: skip
     running = [run_server(), run_server()]
     subprocess.run([program, key, "50", *(one.address for one in running)], check=True, timeout=120)
     held = [set(Store(one.place).dataset("c-example").native) for one in running]
     assert held[0] | held[1] == set(range(50)) and not held[0] & held[1]
-    calls = [line for line in (NATIVE / "examples" / "push.c").read_text().splitlines() if "bodhi_" in line]
+    calls = [line for line in source.read_text().splitlines() if "bodhi_" in line]
     assert len(calls) < 25
+
+
+def test_from_fortran(run_server, key, tmp_path):
+    program, source = tmp_path / "push", NATIVE / "examples" / "push.f90"
+    subprocess.run(
+        [compiler("gfortran"), "-Wall", "-Werror", *config("--fortran"), source, *config("--libs"), "-o", program],
+        check=True, timeout=300, cwd=tmp_path,
+    )  # fmt: skip
+    running = run_server()
+    subprocess.run([program, key, "20", running.address], check=True, timeout=120)
+    dataset = Store(running.place).dataset("fortran-example")
+    for number, frame in enumerate(dataset.read(range(20))):
+        assert frame.time == number / 2 and frame.positions[0, 0] == number
+        assert frame.box.tolist() == [50, 50, 50, 90, 90, 90]
+        assert np.abs(frame.positions[1:]).max() <= number + 1
+    running.kill()
+    failed = subprocess.run(
+        [program, key, "1", running.address], check=False, capture_output=True, text=True, timeout=120
+    )
+    assert failed.returncode != 0 and "no server listens there" in failed.stderr
+
+
+def test_config_says_which():
+    done = subprocess.run(
+        [sys.executable, "-m", "himach", "cache", "config"], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "--cflags" in done.stderr
 
 
 # --- Another user -----------------------------------------------------------------------------------------------------
