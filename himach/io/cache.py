@@ -21,7 +21,7 @@ from himach.io.origin import Origin
 from himach.io.store import Dataset, Store, StoreError, default_place
 
 if TYPE_CHECKING:
-    from himach.io.server import Client
+    from himach.io.client import Client
 
 __all__ = ["Found", "Package", "find", "keep_note", "names_of", "open_store", "package", "read_some", "server_of"]
 
@@ -213,7 +213,7 @@ def server_of(dataset: Dataset | None) -> Client | None:
     """Return a connection to the server of a dataset's store, with the dataset open in it, if there is a server."""
     if dataset is None or not (dataset.store.path / "server" / "socket").exists():
         return None
-    from himach.io.server import find as find_server
+    from himach.io.client import find as find_server
 
     client = None
     try:

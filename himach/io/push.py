@@ -14,7 +14,7 @@ import numpy.typing as npt
 from himach.errors import UsageError
 from himach.io import serving
 from himach.io.admission import default_key_file
-from himach.io.server import socket_path
+from himach.io.client import socket_path
 
 __all__ = ["DEFAULT_PORT", "Writer"]
 

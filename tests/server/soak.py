@@ -30,6 +30,7 @@ from cache_data import analyse, bits, make
 import himach
 from himach.errors import HimachError
 from himach.io import server
+from himach.io.client import find, socket_path
 from himach.io.store import Store
 
 FRAMES = 600
@@ -90,7 +91,7 @@ def serve(ground: Ground, rng: random.Random, ready: int) -> None:
 
 
 def push(ground: Ground, rng: random.Random) -> None:
-    path = os.fspath(server.socket_path(ground.place))
+    path = os.fspath(socket_path(ground.place))
     with open(ground.note("push"), "ab", buffering=0) as note:
         while True:
             large = rng.random() < 0.2
@@ -135,7 +136,7 @@ def read(ground: Ground, rng: random.Random) -> None:
 def ask(ground: Ground, rng: random.Random) -> None:
     while True:
         with contextlib.suppress(HimachError):
-            client = server.find(ground.place, timeout=5)
+            client = find(ground.place, timeout=5)
             if client is not None:
                 with client:
                     client.open(ground.dataset)

@@ -23,7 +23,7 @@ from messages import HAVE, HELD, OPEN, OPENED, message
 
 import himach
 from himach.errors import UsageError
-from himach.io import server
+from himach.io.client import find
 from himach.io.serving import ServerRefusedError, ServerUnreachableError
 from himach.io.store import Store
 
@@ -442,7 +442,7 @@ def test_a_stranger_gets_nowhere(run_server, stranger, open_place, key):
     assert "PermissionError" in as_user(stranger, (place / "x").mkdir)
     assert "PermissionError" in as_user(stranger, lambda: (place / "server" / "socket").symlink_to("/tmp"))
     assert "PermissionError" in as_user(stranger, key.read_bytes)
-    assert "Refused" in as_user(stranger, lambda: server.find(place, owner=os.stat("/").st_uid))
+    assert "Refused" in as_user(stranger, lambda: find(place, owner=os.stat("/").st_uid))
 
     def guess():
         with socket.create_connection((host, int(port)), timeout=10) as raw:
@@ -460,18 +460,18 @@ def test_an_allowed_user_may_read(run_server, stranger, open_place):
     owner = os.geteuid()
 
     def read():
-        with server.find(running.place, owner=owner) as client:
+        with find(running.place, owner=owner) as client:
             return [float(frame.positions[0, 0]) for frame in client.open("run").read(range(3))]
 
     def write():
-        with server.find(running.place, owner=owner) as client, client.open("run").places([0]) as places:
+        with find(running.place, owner=owner) as client, client.open("run").places([0]) as places:
             return os.open(f"/proc/self/fd/{places[0].fd}", os.O_RDWR)
 
     def push_there():
         return himach.Writer("run", 1000, servers=[running.path])
 
     def stop():
-        with server.find(running.place, owner=owner) as client:
+        with find(running.place, owner=owner) as client:
             return client.stop()
 
     assert as_user(stranger, read) == "[0.0, 10.0, 20.0]"
@@ -488,7 +488,7 @@ def test_a_user_not_on_the_list(run_server, stranger, open_place):
     owner = os.geteuid()
 
     def ask():
-        with server.find(running.place, owner=owner) as client:
+        with find(running.place, owner=owner) as client:
             return client.counters()
 
     assert "does not serve this user" in as_user(stranger, ask)
@@ -507,7 +507,7 @@ def test_what_a_stranger_plants_is_refused(stranger, open_place, key):
     assert as_user(stranger, plant_store) == "None"
     for name in ("store", "link"):
         with pytest.raises(ServerRefusedError):
-            server.find(open_place / name)
+            find(open_place / name)
         result = subprocess.run(
             [sys.executable, "-m", "himach", "cache", "start", "--cache", str(open_place / name)],
             check=False, capture_output=True, text=True, timeout=60,

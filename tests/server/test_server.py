@@ -21,6 +21,7 @@ from messages import FLUSH, FRAME, HAVE, OPEN, READ, STATUS, STOP, frame_body, m
 import himach
 from himach.errors import UsageError
 from himach.io import server
+from himach.io.client import find
 from himach.io.serving import (
     ServerHandle,
     ServerProtocolError,
@@ -116,7 +117,7 @@ def test_sigkill_and_restart(run_server):
     push(running, range(5))
     pid = running.process.pid
     running.kill()
-    assert server.find(running.place) is None
+    assert find(running.place) is None
     assert server.status(running.place) == {"running": False}
     running.start()
     assert f"pid {pid}" in running.facts["notes"][0]
