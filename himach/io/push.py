@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
-from himach.io import serving
+from himach.io import pushing
 from himach.io.admission import default_key_file
 from himach.io.client import socket_path
 
@@ -99,7 +99,7 @@ class Writer:
         self.number = first
         remote = any("/" not in address for address in addresses)
         key_file = os.fsencode(Path(key) if key is not None else default_key_file()) if remote else None
-        self._pusher = serving.PusherHandle(
+        self._pusher = pushing.PusherHandle(
             addresses, dataset, generation, key_file, durable, int(timeout * 1000), batch_bytes
         )
 
