@@ -32,42 +32,89 @@ static bool send_empty(connection *c, enum wire_verb verb) {
 
 /* --- Pushing ----------------------------------------------------------------------------------------------------- */
 
-static void count_pushed(bodhi_server *server, const connection *c) {
-    for (size_t i = 0; i < c->n_pushed; i++) {
-        server->counters[COUNT_EXISTING] += c->pushed[i].status == BODHI_EXISTS;
-        server->counters[COUNT_FAILED] += c->pushed[i].status < 0;
+/* Acknowledge the frames of a batch that came from this connection. */
+static void send_acks(connection *c, uint64_t client, const task *batch) {
+    size_t n = 0;
+    for (const task *t = batch; t != NULL; t = t->next) {
+        n += t->client == client;
     }
-}
-
-static void send_acks(connection *c) {
-    unsigned char *body = output_body(c, c->n_pushed * WIRE_ACK_BYTES);
+    unsigned char *body = n == 0 ? NULL : output_body(c, n * WIRE_ACK_BYTES);
     if (body == NULL) {
-        c->ending = true; /* the client will ask again */
+        c->ending = c->ending || n > 0; /* the client will ask again */
         return;
     }
-    for (size_t i = 0; i < c->n_pushed; i++) {
-        wire_write_ack(body + i * WIRE_ACK_BYTES, c->pushed[i].number, c->pushed[i].status);
+    unsigned char *at = body;
+    for (const task *t = batch; t != NULL; t = t->next) {
+        if (t->client == client) {
+            wire_write_ack(at, (uint64_t)t->frame.number, t->status);
+            at += WIRE_ACK_BYTES;
+        }
     }
-    output_done(c, WIRE_ACK, c->n_pushed * WIRE_ACK_BYTES);
+    output_done(c, WIRE_ACK, n * WIRE_ACK_BYTES);
 }
 
-void acknowledge(bodhi_server *server, held *h) {
-    if (h->since == 0) {
-        return;
+static void answer_flushed(bodhi_server *server, const held *h, const task *done) {
+    for (const task *t = done->batch; t != NULL; t = t->next) {
+        server->counters[COUNT_EXISTING] += t->status == BODHI_EXISTS;
+        server->counters[COUNT_FAILED] += t->status < 0;
     }
-    int flushed = held_flush(h, h->durable);
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
-        if (c->fd >= 0 && c->dataset == h && c->n_pushed > 0) {
-            held_judge(h, c->pushed, c->n_pushed, flushed, h->durable);
-            count_pushed(server, c);
-            send_acks(c);
-            c->n_pushed = 0;
+        if (c->fd >= 0 && c->dataset == h && (c->flags & WIRE_PUSHES) != 0) {
+            send_acks(c, connection_id(server, c), done->batch);
         }
     }
     server->counters[COUNT_BATCHES]++;
-    h->since = 0;
-    h->durable = false;
+}
+
+static void answer_had(bodhi_server *server, const task *done) {
+    connection *c = &server->connections[(uint32_t)done->client];
+    if (c->fd < 0 || connection_id(server, c) != done->client) {
+        return; /* it has gone */
+    }
+    c->asked = false;
+    unsigned char *body = done->status == BODHI_OK ? output_body(c, done->n) : NULL;
+    if (body == NULL) {
+        c->ending = true;
+        (void)answer_error(c, done->status == BODHI_OK ? BODHI_ERROR_MEMORY : done->status,
+                           "what is kept cannot be told now");
+        return;
+    }
+    memcpy(body, done->body, done->n);
+    output_done(c, WIRE_HELD, done->n);
+}
+
+void answer_done(bodhi_server *server) {
+    for (held *h = server->datasets; h != NULL; h = h->next) {
+        task *done = h->keeper == NULL ? NULL : keeper_take_done(h->keeper);
+        while (done != NULL) {
+            task *next = done->next;
+            if (done->verb == TASK_FLUSH) {
+                answer_flushed(server, h, done);
+            } else if (done->verb == TASK_HAVE) {
+                answer_had(server, done);
+            }
+            h->awaited--;
+            task_free(done);
+            done = next;
+        }
+    }
+    held_close_idle(server);
+}
+
+/* A task of a connection with the body of its message; NULL after an answer that says why not. */
+static task *new_task(bodhi_server *server, connection *c, enum task_verb verb) {
+    held *h = c->dataset;
+    task *t = keeper_task(verb, connection_id(server, c), (c->flags & WIRE_DURABLE) != 0);
+    if (t != NULL && h->keeper == NULL) {
+        h->keeper = keeper_start(h->dataset, server->kept[1]);
+    }
+    if (t == NULL || h->keeper == NULL) {
+        free(t);
+        (void)answer_error(c, BODHI_ERROR_MEMORY, "no memory, or no thread to write with");
+        return NULL;
+    }
+    return t;
 }
 
 static bool answer_frame(bodhi_server *server, connection *c) {
@@ -78,31 +125,29 @@ static bool answer_frame(bodhi_server *server, connection *c) {
     if (!wire_parse_frame(c->in.body, c->in.size, &frame)) {
         return answer_error(c, BODHI_ERROR_ARGUMENT, "the frame's fields do not fit its length");
     }
-    if (c->pushed == NULL && (c->pushed = malloc(WIRE_MAX_NUMBERS * sizeof *c->pushed)) == NULL) {
-        return answer_error(c, BODHI_ERROR_MEMORY, "out of memory");
-    }
     held *h = c->dataset;
-    bool durable = (c->flags & WIRE_DURABLE) != 0;
-    int status = held_append(h, &frame, durable);
-    c->pushed[c->n_pushed++] = (pushed){.number = (uint64_t)frame.number, .status = status};
+    task *t = new_task(server, c, TASK_FRAME);
+    if (t == NULL) {
+        return false;
+    }
+    t->frame = frame;
+    t->n = c->in.size;
+    keeper_take_body(h->keeper, t, &c->in);
     h->since = h->since == 0 ? now_ms() : h->since;
-    h->durable = h->durable || durable;
+    h->durable = h->durable || t->durable;
+    held_give(h, t);
     server->counters[COUNT_FRAMES]++;
     server->counters[COUNT_FRAME_BYTES] += c->in.size - WIRE_FRAME_HEAD;
-    if (c->n_pushed == WIRE_MAX_NUMBERS) {
-        acknowledge(server, h);
+    if (++h->n_pushed == WIRE_MAX_NUMBERS) {
+        held_flush(h);
     }
-    return true;
-}
-
-static bool answer_flush(bodhi_server *server, connection *c) {
-    acknowledge(server, c->dataset);
     return true;
 }
 
 /* --- Opening ----------------------------------------------------------------------------------------------------- */
 
-/* What an older connection of the same pusher has sent is kept and said by HAVE, or was not read and never will be. */
+/* What an older connection of the same pusher has sent waits before any HAVE of the new one, or was not read and never
+ * will be. */
 static void drop_older(bodhi_server *server, const connection *c) {
     static const uint8_t none[WIRE_TOKEN];
     if (memcmp(c->token, none, WIRE_TOKEN) == 0) {
@@ -111,8 +156,7 @@ static void drop_older(bodhi_server *server, const connection *c) {
     for (int i = 0; i < server->n_slots; i++) {
         connection *older = &server->connections[i];
         if (older != c && older->fd >= 0 && older->dataset != NULL && memcmp(older->token, c->token, WIRE_TOKEN) == 0) {
-            acknowledge(server, older->dataset);
-            drop(server, older);
+            connection_drop(server, older);
         }
     }
 }
@@ -170,22 +214,42 @@ static bool take_numbers(connection *c, int64_t **numbers, size_t *n) {
     return true;
 }
 
+static bool say_what_is_there(connection *c, const int64_t *numbers, size_t n) {
+    bodhi_dataset *dataset = c->dataset->dataset;
+    bodhi_place *places = malloc((n + 1) * sizeof *places);
+    unsigned char *body = output_body(c, n);
+    int status = places == NULL || body == NULL ? bodhi_fail_memory() : bodhi_dataset_refresh(dataset);
+    if (status == BODHI_OK) {
+        status = bodhi_dataset_locate(dataset, numbers, (int64_t)n, places);
+    }
+    if (status == BODHI_OK) {
+        held_say(places, n, n, body);
+        output_done(c, WIRE_HELD, n);
+    }
+    free(places);
+    return status == BODHI_OK ? true : answer_error(c, status, bodhi_message());
+}
+
+/* A reader is told at once. A pusher gets its answer when what it pushed before is kept or refused. */
 static bool answer_have(bodhi_server *server, connection *c) {
     int64_t *numbers;
     size_t n;
     if (!take_numbers(c, &numbers, &n)) {
         return answer_error(c, BODHI_ERROR_ARGUMENT, "a frame number is too large");
     }
-    acknowledge(server, c->dataset);
-    if (bodhi_dataset_refresh(c->dataset->dataset) != BODHI_OK) {
-        return answer_error(c, BODHI_ERROR_SYSTEM, bodhi_message());
+    if ((c->flags & WIRE_PUSHES) == 0) {
+        return say_what_is_there(c, numbers, n);
     }
-    unsigned char *body = output_body(c, n);
-    if (body == NULL) {
+    held *h = c->dataset;
+    held_flush(h);
+    task *t = new_task(server, c, TASK_HAVE);
+    if (t == NULL) {
         return false;
     }
-    held_have(c->dataset, numbers, n, (c->flags & WIRE_DURABLE) != 0, body);
-    output_done(c, WIRE_HELD, n);
+    t->n = n;
+    keeper_take_body(h->keeper, t, &c->in);
+    held_give(h, t);
+    c->asked = true;
     return true;
 }
 
@@ -215,7 +279,7 @@ static bool answer_list(connection *c) {
 
 /* --- Reading ----------------------------------------------------------------------------------------------------- */
 
-static bool send_places(bodhi_server *server, connection *c, const int64_t *numbers, size_t n) {
+bool answer_places(bodhi_server *server, connection *c, const int64_t *numbers, size_t n) {
     wire_place *places = malloc(n * sizeof *places);
     size_t at = c->n_out;
     unsigned char *body = places == NULL ? NULL : output_body(c, n * WIRE_PLACE_BYTES);
@@ -235,53 +299,6 @@ static bool send_places(bodhi_server *server, connection *c, const int64_t *numb
     return true;
 }
 
-static void begin_turn(bodhi_server *server, connection *c) {
-    server->reading = c;
-    server->reading_deadline = now_ms() + server->options.message_ms;
-    memcpy(server->position, c->position, sizeof server->position);
-    c->turn = TURN_GRANTED;
-    c->ending = !send_places(server, c, c->wanted, c->n_wanted);
-    free(c->wanted);
-    c->wanted = NULL;
-}
-
-static bool is_before(const uint64_t a[2], const uint64_t b[2]) {
-    return a[0] != b[0] ? a[0] < b[0] : a[1] < b[1];
-}
-
-/* Who comes next: the first at or behind the last turn's place, else the first of all, so that the disk's arm goes one
- * way. */
-static connection *choose_next(bodhi_server *server) {
-    connection *best = NULL;
-    for (int i = 0; i < server->n_slots; i++) {
-        connection *c = &server->connections[i];
-        if (c->fd < 0 || c->turn != TURN_WAITING) {
-            continue;
-        }
-        if (best == NULL) {
-            best = c;
-            continue;
-        }
-        bool passed = is_before(c->position, server->position);
-        bool best_passed = is_before(best->position, server->position);
-        if (passed != best_passed ? best_passed : is_before(c->position, best->position)) {
-            best = c;
-        }
-    }
-    return best;
-}
-
-void end_turn(bodhi_server *server) {
-    if (server->reading != NULL) {
-        server->reading->turn = TURN_NONE;
-        server->reading = NULL;
-    }
-    connection *next = choose_next(server);
-    if (next != NULL) {
-        begin_turn(server, next);
-    }
-}
-
 static bool answer_read(bodhi_server *server, connection *c) {
     int64_t *numbers;
     size_t n;
@@ -291,24 +308,8 @@ static bool answer_read(bodhi_server *server, connection *c) {
     if (!take_numbers(c, &numbers, &n)) {
         return answer_error(c, BODHI_ERROR_ARGUMENT, "a frame number is too large");
     }
-    if (server->options.serialize_reads == 0) {
-        return send_places(server, c, numbers, n);
-    }
-    if (server->reading == c) {
-        end_turn(server); /* one that asks again has read what it had */
-    }
-    c->wanted = malloc(n * sizeof *c->wanted);
-    if (c->wanted == NULL) {
-        return answer_error(c, BODHI_ERROR_MEMORY, "out of memory");
-    }
-    memcpy(c->wanted, numbers, n * sizeof *c->wanted);
-    c->n_wanted = n;
-    held_position(c->dataset, numbers, n, c->position);
-    c->turn = TURN_WAITING;
-    if (server->reading == NULL) {
-        end_turn(server);
-    }
-    return !c->ending;
+    return server->options.serialize_reads == 0 ? answer_places(server, c, numbers, n)
+                                                : turn_ask(server, c, numbers, n);
 }
 
 /* --- Control ----------------------------------------------------------------------------------------------------- */
@@ -357,7 +358,8 @@ bool answer(bodhi_server *server, connection *c) {
     case WIRE_FRAME:
         return answer_frame(server, c);
     case WIRE_FLUSH:
-        return answer_flush(server, c);
+        held_flush(c->dataset);
+        return true;
     case WIRE_HAVE:
         return answer_have(server, c);
     case WIRE_LIST:
@@ -365,9 +367,7 @@ bool answer(bodhi_server *server, connection *c) {
     case WIRE_READ:
         return answer_read(server, c);
     case WIRE_DONE:
-        if (server->reading == c) {
-            end_turn(server);
-        }
+        turn_end(server, c);
         return true;
     default:
         return answer_error(c, BODHI_ERROR_ARGUMENT, "the server does not take this verb");

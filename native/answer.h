@@ -1,33 +1,39 @@
-/* Inside the server: its connections, the datasets that it holds open, and what it answers. serve.c moves bytes and
- * keeps deadlines, answer.c knows the verbs, held.c the store. */
+/* Inside the server: its connections, the datasets that it holds open, and what it answers. serve.c is the loop,
+ * connection.c moves bytes, answer.c knows the verbs, turns.c puts reads in order, held.c knows the store, and keep.c
+ * writes to it in threads of their own. All else is in the loop's thread. */
 #ifndef BODHI_ANSWER_H
 #define BODHI_ANSWER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "keep.h"
 #include "serve.h"
+
+/* What epoll tells of; connections have serials above these. */
+enum { EVENT_WAKE, EVENT_ADMITTED, EVENT_KEPT, EVENT_LISTENER, FIRST_SERIAL };
 
 enum right { RIGHT_PUSH = 1, RIGHT_READ = 2, RIGHT_STOP = 4 };
 
 /* A dataset that is held open: one writer for all who push to it, so that a frame sent twice is kept once. */
 typedef struct held {
     bodhi_dataset *dataset;
-    bodhi_writer *writer; /* NULL: none is open */
-    unsigned users;       /* connections */
-    int64_t since;        /* when the first frame came that is not acknowledged; 0: there is none */
-    bool durable;         /* some of these are to be kept durably */
-    bool doubtful;        /* an append failed since the last flush: frames before it may be undone */
-    bool sync_failed;     /* what is on disk is not known any more */
+    keeper *keeper;   /* of what is pushed to it; NULL: nothing was yet */
+    unsigned users;   /* connections */
+    unsigned awaited; /* tasks that will come back */
+    int64_t since;    /* when the first frame came for which there is no FLUSH yet; 0: there is none */
+    size_t n_pushed;  /* of these frames */
+    bool durable;     /* some of them are to be kept durably */
     struct held *next;
 } held;
 
 enum turn { TURN_NONE, TURN_WAITING, TURN_GRANTED };
 
+/* Bytes of a segment that a READ needs: neighbours are one. */
 typedef struct {
-    uint64_t number;
-    int32_t status; /* of appending it */
-} pushed;
+    bodhi_place at; /* the first record */
+    uint64_t end;
+} extent;
 
 typedef struct {
     int fd; /* -1: this slot is free */
@@ -47,26 +53,27 @@ typedef struct {
     held *dataset; /* NULL before OPEN */
     uint32_t flags;
     uint8_t token[WIRE_TOKEN];
-    pushed *pushed; /* not acknowledged yet */
-    size_t n_pushed;
+    bool asked; /* a HAVE is under way; nothing more is read before its answer */
 
     enum turn turn;
     int64_t *wanted; /* frames of a READ that waits for its turn */
     size_t n_wanted;
-    uint64_t position[2]; /* segment and offset of its first record */
+    extent *extents; /* of these frames, in the order of the segments */
+    size_t n_extents;
 } connection;
 
 struct bodhi_server {
     bodhi_serve_options options;
     uint32_t *allowed;
     bodhi_store *store;
-    int epoll, wake[2], admitted[2];
+    int epoll, wake[2], admitted[2], kept[2];
+    bool deaf; /* no descriptor was left to accept a connection with; tried again at the next tick */
     connection *connections;
     int n_slots;
     held *datasets;
-    connection *reading; /* whose turn it is */
+    int n_reading; /* connections whose turn it is */
     int64_t reading_deadline;
-    uint64_t position[2]; /* of the last turn */
+    bodhi_place position; /* where the last turn began */
     bool stopping;
     uint64_t counters[N_COUNTERS];
 };
@@ -80,23 +87,24 @@ int held_open(bodhi_server *server, const wire_open *open, held **out);
 void held_release(bodhi_server *server, held *h);
 void held_close_all(bodhi_server *server);
 
-/* Append a frame natively; the status is that of bodhi_append. `durable`: it will be flushed so. */
-int held_append(held *h, const bodhi_frame *frame, bool durable);
+/* Close the datasets that nobody uses, but some. */
+void held_close_idle(bodhi_server *server);
 
-/* Make what was appended visible. `frames[i].status` becomes OK, EXISTS or an error for each of `n`: this is their
- * acknowledgement, and true only of what is kept (with `durable`: on disk). `flushed` is what held_flush() returned. */
-int held_flush(held *h, bool durable);
-void held_judge(held *h, pushed *frames, size_t n, int flushed, bool durable);
+/* Give a task to the dataset's keeper, which there is. */
+void held_give(held *h, task *t);
 
-/* Which of `n` frames are kept, as in HELD; with `durable` only what is on disk. */
-void held_have(held *h, const int64_t *numbers, size_t n, bool durable, unsigned char *answers);
+/* Have what was pushed kept and acknowledged. */
+void held_flush(held *h);
+
+/* A descriptor of the segment of a place, which is not evicted while it is open; -1 if it is gone. */
+int open_segment(const bodhi_dataset *dataset, const bodhi_place *at);
+
+/* The answers of HELD; only the first `n_known` are known of. */
+void held_say(const bodhi_place *places, size_t n_known, size_t n, unsigned char *answers);
 
 /* Where the frames lie, with descriptors of up to `capacity` segments; what has no place has descriptor -1. */
 void held_places(held *h, const int64_t *numbers, size_t n, wire_place *places, int *descriptors, int capacity,
                  int *n_descriptors);
-
-/* Segment and offset of the first record in the order of the segments. */
-void held_position(held *h, const int64_t *numbers, size_t n, uint64_t position[2]);
 
 /* --- answer.c ---------------------------------------------------------------------------------------------------- */
 
@@ -106,20 +114,51 @@ bool answer(bodhi_server *server, connection *c);
 /* Put an ERROR into the output; always false. */
 bool answer_error(connection *c, int status, const char *text);
 
-/* Flush a dataset and acknowledge to all who wait for it. */
-void acknowledge(bodhi_server *server, held *h);
+/* Tell those who wait for them of the tasks that have come back. */
+void answer_done(bodhi_server *server);
 
-/* The read whose turn it was is over, or its connection is: the next one's turn. */
-void end_turn(bodhi_server *server);
+/* Put the places of the frames that a connection wants into its output. */
+bool answer_places(bodhi_server *server, connection *c, const int64_t *numbers, size_t n);
 
-/* --- serve.c ----------------------------------------------------------------------------------------------------- */
+/* --- turns.c ----------------------------------------------------------------------------------------------------- */
+
+/* A READ that waits for its turn. */
+bool turn_ask(bodhi_server *server, connection *c, const int64_t *numbers, size_t n);
+
+/* What this connection was given to read is read, or the connection is gone; when that holds for all whose turn it is,
+ * it is the next ones'. */
+void turn_end(bodhi_server *server, connection *c);
+
+/* End turns that last too long. */
+void turn_tick(bodhi_server *server, int64_t now);
+
+/* --- connection.c ------------------------------------------------------------------------------------------------ */
+
+connection *connection_add(bodhi_server *server, int fd, unsigned rights);
+
+/* Tell why and close. */
+void connection_refuse(bodhi_server *server, int fd, int status, const char *text);
+
+/* epoll has told of a connection. */
+void connection_heard(bodhi_server *server, connection *c, uint32_t events);
+
+/* Send what waits; close what has ended; ask epoll for what is waited for. */
+void connection_settle(bodhi_server *server, connection *c);
+
+/* False: the connection is broken. */
+bool connection_send(const bodhi_server *server, connection *c);
+
+/* Close at once, without a word. */
+void connection_drop(bodhi_server *server, connection *c);
+
+/* Whether it is late with what it has to send or take. */
+bool connection_is_late(const connection *c, int64_t now);
+
+uint64_t connection_id(const bodhi_server *server, const connection *c);
 
 /* Room for a message of `size` bytes of body in the output: where the body goes, to be followed by output_done(). NULL:
  * memory is out. */
 unsigned char *output_body(connection *c, size_t size);
 void output_done(connection *c, enum wire_verb verb, size_t size);
-
-/* Close at once, without a word. */
-void drop(bodhi_server *server, connection *c);
 
 #endif

@@ -55,7 +55,8 @@ enum bodhi_status {
     BODHI_ERROR_UNSAFE = -10,      /* the directory belongs to another user or anybody may write to it */
     BODHI_ERROR_CONFLICT = -11,    /* two dataset names share one directory name (their hashes collide) */
     BODHI_ERROR_UNREACHABLE = -12, /* no server answers in time */
-    BODHI_ERROR_PROTOCOL = -13     /* what answers is no server of this version, or its bytes were damaged */
+    BODHI_ERROR_PROTOCOL = -13,    /* what answers is no server of this version, or its bytes were damaged */
+    BODHI_ERROR_INTERRUPTED = -14  /* the caller's interrupted() said so */
 };
 
 enum bodhi_kind { BODHI_NATIVE = 0, BODHI_ALIEN = 1 };
@@ -268,6 +269,7 @@ typedef struct bodhi_push_options {
     int32_t durable;      /* 1: what is acknowledged outlives the machine, not only the server */
     int32_t timeout_ms;   /* for every wait on a server; 0: 30000 */
     int64_t batch_bytes;  /* after which a server is asked to acknowledge; 0: 16 MiB. Four batches may be in flight */
+    int (*interrupted)(void); /* asked several times a second while waiting; other than 0 ends the wait. May be NULL */
 } bodhi_push_options;
 
 typedef struct bodhi_push_facts {
@@ -286,18 +288,21 @@ BODHI_CHECKED int bodhi_push_open(const char *const *servers, int n, const char 
                                   size_t generation_bytes, const bodhi_push_options *options, bodhi_pusher **pusher);
 
 /* Push a frame; its arrays may be reused at once. Waits only while four batches are in flight or no server answers.
- * Errors: ARGUMENT, MEMORY, UNREACHABLE or FULL (no server takes frames; this one is not taken, those in flight are
- * tried again at the next call). */
+ * Errors: ARGUMENT, MEMORY, UNREACHABLE or FULL (no server takes frames, or none has acknowledged any for three
+ * timeouts; this one is not taken, those in flight are tried again at the next call), INTERRUPTED (so too). */
 BODHI_CHECKED int bodhi_push(bodhi_pusher *pusher, const bodhi_frame *frame);
 
 /* Wait until all frames pushed so far are acknowledged. Errors: UNREACHABLE or FULL (some are not; they stay in
- * flight), MEMORY. */
+ * flight), INTERRUPTED, MEMORY. */
 BODHI_CHECKED int bodhi_push_flush(bodhi_pusher *pusher);
 
 void bodhi_push_query(const bodhi_pusher *pusher, bodhi_push_facts *facts);
 
 /* Flush and close; the handle is gone whatever is returned. Closing NULL is allowed. Errors: as bodhi_push_flush. */
 BODHI_CHECKED int bodhi_push_close(bodhi_pusher *pusher);
+
+/* Close at once; frames in flight are kept by a server or lost. NULL is allowed. */
+void bodhi_push_abandon(bodhi_pusher *pusher);
 
 #ifdef __cplusplus
 }

@@ -75,4 +75,16 @@ void dataset_reader_left(bodhi_dataset *dataset);
  * Like the other functions of a writer, from its thread; takes no mutex. */
 void writer_start_writing(bodhi_writer *writer, uint64_t least);
 
+/* A durable flush in steps, so that more is appended while another thread syncs: what was appended before the first
+ * step becomes visible by the last, with whether the sync succeeded. A status below 0 of the last step may have undone
+ * what was appended since the first. Another flush in between is not allowed. */
+enum { MAX_UNSYNCED = 8 }; /* full segments that wait for the next durable flush */
+typedef struct {
+    int fds[MAX_UNSYNCED + 2]; /* to be synced and closed */
+    int n;
+} sync_list;
+int writer_begin_flush(bodhi_writer *writer, sync_list *list);
+bool sync_listed(sync_list *list);
+int writer_end_flush(bodhi_writer *writer, bool synced);
+
 #endif

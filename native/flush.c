@@ -22,7 +22,7 @@ bool writer_give_back(bodhi_writer *w) {
     bool synced = true;
     (void)io_close(w->at.index_fd);
     w->holding = false;
-    w->n_pending = 0;
+    w->n_pending = w->n_syncing = 0;
     w->n_gathered = 0;
     if (w->n_unsynced == MAX_UNSYNCED) {
         synced = io_sync(w->unsynced[0]);
@@ -80,16 +80,17 @@ static bool sync_all(bodhi_writer *w) {
     return done;
 }
 
-static bool write_entries(bodhi_writer *w) {
-    unsigned char *bytes = malloc(w->n_pending * ENTRY_BYTES);
+/* Write the index entries of the first `n` pending records. */
+static bool write_entries(bodhi_writer *w, size_t n) {
+    unsigned char *bytes = malloc(n * ENTRY_BYTES);
     if (bytes == NULL) {
         errno = ENOMEM;
         return false;
     }
-    for (size_t i = 0; i < w->n_pending; i++) {
+    for (size_t i = 0; i < n; i++) {
         write_entry(bytes + i * ENTRY_BYTES, &w->pending[i].entry, w->at.key.segment);
     }
-    struct iovec part = {.iov_base = bytes, .iov_len = w->n_pending * ENTRY_BYTES};
+    struct iovec part = {.iov_base = bytes, .iov_len = n * ENTRY_BYTES};
     bool done = io_write(w->at.index_fd, &part, 1, w->at.index_end);
     int error = errno;
     free(bytes);
@@ -97,20 +98,55 @@ static bool write_entries(bodhi_writer *w) {
     return done;
 }
 
-/* Take the new records into the table by reading the entries back, as any other process does. */
-static int publish(bodhi_writer *w) {
+/* Take the first `n` pending records into the table by reading the entries back, as any other process does. */
+static int publish(bodhi_writer *w, size_t n) {
     bodhi_dataset *dataset = w->dataset;
     int64_t frames = 0;
-    for (size_t i = 0; i < w->n_pending; i++) {
+    for (size_t i = 0; i < n; i++) {
         frames += w->pending[i].entry.type == ENTRY_FRAME;
     }
-    w->at.index_end += w->n_pending * ENTRY_BYTES;
-    w->n_pending = 0;
+    w->at.index_end += n * ENTRY_BYTES;
+    w->n_pending -= n;
+    w->n_syncing = 0;
+    memmove(w->pending, w->pending + n, w->n_pending * sizeof *w->pending);
     w->kept += frames;
     pthread_mutex_lock(&dataset->mutex);
     (void)dataset_load(dataset, w->at.ordinal, true); /* if this fails, a refresh does it later */
     pthread_mutex_unlock(&dataset->mutex);
     return BODHI_OK;
+}
+
+/* After a failed fsync nobody knows whether the bytes that have no index entry yet are on disk: cut them off, so that
+ * nobody finds them, and leave the segment alone, so that it is not synced once more. */
+static void cut_pending(bodhi_writer *w) {
+    if (w->holding && w->n_pending > 0) {
+        (void)io_truncate(w->at.fd, w->pending[0].at);
+        w->n_pending = w->n_syncing = 0;
+        pthread_mutex_lock(&w->dataset->mutex);
+        w->dataset->segments[w->at.ordinal]->frozen = true;
+        pthread_mutex_unlock(&w->dataset->mutex);
+    }
+}
+
+static int fail_sync(bodhi_writer *w) {
+    int error = errno == ENOSPC || errno == EDQUOT ? EIO : errno;
+    w->poisoned = true; /* not tried again */
+    cut_pending(w);
+    return bodhi_fail_system(error, "fdatasync", w->at.name);
+}
+
+/* Make the first `n` pending records visible. */
+static int show(bodhi_writer *w, size_t n) {
+    if (n == 0) {
+        return BODHI_OK;
+    }
+    if (!write_entries(w, n)) {
+        int error = writer_failed(w, "write of the index");
+        (void)io_truncate(w->at.index_fd, w->at.index_end);
+        (void)writer_give_back(w);
+        return error;
+    }
+    return publish(w, n);
 }
 
 int writer_flush(bodhi_writer *w, bool durable) {
@@ -119,20 +155,64 @@ int writer_flush(bodhi_writer *w, bool durable) {
         return status;
     }
     if (durable && !sync_all(w)) {
-        w->poisoned = true; /* nobody knows what is on disk; not tried again */
-        return bodhi_fail_system(errno == ENOSPC || errno == EDQUOT ? EIO : errno, "fdatasync", w->at.name);
+        return fail_sync(w);
     }
-    if (w->n_pending == 0) {
+    int shown = show(w, w->n_pending);
+    return status != BODHI_OK ? status : shown;
+}
+
+/* Hand over descriptors of all that is to be synced; false if there are none left to be had. */
+static bool list_unsynced(bodhi_writer *w, sync_list *list) {
+    int own[2] = {-1, -1};
+    if (w->holding && (own[0] = io_duplicate(w->at.fd)) < 0) {
+        return false;
+    }
+    if (w->directory_unsynced && (own[1] = io_duplicate(w->dataset->fd)) < 0) {
+        if (own[0] >= 0) {
+            (void)io_close(own[0]);
+        }
+        return false;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (own[i] >= 0) {
+            list->fds[list->n++] = own[i];
+        }
+    }
+    while (w->n_unsynced > 0) {
+        list->fds[list->n++] = w->unsynced[--w->n_unsynced];
+    }
+    w->directory_unsynced = false;
+    return true;
+}
+
+int writer_begin_flush(bodhi_writer *w, sync_list *list) {
+    list->n = 0;
+    int status = w->poisoned ? BODHI_ERROR_POISONED : writer_write_gathered(w);
+    if (w->poisoned) {
         return status;
     }
-    if (!write_entries(w)) {
-        int error = writer_failed(w, "write of the index");
-        (void)io_truncate(w->at.index_fd, w->at.index_end);
-        (void)writer_give_back(w);
-        return error;
+    if (!list_unsynced(w, list) && !sync_all(w)) {
+        return fail_sync(w);
     }
-    int published = publish(w);
-    return status != BODHI_OK ? status : published;
+    w->n_syncing = w->n_pending;
+    return status;
+}
+
+bool sync_listed(sync_list *list) {
+    bool done = true;
+    for (; list->n > 0; list->n--) {
+        done = io_sync(list->fds[list->n - 1]) && done;
+        (void)io_close(list->fds[list->n - 1]);
+    }
+    return done;
+}
+
+int writer_end_flush(bodhi_writer *w, bool synced) {
+    if (w->poisoned) {
+        return BODHI_ERROR_POISONED;
+    }
+    errno = EIO;
+    return synced ? show(w, w->n_syncing) : fail_sync(w);
 }
 
 /* --- Segments ---------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,4 @@
-/* The datasets that a server holds open; see answer.h. */
-#include <errno.h>
+/* The datasets that a server holds open, and where their frames lie; see answer.h. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,32 +8,24 @@
 #include "io.h"
 #include "status.h"
 
-enum {
-    MAX_IDLE = 8,          /* datasets held open without a user: opening one with millions of frames takes its time */
-    START_BYTES = 2 << 20, /* the disk begins to write while more is received */
-};
+enum { MAX_IDLE = 8 }; /* datasets held open without a user: opening one with millions of frames takes its time */
 
 /* --- Opening ----------------------------------------------------------------------------------------------------- */
 
-static void close_writer(held *h) {
-    if (bodhi_writer_close(h->writer) < 0) {
-        h->since = 0; /* what it held was not acknowledged */
-    }
-    h->writer = NULL;
-}
-
 static void close_held(held *h) {
-    close_writer(h);
+    if (h->keeper != NULL) {
+        keeper_finish(h->keeper);
+        keeper_free(h->keeper);
+    }
     bodhi_dataset_close(h->dataset);
     free(h);
 }
 
-/* Close the idle datasets but the MAX_IDLE that were opened last. */
-static void close_idle_datasets(bodhi_server *server) {
+void held_close_idle(bodhi_server *server) {
     int idle = 0;
     for (held **at = &server->datasets; *at != NULL;) {
         held *h = *at;
-        if (h->users == 0 && ++idle > MAX_IDLE) {
+        if (h->users == 0 && h->awaited == 0 && h->since == 0 && ++idle > MAX_IDLE) {
             *at = h->next;
             close_held(h);
         } else {
@@ -77,12 +68,15 @@ int held_open(bodhi_server *server, const wire_open *open, held **out) {
 }
 
 void held_release(bodhi_server *server, held *h) {
-    if (--h->users == 0) {
-        close_writer(h); /* its segment is free for others, or for eviction */
-        h->since = 0;
-        h->durable = false;
-        close_idle_datasets(server);
+    if (--h->users > 0) {
+        return;
     }
+    held_flush(h);
+    task *release = h->keeper == NULL ? NULL : keeper_task(TASK_RELEASE, 0, false);
+    if (release != NULL) {
+        held_give(h, release); /* the segment is then free for others, or for eviction */
+    }
+    held_close_idle(server);
 }
 
 void held_close_all(bodhi_server *server) {
@@ -95,33 +89,24 @@ void held_close_all(bodhi_server *server) {
 
 /* --- Writing ----------------------------------------------------------------------------------------------------- */
 
-int held_append(held *h, const bodhi_frame *frame, bool durable) {
-    int status = h->writer != NULL ? BODHI_OK : bodhi_writer_open(h->dataset, BODHI_NATIVE, NULL, &h->writer);
-    if (status == BODHI_OK) {
-        status = bodhi_append(h->writer, frame);
-        if (durable) {
-            writer_start_writing(h->writer, START_BYTES);
-        }
-    }
-    h->doubtful = h->doubtful || status < 0;
-    return status;
+void held_give(held *h, task *t) {
+    h->awaited += t->verb != TASK_FRAME;
+    keeper_give(h->keeper, t);
 }
 
-int held_flush(held *h, bool durable) {
-    int status = h->writer == NULL ? BODHI_OK : bodhi_flush(h->writer, durable);
-    if (status != BODHI_OK && status != BODHI_ERROR_FULL) {
-        h->sync_failed = h->sync_failed || durable;
-        if (bodhi_writer_close(h->writer) < 0) {
-            h->since = 0; /* poisoned, as we know */
-        }
-        h->writer = NULL; /* the next frame opens another */
+void held_flush(held *h) {
+    task *t = h->since == 0 ? NULL : keeper_task(TASK_FLUSH, 0, h->durable);
+    if (t != NULL) { /* else it is tried again at the next tick */
+        h->since = 0;
+        h->n_pushed = 0;
+        h->durable = false;
+        held_give(h, t);
     }
-    bool doubtful = h->doubtful;
-    h->doubtful = false;
-    return status == BODHI_OK && doubtful ? BODHI_ERROR_FULL : status;
 }
 
-static int open_segment(const bodhi_dataset *dataset, const bodhi_place *at) {
+/* --- Asking ------------------------------------------------------------------------------------------------------ */
+
+int open_segment(const bodhi_dataset *dataset, const bodhi_place *at) {
     segment named = {.key = dataset->key};
     segment_name(&named, (unsigned)at->kind, at->segment);
     int fd = io_open(dataset->fd, named.name, O_RDONLY);
@@ -135,57 +120,11 @@ static int open_segment(const bodhi_dataset *dataset, const bodhi_place *at) {
     return fd;
 }
 
-/* Sync the segments in which frames lie that another writer has written, maybe not durably. */
-static bool sync_segments(held *h, const bodhi_place *places, size_t n) {
-    uint64_t last = 0;
-    for (size_t i = 0; i < n && !h->sync_failed; i++) {
-        if (places[i].found == 0 || places[i].segment == last) {
-            continue;
-        }
-        int fd = open_segment(h->dataset, &places[i]);
-        if (fd < 0 || !io_sync(fd)) {
-            h->sync_failed = true; /* never tried again */
-        }
-        if (fd >= 0) {
-            (void)io_close(fd);
-        }
-        last = places[i].segment;
-    }
-    return !h->sync_failed && io_sync(h->dataset->fd);
-}
-
-void held_judge(held *h, pushed *frames, size_t n, int flushed, bool durable) {
-    uint64_t synced = 0; /* the last segment looked at */
-    for (size_t i = 0; i < n; i++) {
-        bodhi_place at = {0};
-        int64_t number = (int64_t)frames[i].number;
-        if (frames[i].status == BODHI_OK && flushed == BODHI_OK) {
-            continue;
-        }
-        /* It was there before, or not all of the batch could be kept: look. */
-        if (frames[i].status < 0 || (flushed < 0 && flushed != BODHI_ERROR_FULL) ||
-            bodhi_dataset_locate(h->dataset, &number, 1, &at) != BODHI_OK || at.found == 0) {
-            frames[i].status = frames[i].status < 0 ? frames[i].status : flushed < 0 ? flushed : BODHI_ERROR_SYSTEM;
-        } else if (durable && at.segment != synced && !sync_segments(h, &at, 1)) {
-            frames[i].status = BODHI_ERROR_SYSTEM;
-        } else {
-            synced = at.segment;
-        }
-    }
-}
-
-/* --- Asking ------------------------------------------------------------------------------------------------------ */
-
-void held_have(held *h, const int64_t *numbers, size_t n, bool durable, unsigned char *answers) {
+void held_say(const bodhi_place *places, size_t n_known, size_t n, unsigned char *answers) {
     memset(answers, 0, n);
-    bodhi_place *places = malloc(n * sizeof *places);
-    if (places != NULL && bodhi_dataset_locate(h->dataset, numbers, (int64_t)n, places) == BODHI_OK &&
-        (!durable || sync_segments(h, places, n))) {
-        for (size_t i = 0; i < n; i++) {
-            answers[i] = places[i].found == 0 ? 0 : (unsigned char)(places[i].kind == BODHI_NATIVE ? 1 : 2);
-        }
+    for (size_t i = 0; i < n_known; i++) {
+        answers[i] = places[i].found == 0 ? 0 : (unsigned char)(places[i].kind == BODHI_NATIVE ? 1 : 2);
     }
-    free(places);
 }
 
 /* The descriptor of the place's segment among those that are open, opened if there is room; -1 if it cannot be. */
@@ -220,18 +159,6 @@ void held_places(held *h, const int64_t *numbers, size_t n, wire_place *places, 
                 .kind = (uint32_t)at.kind,
                 .descriptor = descriptor_of(h, &at, segments, descriptors, capacity, n_descriptors),
             };
-        }
-    }
-}
-
-void held_position(held *h, const int64_t *numbers, size_t n, uint64_t position[2]) {
-    position[0] = position[1] = UINT64_MAX;
-    for (size_t i = 0; i < n; i++) {
-        bodhi_place at = {0};
-        if (bodhi_dataset_locate(h->dataset, &numbers[i], 1, &at) == BODHI_OK && at.found != 0 &&
-            (at.segment < position[0] || (at.segment == position[0] && (uint64_t)at.offset < position[1]))) {
-            position[0] = at.segment;
-            position[1] = (uint64_t)at.offset;
         }
     }
 }

@@ -12,8 +12,17 @@ static int call_openat(int directory, const char *path, int flags, mode_t mode) 
     return openat(directory, path, flags, mode);
 }
 
-static int call_lock(int fd, int command, void *lock) {
-    return fcntl(fd, command, lock);
+static int call_fcntl(int fd, int command, void *argument) {
+    return fcntl(fd, command, argument);
+}
+
+/* glibc declares the addresses of these two as a union. */
+static int call_connect(int fd, const struct sockaddr *name, socklen_t size) {
+    return connect(fd, name, size);
+}
+
+static int call_accept4(int fd, struct sockaddr *name, socklen_t *size, int flags) {
+    return accept4(fd, name, size, flags);
 }
 
 bodhi_calls bodhi_io = {
@@ -25,12 +34,22 @@ bodhi_calls bodhi_io = {
     .ftruncate = ftruncate,
     .fstat = fstat,
     .fstatfs = fstatfs,
-    .lock = call_lock,
+    .fcntl = call_fcntl,
     .unlinkat = unlinkat,
     .renameat = renameat,
     .linkat = linkat,
     .mkdirat = mkdirat,
     .getrandom = getrandom,
+    .socket = socket,
+    .connect = call_connect,
+    .accept4 = call_accept4,
+    .send = send,
+    .recv = recv,
+    .sendmsg = sendmsg,
+    .recvmsg = recvmsg,
+    .poll = poll,
+    .epoll_ctl = epoll_ctl,
+    .epoll_wait = epoll_wait,
 };
 
 int io_open(int directory, const char *path, int flags) {
@@ -90,6 +109,10 @@ bool io_write(int fd, const struct iovec *parts, int n, uint64_t offset) {
     return true;
 }
 
+int io_duplicate(int fd) {
+    return bodhi_io.fcntl(fd, F_DUPFD_CLOEXEC, NULL);
+}
+
 bool io_truncate(int fd, uint64_t length) {
     int result;
     do {
@@ -112,7 +135,7 @@ static int lock_byte(int fd, int command, short type, enum lock_byte byte, struc
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)byte, .l_len = 1, .l_pid = 0};
     int result;
     do {
-        result = bodhi_io.lock(fd, command, &lock);
+        result = bodhi_io.fcntl(fd, command, &lock);
     } while (result < 0 && errno == EINTR);
     if (out != NULL) {
         *out = lock;

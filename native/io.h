@@ -1,11 +1,14 @@
-/* The system calls of the store, behind one table that tests replace to make the Nth of them fail, and the loops that
- * finish what a call left undone (EINTR, short reads and writes). */
+/* The system calls of store, server and clients, behind one table that tests replace to make the Nth of them fail, and
+ * the loops that finish what a call left undone (EINTR, short reads and writes). */
 #ifndef BODHI_IO_H
 #define BODHI_IO_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -21,12 +24,22 @@ typedef struct {
     int (*ftruncate)(int fd, off_t length);
     int (*fstat)(int fd, struct stat *status);
     int (*fstatfs)(int fd, struct statfs *status);
-    int (*lock)(int fd, int command, void *lock); /* fcntl */
+    int (*fcntl)(int fd, int command, void *argument);
     int (*unlinkat)(int directory, const char *path, int flags);
     int (*renameat)(int old_directory, const char *old_path, int new_directory, const char *new_path);
     int (*linkat)(int old_directory, const char *old_path, int new_directory, const char *new_path, int flags);
     int (*mkdirat)(int directory, const char *path, mode_t mode);
     ssize_t (*getrandom)(void *buffer, size_t size, unsigned flags);
+    int (*socket)(int family, int type, int protocol);
+    int (*connect)(int fd, const struct sockaddr *name, socklen_t size);
+    int (*accept4)(int fd, struct sockaddr *name, socklen_t *size, int flags);
+    ssize_t (*send)(int fd, const void *data, size_t size, int flags);
+    ssize_t (*recv)(int fd, void *data, size_t size, int flags);
+    ssize_t (*sendmsg)(int fd, const struct msghdr *message, int flags);
+    ssize_t (*recvmsg)(int fd, struct msghdr *message, int flags);
+    int (*poll)(struct pollfd *polled, nfds_t n, int timeout);
+    int (*epoll_ctl)(int epoll, int operation, int fd, struct epoll_event *event);
+    int (*epoll_wait)(int epoll, struct epoll_event *events, int n, int timeout);
 } bodhi_calls;
 
 /* The table in use. Replaced by tests only, while no other thread is in the library. */
@@ -43,6 +56,9 @@ ssize_t io_read(int fd, void *buffer, size_t size, uint64_t offset, enum read_mo
 
 /* Write all parts, `n` <= 8; false and errno on failure. A call that writes nothing counts as ENOSPC. */
 bool io_write(int fd, const struct iovec *parts, int n, uint64_t offset);
+
+/* dup() with O_CLOEXEC. */
+int io_duplicate(int fd);
 
 bool io_truncate(int fd, uint64_t length);
 

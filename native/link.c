@@ -20,7 +20,7 @@
 #include "io.h"
 #include "status.h"
 
-enum { NONCE = 32, GREETING = 40, REPLY = 36 };
+enum { NONCE = 32, GREETING = 40, REPLY = 36, STEP_MS = 200 };
 
 int64_t link_now(void) {
     struct timespec now;
@@ -68,15 +68,22 @@ int link_read_key(const char *path, uint8_t key[KEY_MOST], size_t *size) {
 /* --- Waiting ----------------------------------------------------------------------------------------------------- */
 
 static int unreachable(const wire_link *link, const char *what) {
+    if (link->was_interrupted) {
+        return bodhi_fail(BODHI_ERROR_INTERRUPTED, "%s: interrupted while waiting", link->address);
+    }
     return bodhi_fail(BODHI_ERROR_UNREACHABLE, "%s: %s", link->address, what);
 }
 
-/* Wait for the socket; false if the deadline has passed. */
-static bool await(const wire_link *link, short events, int64_t deadline) {
+/* Wait for the socket; false if the deadline has passed or somebody interrupts. */
+static bool await(wire_link *link, short events, int64_t deadline) {
     for (;;) {
         int64_t left = deadline - link_now();
         struct pollfd one = {.fd = link->fd, .events = events};
-        int n = poll(&one, 1, left < 0 ? 0 : left > 60000 ? 60000 : (int)left);
+        int n = bodhi_io.poll(&one, 1, left < 0 ? 0 : left > STEP_MS ? STEP_MS : (int)left);
+        if (link->interrupted != NULL && link->interrupted() != 0) {
+            link->was_interrupted = true;
+            return false;
+        }
         if (n > 0) {
             return true;
         }
@@ -93,7 +100,7 @@ static bool would_block(void) {
 int link_send(wire_link *link, const void *data, size_t size, int64_t deadline) {
     size_t done = 0;
     while (done < size) {
-        ssize_t sent = send(link->fd, (const char *)data + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t sent = bodhi_io.send(link->fd, (const char *)data + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent >= 0) {
             done += (size_t)sent;
         } else if (would_block()) {
@@ -111,7 +118,7 @@ int link_send(wire_link *link, const void *data, size_t size, int64_t deadline) 
 static int receive_bytes(wire_link *link, void *data, size_t size, int64_t deadline) {
     size_t done = 0;
     while (done < size) {
-        ssize_t got = recv(link->fd, (char *)data + done, size - done, MSG_DONTWAIT);
+        ssize_t got = bodhi_io.recv(link->fd, (char *)data + done, size - done, MSG_DONTWAIT);
         if (got > 0) {
             done += (size_t)got;
         } else if (got < 0 && would_block()) {
@@ -131,11 +138,11 @@ static int receive_bytes(wire_link *link, void *data, size_t size, int64_t deadl
 static bool connect_to(wire_link *link, const struct sockaddr *name, socklen_t size, int64_t deadline) {
     int error = 0;
     socklen_t error_size = sizeof error;
-    link->fd = socket(name->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    link->fd = bodhi_io.socket(name->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (link->fd < 0) {
         return false;
     }
-    int result = connect(link->fd, name, size);
+    int result = bodhi_io.connect(link->fd, name, size);
     bool there = result == 0 || ((errno == EINPROGRESS || errno == EINTR) && await(link, POLLOUT, deadline) &&
                                  getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &error_size) == 0 && error == 0);
     if (!there) {
@@ -238,7 +245,7 @@ static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, in
 }
 
 int link_dial(wire_link *link, char *address, uid_t owner, const uint8_t *key, size_t key_bytes, int64_t deadline) {
-    *link = (wire_link){.address = address, .fd = -1};
+    *link = (wire_link){.address = address, .fd = -1, .interrupted = link->interrupted};
     bool local = strchr(address, '/') != NULL;
     if (!local && key == NULL) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "%s: a server of another machine needs a key file", address);
@@ -303,7 +310,7 @@ static ssize_t receive_some(wire_link *link, void *at, size_t space) {
     struct iovec part = {.iov_base = at, .iov_len = space};
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-    ssize_t got = recvmsg(link->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    ssize_t got = bodhi_io.recvmsg(link->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got > 0) {
         take_descriptors(link, &message);
     }
@@ -317,7 +324,7 @@ int link_receive(wire_link *link, int64_t deadline) {
         ssize_t got = receive_some(link, at, space);
         if (got < 0 && would_block()) {
             if (!await(link, POLLIN, deadline)) {
-                return BODHI_END;
+                return link->was_interrupted ? unreachable(link, "interrupted") : BODHI_END;
             }
             continue;
         }

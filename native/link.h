@@ -2,6 +2,7 @@
 #ifndef BODHI_LINK_H
 #define BODHI_LINK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -15,14 +16,17 @@ typedef struct {
     wire_parser in;
     int descriptors[WIRE_MAX_SEGMENTS]; /* that came with the message */
     int n_descriptors;
+    int (*interrupted)(void); /* asked now and then while waiting; other than 0 ends the wait. NULL: nobody is asked */
+    bool was_interrupted;
 } wire_link;
 
 /* Read a key file into `key`: a regular file of this user that nobody else may read or write. Errors: UNSAFE, SYSTEM,
  * ARGUMENT (too short or long). */
 BODHI_CHECKED int link_read_key(const char *path, uint8_t key[KEY_MOST], size_t *size);
 
-/* Connect to "host:port" or to the path of a Unix socket, whose server must be of user `owner`, and be admitted. `key`
- * may be NULL for a path. Deadlines are those of link_now(). Errors: UNREACHABLE, UNSAFE, PROTOCOL, ARGUMENT, MEMORY.
+/* Of `link` only `interrupted` is set before; every function below can then fail with INTERRUPTED. Connect to
+ * "host:port" or to the path of a Unix socket, whose server must be of user `owner`, and be admitted. `key` may be NULL
+ * for a path. Deadlines are those of link_now(). Errors: UNREACHABLE, UNSAFE, PROTOCOL, ARGUMENT, MEMORY.
  */
 BODHI_CHECKED int link_dial(wire_link *link, char *address, uid_t owner, const uint8_t *key, size_t key_bytes,
                             int64_t deadline);

@@ -13,38 +13,28 @@
 
 #include "io.h"
 #include "link.h"
+#include "slots.h"
 #include "status.h"
 
 enum {
-    MAX_SLOTS = 8192,
+    MAX_IN_FLIGHT = 8192, /* frames: as many as a HAVE may ask about, at least */
     BATCHES_IN_FLIGHT = 4,
     DEFAULT_TIMEOUT_MS = 30000,
     DIAL_MS = 5000, /* at most, to be connected and admitted */
     FIRST_PAUSE_MS = 1000,
     MAX_PAUSE_MS = 60000,
-    MAX_SERVERS = 4096
+    MAX_SERVERS = 4096,
+    PATIENCE = 3 /* timeouts without an acknowledgement, while frames are taken, until it is an error */
 };
 #define DEFAULT_BATCH_BYTES (INT64_C(16) << 20)
-
-enum { NOWHERE = -1, FREE = -2 };
-
-/* A frame in flight. */
-typedef struct {
-    uint64_t number;
-    unsigned char *message; /* header and body */
-    size_t size, capacity;
-    int server; /* that it was sent to; NOWHERE: it waits to be given to one; FREE */
-    bool again; /* it was given to a server before */
-} slot;
 
 typedef struct {
     char *address;
     wire_link link; /* fd -1: not connected */
     uint8_t token[WIRE_TOKEN];
-    int64_t in_flight;     /* slots */
-    int next_acknowledged; /* the slot at which the search for the next acknowledged frame begins */
-    int64_t unasked;       /* bytes sent since the last FLUSH */
-    int64_t asked_at;      /* when a FLUSH went that was not answered yet; 0: none waits */
+    slot_list sent;   /* to it, and not acknowledged yet */
+    int64_t unasked;  /* bytes sent since the last FLUSH */
+    int64_t asked_at; /* when a FLUSH went that was not answered yet; 0: none waits */
     int64_t retry_at;
     int64_t pause_ms;
 } server;
@@ -58,101 +48,33 @@ struct bodhi_pusher {
     size_t key_bytes; /* 0: none */
     server *servers;
     int n_servers, turn;
-    slot *slots;
-    int *unused; /* indices of free slots, a queue: slots are used in turn, so that acknowledgements find theirs soon */
-    int first_unused, n_unused;
-    int64_t bytes; /* in flight */
-    int n_waiting; /* slots that are NOWHERE */
-    int refused;   /* status with which servers refused frames lately, or 0 */
+    slot_list unused;
+    slot_list waiting; /* to be given to a server */
+    int64_t bytes;     /* in flight */
+    int refused;       /* status with which servers refused frames lately, or 0 */
     bodhi_push_facts facts;
 };
 
 /* --- Slots ------------------------------------------------------------------------------------------------------- */
 
-static void free_slot(bodhi_pusher *p, slot *s) {
-    enum { KEPT = 1 << 20 };
-    if (s->server >= 0) {
-        p->servers[s->server].in_flight--;
-    } else {
-        p->n_waiting--;
-    }
-    p->bytes -= (int64_t)s->size;
-    s->server = FREE;
-    if (s->capacity > KEPT) {
-        free(s->message);
-        s->message = NULL;
-        s->capacity = 0;
-    }
-    p->unused[(p->first_unused + p->n_unused++) % MAX_SLOTS] = (int)(s - p->slots);
-    p->facts.in_flight--;
-}
-
-static void unsend(bodhi_pusher *p, slot *s) {
-    p->servers[s->server].in_flight--;
-    s->server = NOWHERE;
-    s->again = true;
-    p->n_waiting++;
-}
-
 static void acknowledged(bodhi_pusher *p, slot *s) {
-    free_slot(p, s);
+    p->bytes -= (int64_t)s->size;
+    p->facts.in_flight--;
     p->facts.acknowledged++;
+    slots_drop(&p->unused, s);
 }
 
-/* The slot with which frame `number` was sent to server `i`. */
-static slot *sent_slot(bodhi_pusher *p, int i, uint64_t number) {
-    server *from = &p->servers[i];
-    for (int j = 0; j < MAX_SLOTS; j++) {
-        slot *s = &p->slots[(from->next_acknowledged + j) % MAX_SLOTS];
-        if (s->server == i && s->number == number) {
-            from->next_acknowledged = (int)(s - p->slots) + 1;
-            return s;
-        }
-    }
-    return NULL;
+static void give_again(bodhi_pusher *p, slot *s) {
+    s->again = true;
+    slots_append(&p->waiting, s);
 }
 
-static bool reserve(slot *s, size_t size) {
-    if (size > s->capacity) {
-        free(s->message);
-        s->message = malloc(size);
-        s->capacity = s->message == NULL ? 0 : size;
+/* All that was sent to a server is to be given again. */
+static void give_all_again(bodhi_pusher *p, server *from) {
+    slot *s;
+    while ((s = slots_take(&from->sent)) != NULL) {
+        give_again(p, s);
     }
-    return s->message != NULL;
-}
-
-static slot *fill_slot(bodhi_pusher *p, const bodhi_frame *frame) {
-    const float *fields[] = {frame->positions, frame->velocities, frame->forces};
-    size_t field = (size_t)frame->n_atoms * 12;
-    size_t size = WIRE_FRAME_HEAD;
-    for (int i = 0; i < 3; i++) {
-        size += fields[i] != NULL ? field : 0;
-    }
-    slot *s = &p->slots[p->unused[p->first_unused]];
-    if (!reserve(s, WIRE_HEADER + size)) {
-        return NULL;
-    }
-    unsigned char *body = s->message + WIRE_HEADER;
-    unsigned char *at = body + WIRE_FRAME_HEAD;
-    wire_write_frame(body, frame);
-    for (int i = 0; i < 3; i++) {
-        if (fields[i] != NULL) {
-            memcpy(at, fields[i], field);
-            at += field;
-        }
-    }
-    wire_part part = {body, size};
-    wire_header(s->message, WIRE_FRAME, &part, 1);
-    p->first_unused = (p->first_unused + 1) % MAX_SLOTS;
-    p->n_unused--;
-    s->number = (uint64_t)frame->number;
-    s->size = WIRE_HEADER + size;
-    s->server = NOWHERE;
-    s->again = false;
-    p->n_waiting++;
-    p->bytes += (int64_t)s->size;
-    p->facts.in_flight++;
-    return s;
 }
 
 /* --- Servers ----------------------------------------------------------------------------------------------------- */
@@ -184,34 +106,29 @@ static int connect_server(bodhi_pusher *p, server *s) {
 }
 
 /* Ask a server that was just connected to which of the frames sent to it before it has. */
-static int ask_what_it_has(bodhi_pusher *p, int i) {
-    server *s = &p->servers[i];
-    unsigned char *numbers = malloc((size_t)MAX_SLOTS * 8);
-    uint16_t *at = malloc((size_t)MAX_SLOTS * sizeof *at);
-    int n = 0;
-    if (numbers == NULL || at == NULL) {
-        free(numbers);
-        free(at);
+static int ask_what_it_has(bodhi_pusher *p, server *s) {
+    int64_t n = 0;
+    unsigned char *numbers = malloc((size_t)MAX_IN_FLIGHT * 8);
+    if (numbers == NULL) {
         return bodhi_fail_memory();
     }
-    for (int j = 0; j < MAX_SLOTS; j++) {
-        if (p->slots[j].server == i) {
-            wire_put64(numbers + (size_t)n * 8, p->slots[j].number);
-            at[n++] = (uint16_t)j;
-        }
+    for (const slot *each = s->sent.first; each != NULL; each = each->next) {
+        wire_put64(numbers + (size_t)n++ * 8, each->number);
     }
     wire_part part = {numbers, (size_t)n * 8};
     int status = link_ask(&s->link, WIRE_HAVE, &part, 1, WIRE_HELD, link_now() + p->options.timeout_ms);
+    free(numbers);
     if (status == BODHI_OK && s->link.in.size != (uint32_t)n) {
         status = bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", s->address);
     }
-    for (int j = 0; j < n && status == BODHI_OK; j++) {
-        if (s->link.in.body[j] == 1) {
-            acknowledged(p, &p->slots[at[j]]);
+    for (int64_t i = 0; i < n && status == BODHI_OK; i++) {
+        slot *each = slots_take(&s->sent);
+        if (s->link.in.body[i] == 1) {
+            acknowledged(p, each);
+        } else {
+            give_again(p, each);
         }
     }
-    free(numbers);
-    free(at);
     return status;
 }
 
@@ -221,14 +138,10 @@ static void doubt(bodhi_pusher *p, int i) {
     server *s = &p->servers[i];
     link_close(&s->link);
     int status = connect_server(p, s);
-    if (status == BODHI_OK && s->in_flight > 0 && ask_what_it_has(p, i) != BODHI_OK) {
+    if (status == BODHI_OK && s->sent.n > 0 && ask_what_it_has(p, s) != BODHI_OK) {
         rest(s);
     }
-    for (int j = 0; j < MAX_SLOTS && s->in_flight > 0; j++) {
-        if (p->slots[j].server == i) {
-            unsend(p, &p->slots[j]);
-        }
-    }
+    give_all_again(p, s);
 }
 
 /* --- Acknowledgements -------------------------------------------------------------------------------------------- */
@@ -241,7 +154,7 @@ static bool take_acks(bodhi_pusher *p, int i) {
         uint64_t number;
         int32_t status;
         wire_parse_ack(s->link.in.body + at, &number, &status);
-        slot *found = sent_slot(p, i, number);
+        slot *found = slots_take_number(&s->sent, number);
         if (found == NULL) {
             continue;
         }
@@ -250,7 +163,7 @@ static bool take_acks(bodhi_pusher *p, int i) {
         } else {
             p->refused = status;
             keeps = false;
-            unsend(p, found);
+            give_again(p, found);
         }
     }
     s->asked_at = 0;
@@ -274,11 +187,7 @@ static void hear(bodhi_pusher *p, int i) {
             return;
         }
         if (!take_acks(p, i)) {
-            for (int j = 0; j < MAX_SLOTS && s->in_flight > 0; j++) {
-                if (p->slots[j].server == i) {
-                    unsend(p, &p->slots[j]);
-                }
-            }
+            give_all_again(p, s);
             rest(s);
         }
     }
@@ -289,11 +198,11 @@ static void hear_all(bodhi_pusher *p, int64_t wait_ms) {
     struct pollfd polled[64];
     nfds_t n = 0;
     for (int i = 0; i < p->n_servers && n < sizeof polled / sizeof *polled; i++) {
-        if (p->servers[i].link.fd >= 0 && p->servers[i].in_flight > 0) {
+        if (p->servers[i].link.fd >= 0 && p->servers[i].sent.n > 0) {
             polled[n++] = (struct pollfd){.fd = p->servers[i].link.fd, .events = POLLIN};
         }
     }
-    (void)poll(polled, n, (int)wait_ms);
+    (void)bodhi_io.poll(polled, n, (int)wait_ms);
     int64_t now = link_now();
     for (int i = 0; i < p->n_servers; i++) {
         server *s = &p->servers[i];
@@ -333,9 +242,7 @@ static int choose_server(bodhi_pusher *p) {
 
 static void give(bodhi_pusher *p, slot *s, int i) {
     server *to = &p->servers[i];
-    s->server = i;
-    p->n_waiting--;
-    to->in_flight++;
+    slots_append(&to->sent, s);
     p->facts.given_again += s->again;
     if (link_send(&to->link, s->message, s->size, link_now() + p->options.timeout_ms) != BODHI_OK) {
         doubt(p, i);
@@ -349,58 +256,74 @@ static void give(bodhi_pusher *p, slot *s, int i) {
 
 /* Give what waits to servers, until nothing waits or none takes it. */
 static bool give_waiting(bodhi_pusher *p) {
-    while (p->n_waiting > 0) {
-        for (int j = 0; j < MAX_SLOTS && p->n_waiting > 0; j++) {
-            if (p->slots[j].server != NOWHERE) {
-                continue;
-            }
-            int i = choose_server(p);
-            if (i < 0) {
-                return false;
-            }
-            give(p, &p->slots[j], i);
+    while (p->waiting.n > 0) {
+        int i = choose_server(p);
+        if (i < 0) {
+            return false;
         }
+        give(p, slots_take(&p->waiting), i);
     }
     return true;
 }
 
 static int fail_nowhere(const bodhi_pusher *p) {
+    if (p->waiting.n == 0) {
+        return bodhi_fail(BODHI_ERROR_UNREACHABLE, "no server has acknowledged a frame for %lld s; %lld are in flight",
+                          (long long)p->options.timeout_ms * PATIENCE / 1000, (long long)p->facts.in_flight);
+    }
     if (p->refused != 0) {
         return bodhi_fail(p->refused, "no server takes frames (%s); %lld wait", bodhi_status_name(p->refused),
-                          (long long)p->n_waiting);
+                          (long long)p->waiting.n);
     }
     return bodhi_fail(BODHI_ERROR_UNREACHABLE, "none of %d servers answers; %lld frames wait", p->n_servers,
-                      (long long)p->n_waiting);
+                      (long long)p->waiting.n);
 }
 
-/* Wait until `enough` says so, as long as acknowledgements come in. */
+static bool is_interrupted(const bodhi_pusher *p) {
+    return p->options.interrupted != NULL && p->options.interrupted() != 0;
+}
+
+static void ask_all_for_acks(bodhi_pusher *p) {
+    for (int i = 0; i < p->n_servers; i++) {
+        const server *s = &p->servers[i];
+        if (s->link.fd >= 0 && s->sent.n > 0 && s->unasked > 0) {
+            ask_for_acks(p, i);
+        }
+    }
+}
+
+/* Wait until `enough` says so, as long as acknowledgements come in. A server that takes frames is given more time for
+ * its first word than one that does not. */
 static int wait_until(bodhi_pusher *p, bool (*enough)(const bodhi_pusher *p), bool ask) {
     enum { STEP_MS = 100 };
     int64_t before = p->facts.acknowledged;
-    int64_t deadline = link_now() + p->options.timeout_ms;
+    int64_t since = link_now();
     hear_all(p, 0);
     bool given = give_waiting(p);
     while (!(given && enough(p))) {
+        int64_t silent = link_now() - since;
         if (p->facts.acknowledged != before) {
             before = p->facts.acknowledged;
-            deadline = link_now() + p->options.timeout_ms;
-        } else if (!given && link_now() >= deadline) {
+            since = link_now();
+        } else if (silent >= p->options.timeout_ms * (given ? PATIENCE : INT64_C(1))) {
             return fail_nowhere(p);
         }
-        for (int i = 0; i < p->n_servers && ask; i++) {
-            const server *s = &p->servers[i];
-            if (s->link.fd >= 0 && s->in_flight > 0 && s->unasked > 0) {
-                ask_for_acks(p, i);
-            }
+        if (ask) {
+            ask_all_for_acks(p);
         }
         hear_all(p, STEP_MS);
         given = give_waiting(p);
+        if (is_interrupted(p)) {
+            return bodhi_fail(BODHI_ERROR_INTERRUPTED, "interrupted; %lld frames are in flight",
+                              (long long)p->facts.in_flight);
+        }
     }
     return BODHI_OK;
 }
 
 static bool has_room(const bodhi_pusher *p) {
-    return p->n_unused > 0 && (p->bytes < p->options.batch_bytes * BATCHES_IN_FLIGHT || p->facts.in_flight == 0);
+    return p->facts.in_flight < MAX_IN_FLIGHT &&
+           (p->bytes < p->options.batch_bytes * BATCHES_IN_FLIGHT || p->facts.in_flight == 0);
 }
 
 static bool is_empty(const bodhi_pusher *p) {
@@ -417,15 +340,14 @@ int bodhi_push(bodhi_pusher *pusher, const bodhi_frame *frame) {
     if (status != BODHI_OK) {
         return status;
     }
-    slot *s = fill_slot(pusher, frame);
+    slot *s = slots_fill(&pusher->unused, frame);
     if (s == NULL) {
         return bodhi_fail_memory();
     }
-    int i = choose_server(pusher);
-    if (i >= 0) {
-        give(pusher, s, i);
-        (void)give_waiting(pusher); /* if none takes it, the next call waits for one */
-    }
+    slots_append(&pusher->waiting, s);
+    pusher->bytes += (int64_t)s->size;
+    pusher->facts.in_flight++;
+    (void)give_waiting(pusher); /* if none takes it, the next call waits for one */
     return BODHI_OK;
 }
 
@@ -449,14 +371,12 @@ void bodhi_push_query(const bodhi_pusher *pusher, bodhi_push_facts *facts) {
 static void free_pusher(bodhi_pusher *p) {
     for (int i = 0; p->servers != NULL && i < p->n_servers; i++) {
         link_close(&p->servers[i].link);
+        slots_free(&p->servers[i].sent);
         free(p->servers[i].address);
     }
-    for (int i = 0; p->slots != NULL && i < MAX_SLOTS; i++) {
-        free(p->slots[i].message);
-    }
+    slots_free(&p->waiting);
+    slots_free(&p->unused);
     free(p->servers);
-    free(p->slots);
-    free(p->unused);
     free(p->name);
     free(p->generation);
     memset(p->key, 0, sizeof p->key);
@@ -470,7 +390,7 @@ static int make_servers(bodhi_pusher *p, const char *const *servers, int n) {
     }
     p->n_servers = n;
     for (int i = 0; i < n; i++) {
-        p->servers[i].link.fd = -1;
+        p->servers[i].link = (wire_link){.fd = -1, .interrupted = p->options.interrupted};
     }
     for (int i = 0; i < n; i++) {
         server *s = &p->servers[i];
@@ -491,19 +411,13 @@ static int make_pusher(bodhi_pusher *p, const char *dataset, const void *generat
     o->batch_bytes = o->batch_bytes <= 0 ? DEFAULT_BATCH_BYTES : o->batch_bytes;
     p->name = strdup(dataset);
     p->generation = malloc(generation_bytes + 1);
-    p->slots = calloc(MAX_SLOTS, sizeof *p->slots);
-    p->unused = malloc(MAX_SLOTS * sizeof *p->unused);
-    if (p->name == NULL || p->generation == NULL || p->slots == NULL || p->unused == NULL) {
+    if (p->name == NULL || p->generation == NULL) {
         return bodhi_fail_memory();
     }
     if (generation_bytes > 0) {
         memcpy(p->generation, generation, generation_bytes);
     }
     p->generation_bytes = generation_bytes;
-    for (int i = 0; i < MAX_SLOTS; i++) {
-        p->slots[i].server = FREE;
-        p->unused[p->n_unused++] = i;
-    }
     return o->key_file == NULL ? BODHI_OK : link_read_key(o->key_file, p->key, &p->key_bytes);
 }
 
@@ -549,6 +463,12 @@ int bodhi_push_open(const char *const *servers, int n, const char *dataset, cons
     p->options.key_file = NULL; /* the caller's */
     *pusher = p;
     return BODHI_OK;
+}
+
+void bodhi_push_abandon(bodhi_pusher *pusher) {
+    if (pusher != NULL) {
+        free_pusher(pusher);
+    }
 }
 
 int bodhi_push_close(bodhi_pusher *pusher) {

@@ -25,7 +25,7 @@ typedef struct {
     bool checked;        /* the segment's header was looked at */
     bool damaged_header; /* read as any other, but not written to */
     bool refused;        /* of another version, or misplaced: left alone */
-    bool frozen;         /* holds something of another version: read, but never written */
+    bool frozen;         /* holds something of another version, or was not synced: read, but never written */
     bool incomplete;     /* its index lacks something and should be rebuilt */
     bool gone;
     int fd, direct_fd; /* for reading; -1: closed */

@@ -1,4 +1,4 @@
-/* The event loop of the server: connections, their bytes and their deadlines. What messages mean is answer.c's. */
+/* The event loop of the server: who comes in, what epoll tells, and when time is up. */
 #include "serve.h"
 
 #include <errno.h>
@@ -11,200 +11,20 @@
 #include <unistd.h>
 
 #include "answer.h"
-#include "dataset.h"
 #include "io.h"
 #include "status.h"
 
 enum {
-    TURN_BYTES = 8 << 20,    /* read from one connection before the next has its turn */
-    OUTPUT_ENOUGH = 1 << 20, /* output that waits stops us from reading more requests */
-    GREETING_MS = 10000,     /* for the first message */
-    SHUT_MS = 2000,          /* for the other side to close after an error */
-    TICK_MS = 200,           /* deadlines are looked at so often */
+    TICK_MS = 200, /* deadlines are looked at so often */
     DEFAULT_CONNECTIONS = 256,
     MAX_CONNECTIONS = 4096,
     N_EVENTS = 64
 };
 
-/* What epoll tells of besides connections, whose serial is above these. */
-enum { EVENT_WAKE = 0, EVENT_ADMITTED = 1, EVENT_LISTENER = 2, FIRST_SERIAL = 3 };
-
 int64_t now_ms(void) {
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-/* --- Output ------------------------------------------------------------------------------------------------------ */
-
-unsigned char *output_body(connection *c, size_t size) {
-    size_t needed = c->n_out + WIRE_HEADER + size;
-    if (needed > c->out_capacity) {
-        unsigned char *grown = realloc(c->out, needed * 2);
-        if (grown == NULL) {
-            return NULL;
-        }
-        c->out = grown;
-        c->out_capacity = needed * 2;
-    }
-    return c->out + c->n_out + WIRE_HEADER;
-}
-
-void output_done(connection *c, enum wire_verb verb, size_t size) {
-    wire_part part = {.data = c->out + c->n_out + WIRE_HEADER, .size = size};
-    wire_header(c->out + c->n_out, verb, &part, 1);
-    c->n_out += WIRE_HEADER + size;
-}
-
-static void close_descriptors(connection *c) {
-    while (c->n_descriptors > 0) {
-        (void)io_close(c->descriptors[--c->n_descriptors]);
-    }
-}
-
-/* Send what can be sent now, up to the byte that descriptors go with, or these with the rest. -1 and errno. */
-static ssize_t send_some(connection *c) {
-    union {
-        struct cmsghdr header;
-        char space[CMSG_SPACE(sizeof(int) * WIRE_MAX_SEGMENTS)];
-    } control = {0};
-    struct iovec part = {.iov_base = c->out + c->out_sent, .iov_len = c->n_out - c->out_sent};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    bool with = c->n_descriptors > 0 && c->out_sent == c->descriptors_at;
-    if (c->n_descriptors > 0 && !with) {
-        part.iov_len = c->descriptors_at - c->out_sent;
-    }
-    if (with) {
-        size_t size = sizeof(int) * (size_t)c->n_descriptors;
-        message.msg_control = &control;
-        message.msg_controllen = CMSG_SPACE(size);
-        struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
-        *rights = (struct cmsghdr){.cmsg_len = CMSG_LEN(size), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-        memcpy(CMSG_DATA(rights), c->descriptors, size);
-    }
-    ssize_t sent = sendmsg(c->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent > 0 && with) {
-        close_descriptors(c);
-    }
-    return sent;
-}
-
-/* False: the connection is broken. */
-static bool send_output(const bodhi_server *server, connection *c) {
-    while (c->out_sent < c->n_out) {
-        ssize_t sent = send_some(c);
-        if (sent < 0 && errno == EINTR) {
-            continue;
-        }
-        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            c->out_deadline = c->out_deadline == 0 ? now_ms() + server->options.message_ms : c->out_deadline;
-            return true;
-        }
-        if (sent <= 0) {
-            return false;
-        }
-        c->out_sent += (size_t)sent;
-        c->out_deadline = 0;
-    }
-    c->n_out = c->out_sent = 0;
-    c->out_deadline = 0;
-    return true;
-}
-
-/* --- Connections ------------------------------------------------------------------------------------------------- */
-
-void drop(bodhi_server *server, connection *c) {
-    (void)epoll_ctl(server->epoll, EPOLL_CTL_DEL, c->fd, NULL);
-    (void)io_close(c->fd);
-    c->fd = -1;
-    close_descriptors(c);
-    wire_free(&c->in);
-    free(c->out);
-    free(c->pushed);
-    free(c->wanted);
-    c->out = NULL;
-    c->pushed = NULL;
-    c->wanted = NULL;
-    c->turn = TURN_NONE;
-    if (c->dataset != NULL) {
-        if (c->n_pushed > 0) {
-            acknowledge(server, c->dataset); /* kept for those who ask later */
-        }
-        held_release(server, c->dataset);
-        c->dataset = NULL;
-    }
-    if (server->reading == c) {
-        end_turn(server);
-    }
-}
-
-/* Ask epoll for what this connection waits for. */
-static void ask_events(const bodhi_server *server, connection *c) {
-    bool full = c->n_out - c->out_sent >= OUTPUT_ENOUGH;
-    bool reads = c->shut || (!c->ending && !full && c->turn != TURN_WAITING && c->n_descriptors == 0);
-    uint32_t events = (reads ? EPOLLIN : 0U) | (c->out_sent < c->n_out ? EPOLLOUT : 0U);
-    if (events != c->events) {
-        uint64_t slot = (uint64_t)(c - server->connections);
-        struct epoll_event event = {.events = events, .data.u64 = (uint64_t)c->serial << 32 | slot};
-        (void)epoll_ctl(server->epoll, EPOLL_CTL_MOD, c->fd, &event);
-        c->events = events;
-    }
-}
-
-/* Send what waits; close what has ended. */
-static void settle(bodhi_server *server, connection *c) {
-    if (!send_output(server, c)) {
-        drop(server, c);
-        return;
-    }
-    if (c->ending && c->n_out == 0 && !c->shut) {
-        /* Closing with unread bytes would reset the connection and lose the error on its way. */
-        (void)shutdown(c->fd, SHUT_WR);
-        c->shut = true;
-        c->in_deadline = now_ms() + SHUT_MS;
-    }
-    ask_events(server, c);
-}
-
-static connection *free_slot(bodhi_server *server) {
-    for (int i = 0; i < server->n_slots; i++) {
-        if (server->connections[i].fd < 0) {
-            return &server->connections[i];
-        }
-    }
-    return NULL;
-}
-
-static void refuse(bodhi_server *server, int fd, int status, const char *text) {
-    connection told = {.fd = fd};
-    (void)answer_error(&told, status, text);
-    (void)send_output(server, &told);
-    free(told.out);
-    (void)io_close(fd);
-    server->counters[COUNT_REFUSED]++;
-}
-
-static void add_connection(bodhi_server *server, int fd, unsigned rights) {
-    connection *c = free_slot(server);
-    if (c == NULL) {
-        refuse(server, fd, BODHI_ERROR_BUSY, "the server has as many connections as it may have");
-        return;
-    }
-    uint32_t serial = c->serial + 1;
-    *c = (connection){.fd = fd,
-                      .serial = serial < FIRST_SERIAL ? FIRST_SERIAL : serial,
-                      .rights = rights,
-                      .in = {.from_client = true, .max_frame = server->options.max_frame},
-                      .in_deadline = now_ms() + GREETING_MS,
-                      .events = EPOLLIN};
-    struct epoll_event event = {.events = EPOLLIN,
-                                .data.u64 = (uint64_t)c->serial << 32 | (uint64_t)(c - server->connections)};
-    if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
-        (void)io_close(fd);
-        c->fd = -1;
-        return;
-    }
-    server->counters[COUNT_ADMITTED]++;
 }
 
 /* --- Coming in --------------------------------------------------------------------------------------------------- */
@@ -222,19 +42,29 @@ static unsigned rights_of(const bodhi_server *server, uid_t user) {
     return 0;
 }
 
+static void listen_to_newcomers(bodhi_server *server, bool on) {
+    struct epoll_event event = {.events = on ? EPOLLIN : 0U, .data.u64 = (uint64_t)EVENT_LISTENER << 32};
+    if (bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_MOD, server->options.listener, &event) == 0) {
+        server->deaf = !on;
+    }
+}
+
 static void accept_local(bodhi_server *server) {
     for (int i = 0; i < N_EVENTS; i++) {
-        int fd = accept4(server->options.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = bodhi_io.accept4(server->options.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+                listen_to_newcomers(server, false); /* it would be told of again and again */
+            }
             return;
         }
         struct ucred peer;
         socklen_t size = sizeof peer;
         unsigned rights = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? rights_of(server, peer.uid) : 0;
         if (rights == 0) {
-            refuse(server, fd, BODHI_ERROR_UNSAFE, "this server does not serve this user");
+            connection_refuse(server, fd, BODHI_ERROR_UNSAFE, "this server does not serve this user");
         } else {
-            add_connection(server, fd, rights);
+            (void)connection_add(server, fd, rights);
         }
     }
 }
@@ -242,7 +72,7 @@ static void accept_local(bodhi_server *server) {
 static void take_admitted(bodhi_server *server) {
     int fd;
     while (read(server->admitted[0], &fd, sizeof fd) == (ssize_t)sizeof fd) {
-        add_connection(server, fd, RIGHT_PUSH);
+        (void)connection_add(server, fd, RIGHT_PUSH);
     }
 }
 
@@ -259,102 +89,25 @@ int bodhi_server_admit(bodhi_server *server, int fd) {
     return bodhi_fail_system(error, "admitting a connection", "server");
 }
 
-/* --- Receiving --------------------------------------------------------------------------------------------------- */
-
-static void begin_deadline(const bodhi_server *server, connection *c) {
-    int64_t patience =
-        wire_amid(&c->in) ? server->options.message_ms + (int64_t)(c->in.size / 1000) : server->options.idle_ms;
-    c->in_deadline = now_ms() + patience;
-}
-
-/* Bytes have come; false: the connection ends. */
-static bool received(bodhi_server *server, connection *c, size_t n) {
-    size_t before = c->in.n_header;
-    enum wire_result result = wire_took(&c->in, n);
-    if (result == WIRE_MORE) {
-        if (before < WIRE_HEADER && (before == 0 || c->in.n_header == WIRE_HEADER)) {
-            begin_deadline(server, c);
-        }
-        return true;
-    }
-    if (result != WIRE_MESSAGE) {
-        server->counters[COUNT_REFUSED]++;
-        return answer_error(c, result == WIRE_BAD_VERSION ? BODHI_ERROR_VERSION : BODHI_ERROR_ARGUMENT,
-                            wire_explain(result));
-    }
-    begin_deadline(server, c);
-    return answer(server, c);
-}
-
-/* Read what is there, within bounds, and answer it. False: the other side has gone. */
-static bool receive(bodhi_server *server, connection *c) {
-    size_t total = 0;
-    while (total < TURN_BYTES && !c->ending && c->turn != TURN_WAITING && c->n_descriptors == 0 &&
-           c->n_out - c->out_sent < OUTPUT_ENOUGH && !server->stopping) {
-        unsigned char *at;
-        size_t space = wire_space(&c->in, &at);
-        ssize_t got = recv(c->fd, at, space, MSG_DONTWAIT);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
-        }
-        total += (size_t)got;
-        c->ending = !received(server, c, (size_t)got) || c->ending;
-    }
-    return true;
-}
-
-/* After an error: read and forget, until the other side has closed. */
-static bool discard(const connection *c) {
-    char bytes[4096];
-    for (int i = 0; i < N_EVENTS; i++) {
-        ssize_t got = recv(c->fd, bytes, sizeof bytes, MSG_DONTWAIT);
-        if (got <= 0) {
-            return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
-        }
-    }
-    return true;
-}
-
-static void on_connection(bodhi_server *server, connection *c, uint32_t events) {
-    bool alive = true;
-    if (c->shut) {
-        alive = discard(c);
-    } else if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0 && !c->ending) {
-        alive = receive(server, c);
-    }
-    if (!alive || ((events & (EPOLLERR | EPOLLHUP)) != 0 && (c->ending || c->turn == TURN_WAITING))) {
-        drop(server, c);
-    } else {
-        settle(server, c);
-    }
-}
-
 /* --- The loop ---------------------------------------------------------------------------------------------------- */
 
-/* Look at every deadline, acknowledge batches that are due, and send what that has put into outputs. */
+/* Look at every deadline, and have batches acknowledged that are due. */
 static void tick(bodhi_server *server) {
     int64_t now = now_ms();
     for (held *h = server->datasets; h != NULL; h = h->next) {
         if (h->since != 0 && now >= h->since + server->options.batch_ms) {
-            acknowledge(server, h);
+            held_flush(h);
         }
     }
-    if (server->reading != NULL && now >= server->reading_deadline) {
-        end_turn(server);
+    turn_tick(server, now);
+    if (server->deaf) {
+        listen_to_newcomers(server, true);
     }
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
-        if (c->fd < 0) {
-            continue;
-        }
-        bool late = (c->in_deadline != 0 && now >= c->in_deadline && c->turn == TURN_NONE) ||
-                    (c->out_deadline != 0 && now >= c->out_deadline);
-        if (late) {
+        if (c->fd >= 0 && connection_is_late(c, now)) {
             server->counters[COUNT_TIMED_OUT] += !c->shut;
-            drop(server, c);
+            connection_drop(server, c);
         }
     }
 }
@@ -364,18 +117,19 @@ static void settle_all(bodhi_server *server) {
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
         if (c->fd >= 0 && (c->n_out > 0 || c->events == 0 || c->ending)) {
-            settle(server, c);
+            connection_settle(server, c);
         }
     }
 }
 
-static bool drain_wake(const bodhi_server *server) {
+/* Empty a pipe; true if there was something in it. */
+static bool drain(const int ends[2]) {
     char bytes[64];
-    bool woken = false;
-    while (read(server->wake[0], bytes, sizeof bytes) > 0) {
-        woken = true;
+    bool any = false;
+    while (read(ends[0], bytes, sizeof bytes) > 0) {
+        any = true;
     }
-    return woken;
+    return any;
 }
 
 static void handle(bodhi_server *server, const struct epoll_event *event) {
@@ -384,10 +138,13 @@ static void handle(bodhi_server *server, const struct epoll_event *event) {
         take_admitted(server);
     } else if (serial == EVENT_LISTENER) {
         accept_local(server);
+    } else if (serial == EVENT_KEPT) {
+        (void)drain(server->kept);
+        answer_done(server);
     } else if (serial >= FIRST_SERIAL) {
         connection *c = &server->connections[(uint32_t)event->data.u64];
         if (c->fd >= 0 && c->serial == serial) { /* else it was closed since epoll told */
-            on_connection(server, c, event->events);
+            connection_heard(server, c, event->events);
         }
     }
 }
@@ -397,7 +154,7 @@ int bodhi_server_run(bodhi_server *server) {
     int64_t next_tick = now_ms() + TICK_MS;
     while (!server->stopping) {
         int64_t left = next_tick - now_ms();
-        int n = epoll_wait(server->epoll, events, N_EVENTS, left > 0 ? (int)left : 0);
+        int n = bodhi_io.epoll_wait(server->epoll, events, N_EVENTS, left > 0 ? (int)left : 0);
         if (n < 0 && errno != EINTR) {
             return bodhi_fail_system(errno, "epoll_wait", "server");
         }
@@ -409,7 +166,7 @@ int bodhi_server_run(bodhi_server *server) {
             next_tick = now_ms() + TICK_MS;
         }
         settle_all(server);
-        if (drain_wake(server)) {
+        if (drain(server->wake)) {
             return BODHI_OK;
         }
     }
@@ -420,14 +177,15 @@ int bodhi_server_run(bodhi_server *server) {
 
 static bool watch(const bodhi_server *server, int fd, uint32_t serial) {
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)serial << 32};
-    return epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+    return bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 static bool open_descriptors(bodhi_server *server) {
     server->epoll = epoll_create1(EPOLL_CLOEXEC);
     return server->epoll >= 0 && pipe2(server->wake, O_CLOEXEC | O_NONBLOCK) == 0 &&
-           pipe2(server->admitted, O_CLOEXEC | O_NONBLOCK) == 0 && watch(server, server->wake[0], EVENT_WAKE) &&
-           watch(server, server->admitted[0], EVENT_ADMITTED) &&
+           pipe2(server->admitted, O_CLOEXEC | O_NONBLOCK) == 0 && pipe2(server->kept, O_CLOEXEC | O_NONBLOCK) == 0 &&
+           watch(server, server->wake[0], EVENT_WAKE) && watch(server, server->admitted[0], EVENT_ADMITTED) &&
+           watch(server, server->kept[0], EVENT_KEPT) &&
            (server->options.listener < 0 || watch(server, server->options.listener, EVENT_LISTENER));
 }
 
@@ -475,6 +233,7 @@ int bodhi_server_open(const char *directory, const bodhi_serve_options *options,
     }
     opened->options = *options;
     opened->epoll = opened->wake[0] = opened->wake[1] = opened->admitted[0] = opened->admitted[1] = -1;
+    opened->kept[0] = opened->kept[1] = -1;
     choose_defaults(&opened->options);
     int status = make_server(opened, directory);
     if (status != BODHI_OK) {
@@ -502,18 +261,26 @@ void bodhi_server_close(bodhi_server *server) {
         return;
     }
     for (held *h = server->datasets; h != NULL; h = h->next) {
-        acknowledge(server, h);
+        held_flush(h);
+        if (h->keeper != NULL) {
+            keeper_finish(h->keeper);
+        }
+    }
+    answer_done(server);
+    for (held *h = server->datasets; h != NULL; h = h->next) {
+        keeper_free(h->keeper);
+        h->keeper = NULL;
     }
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
         c->turn = TURN_NONE; /* nobody's turn comes any more */
         if (c->fd >= 0) {
-            (void)send_output(server, c); /* what goes out at once */
+            (void)connection_send(server, c); /* what goes out at once */
         }
     }
     for (int i = 0; i < server->n_slots; i++) {
         if (server->connections[i].fd >= 0) {
-            drop(server, &server->connections[i]);
+            connection_drop(server, &server->connections[i]);
         }
     }
     held_close_all(server);
@@ -523,6 +290,7 @@ void bodhi_server_close(bodhi_server *server) {
     }
     close_pipe(server->wake);
     close_pipe(server->admitted);
+    close_pipe(server->kept);
     if (server->epoll >= 0) {
         (void)io_close(server->epoll);
     }

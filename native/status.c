@@ -59,6 +59,7 @@ const char *bodhi_status_name(int status) {
         {BODHI_ERROR_CONFLICT, "conflict"},
         {BODHI_ERROR_UNREACHABLE, "unreachable"},
         {BODHI_ERROR_PROTOCOL, "protocol"},
+        {BODHI_ERROR_INTERRUPTED, "interrupted"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (names[i].status == status) {

@@ -156,6 +156,14 @@ enum wire_result wire_feed(wire_parser *parser, const unsigned char *data, size_
     return result;
 }
 
+unsigned char *wire_take_body(wire_parser *parser, size_t *capacity, unsigned char *spare, size_t spare_capacity) {
+    unsigned char *body = parser->body;
+    *capacity = parser->capacity;
+    parser->body = spare;
+    parser->capacity = spare_capacity;
+    return body;
+}
+
 bool wire_amid(const wire_parser *parser) {
     return !parser->complete && parser->n_header > 0;
 }

@@ -91,6 +91,7 @@ enum wire_counter {
     COUNT_PLACES, /* frames in them */
     COUNT_WAITING,
     COUNT_SERIALIZED, /* 1: reads are put in order */
+    COUNT_SHARED,     /* reads that shared the turn of another's */
     N_COUNTERS
 };
 
@@ -128,6 +129,10 @@ enum wire_result wire_took(wire_parser *parser, size_t n);
 
 /* The same for bytes that lie elsewhere: takes them up to the end of a message; *used is how many. */
 enum wire_result wire_feed(wire_parser *parser, const unsigned char *data, size_t n, size_t *used);
+
+/* Take the body of a complete message away, to be freed by the caller, and give the parser another buffer in its place
+ * (malloc's, or NULL). */
+unsigned char *wire_take_body(wire_parser *parser, size_t *capacity, unsigned char *spare, size_t spare_capacity);
 
 /* Whether a message has begun and not ended. */
 bool wire_amid(const wire_parser *parser);

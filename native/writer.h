@@ -11,10 +11,7 @@
 #include "dataset.h"
 #include "pack.h"
 
-enum {
-    GATHER_BYTES = 1 << 20, /* small records are written together */
-    MAX_UNSYNCED = 8        /* full segments that wait for the next durable flush */
-};
+enum { GATHER_BYTES = 1 << 20 }; /* small records are written together */
 
 /* A record without an index entry yet. */
 typedef struct {
@@ -38,6 +35,7 @@ struct bodhi_writer {
     size_t n_gathered;
     pending_record *pending; /* in the order of the segment */
     size_t n_pending, pending_capacity;
+    size_t n_syncing; /* of these, the first, which somebody syncs just now */
     uint64_t highest; /* frame number pending */
     int unsynced[MAX_UNSYNCED];
     int n_unsynced;

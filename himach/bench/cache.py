@@ -235,6 +235,8 @@ def main(repeats: int = 5, directory: str | os.PathLike[str] | None = None, smal
     small_frames
         Number of small frames.
     """
+    from himach.bench.mixed import bench_mixed  # which uses this module
+
     base = Path(directory) if directory is not None else Path("/var/tmp")
     free = shutil.disk_usage(base).free
     if free < 4 << 30:
@@ -245,6 +247,7 @@ def main(repeats: int = 5, directory: str | os.PathLike[str] | None = None, smal
         dataset = fill(place / "frames", N_FRAMES)
         bench_warm(dataset, repeats)
         bench_cold(dataset, repeats)
+        bench_mixed(dataset, repeats)
         shutil.rmtree(place / "frames")
         bench_small(place / "small", repeats, small_frames)
     finally:

@@ -21,7 +21,7 @@ from himach.cli.cache import cache
 from himach.cli.data import info, split
 from himach.cli.listing import Listing
 from himach.cli.run import run
-from himach.cli.server import start, stop
+from himach.cli.server import config, start, stop
 from himach.cli.stage import stage
 from himach.errors import UsageError, as_himach
 from himach.launch import Started
@@ -38,7 +38,7 @@ def himach() -> None:
 
 for command in (run, analyses, info, split, stage, cache, bench):
     himach.add_command(command)
-for command in (start, stop):
+for command in (start, stop, config):
     cache.add_command(command)
 
 

@@ -1,4 +1,4 @@
-"""``himach cache start`` and ``stop``: the server of this node's frame store, and its part of ``cache status``."""
+"""``himach cache start``, ``stop`` and ``config``: this node's server, and what is needed to push frames to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from himach.cli.cache import cache_option
 
-__all__ = ["server_lines", "server_status", "start", "stop"]
+__all__ = ["config", "server_lines", "server_status", "start", "stop"]
 
 
 def _place(cache: str | None) -> Path | None:
@@ -59,6 +59,26 @@ def start(
     click.echo(f"server {facts['pid']} of {facts['store']} listens at {facts['socket']}")
     if facts["listen"]:
         click.echo(f"for other machines at {facts['listen']}, with the key {facts['key']}")
+
+
+@click.command()
+@click.option("--cflags", is_flag=True, help="What a C compiler needs to find bodhi.h.")
+@click.option("--fortran", is_flag=True, help="The source of the Fortran module bodhi, to be compiled along.")
+@click.option("--libs", is_flag=True, help="What the linker needs; behind your own files.")
+def config(cflags: bool, fortran: bool, libs: bool) -> None:
+    """Say how simulations in C or Fortran are built that push frames: cc $(himach cache config --cflags --libs)."""
+    from himach.io import library
+
+    words = []
+    if cflags:
+        words.append(f"-I{library.header().parent}")
+    if fortran:
+        words.append(str(library.fortran_module()))
+    if libs:
+        words += [str(library.library()), "-lpthread"]
+    if not words:
+        raise click.UsageError("say which: --cflags, --fortran, --libs")
+    click.echo(" ".join(words))
 
 
 @click.command()

@@ -16,6 +16,8 @@ from himach.errors import HimachError
 
 cnp.import_array()
 
+include "common.pxi"
+
 NATIVE = BODHI_NATIVE
 ALIEN = BODHI_ALIEN
 CREATE = BODHI_CREATE
@@ -83,26 +85,6 @@ ERRORS = {
     BODHI_ERROR_UNSAFE: StoreRefusedError,
     BODHI_ERROR_CONFLICT: StoreRefusedError,
 }
-
-
-cdef int check(int status) except -1:
-    """Raise the exception of a negative status; return the others. Must run in the thread that made the call."""
-    if status < 0:
-        raise ERRORS[status](bodhi_message().decode("utf-8", "replace"))
-    return status
-
-
-cdef float *vectors(object array, str name, Py_ssize_t n_atoms) except? NULL:
-    """The data of a float32 (n_atoms, 3) C-contiguous array, or NULL for None."""
-    cdef cnp.ndarray data
-    if array is None:
-        return NULL
-    if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.shape != (n_atoms, 3):
-        raise ValueError(f"{name} must be a float32 array of shape ({n_atoms}, 3)")
-    if not array.flags.c_contiguous:
-        raise ValueError(f"{name} must be C-contiguous")
-    data = array
-    return <float *>cnp.PyArray_DATA(data)
 
 
 cdef int64_t *frame_numbers(cnp.ndarray numbers) except? NULL:

@@ -24,7 +24,7 @@ from himach.io.store import Dataset, Store, StoreError, default_place
 from himach.io.topology import own_topology
 
 if TYPE_CHECKING:
-    from himach.io.server import Client
+    from himach.io.client import Client
 
 __all__ = [
     "Found",
@@ -262,7 +262,7 @@ def server_of(dataset: Dataset | None) -> Client | None:
     """Return a connection to the server of a dataset's store, with the dataset open in it, if there is a server."""
     if dataset is None or not (dataset.store.path / "server" / "socket").exists():
         return None
-    from himach.io.server import find as find_server
+    from himach.io.client import find as find_server
 
     client = None
     try:

@@ -29,6 +29,7 @@ cdef extern from "bodhi.h" nogil:
         BODHI_ERROR_NETWORK
         BODHI_ERROR_UNSAFE
         BODHI_ERROR_CONFLICT
+        BODHI_ERROR_INTERRUPTED
         BODHI_NATIVE
         BODHI_ALIEN
         BODHI_POSITIONS

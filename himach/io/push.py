@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
-from himach.io import serving
+from himach.io import pushing
 from himach.io.admission import default_key_file
-from himach.io.server import socket_path
+from himach.io.client import socket_path
 
 __all__ = ["DEFAULT_PORT", "Writer"]
 
@@ -48,7 +48,8 @@ class Writer:
     durable
         Count a frame as kept only when it would outlive a crash of its node's machine, not only of the server.
     timeout
-        Seconds for every wait on a server.
+        Seconds for every wait on a server. Servers that take frames and acknowledge none for three times as long are
+        an error. Ctrl-C ends any wait; leaving the ``with`` block by it gives up the frames in flight.
     batch_bytes
         Bytes after which a server is asked to acknowledge; four times as many may be in flight. 0 for 16 MiB.
 
@@ -98,7 +99,7 @@ class Writer:
         self.number = first
         remote = any("/" not in address for address in addresses)
         key_file = os.fsencode(Path(key) if key is not None else default_key_file()) if remote else None
-        self._pusher = serving.PusherHandle(
+        self._pusher = pushing.PusherHandle(
             addresses, dataset, generation, key_file, durable, int(timeout * 1000), batch_bytes
         )
 
@@ -106,7 +107,10 @@ class Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+        if isinstance(error, KeyboardInterrupt):
+            self._pusher.abandon()
+        else:
+            self.close()
 
     def write(self, obj: Any) -> None:
         """Push the present frame of an AtomGroup or Universe, with velocities and forces if it has them.

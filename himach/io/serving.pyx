@@ -1,7 +1,7 @@
-"""Boundary to the sockets of the frame store (native/serve.h, link.h, push.h): check, convert, release the GIL, call.
+"""Boundary to the sockets of the frame store (native/serve.h, link.h): check, convert, release the GIL, call, raise.
 
-`ServerHandle` runs the event loop, `LinkHandle` is a client's connection, `PusherHandle` pushes frames to several
-servers; `himach.io.server` and `himach.io.push` are their faces.
+`ServerHandle` runs the event loop, `LinkHandle` is a client's connection; `himach.io.server` and `himach.io.client` are
+their faces.
 """
 
 import numpy as np
@@ -12,44 +12,20 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from himach.io.bodhi import ERRORS, StoreError, atom_ranges
+from himach.io.bodhi import ERRORS as STORE_ERRORS
+from himach.io.bodhi import StoreError, atom_ranges
 
 cnp.import_array()
 
+include "common.pxi"
+
 cdef extern from "bodhi.h" nogil:
-    ctypedef struct bodhi_pusher:
-        pass
     enum:
         BODHI_OK
         BODHI_END
         BODHI_ERROR_UNREACHABLE
         BODHI_ERROR_PROTOCOL
         BODHI_ERROR_UNSAFE
-    ctypedef struct bodhi_frame:
-        int64_t number
-        double time
-        int64_t n_atoms
-        float *positions
-        float *velocities
-        float *forces
-        float *box
-    ctypedef struct bodhi_push_options:
-        const char *key_file
-        int32_t durable
-        int32_t timeout_ms
-        int64_t batch_bytes
-    ctypedef struct bodhi_push_facts:
-        int64_t acknowledged
-        int64_t in_flight
-        int64_t given_again
-        int64_t servers_up
-    const char *bodhi_message()
-    int bodhi_push_open(const char *const *servers, int n, const char *dataset, const void *generation,
-                        size_t generation_bytes, const bodhi_push_options *options, bodhi_pusher **pusher)
-    int bodhi_push(bodhi_pusher *pusher, const bodhi_frame *frame)
-    int bodhi_push_flush(bodhi_pusher *pusher)
-    void bodhi_push_query(const bodhi_pusher *pusher, bodhi_push_facts *facts)
-    int bodhi_push_close(bodhi_pusher *pusher)
 
 cdef extern from "wire.h" nogil:
     enum:
@@ -104,6 +80,7 @@ cdef extern from "link.h" nogil:
         wire_parser incoming "in"
         int *descriptors
         int n_descriptors
+        int (*interrupted)() noexcept nogil
     int link_dial(wire_link *link, char *address, unsigned int owner, const uint8_t *key, size_t key_bytes,
                   int64_t deadline)
     int link_send_message(wire_link *link, wire_verb verb, const wire_part *parts, int n, int64_t deadline)
@@ -166,8 +143,8 @@ class ServerRefusedError(StoreError):
     """The server refuses this user or key, or is not the one that it should be."""
 
 
-SOCKET_ERRORS = {
-    **ERRORS,
+ERRORS = {
+    **STORE_ERRORS,
     BODHI_ERROR_UNREACHABLE: ServerUnreachableError,
     BODHI_ERROR_PROTOCOL: ServerProtocolError,
     BODHI_ERROR_UNSAFE: ServerRefusedError,
@@ -177,6 +154,7 @@ SOCKET_ERRORS = {
 COUNTERS = (
     "pid", "started", "connections", "max_connections", "admitted", "refused", "timed_out", "frames", "frame_bytes",
     "existing", "failed", "batches", "reads", "places", "waiting", "serialize_reads",
+    "shared_turns",
 )
 if len(COUNTERS) != N_COUNTERS:
     raise ImportError("the names of the counters do not fit native/wire.h")
@@ -185,13 +163,6 @@ PLACE = np.dtype(
     [("segment", "<u8"), ("offset", "<u8"), ("length", "<u8"), ("descriptor", "<i4"), ("kind", "<u4")]
 )
 NUMBERS_AT_ONCE = WIRE_MAX_NUMBERS
-
-
-cdef int check(int status) except -1:
-    """Raise the exception of a negative status; return the others. Must run in the thread that made the call."""
-    if status < 0:
-        raise SOCKET_ERRORS[status](bodhi_message().decode("utf-8", "replace"))
-    return status
 
 
 cdef cnp.ndarray wanted_numbers(object numbers):
@@ -296,6 +267,7 @@ cdef class LinkHandle:
             raise MemoryError
         memcpy(self.address, text, size + 1)
         self.timeout_ms = timeout_ms
+        self.link.interrupted = interrupted
         with nogil:
             status = link_dial(&self.link, self.address, owner, NULL, 0, link_now() + self.timeout_ms)
         check(status)
@@ -428,108 +400,3 @@ cdef class LinkHandle:
     def stop(self):
         """Tell the server to end."""
         self.ask(WIRE_STOP, NULL, 0, WIRE_STOPPING)
-
-
-cdef float *vectors(object array, str name, Py_ssize_t n_atoms) except? NULL:
-    """The data of a float32 (n_atoms, 3) C-contiguous array, or NULL for None."""
-    if array is None:
-        return NULL
-    if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.shape != (n_atoms, 3):
-        raise ValueError(f"{name} must be a float32 array of shape ({n_atoms}, 3)")
-    if not array.flags.c_contiguous:
-        raise ValueError(f"{name} must be C-contiguous")
-    return <float *>cnp.PyArray_DATA(<cnp.ndarray>array)
-
-
-cdef class PusherHandle:
-    """Pushes frames to several servers."""
-
-    cdef bodhi_pusher *pusher
-
-    def __init__(self, list servers, str dataset, bytes generation, key_file, bint durable, int timeout_ms,
-                 int64_t batch_bytes):
-        cdef bodhi_push_options options
-        cdef const char **addresses
-        cdef bytes name = dataset.encode()
-        cdef const char *text = name
-        cdef const char *fingerprint = generation
-        cdef size_t size = len(generation)
-        cdef int n = len(servers)
-        cdef int status
-        encoded = [address.encode() for address in servers]
-        if b"\0" in name or any(b"\0" in address for address in encoded):
-            raise ValueError("the dataset's name or an address holds a NUL byte")
-        memset(&options, 0, sizeof(options))
-        if key_file is not None:
-            options.key_file = <bytes>key_file
-        options.durable = durable
-        options.timeout_ms = timeout_ms
-        options.batch_bytes = batch_bytes
-        addresses = <const char **>malloc((n + 1) * sizeof(const char *))
-        if addresses is NULL:
-            raise MemoryError
-        for i in range(n):
-            addresses[i] = <bytes>encoded[i]
-        with nogil:
-            status = bodhi_push_open(addresses, n, text, fingerprint, size, &options, &self.pusher)
-        free(addresses)
-        check(status)
-
-    def __dealloc__(self):
-        # Frames that were never acknowledged may be lost here without a word: who wants to know calls close().
-        cdef int status
-        with nogil:
-            status = bodhi_push_close(self.pusher)
-        if status < 0:
-            return
-
-    cdef int require_open(self) except -1:
-        if self.pusher is NULL:
-            raise ValueError("the writer is closed")
-        return 0
-
-    def push(self, int64_t number, double time, positions, box, velocities, forces):
-        """Push a frame."""
-        cdef bodhi_frame frame
-        cdef cnp.ndarray lengths_and_angles
-        cdef int status
-        self.require_open()
-        memset(&frame, 0, sizeof(frame))
-        frame.number = number
-        frame.time = time
-        frame.n_atoms = len(positions)
-        frame.positions = vectors(positions, "positions", frame.n_atoms)
-        frame.velocities = vectors(velocities, "velocities", frame.n_atoms)
-        frame.forces = vectors(forces, "forces", frame.n_atoms)
-        if box is not None:
-            lengths_and_angles = np.ascontiguousarray(box, dtype=np.float32)
-            if lengths_and_angles.ndim != 1 or lengths_and_angles.shape[0] != 6:
-                raise ValueError("box must have 6 numbers: three lengths and three angles")
-            frame.box = <float *>cnp.PyArray_DATA(lengths_and_angles)
-        with nogil:
-            status = bodhi_push(self.pusher, &frame)
-        check(status)
-
-    def flush(self):
-        """Wait until everything is acknowledged."""
-        cdef int status
-        self.require_open()
-        with nogil:
-            status = bodhi_push_flush(self.pusher)
-        check(status)
-
-    def facts(self):
-        """The members of bodhi_push_facts."""
-        cdef bodhi_push_facts facts
-        self.require_open()
-        bodhi_push_query(self.pusher, &facts)
-        return facts
-
-    def close(self):
-        """Flush and close."""
-        cdef bodhi_pusher *pusher = self.pusher
-        cdef int status
-        self.pusher = NULL
-        with nogil:
-            status = bodhi_push_close(pusher)
-        check(status)

@@ -16,7 +16,7 @@ from himach.io.origin import Origin
 from himach.io.store import Dataset, StoreError
 
 if TYPE_CHECKING:
-    from himach.io.server import Client
+    from himach.io.client import Client
 
 __all__ = ["Source"]
 

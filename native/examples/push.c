@@ -1,6 +1,6 @@
 /* A simulation in C that pushes its frames: particles that walk at random in a box.
  *
- *   cc -O2 -D_GNU_SOURCE -I native native/examples/push.c native/[a-z]*.c -lpthread -o push
+ *   cc -O2 push.c $(himach cache config --cflags --libs) -o push
  *   ./push KEY_FILE FRAMES SERVER... */
 #include <stdio.h>
 #include <stdlib.h>

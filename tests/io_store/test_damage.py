@@ -41,7 +41,9 @@ def served(dataset: Dataset, n: int) -> set[int]:
 
 @pytest.fixture
 def place():
-    directory = Path(tempfile.mkdtemp(prefix="himach-store-"))
+    """A directory in memory if there is one: thousands of stores are made there, and each syncs what it makes."""
+    memory = Path("/dev/shm")
+    directory = Path(tempfile.mkdtemp(prefix="himach-store-", dir=memory if os.access(memory, os.W_OK) else None))
     yield directory
     shutil.rmtree(directory)
 
@@ -80,8 +82,7 @@ def test_a_segment_cut_at_every_byte_of_its_last_two_records(place, made, tail, 
     whole = made.read_bytes()
     record = (len(whole) - 64) // 8
     rng = random.Random(1)
-    step = 1 if index == "kept" and tail in ("cut", "zeros") else 7
-    for cut in range(len(whole) - 2 * record, len(whole), step):
+    for cut in range(len(whole) - 2 * record, len(whole)):
         store = copy_of(place)
         segment = store / made.relative_to(place / "made")
         missing = len(whole) - cut

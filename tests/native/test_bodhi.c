@@ -95,8 +95,8 @@ static int fault_fstat(int fd, struct stat *status) {
     return fails(fault == BAD_SECTOR) ? -1 : real.fstat(fd, status);
 }
 
-static int fault_lock(int fd, int command, void *lock) {
-    return fails(fault == INTERRUPTED || fault == BAD_SECTOR) ? -1 : real.lock(fd, command, lock);
+static int fault_fcntl(int fd, int command, void *argument) {
+    return fails(fault == INTERRUPTED || fault == BAD_SECTOR) ? -1 : real.fcntl(fd, command, argument);
 }
 
 static int fault_unlinkat(int directory, const char *path, int flags) {
@@ -124,7 +124,7 @@ static void install_faults(void) {
     bodhi_io.fdatasync = fault_fdatasync;
     bodhi_io.ftruncate = fault_ftruncate;
     bodhi_io.fstat = fault_fstat;
-    bodhi_io.lock = fault_lock;
+    bodhi_io.fcntl = fault_fcntl;
     bodhi_io.unlinkat = fault_unlinkat;
     bodhi_io.renameat = fault_renameat;
     bodhi_io.linkat = fault_linkat;

@@ -1,7 +1,9 @@
 /* Tests of server and pusher by themselves, for sanitizers: messages fed byte by byte, a server in a thread, pushers
- * that go on while it is replaced. */
+ * that go on while it is replaced, disks that hang or fail. */
+#include <errno.h>
 #include <ftw.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +13,7 @@
 #include <unistd.h>
 
 #include "bodhi.h"
+#include "io.h"
 #include "link.h"
 #include "serve.h"
 #include "wire.h"
@@ -153,11 +156,130 @@ static void test_pushing(void) {
     CHECK(natives("a") + natives("b") >= (int64_t)PUSHERS * FRAMES);
 }
 
+/* --- Disks that hang or fail ------------------------------------------------------------------------------------- */
+
+static atomic_bool sync_hangs;
+static atomic_bool sync_fails; /* the next one */
+static atomic_int n_syncs;
+static ino_t failed_inode;
+
+static int faulty_fdatasync(int fd) {
+    struct stat status;
+    (void)atomic_fetch_add(&n_syncs, 1);
+    while (atomic_load(&sync_hangs)) {
+        (void)usleep(1000);
+    }
+    CHECK(fstat(fd, &status) == 0);
+    CHECK(failed_inode == 0 || status.st_ino != failed_inode); /* never tried again */
+    if (atomic_exchange(&sync_fails, false)) {
+        failed_inode = status.st_ino;
+        errno = EIO;
+        return -1;
+    }
+    return fdatasync(fd);
+}
+
+static bodhi_pusher *pusher_to(const char *name, int32_t timeout_ms) {
+    char address[128];
+    const char *servers[1] = {address};
+    bodhi_push_options options = {.durable = 1, .timeout_ms = timeout_ms, .batch_bytes = 30000};
+    bodhi_pusher *pusher;
+    (void)snprintf(address, sizeof address, "%s/%s.socket", root, name);
+    CHECK(bodhi_push_open(servers, 1, "run", NULL, 0, &options, &pusher) == BODHI_OK);
+    return pusher;
+}
+
+static void push_one(bodhi_pusher *pusher, int64_t number) {
+    float positions[ATOMS * 3] = {(float)number};
+    bodhi_frame frame = {.number = number, .n_atoms = ATOMS, .positions = positions};
+    CHECK(bodhi_push(pusher, &frame) == BODHI_OK);
+}
+
+static void *flush_pusher(void *pusher) {
+    CHECK(bodhi_push_flush(pusher) == BODHI_OK);
+    return NULL;
+}
+
+static void ask(wire_link *link, enum wire_verb verb, enum wire_verb expected) {
+    unsigned char numbers[16] = {0}; /* frame 0 and frame 0; of LIST: natives from 0 on */
+    wire_part part = {numbers, verb == WIRE_STATUS ? 0 : sizeof numbers};
+    CHECK(link_ask(link, verb, &part, 1, expected, link_now() + 5000) == BODHI_OK);
+}
+
+static int64_t acknowledged(const bodhi_pusher *pusher) {
+    bodhi_push_facts facts;
+    bodhi_push_query(pusher, &facts);
+    return facts.acknowledged;
+}
+
+/* While a flush hangs, readers are answered, and newcomers, and nothing is acknowledged. */
+static void test_a_flush_that_hangs(void) {
+    static const uint8_t no_token[WIRE_TOKEN];
+    char address[128];
+    wire_link readers[2] = {0};
+    pthread_t flushing;
+    served s = start("hung");
+    CHECK(pthread_create(&s.thread, NULL, run, &s) == 0);
+    bodhi_pusher *pusher = pusher_to("hung", 20000);
+    push_one(pusher, 0);
+    CHECK(bodhi_push_flush(pusher) == BODHI_OK);
+    (void)snprintf(address, sizeof address, "%s/hung.socket", root);
+    atomic_store(&sync_hangs, true);
+    int before = atomic_load(&n_syncs);
+    push_one(pusher, 1);
+    CHECK(pthread_create(&flushing, NULL, flush_pusher, pusher) == 0);
+    while (atomic_load(&n_syncs) == before) {
+        (void)usleep(1000);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK(link_dial(&readers[i], address, geteuid(), NULL, 0, link_now() + 5000) == BODHI_OK);
+        CHECK(link_open(&readers[i], 0, no_token, "run", NULL, 0, link_now() + 5000) == BODHI_OK);
+        CHECK(wire_get64(readers[i].in.body) == 1); /* native frame */
+        ask(&readers[i], WIRE_READ, WIRE_PLACES);
+        CHECK(readers[i].n_descriptors == 1);
+        ask(&readers[i], WIRE_HAVE, WIRE_HELD);
+        ask(&readers[i], WIRE_LIST, WIRE_NUMBERS);
+        CHECK(readers[i].in.size == 8);
+        ask(&readers[i], WIRE_STATUS, WIRE_COUNTERS);
+        link_close(&readers[i]);
+    }
+    atomic_store(&sync_hangs, false);
+    CHECK(pthread_join(flushing, NULL) == 0);
+    CHECK(acknowledged(pusher) == 2);
+    CHECK(bodhi_push_close(pusher) == BODHI_OK);
+    stop(&s);
+    CHECK(natives("hung") == 2);
+}
+
+/* A failed fsync is not tried again: its frames are refused, and kept when they come again, elsewhere. */
+static void test_a_flush_that_fails(void) {
+    served s = start("failing");
+    CHECK(pthread_create(&s.thread, NULL, run, &s) == 0);
+    bodhi_pusher *pusher = pusher_to("failing", 20000);
+    push_one(pusher, 0);
+    CHECK(bodhi_push_flush(pusher) == BODHI_OK);
+    atomic_store(&sync_fails, true);
+    for (int64_t number = 1; number < 5; number++) {
+        push_one(pusher, number);
+    }
+    CHECK(bodhi_push_flush(pusher) == BODHI_OK);
+    bodhi_push_facts facts;
+    bodhi_push_query(pusher, &facts);
+    CHECK(failed_inode != 0 && facts.acknowledged == 5 && facts.given_again > 0);
+    CHECK(bodhi_push_close(pusher) == BODHI_OK);
+    stop(&s);
+    failed_inode = 0;
+    CHECK(natives("failing") == 5);
+}
+
 int main(void) {
     (void)snprintf(root, sizeof root, "/tmp/bodhi-serve-XXXXXX");
     CHECK(mkdtemp(root) != NULL);
     test_parser();
     test_pushing();
+    bodhi_io.fdatasync = faulty_fdatasync;
+    test_a_flush_that_hangs();
+    test_a_flush_that_fails();
     (void)nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     (void)puts("all passed");
     return 0;

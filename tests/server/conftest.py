@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from himach.io import server
 from himach.io.admission import make_key
+from himach.io.client import Client, find
 
 
 class Running:
@@ -51,8 +51,8 @@ class Running:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)
 
-    def client(self) -> server.Client:
-        found = server.find(self.place)
+    def client(self) -> Client:
+        found = find(self.place)
         assert found is not None
         return found
 

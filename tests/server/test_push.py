@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -16,10 +19,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from messages import HAVE, HELD, OPEN, OPENED, message
 
 import himach
 from himach.errors import UsageError
-from himach.io import server
+from himach.io.client import find
 from himach.io.serving import ServerRefusedError, ServerUnreachableError
 from himach.io.store import Store
 
@@ -172,6 +176,79 @@ def test_nobody_is_left(run_server, key):
     writer.close()
 
 
+@contextlib.contextmanager
+def forgetful(answers_have=True):
+    """A server that takes frames and never acknowledges one; says that it has none if asked, or not even that."""
+    header = struct.Struct("<4sHHII")
+    opened, held = message(OPENED, bytes(48)), message(HELD, b"\0")
+
+    def serve(raw):
+        with raw, contextlib.suppress(OSError):
+            while head := raw.recv(16, socket.MSG_WAITALL):
+                _, _, verb, size, _ = header.unpack(head)
+                raw.recv(size, socket.MSG_WAITALL)
+                if verb == OPEN:
+                    raw.sendall(opened)
+                elif verb == HAVE and answers_have:
+                    raw.sendall(held)
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+    with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{directory}/socket")
+        listener.listen()
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"{directory}/socket"
+
+
+@pytest.mark.parametrize("answers_have", [True, False])
+def test_a_server_that_never_acknowledges(answers_have):
+    with forgetful(answers_have) as path:
+        writer = himach.Writer("run", 1000, servers=[path], timeout=0.3)
+        push(writer, [0])
+        start = time.monotonic()
+        with pytest.raises(
+            ServerUnreachableError, match=r"no server has acknowledged a frame|none of 1 servers answers"
+        ):
+            writer.flush()
+        assert time.monotonic() - start < 10
+        assert writer.facts()["in_flight"] == 1
+        with pytest.raises(ServerUnreachableError):
+            writer.close()
+
+
+INTERRUPTED = """
+    import signal
+    import sys
+    import numpy as np
+    import himach
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+
+    with himach.Writer("run", 1000, servers=[sys.argv[1]], timeout=60, batch_bytes=20_000) as writer:
+        print("ready", flush=True)
+        while True:
+            writer.push(np.zeros((1000, 3)), time=0)
+"""
+
+
+def test_ctrl_c_ends_a_wait():
+    with forgetful() as path:
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(INTERRUPTED), path],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(1)  # it waits for acknowledgements now
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=10)
+        assert process.returncode == -signal.SIGINT
+        assert "KeyboardInterrupt" in said
+
+
 def test_frames_that_are_there_are_not_written_twice(run_server):
     running = run_server()
     for _ in range(2):
@@ -243,21 +320,60 @@ def test_from_openmm(run_server):
     assert frames[0].velocities is not None and frames[0].forces is not None
 
 
-def test_from_c(run_server, key, tmp_path):
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    program = tmp_path / "push"
-    sources = [NATIVE / "examples" / "push.c", *sorted(NATIVE.glob("*.c"))]
-    subprocess.run(
-        [compiler, "-O1", "-D_GNU_SOURCE", "-I", NATIVE, *sources, "-lpthread", "-o", program], check=True, timeout=300
+def config(*options):
+    """What `himach cache config` prints, as words."""
+    done = subprocess.run(
+        [sys.executable, "-m", "himach", "cache", "config", *options], check=True, capture_output=True, text=True
     )
+    return done.stdout.split()
+
+
+def compiler(name):
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"there is no {name} here")
+    return found
+
+
+def test_from_c(run_server, key, tmp_path):
+    program, source = tmp_path / "push", NATIVE / "examples" / "push.c"
+    subprocess.run(
+        [compiler("cc"), "-O1", source, *config("--cflags", "--libs"), "-o", program],
+        check=True, timeout=300, cwd=tmp_path,
+    )  # fmt: skip
     running = [run_server(), run_server()]
     subprocess.run([program, key, "50", *(one.address for one in running)], check=True, timeout=120)
     held = [set(Store(one.place).dataset("c-example").native) for one in running]
     assert held[0] | held[1] == set(range(50)) and not held[0] & held[1]
-    calls = [line for line in (NATIVE / "examples" / "push.c").read_text().splitlines() if "bodhi_" in line]
+    calls = [line for line in source.read_text().splitlines() if "bodhi_" in line]
     assert len(calls) < 25
+
+
+def test_from_fortran(run_server, key, tmp_path):
+    program, source = tmp_path / "push", NATIVE / "examples" / "push.f90"
+    subprocess.run(
+        [compiler("gfortran"), "-Wall", "-Werror", *config("--fortran"), source, *config("--libs"), "-o", program],
+        check=True, timeout=300, cwd=tmp_path,
+    )  # fmt: skip
+    running = run_server()
+    subprocess.run([program, key, "20", running.address], check=True, timeout=120)
+    dataset = Store(running.place).dataset("fortran-example")
+    for number, frame in enumerate(dataset.read(range(20))):
+        assert frame.time == number / 2 and frame.positions[0, 0] == number
+        assert frame.box.tolist() == [50, 50, 50, 90, 90, 90]
+        assert np.abs(frame.positions[1:]).max() <= number + 1
+    running.kill()
+    failed = subprocess.run(
+        [program, key, "1", running.address], check=False, capture_output=True, text=True, timeout=120
+    )
+    assert failed.returncode != 0 and "no server listens there" in failed.stderr
+
+
+def test_config_says_which():
+    done = subprocess.run(
+        [sys.executable, "-m", "himach", "cache", "config"], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "--cflags" in done.stderr
 
 
 # --- Another user -----------------------------------------------------------------------------------------------------
@@ -278,8 +394,6 @@ def stranger():
 @pytest.fixture
 def open_place():
     """A directory that everybody may enter, as /var/tmp is; pytest's own are closed."""
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="himach-test-") as directory:
         os.chmod(directory, 0o1777)
         yield Path(directory)
@@ -328,7 +442,7 @@ def test_a_stranger_gets_nowhere(run_server, stranger, open_place, key):
     assert "PermissionError" in as_user(stranger, (place / "x").mkdir)
     assert "PermissionError" in as_user(stranger, lambda: (place / "server" / "socket").symlink_to("/tmp"))
     assert "PermissionError" in as_user(stranger, key.read_bytes)
-    assert "Refused" in as_user(stranger, lambda: server.find(place, owner=os.stat("/").st_uid))
+    assert "Refused" in as_user(stranger, lambda: find(place, owner=os.stat("/").st_uid))
 
     def guess():
         with socket.create_connection((host, int(port)), timeout=10) as raw:
@@ -346,18 +460,18 @@ def test_an_allowed_user_may_read(run_server, stranger, open_place):
     owner = os.geteuid()
 
     def read():
-        with server.find(running.place, owner=owner) as client:
+        with find(running.place, owner=owner) as client:
             return [float(frame.positions[0, 0]) for frame in client.open("run").read(range(3))]
 
     def write():
-        with server.find(running.place, owner=owner) as client, client.open("run").places([0]) as places:
+        with find(running.place, owner=owner) as client, client.open("run").places([0]) as places:
             return os.open(f"/proc/self/fd/{places[0].fd}", os.O_RDWR)
 
     def push_there():
         return himach.Writer("run", 1000, servers=[running.path])
 
     def stop():
-        with server.find(running.place, owner=owner) as client:
+        with find(running.place, owner=owner) as client:
             return client.stop()
 
     assert as_user(stranger, read) == "[0.0, 10.0, 20.0]"
@@ -374,7 +488,7 @@ def test_a_user_not_on_the_list(run_server, stranger, open_place):
     owner = os.geteuid()
 
     def ask():
-        with server.find(running.place, owner=owner) as client:
+        with find(running.place, owner=owner) as client:
             return client.counters()
 
     assert "does not serve this user" in as_user(stranger, ask)
@@ -393,7 +507,7 @@ def test_what_a_stranger_plants_is_refused(stranger, open_place, key):
     assert as_user(stranger, plant_store) == "None"
     for name in ("store", "link"):
         with pytest.raises(ServerRefusedError):
-            server.find(open_place / name)
+            find(open_place / name)
         result = subprocess.run(
             [sys.executable, "-m", "himach", "cache", "start", "--cache", str(open_place / name)],
             check=False, capture_output=True, text=True, timeout=60,

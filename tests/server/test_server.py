@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -17,10 +16,12 @@ import time
 
 import numpy as np
 import pytest
+from messages import FLUSH, FRAME, HAVE, OPEN, READ, STATUS, STOP, frame_body, message, open_body
 
 import himach
 from himach.errors import UsageError
 from himach.io import bodhi, server
+from himach.io.client import find
 from himach.io.serving import (
     ServerHandle,
     ServerProtocolError,
@@ -29,9 +30,6 @@ from himach.io.serving import (
     hmac_sha256,
 )
 from himach.io.store import Store, StoreBusyError, StoreError, StoreNotFoundError
-
-MAGIC = b"BdhW"
-OPEN, FRAME, FLUSH, HAVE, READ, STATUS, STOP, ERROR = 1, 3, 4, 6, 10, 13, 15, 17
 
 
 def frame_of(number, n_atoms=100):
@@ -119,7 +117,7 @@ def test_sigkill_and_restart(run_server):
     push(running, range(5))
     pid = running.process.pid
     running.kill()
-    assert server.find(running.place) is None
+    assert find(running.place) is None
     assert server.status(running.place) == {"running": False}
     running.start()
     assert f"pid {pid}" in running.facts["notes"][0]
@@ -200,29 +198,69 @@ def test_places_hold_the_segment(run_server):
     dataset.evict(segment)
 
 
-def test_serialized_reads_take_turns(run_server):
-    running = run_server("--serialize-reads")
-    push(running, range(100))
+FAR = 2000  # atoms: ten frames of so many are no neighbours any more
+
+
+def reading(running, wanted, order):
+    """Threads that each read some frames in a turn of theirs; `order` gets what they read."""
+
+    def read(numbers):
+        with running.client() as client, client.open("run").places(numbers) as places:
+            order.append(("begin", tuple(numbers)))
+            assert all(place is not None for place in places)
+            time.sleep(0.2)
+            order.append(("end", tuple(numbers)))
+
+    return [threading.Thread(target=read, args=(numbers,)) for numbers in wanted]
+
+
+def serialized(running, wanted):
+    """What happens in which order when others wait while frame 50 is being read."""
     order = []
     with running.client() as first:
         with first.open("run").places([50]):
-            threads = []
-            for number in (10, 90, 60):
-
-                def read(number=number):
-                    with running.client() as client, client.open("run").places([number]):
-                        order.append(number)
-                        time.sleep(0.05)
-
-                threads.append(threading.Thread(target=read))
-                threads[-1].start()
+            threads = reading(running, wanted, order)
+            for thread in threads:
+                thread.start()
             deadline = time.monotonic() + 20
-            while first.counters()["waiting"] < 3 and time.monotonic() < deadline:
+            while first.counters()["waiting"] < len(wanted) and time.monotonic() < deadline:
                 time.sleep(0.01)
             assert order == []
         for thread in threads:
             thread.join(30)
-    assert order == [60, 90, 10]
+        return order, first.counters()["shared_turns"]
+
+
+def test_serialized_reads_take_turns(run_server):
+    running = run_server("--serialize-reads")
+    push(running, range(100), FAR)
+    order, shared = serialized(running, [[10], [90], [70]])
+    assert order == [(what, (number,)) for number in (70, 90, 10) for what in ("begin", "end")]
+    assert shared == 0
+
+
+def test_serialized_reads_of_neighbours_share_a_turn(run_server):
+    """Two clients that read every other frame each are one sweep; who reads far away waits for both."""
+    running = run_server("--serialize-reads")
+    push(running, range(100), FAR)
+    even, odd = list(range(60, 80, 2)), list(range(61, 80, 2))
+    order, shared = serialized(running, [even, [5], odd, [65, 66]])
+    assert [what for what, _ in order] == ["begin"] * 3 + ["end"] * 3 + ["begin", "end"]
+    assert {numbers for _, numbers in order[:6]} == {tuple(even), tuple(odd), (65, 66)}
+    assert order[6:] == [("begin", (5,)), ("end", (5,))]
+    assert shared == 2
+
+
+def test_serialized_reads_go_on_when_one_of_a_turn_is_killed(run_server):
+    running = run_server("--serialize-reads")
+    push(running, range(100), FAR)
+    with running.client() as held, running.client() as waiting:
+        held._link.open("run", b"")
+        held._link.places([50])  # a turn that nobody ends
+        waiting.open("run")
+        held.close()
+        with waiting.places([0]) as places:
+            assert places[0] is not None
 
 
 def test_unknown_dataset(run_server):
@@ -231,29 +269,6 @@ def test_unknown_dataset(run_server):
 
 
 # --- Malformed --------------------------------------------------------------------------------------------------------
-
-
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
-
-
-def message(verb, body=b"", *, magic=MAGIC, version=1, size=None, crc=None):
-    size = len(body) if size is None else size
-    return magic + struct.pack("<HHII", version, verb, size, crc32c(body) if crc is None else crc) + body
-
-
-def open_body(name=b"run", flags=1, name_bytes=None, token=bytes(16)):
-    return struct.pack("<IIII", flags, len(name) if name_bytes is None else name_bytes, 0, 0) + token + name
-
-
-def frame_body(n_atoms=2, *, claimed=None, fields=1):
-    head = struct.pack("<QdIBBH6f", 5, 1.0, n_atoms if claimed is None else claimed, fields, 0, 0, *[0.0] * 6)
-    return head + bytes(12 * n_atoms)
 
 
 def talk(path, *parts, wait=10.0):

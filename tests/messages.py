@@ -1,0 +1,29 @@
+"""Messages between a server and its clients, made by hand; see native/wire.h."""
+
+import struct
+
+MAGIC = b"BdhW"
+OPEN, OPENED, FRAME, FLUSH, HAVE, HELD, READ, STATUS, STOP = 1, 2, 3, 4, 6, 7, 10, 13, 15
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def message(verb, body=b"", *, magic=MAGIC, version=1, size=None, crc=None):
+    size = len(body) if size is None else size
+    return magic + struct.pack("<HHII", version, verb, size, crc32c(body) if crc is None else crc) + body
+
+
+def open_body(name=b"run", flags=1, name_bytes=None, token=bytes(16)):
+    return struct.pack("<IIII", flags, len(name) if name_bytes is None else name_bytes, 0, 0) + token + name
+
+
+def frame_body(n_atoms=2, *, claimed=None, fields=1):
+    head = struct.pack("<QdIBBH6f", 5, 1.0, n_atoms if claimed is None else claimed, fields, 0, 0, *[0.0] * 6)
+    return head + bytes(12 * n_atoms)
