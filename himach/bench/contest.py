@@ -28,11 +28,16 @@ HIMACH = [sys.executable, "-P", "-m", "himach"]
 
 
 class Data(NamedTuple):
-    """A topology, a trajectory, and how many frames it has."""
+    """A topology, a trajectory, how many frames of it are meant, and whether that is fewer than it has."""
 
     topology: Path
     trajectory: Path
     frames: int
+    cut: bool = False
+
+    def first(self, n: int) -> Data:
+        """Return the first `n` frames."""
+        return self._replace(frames=n, cut=True)
 
 
 class Question(NamedTuple):
@@ -103,6 +108,7 @@ class Contest:
         words = [*HIMACH, "run", question.analysis, "--trajectory", str(data.trajectory)]
         words += ["--topology", str(data.topology), "--cache", str(cache), "--quiet"]
         words += ["-n", str(ranks)] if ranks > 1 else []
+        words += ["--stop", str(data.frames)] if data.cut else []
         for parameter, value in question.parameters.items():
             words += ["-p", f"{parameter}={value}"]
         if out is None:

@@ -140,8 +140,8 @@ def _section(row: Row) -> str:
         for each in row.answers
     ]
     lines = [f"Answers differ at most from {'; '.join(same)}."] if same else []
-    lines += row.notes
-    return "\n\n".join([*parts, "\n".join(lines)] if lines else parts)
+    notes = "\n".join(f"- {line}" for line in [*lines, *row.notes])
+    return "\n\n".join([*parts, notes] if notes else parts)
 
 
 def _seconds(value: float) -> str:

@@ -26,6 +26,7 @@ from himach.bench.rows import ROWS
 from himach.bench.tools import here, prepare
 from himach.bench.whole import on_cores
 from himach.errors import UsageError, nearest
+from himach.output.files import write_bytes
 
 __all__ = ["main", "page"]
 
@@ -123,10 +124,12 @@ def page(saved: dict[str, Any]) -> str:
 
 
 def _row(saved: dict[str, Any]) -> Row:
-    """Return a saved benchmark, with a warning if it was a trial."""
+    """Return a saved benchmark; without bars and with a warning if it was a trial."""
     row = Row.from_dict(saved)
-    trial = ["**A trial**: its frames or turns are fewer than the bars are meant for."] if saved["trial"] else []
-    return replace(row, notes=[*trial, *row.notes])
+    if not saved["trial"]:
+        return row
+    trial = "**A trial**, with fewer frames or turns than the bars are meant for."
+    return replace(row, figures=[replace(figure, bar=None) for figure in row.figures], notes=[trial, *row.notes])
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -138,6 +141,4 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _save(out: Path, saved: dict[str, Any]) -> None:
     for name, text in (("peers.json", json.dumps(saved, indent=1)), ("peers.md", page(saved))):
-        temporary = out / f"{name}.tmp"
-        temporary.write_text(text + "\n")
-        temporary.replace(out / name)
+        write_bytes(out / name, f"{text}\n".encode())

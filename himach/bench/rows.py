@@ -30,6 +30,7 @@ FIRST = "himach, first run"
 TAU_MAX = 20
 #: Where two correct programs differ at all: rounding of float32 positions and boxes, and atoms just at the cutoff.
 ROUNDING = "float32 rounding"
+CANCELLED = "it subtracts sums of squares in float32, so that small RMSDs have three digits"
 SAME = "the same to the last bit"
 TIES = "atoms just at the cutoff, in nm there and in Å here"
 
@@ -67,8 +68,8 @@ def residence(contest: Contest) -> Row:
     ]
     notes = [
         f"`name OW` within 3.5 Å of the protein, tau to {tau} frames. waterdynamics and gmx select use one core.",
-        "gmx select writes the selected atoms of every frame, and nothing more; its figure beside the map phase is "
-        "without what it takes for one frame.",
+        "gmx select writes the selected atoms of every frame, and nothing more; its own computing is its whole process "
+        "less that of one frame.",
         *contest.missing("waterdynamics", "gmx"),
     ]
     return Row(f"Water residence, {data.frames:,} frames", figures, answers, times, notes)
@@ -92,7 +93,8 @@ def rmsd(contest: Contest) -> Row:
     times = contest.run(sides)
     ours = read_column(contest.place / "rmsd" / "rmsd.csv", "rmsd")
     peers = [tool for tool in scripts if tool in times]
-    answers = [agree("RMSD", ours, peer, np.loadtxt(contest.place / peer), 1e-4, ROUNDING, "Å") for peer in peers]
+    allowed = {"MDAnalysis": (1e-6, ROUNDING), "MDTraj": (5e-3, CANCELLED), "PMDA": (1e-6, ROUNDING)}
+    answers = [agree("RMSD", ours, peer, np.loadtxt(contest.place / peer), *allowed[peer], "Å") for peer in peers]
     bars = {"MDAnalysis": (15, 4), "MDTraj": (15, 4), "PMDA": (None, None)}
     figures = [
         *(each for peer in peers for each in _faster("map phase", times, MAP, "map", {peer: "inside"}, bars[peer][0])),

@@ -43,6 +43,27 @@ def peers(
 
 
 @bench.command()
+@click.option("--only", multiple=True, metavar="NAME", help="Run this sweep: frames, atoms, keys or ranks.")
+@click.option("--frames", type=click.IntRange(min=3), help="Use no more frames than that in any sweep.")
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True, help="Where they are not varied.")
+@click.option("--directory", type=click.Path(path_type=Path), metavar="DIR", help="Where to make stores.  [/var/tmp]")
+@click.option("--out", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Results.  [./himach-bench]")
+def scaling(
+    only: tuple[str, ...],
+    frames: int | None,
+    repeats: int,
+    ranks: int,
+    directory: Path | None,
+    out: Path | None,
+) -> None:
+    """Tell how the time of a run grows with frames, atoms, keys and ranks."""
+    from himach.bench import scaling as benchmark
+
+    benchmark.main(only, frames, repeats, ranks, out, directory)
+
+
+@bench.command()
 @click.option("--frames", type=float, default=1e9, show_default=True, help="Frames of the made-up dataset.")
 @click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
