@@ -23,8 +23,8 @@ def folder() -> Path:
     return path
 
 
-def adk(n_frames: int) -> tuple[Path, Path]:
-    """Return topology and XTC trajectory of `n_frames`, made at the first call.
+def adk(n_frames: int, suffix: str = ".xtc") -> tuple[Path, Path]:
+    """Return topology and trajectory of `n_frames`, made at the first call: an XTC, or by `suffix` another format.
 
     The ten frames that MDAnalysisTests ships, in a cycle; each atom is shifted by a normal deviate of 0.05 Å, so that
     no two frames are equal and the compression does its usual work.
@@ -35,13 +35,13 @@ def adk(n_frames: int) -> tuple[Path, Path]:
         from MDAnalysisTests.datafiles import GRO, XTC
     except ImportError:
         raise UsageError("this benchmark needs the AdK trajectory: pip install MDAnalysisTests") from None
-    path = folder() / f"adk-{n_frames}.xtc"
+    path = folder() / f"adk-{n_frames}{suffix}"
     if not path.exists():
         source = mda.Universe(GRO)
         source.load_new(XTC, refresh_offsets=False)
         frames = [(ts.positions.copy(), ts.dimensions.copy()) for ts in source.trajectory]
         random = np.random.default_rng(2026)
-        temporary = path.with_suffix(".tmp.xtc")
+        temporary = path.with_suffix(f".tmp{suffix}")
         with mda.Writer(str(temporary), source.atoms.n_atoms) as writer:
             for i in range(n_frames):
                 positions, box = frames[i % len(frames)]

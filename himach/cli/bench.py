@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from himach.cli.listing import Listing
@@ -12,6 +14,55 @@ __all__ = ["bench"]
 @click.group(cls=Listing)
 def bench() -> None:
     """Measure himach on this machine, beside a peer or the machine's own limit."""
+
+
+@bench.command()
+@click.option("--only", multiple=True, metavar="NAME", help="Run this benchmark, and keep the results of the others.")
+@click.option("--missing", is_flag=True, help="Run what the results in --out do not have.")
+@click.option("--frames", type=click.IntRange(min=3), help="Use no more frames than that in any benchmark.")
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True, help="Also workers and cores.")
+@click.option("--installed", is_flag=True, help="Compare with the tools of this environment; install nothing.")
+@click.option("--directory", type=click.Path(path_type=Path), metavar="DIR", help="Where to make stores.  [/var/tmp]")
+@click.option("--out", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Results.  [./himach-bench]")
+def peers(
+    only: tuple[str, ...],
+    missing: bool,
+    frames: int | None,
+    repeats: int,
+    ranks: int,
+    installed: bool,
+    directory: Path | None,
+    out: Path | None,
+) -> None:
+    """Compare with the tools that do the same, which it installs: time and answers.
+
+    Benchmarks: residence, rmsd, rdf-ions, rdf-water, bonds, nothing, start.
+    """
+    from himach.bench import peers as benchmark
+
+    benchmark.main(only, frames, repeats, ranks, out, directory, missing, installed)
+
+
+@bench.command()
+@click.option("--only", multiple=True, metavar="NAME", help="Run this sweep: frames, atoms, keys or ranks.")
+@click.option("--frames", type=click.IntRange(min=3), help="Use no more frames than that in any sweep.")
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True, help="Where they are not varied.")
+@click.option("--directory", type=click.Path(path_type=Path), metavar="DIR", help="Where to make stores.  [/var/tmp]")
+@click.option("--out", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Results.  [./himach-bench]")
+def scaling(
+    only: tuple[str, ...],
+    frames: int | None,
+    repeats: int,
+    ranks: int,
+    directory: Path | None,
+    out: Path | None,
+) -> None:
+    """Tell how the time of a run grows with frames, atoms, keys and ranks."""
+    from himach.bench import scaling as benchmark
+
+    benchmark.main(only, frames, repeats, ranks, out, directory)
 
 
 @bench.command()

@@ -1,0 +1,137 @@
+"""The tools that himach is compared with: where they are, their versions, and how they are installed.
+
+`prepare()` makes virtual environments of their own for them from the lists in ``benchmarks/``, once, and asks Debian's
+package manager for GROMACS where it may; `here()` takes what this environment has. What cannot be had is a `Tool`
+without a command that says why, so that the table can say it too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import himach.benchmarks
+from himach.errors import HimachError
+
+__all__ = ["Tool", "here", "prepare"]
+
+#: Distributions by the list in ``benchmarks/`` that installs them, and the names that tables give them.
+LISTS = {
+    "peers": {"MDAnalysis": "MDAnalysis", "MDTraj": "mdtraj", "waterdynamics": "waterdynamics"},
+    "pmda": {"PMDA": "pmda"},
+}
+VERSIONS = """
+import importlib.metadata, json, sys
+found = {}
+for name in sys.argv[1:]:
+    try:
+        found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool to compare with.
+
+    Attributes
+    ----------
+    name
+        As tables say it.
+    command
+        What runs it: the Python that has it, or its program. None if it is not here.
+    version
+        Its version; if it is not here, why.
+    """
+
+    name: str
+    command: str | None
+    version: str
+
+
+def prepare(folder: Path) -> dict[str, Tool]:
+    """Install what is not installed yet, below `folder`; return the tools by name."""
+    tools: dict[str, Tool] = {}
+    for label, names in LISTS.items():
+        requirements = himach.benchmarks.FOLDER / f"{label}.txt"
+        try:
+            python = _environment(folder / label, requirements)
+        except HimachError as error:
+            tools.update({name: Tool(name, None, str(error)) for name in names})
+        else:
+            tools.update(_installed(python, names))
+    _install_gmx()
+    return {**tools, "gmx": _gmx()}
+
+
+def here() -> dict[str, Tool]:
+    """Return the tools that this environment has, by name, and those that it has not."""
+    names = {name: distribution for each in LISTS.values() for name, distribution in each.items()}
+    return {**_installed(sys.executable, names), "gmx": _gmx()}
+
+
+def _environment(place: Path, requirements: Path) -> str:
+    """Return the Python of a virtual environment that has these requirements, made anew when they change."""
+    python = place / "bin" / "python"
+    stamp = place / "installed.txt"
+    if not stamp.exists() or stamp.read_text() != requirements.read_text():
+        print(f"installing {requirements.stem} into {place}", file=sys.stderr, flush=True)
+        venv.create(place, clear=True, with_pip=True)
+        _checked([str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", str(requirements)])
+        stamp.write_text(requirements.read_text())
+    return str(python)
+
+
+def _installed(python: str, names: dict[str, str]) -> dict[str, Tool]:
+    versions = json.loads(_checked([python, "-c", VERSIONS, *names.values()]))
+    return {
+        name: Tool(name, python, versions[distribution])
+        if distribution in versions
+        else Tool(name, None, f"not installed ({distribution})")
+        for name, distribution in names.items()
+    }
+
+
+def _install_gmx() -> None:
+    """Install Debian's GROMACS if this is root on Debian and there is none; it is not on the package index."""
+    if shutil.which("gmx") is None and os.getuid() == 0 and shutil.which("apt-get"):
+        print("installing Debian's package gromacs", file=sys.stderr, flush=True)
+        try:
+            _checked(["apt-get", "update", "-qq"])
+            _checked(["apt-get", "install", "-y", "-qq", "--no-install-recommends", "gromacs"])
+        except HimachError as error:
+            print(error, file=sys.stderr)
+
+
+def _gmx() -> Tool:
+    program = shutil.which("gmx")
+    if program is None:
+        return Tool("gmx", None, "not installed: apt-get install gromacs")
+    lines = _checked([program, "-quiet", "--version"]).splitlines()
+    versions = [line.partition(":")[2].strip() for line in lines if line.startswith("GROMACS version")]
+    return Tool("gmx", program, versions[0] if versions else "of unknown version")
+
+
+def _checked(command: Sequence[str]) -> str:
+    """Return what a command prints.
+
+    Raises
+    ------
+    HimachError
+        If it fails; with the last lines that it printed.
+    """
+    environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environ, check=False)
+    if done.returncode:
+        last = " ".join((done.stderr or done.stdout).split("\n")[-4:]).strip()
+        raise HimachError(f"{' '.join(command[:5])} ... failed: {last}")
+    return done.stdout
