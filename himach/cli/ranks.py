@@ -1,4 +1,7 @@
-"""The option -n of commands that work on several ranks: `ranks_option`, and `started_elsewhere()` that obeys it."""
+"""The option -n of commands that work on several ranks: `ranks_option`, and `started_elsewhere()` that obeys it.
+
+`say_last()` is for the line that sums up what ranks did, wherever they were started.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ import click
 from himach.launch import Started, launch
 from himach.launcher import promised_ranks, under_launcher
 
-__all__ = ["ranks_option", "started_elsewhere"]
+__all__ = ["ranks_option", "say_last", "started_elsewhere"]
+
+LAST = "last"  # file in the private folder
 
 ranks_option = click.option(
     "-n", "ranks", type=click.IntRange(min=1), metavar="RANKS", help="Start this many ranks on this machine."
@@ -46,3 +51,15 @@ def _start_ranks(ranks: int) -> None:
     os.environ.setdefault("HIMACH_BEGAN", str(time.time()))
     with tempfile.TemporaryDirectory(prefix="himach-") as folder:
         launch([sys.executable, "-P", "-m", "himach", *sys.argv[1:]], ranks, Path(folder))
+        last = Path(folder, LAST)
+        if last.exists():
+            print(last.read_text(encoding="utf-8"), file=sys.stderr)
+
+
+def say_last(text: str) -> None:
+    """Print `text` on standard error after all that was printed, which may still be on its way from another process."""
+    started = Started.here()
+    if started is None:
+        print(text, file=sys.stderr)
+    else:
+        (started.folder / LAST).write_text(text, encoding="utf-8")

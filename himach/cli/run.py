@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from himach.cli.ranks import ranks_option, started_elsewhere
+from himach.cli.ranks import ranks_option, say_last, started_elsewhere
 from himach.launcher import promised_rank
 
 __all__ = ["run"]
@@ -94,4 +94,4 @@ def run(
         result = run_here(job, float(os.environ.get("HIMACH_BEGAN", BEGAN)))
         print_outcome(result, sys.stdout)
         if not quiet and result.outcome is not None:
-            print(f"\n{summary(result.record)}", file=sys.stderr)
+            say_last(f"\n{summary(result.record)}")
