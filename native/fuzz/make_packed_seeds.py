@@ -19,12 +19,12 @@ def grid(steps: np.ndarray) -> np.ndarray:
 
 
 def frames() -> list[np.ndarray]:
-    """Steps of small frames: a chain, molecules of several sizes, some split over the box, equal atoms, wide ones."""
+    """Make steps of small frames: a chain, molecules of several sizes, some split over the box, equal atoms, wide ones."""
     rng = np.random.default_rng(1)
     found = [np.cumsum(rng.integers(-150, 151, (120, 3)), axis=0), np.zeros((64, 3), dtype=int)]
     for sites, box in ((3, 500), (4, 3000), (5, 100_000), (6, 800)):
         first = rng.integers(0, box, (50, 1, 3))
-        found.append(((first + rng.integers(-90, 90, (1, sites, 3)) * (np.arange(sites) > 0)[:, None]) % box))
+        found.append((first + rng.integers(-90, 90, (1, sites, 3)) * (np.arange(sites) > 0)[:, None]) % box)
     return [np.reshape(steps, (-1, 3)) for steps in found]
 
 
