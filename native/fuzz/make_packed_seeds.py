@@ -19,7 +19,7 @@ def grid(steps: np.ndarray) -> np.ndarray:
 
 
 def frames() -> list[np.ndarray]:
-    """Make steps of small frames: a chain, molecules of several sizes, some split over the box, equal atoms, wide ones."""
+    """Make steps of small frames: a chain, molecules of several sizes, some split over the box, equal atoms."""
     rng = np.random.default_rng(1)
     found = [np.cumsum(rng.integers(-150, 151, (120, 3)), axis=0), np.zeros((64, 3), dtype=int)]
     for sites, box in ((3, 500), (4, 3000), (5, 100_000), (6, 800)):
