@@ -180,7 +180,8 @@ static void put_gap(const pack_section *s, uint32_t atom, const int32_t *steps, 
 /* Write sections first to e->end - 1 as a block of `atoms` atoms behind what is in p->bytes. Returns its bytes; 0 if it
  * cannot be: memory is out or there are too many patches. */
 static size_t pack_block(packer *p, size_t first, const extent *e, uint32_t atoms, const int32_t *steps) {
-    size_t most = e->head_bytes + (size_t)atoms * PACKED_PATCH_BYTES + 2 * e->stream_bytes + (size_t)2 * PACKED_ROW_BYTES;
+    size_t most =
+        e->head_bytes + (size_t)atoms * PACKED_PATCH_BYTES + 2 * e->stream_bytes + (size_t)2 * PACKED_ROW_BYTES;
     if (!reserve((void **)&p->bytes, &p->capacity, p->n_bytes + most, 1) ||
         !reserve((void **)&p->columns, &p->column_capacity, (size_t)atoms * PACKED_AXES, sizeof *p->columns)) {
         return 0;

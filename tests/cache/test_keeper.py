@@ -40,7 +40,7 @@ def dataset(tmp_path):
 
 
 def frame(number: int, n_atoms: int = 1000) -> RawFrame:
-    positions = np.full((n_atoms, 3), number + 0.1234567, dtype=np.float32)  # on no grid: kept raw
+    positions = np.full((n_atoms, 3), number, dtype=np.float32)
     return RawFrame(number, float(number), positions, None, -positions if number % 2 else None)
 
 
@@ -104,7 +104,9 @@ def test_failing_disk(dataset):
 def test_no_room_in_the_quota(dataset):
     subject = Keeper(dataset, Quota(100_000))
     for number in range(100):
-        subject.keep(frame(number))
+        full = frame(number)
+        full.positions += 0.1234567  # off the grid, and so not packed
+        subject.keep(full)
     kept = subject.close()
     assert kept.kept + kept.skipped == 100
     assert kept.kept < 10
