@@ -69,7 +69,7 @@ class ByBits:
         held = holdings.counts(64 * rules.chunk_words)
         self._share = share
         self._rules = rules
-        self._claims = claims = negotiate(leaders, held, holdings.fill, share.bitmap, rules)
+        self._claims = claims = negotiate(leaders, held, holdings.fill, share.count_bits, share.bitmap, rules)
         self.native, self.alien, self.contested = claims.native, claims.alien, claims.contested
         self.n_nowhere = int(claims.residue_counts.sum())
 
@@ -85,6 +85,7 @@ class ByBits:
             low, high = max(start, before), min(start + amount, before + count)
             if low < high:
                 copy_some(words, self._share.bitmap[first : first + len(words)], low - before, high - low)
+                self._share.count_bits(first, first + len(words))
             before += count
         self._share.index()
 
@@ -140,7 +141,7 @@ def by_patterns(leaders: Leaders, holdings: Holdings, limits: list[int], budget:
     counts = np.zeros((2, rules.n_chunks), dtype=np.int64)
     block_counts(native, rules.chunk_words, counts[0])
     block_counts(alien, rules.chunk_words, counts[1])
-    claims = negotiate(leaders, counts, fill, np.empty_like(native), rules)
+    claims = negotiate(leaders, counts, fill, lambda first, stop: None, np.empty_like(native), rules)
     return None if claims.torn else ByPatterns(folded, native, claims)
 
 

@@ -60,11 +60,16 @@ class Bits:
         """Return how many words a bitmap of `n` words and its directory need."""
         return 1 - (-n // DIRECTORY_WORDS) + n
 
+    def count_bits(self, first: int, stop: int) -> None:
+        """Take down how many bits are set in words `first` to `stop`, as they are now, for the directory."""
+        low, high = first // DIRECTORY_WORDS, -(-stop // DIRECTORY_WORDS)
+        words = self.bitmap[low * DIRECTORY_WORDS : high * DIRECTORY_WORDS]
+        block_counts(words, DIRECTORY_WORDS, self._directory[1 + low : 1 + high])
+
     def index(self) -> None:
-        """Draw up the directory of the bitmap as it is now."""
+        """Draw up the directory, all bits having been counted."""
         self._directory[0] = 0
-        block_counts(self.bitmap, DIRECTORY_WORDS, self._directory[1:])
-        np.cumsum(self._directory[1:], out=self._directory[1:])
+        np.cumsum(self._directory, out=self._directory)
 
     @property
     def count(self) -> int:

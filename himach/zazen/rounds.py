@@ -30,7 +30,7 @@ from himach.zazen.bitmaps import (
 __all__ = ["CHUNK_WORDS", "Claims", "Leaders", "Rules", "negotiate"]
 
 # Bitmap words in a chunk: a chunk's bitmaps and counts, seven times this, stay in cache between the steps.
-CHUNK_WORDS = 1 << 15
+CHUNK_WORDS = 1 << 16
 
 BLOCKS_PER_NODE = 256  # runs of positions in which contested frames go to one order of nodes
 
@@ -127,6 +127,7 @@ class Rules:
 
 
 Fill = Callable[[int, Words, Words], None]
+Decided = Callable[[int, int], None]
 
 
 @dataclass
@@ -164,7 +165,9 @@ class Claims:
         return self.native + self.alien + self.contested
 
 
-def negotiate(leaders: Leaders, held: npt.NDArray[np.int64], fill: Fill, share: Words, rules: Rules) -> Claims:
+def negotiate(
+    leaders: Leaders, held: npt.NDArray[np.int64], fill: Fill, decided: Decided, share: Words, rules: Rules
+) -> Claims:
     """Agree on who holds which frame (collective over the leaders).
 
     Parameters
@@ -176,13 +179,15 @@ def negotiate(leaders: Leaders, held: npt.NDArray[np.int64], fill: Fill, share: 
     fill
         ``fill(first, native, alien)`` sets the bits of this node's native and alien frames in zeroed words, of which
         the first is number `first` of the bitmaps. Called once a chunk, in order.
+    decided
+        ``decided(first, stop)`` is called when words `first` to `stop` of `share` are decided on.
     share
         uint64: becomes `Claims.share`; need not be zeroed.
     rules
         The same on every node.
     """
     try:
-        return _Negotiation(leaders, share, rules).run(held, fill)
+        return _Negotiation(leaders, share, rules).run(held, fill, decided)
     finally:
         leaders.close()
 
@@ -235,7 +240,7 @@ class _Negotiation:
         size = min(rules.chunk_words, len(share))
         self._buffers = [np.empty(times * size, dtype=np.uint64) for times in (1, 1, 1, 2, 2)]
 
-    def run(self, held: npt.NDArray[np.int64], fill: Fill) -> Claims:
+    def run(self, held: npt.NDArray[np.int64], fill: Fill, decided: Decided) -> Claims:
         claims = self.claims
         kept = held.copy()
         if self.rules.give_up:  # the first `limit` natives; the rest counts as not held
@@ -252,6 +257,7 @@ class _Negotiation:
                 copy_some(chunk.share, first, 0, int(kept[0, i]))
                 chunk.share[...] = first
             left = self._decide(chunk, natives[i], aliens[i])
+            decided(chunk.first, chunk.first + len(chunk.share))
             claims.residue_counts[i] = left
             if left:
                 claims.residue[i] = chunk.rest.copy()

@@ -176,6 +176,8 @@ def test_bitmaps_with_a_directory(held, start, length):
     bits.bitmap[:] = 0
     for p in held:
         bits.bitmap[p // 64] |= np.uint64(1 << (p % 64))
+    for first in range(0, n, 300):
+        bits.count_bits(first, min(first + 300, n))
     bits.index()
     assert bits.count == len(held)
     assert bits.some(start, start + length).tolist() == sorted(held)[start : start + length]
