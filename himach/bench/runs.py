@@ -18,7 +18,7 @@ from typing import Any
 
 from himach.bench.adk import adk
 
-__all__ = ["main", "run_rmsd"]
+__all__ = ["main", "run_once"]
 
 SPARE_BYTES = 1 << 30
 
@@ -53,14 +53,14 @@ def main(frames: int = 1000, ranks: int = 2, repeats: int = 5, directory: str | 
             shutil.rmtree(place / "store", ignore_errors=True)
             os.sync()  # what was written in the last turn must not slow this one
             turns.append(
-                [run_rmsd(words, cache, place / "out") for cache in ("off", str(place / "store"), str(place / "store"))]
+                [run_once(words, cache, place / "out") for cache in ("off", str(place / "store"), str(place / "store"))]
             )
     finally:
         shutil.rmtree(place, ignore_errors=True)
     _report(turns[1:], frames, ranks)
 
 
-def run_rmsd(words: list[str], cache: str, out: Path) -> dict[str, Any]:
+def run_once(words: list[str], cache: str, out: Path, table: str = "rmsd") -> dict[str, Any]:
     """Run `words` once; return the record with the wall time of the process as ``wall`` and the table as ``table``."""
     begun = time.perf_counter()
     done = subprocess.run(
@@ -74,7 +74,7 @@ def run_rmsd(words: list[str], cache: str, out: Path) -> dict[str, Any]:
     if done.returncode:
         raise RuntimeError(f"the run ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     record: dict[str, Any] = json.loads((out / "run.json").read_text())
-    return {**record, "wall": wall, "table": (out / "rmsd.csv").read_bytes()}
+    return {**record, "wall": wall, "table": (out / f"{table}.csv").read_bytes()}
 
 
 def _report(turns: list[list[dict[str, Any]]], frames: int, ranks: int) -> None:
