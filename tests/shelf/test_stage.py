@@ -264,13 +264,13 @@ def job(path: Path, place: Path, **choices) -> StageJob:
 def test_the_quota_makes_room_at_the_cost_of_older_datasets(tmp_path):
     place = tmp_path / "store"
     for name in ("old", "newer"):
-        write_xtc(tmp_path / f"{name}.xtc", 100, 3000)  # 3.7 MB each
+        write_xtc(tmp_path / f"{name}.xtc", 100, 7500)  # 3.7 MB each, packed
         staged = stage(
             alone(), job(tmp_path / f"{name}.xtc", place, dataset=name, quota=100 << 20, segment_size=500_000)
         )
         assert staged.new == 100
-    write_xtc(tmp_path / "newest.xtc", 100, 3000)
-    quota = 9_000_000
+    write_xtc(tmp_path / "newest.xtc", 100, 7500)
+    quota = 11_000_000
     staged = stage(alone(), job(tmp_path / "newest.xtc", place, dataset="newest", quota=quota, segment_size=500_000))
     assert staged.new == 100
     store = Store(place, read_only=True)
@@ -283,7 +283,7 @@ def test_the_quota_makes_room_at_the_cost_of_older_datasets(tmp_path):
 
 def test_without_room_staging_fails_with_what_was_staged_kept(tmp_path):
     place = tmp_path / "store"
-    write_xtc(tmp_path / "a.xtc", 100, 3000)
+    write_xtc(tmp_path / "a.xtc", 100, 7500)
     with pytest.raises(StoreFullError, match=r"no room.*quota of 2\.0 MB"):
         stage(alone(), job(tmp_path / "a.xtc", place, quota=2_000_000, segment_size=500_000))
     assert survey(place).used <= 2_000_000
@@ -317,7 +317,7 @@ def test_a_full_disk_ends_staging_with_a_word(tmp_path):
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2M", "tmpfs", str(disk)], check=True)
     try:
-        write_xtc(tmp_path / "a.xtc", 100, 3000)
+        write_xtc(tmp_path / "a.xtc", 100, 7500)
         done = himach("stage", tmp_path / "a.xtc", "--cache", disk / "store", "--quota", "1GB")
         assert done.returncode == 1
         assert "has no room" in done.stderr
