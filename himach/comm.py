@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Alone", "Communicator", "Counter", "SharedWords", "Words", "World", "alone", "node_name"]
+__all__ = ["Alone", "Communicator", "Counter", "OwnWords", "SharedWords", "Words", "World", "alone", "node_name"]
 
 Words = npt.NDArray[np.uint64]
 
@@ -194,12 +194,14 @@ class _Count:
         pass
 
 
-class _OwnWords:
+class OwnWords:
+    """Words in memory of this rank, for a node of one rank."""
+
     def __init__(self, n: int) -> None:
         self.words: Words = np.empty(n, dtype=np.uint64)
 
     def close(self) -> None:
-        pass
+        """Leave them to whoever still has a view of them."""
 
 
 def node_name() -> str:
@@ -221,6 +223,6 @@ def alone() -> World:
         sum=None,
         in_place=None,
         make_op=lambda function: None,
-        share_words=_OwnWords,
+        share_words=OwnWords,
         make_counter=_Count,
     )
