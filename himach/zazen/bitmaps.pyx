@@ -15,6 +15,7 @@ cdef extern from "words.h" nogil:
         uint64_t more
         uint64_t surplus
 
+    int words_widest
     int64_t words_popcount(const uint64_t *words, size_t n)
     void words_add_counts(const uint64_t *a, uint64_t *b, size_t n)
     int64_t words_open_counts(const uint64_t *taken, const uint64_t *mine, uint64_t *counts, size_t n)
@@ -36,6 +37,7 @@ __all__ = [
     "popcount",
     "priority_bits",
     "priority_plane",
+    "use_registers",
 ]
 
 
@@ -44,6 +46,12 @@ cdef size_t same(str name, Py_ssize_t got, Py_ssize_t expected) except? 0:
     if got != expected:
         raise ValueError(f"{name} has {got} words, expected {expected}")
     return got
+
+
+def use_registers(int widest) -> None:
+    """Let the loops use registers no wider than a word's (0), AVX2's (1), or AVX-512's (2), for tests of all three."""
+    global words_widest
+    words_widest = widest
 
 
 def popcount(const uint64_t[::1] words) -> int:

@@ -12,9 +12,17 @@ from hypothesis import strategies as st
 
 from himach.zazen import bitmaps
 
-N = 150
-WORDS = 3
+N = 1_500
+WORDS = 24
 positions = st.sets(st.integers(0, N - 1))
+
+
+@pytest.fixture(autouse=True, params=[0, 1, 2], ids=["words", "AVX2", "AVX-512"], scope="module")
+def registers(request):
+    """Run the tests as on processors with narrower registers, too."""
+    bitmaps.use_registers(request.param)
+    yield
+    bitmaps.use_registers(2)
 
 
 def words_of(held) -> np.ndarray:
