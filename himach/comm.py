@@ -201,7 +201,8 @@ class OwnWords:
         self.words: Words = np.empty(n, dtype=np.uint64)
 
     def close(self) -> None:
-        """Leave them to whoever still has a view of them."""
+        """Let go of them."""
+        self.words = np.empty(0, dtype=np.uint64)
 
 
 def node_name() -> str:

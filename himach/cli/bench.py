@@ -68,7 +68,7 @@ def scaling(
 @bench.command()
 @click.option("--frames", type=float, default=1e9, show_default=True, help="Frames of the made-up dataset.")
 @click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
-@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--repeats", type=click.IntRange(min=1), default=7, show_default=True)
 def zazen(frames: float, ranks: int, repeats: int) -> None:
     """Time the protocol's rounds and decisions beside bare Allreduces of the same bytes."""
     from himach.bench import zazen as benchmark

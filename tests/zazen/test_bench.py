@@ -19,5 +19,5 @@ def test_the_table_tells_all_cases(capsys):
 @pytest.mark.parametrize("cache", zazen.CACHES)
 def test_figures_alone(cache):
     figures = zazen.measure(alone(), 5_000_000, 1, cache)
-    assert set(figures) == {"bare", "rounds", "sets", "peak"}
+    assert set(figures) == {"bare", "rounds", "sets", "ratio", "peak"}
     assert all(value > 0 for value in figures.values())
