@@ -8,6 +8,7 @@ import numpy as np
 from MDAnalysis.lib.distances import calc_angles, capped_distance
 
 import himach
+from himach import kernels
 from himach.examples.common import check_positive, lag_times, select
 from himach.examples.survival import find_runs, plot_survival, survival
 
@@ -79,7 +80,7 @@ class HydrogenBonds(himach.Analysis):
 
     def map(self, frame):
         donors, acceptors = frame.positions[self.donor_atoms], frame.positions[self.acceptor_atoms]
-        near, distances = himach.kernels.neighbors(donors, acceptors, self.distance, frame.box)
+        near, distances = kernels.neighbors(donors, acceptors, self.distance, frame.box)
         donor, acceptor = near[distances > 1].T  # closer is the donor itself
         hydrogen = self.hydrogen_atoms[donor]
         angles = calc_angles(donors[donor], frame.positions[hydrogen], acceptors[acceptor], box=frame.box)

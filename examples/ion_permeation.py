@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 import himach
+from himach import kernels
 from himach.examples.common import box_vectors, check_positive, select
 
 #: Where an ion is. Opposite bulks have opposite signs.
@@ -73,11 +74,11 @@ class IonPermeation(himach.Analysis):
     def map(self, frame):
         ions = frame.positions[self.ion_atoms].astype(np.float64)
         pore = frame.positions[self.pore_atoms]
-        top, bottom = himach.kernels.centers(pore, self.ends, self.masses)[:, 2]
+        top, bottom = kernels.centers(pore, self.ends, self.masses)[:, 2]
         if self.radius is None:
             region = np.full(len(ions), FILTER)
         else:
-            x, y = (ions - himach.kernels.centers(pore, None, self.masses))[:, :2].T
+            x, y = (ions - kernels.centers(pore, None, self.masses))[:, :2].T
             region = np.where(np.hypot(x, y) <= self.radius, FILTER, ELSEWHERE)
         region[ions[:, 2] < bottom] = BELOW
         region[ions[:, 2] > top] = ABOVE

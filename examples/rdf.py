@@ -8,6 +8,7 @@ import numpy as np
 from MDAnalysis.lib.mdamath import box_volume
 
 import himach
+from himach import kernels
 from himach.examples.common import WATER, check_positive, select
 
 #: What fractions of volumes are counted in.
@@ -60,8 +61,8 @@ class Rdf(himach.Analysis):
         """Return how many pairs there are in each bin, int64 (bins,)."""
         a = frame.positions[self.a_atoms]
         if self.equal:
-            return 2 * himach.kernels.histogram(a, None, self.r_max, self.bins, frame.box)
-        counts = himach.kernels.histogram(a, frame.positions[self.b_atoms], self.r_max, self.bins, frame.box)
+            return 2 * kernels.histogram(a, None, self.r_max, self.bins, frame.box)
+        counts = kernels.histogram(a, frame.positions[self.b_atoms], self.r_max, self.bins, frame.box)
         counts[0] -= self.n_common  # an atom and itself
         return counts
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import himach
+from himach import kernels
 from himach.examples.common import select
 
 
@@ -31,7 +32,7 @@ class Rmsd(himach.Analysis):
         return universe.atoms[self.indices]
 
     def map(self, frame):
-        yield himach.Pairs([0], [himach.kernels.rmsd(frame.positions[self.indices], self.reference)])
+        yield himach.Pairs([0], [kernels.rmsd(frame.positions[self.indices], self.reference)])
 
     def reduce(self, key, series):
         return {"time_ps": series.times, "rmsd": series.values}

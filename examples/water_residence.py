@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 import himach
+from himach import kernels
 from himach.examples.common import WATER, check_positive, lag_times, select
 from himach.examples.survival import find_runs, find_runs_of_many, plot_survival, survival
 
@@ -55,7 +56,7 @@ class WaterResidence(himach.Analysis):
         return universe.atoms[self.solute_atoms], universe.atoms[self.water_atoms]
 
     def map(self, frame):
-        near = himach.kernels.within(
+        near = kernels.within(
             frame.positions[self.water_atoms], frame.positions[self.solute_atoms], self.cutoff, frame.box
         )
         keys = self.keys[near]

@@ -191,7 +191,11 @@ def _union(needs: Sequence[npt.NDArray[np.int64] | None]) -> npt.NDArray[np.int6
     import numpy as np
 
     some = [atoms for atoms in needs if atoms is not None]
-    return np.unique(np.concatenate(some)) if len(some) == len(needs) else None
+    if len(some) < len(needs):
+        return None
+    union = np.unique(np.concatenate(some))
+    union.flags.writeable = False
+    return union
 
 
 def _settle(world: World, cached: Cached | None, share: Share, kept: Kept) -> None:

@@ -65,7 +65,7 @@ class DatasetHandle:
         thread: bool = True,
         request_bytes: int = 0,
         ring: int = 0,
-        atoms: npt.NDArray[np.int64] | None = None,
+        ranges: npt.NDArray[np.int64] | None = None,
     ) -> ReaderHandle: ...
 
 class WriterHandle:

@@ -94,7 +94,7 @@ cdef int64_t *frame_numbers(cnp.ndarray numbers) except? NULL:
 
 
 def atom_ranges(cnp.ndarray atoms):
-    """Runs of neighbouring atoms: first and last + 1 of each, int64 (n, 2), of ascending int64 indices."""
+    """Runs of neighbouring atoms: first and last + 1 of each, int64 (n, 2), C-contiguous, of ascending int64 indices."""
     if atoms.dtype != np.int64 or atoms.ndim != 1:
         raise ValueError("atoms must be an int64 array of one dimension")
     steps = np.diff(atoms)
@@ -293,13 +293,12 @@ cdef class DatasetHandle:
         return handle
 
     def open_reader(self, cnp.ndarray numbers, int fields=0, bint verify=True, int direct=0, bint thread=True,
-                    int64_t request_bytes=0, int64_t ring=0, atoms=None):
-        """A reader of the frames `numbers`, in that order; of `atoms` (ascending) alone."""
+                    int64_t request_bytes=0, int64_t ring=0, cnp.ndarray ranges=None):
+        """A reader of the frames `numbers`, in that order; of the atoms in `ranges` (see atom_ranges()) alone."""
         cdef ReaderHandle handle = ReaderHandle.__new__(ReaderHandle)
         cdef bodhi_read_options options
         cdef int64_t *wanted = frame_numbers(numbers)
         cdef int64_t n = numbers.shape[0]
-        cdef cnp.ndarray ranges
         cdef int status
         memset(&options, 0, sizeof(options))
         options.fields = fields
@@ -308,8 +307,9 @@ cdef class DatasetHandle:
         options.no_thread = not thread
         options.request_bytes = request_bytes
         options.ring = ring
-        if atoms is not None:
-            ranges = atom_ranges(atoms)
+        if ranges is not None:
+            if ranges.dtype != np.int64 or ranges.ndim != 2 or not ranges.flags.c_contiguous:
+                raise ValueError("ranges must be a contiguous int64 array of two dimensions")
             options.atoms = <bodhi_range *>cnp.PyArray_DATA(ranges)
             options.n_ranges = ranges.shape[0]
         with nogil:

@@ -212,6 +212,7 @@ class Dataset:
         self._segment_bytes = segment_bytes
         self._encoding = bodhi.ENCODING_AUTO if packed else bodhi.ENCODING_RAW
         self._writers: dict[int, bodhi.WriterHandle] = {}
+        self._asked: tuple[npt.NDArray[np.int64] | None, npt.NDArray[np.int64]] = (None, np.empty((0, 2), np.int64))
 
     def __enter__(self) -> Dataset:
         return self
@@ -373,8 +374,15 @@ class Dataset:
         """
         wanted = np.ascontiguousarray(numbers, dtype=np.int64)
         how = {"auto": bodhi.DIRECT_AUTO, "on": bodhi.DIRECT_ON, "off": bodhi.DIRECT_OFF}[direct]
-        reader = self._handle.open_reader(wanted, fields, verify, how, True, request_bytes, ring, atoms)
+        ranges = None if atoms is None else self._ranges(atoms)
+        reader = self._handle.open_reader(wanted, fields, verify, how, True, request_bytes, ring, ranges)
         return Reading(reader)
+
+    def _ranges(self, atoms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the runs of neighbouring atoms, which the tasks of a run ask for again and again."""
+        if atoms is not self._asked[0] or atoms.flags.writeable:
+            self._asked = (atoms, bodhi.atom_ranges(atoms))
+        return self._asked[1]
 
     def drop(self, numbers: npt.ArrayLike, *, native: bool = False) -> int:
         """Drop frames of one kind, for every process; return how many were there.

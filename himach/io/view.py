@@ -245,6 +245,16 @@ class _Timestep(Timestep):  # type: ignore[misc]
             Timestep.positions.__set__(self, values)
 
     @property
+    def dimensions(self) -> npt.NDArray[np.float32] | None:
+        """Lengths in Å and angles in degrees; None without a box."""
+        box: npt.NDArray[np.float32] = self._unitcell
+        return box if box[0] or box[1] or box[2] else None  # without the arrays that Timestep's own makes each time
+
+    @dimensions.setter
+    def dimensions(self, values: Any) -> None:
+        Timestep.dimensions.__set__(self, values)
+
+    @property
     def has_velocities(self) -> bool:
         """Whether the frame has velocities."""
         self._touch(VELOCITIES)

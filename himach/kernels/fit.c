@@ -13,25 +13,51 @@
 #define ALONE      1e-2 /* least slope of the polynomial at its root, relative to that of the cube */
 #define SWEEPS     8
 
-enum { PARTS = 4 }; /* partial sums, so that sums do not depend on the width of vectors */
+enum { QUAD = 4 }; /* atoms at a time: four partial sums of everything, whatever the width of vectors */
+
+typedef double quad __attribute__((vector_size(8 * QUAD)));
+
+/* Four atoms: their coordinates by axis, and their weights. */
+struct atoms {
+    quad x, y, z, weight;
+};
+
+/* Atoms i to i + 3 of n, about a centre; those beyond the last have no weight. */
+INLINE struct atoms take(const float *positions, const double *weights, size_t i, size_t n, const double centre[3]) {
+    const float *p = &positions[3 * i];
+    float some[3 * QUAD] = {0};
+    struct atoms a = {.weight = {1, 1, 1, 1}};
+    if (n - i < QUAD) {
+        memcpy(some, p, 3 * (n - i) * sizeof *p);
+        p = some;
+        a.weight = (quad){1, n - i > 1, n - i > 2, 0};
+    }
+    if (weights != NULL) {
+        memcpy(&a.weight, &weights[i], (n - i < QUAD ? n - i : QUAD) * sizeof *weights);
+    }
+    a.x = (quad){p[0], p[3], p[6], p[9]} - centre[0];
+    a.y = (quad){p[1], p[4], p[7], p[10]} - centre[1];
+    a.z = (quad){p[2], p[5], p[8], p[11]} - centre[2];
+    return a;
+}
+
+INLINE double total(quad sums) {
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
 
 CLONES static void find_centre(const float *positions, const double *weights, size_t n, double centre[3]) {
-    double sums[3][PARTS] = {{0}}, all[PARTS] = {0};
-    for (size_t i = 0; i < n; i += PARTS) {
-        const size_t some = n - i < PARTS ? n - i : PARTS;
-        for (size_t k = 0; k < some; k++) {
-            const double weight = weights == NULL ? 1.0 : weights[i + k];
-            all[k] += weight;
-            for (size_t axis = 0; axis < 3; axis++) {
-                sums[axis][k] += weight * positions[3 * (i + k) + axis];
-            }
-        }
+    const double origin[3] = {0};
+    quad x = {0}, y = {0}, z = {0}, weight = {0};
+    for (size_t i = 0; i < n; i += QUAD) {
+        const struct atoms a = take(positions, weights, i, n, origin);
+        x += a.weight * a.x;
+        y += a.weight * a.y;
+        z += a.weight * a.z;
+        weight += a.weight;
     }
-    const double total = (all[0] + all[1]) + (all[2] + all[3]);
-    for (int axis = 0; axis < 3; axis++) {
-        const double *s = sums[axis];
-        centre[axis] = ((s[0] + s[1]) + (s[2] + s[3])) / total;
-    }
+    centre[0] = total(x) / total(weight);
+    centre[1] = total(y) / total(weight);
+    centre[2] = total(z) / total(weight);
 }
 
 struct products {
@@ -40,39 +66,33 @@ struct products {
     double weight;
 };
 
-enum { SUMS = 11 };
-
 CLONES static struct products multiply(const float *positions, const float *reference, const double *weights, size_t n,
                                        const double centre[3], const double reference_centre[3]) {
-    double sums[SUMS][PARTS] = {{0}};
-    for (size_t i = 0; i < n; i += PARTS) {
-        const size_t some = n - i < PARTS ? n - i : PARTS;
-        for (size_t k = 0; k < some; k++) {
-            const float *p = &positions[3 * (i + k)], *q = &reference[3 * (i + k)];
-            const double x = p[0] - centre[0], y = p[1] - centre[1], z = p[2] - centre[2];
-            const double u = q[0] - reference_centre[0], v = q[1] - reference_centre[1], w = q[2] - reference_centre[2];
-            const double weight = weights == NULL ? 1.0 : weights[i + k];
-            const double wx = weight * x, wy = weight * y, wz = weight * z;
-            sums[0][k] += wx * u;
-            sums[1][k] += wx * v;
-            sums[2][k] += wx * w;
-            sums[3][k] += wy * u;
-            sums[4][k] += wy * v;
-            sums[5][k] += wy * w;
-            sums[6][k] += wz * u;
-            sums[7][k] += wz * v;
-            sums[8][k] += wz * w;
-            sums[9][k] += wx * x + wy * y + wz * z + weight * (u * u + v * v + w * w);
-            sums[10][k] += weight;
-        }
+    quad xu = {0}, xv = {0}, xw = {0}, yu = {0}, yv = {0}, yw = {0}, zu = {0}, zv = {0}, zw = {0};
+    quad squares = {0}, weight = {0};
+    for (size_t i = 0; i < n; i += QUAD) {
+        const struct atoms a = take(positions, weights, i, n, centre);
+        const struct atoms b = take(reference, weights, i, n, reference_centre);
+        const quad x = a.weight * a.x, y = a.weight * a.y, z = a.weight * a.z;
+        xu += x * b.x;
+        xv += x * b.y;
+        xw += x * b.z;
+        yu += y * b.x;
+        yv += y * b.y;
+        yw += y * b.z;
+        zu += z * b.x;
+        zv += z * b.y;
+        zw += z * b.z;
+        squares += x * a.x + y * a.y + z * a.z + a.weight * (b.x * b.x + b.y * b.y + b.z * b.z);
+        weight += a.weight;
     }
-    double total[SUMS];
-    for (int i = 0; i < SUMS; i++) {
-        total[i] = (sums[i][0] + sums[i][1]) + (sums[i][2] + sums[i][3]);
-    }
-    struct products products = {.squares = total[9], .weight = total[10]};
-    memcpy(products.inner, total, sizeof products.inner);
-    return products;
+    return (struct products){
+        .inner = {{total(xu), total(xv), total(xw)},
+                  {total(yu), total(yv), total(yw)},
+                  {total(zu), total(zv), total(zw)}},
+        .squares = total(squares),
+        .weight = total(weight),
+    };
 }
 
 static double determinant3(const double m[3][3]) {

@@ -18,12 +18,15 @@ from himach.zazen.positions import PositionSet
 
 __all__ = ["Share", "Tasks"]
 
-TASKS_PER_RANK = 32
 MAX_TASK_FRAMES = 512
+#: A task is this part of what remains for each rank to read, if all were equally fast.
+PART_OF_RANK = 4
+#: The last tasks are this part of the first.
+SMALLEST = 32
 
 
 class Tasks:
-    """A share of `count` frames cut into tasks: equal ones, then smaller ones so that all ranks end together.
+    """A share of `count` frames cut into tasks, which get smaller towards the end, so that all ranks end together.
 
     Parameters
     ----------
@@ -31,30 +34,33 @@ class Tasks:
         Frames in the share.
     ranks
         Ranks of the node.
+
+    References
+    ----------
+    Guided self-scheduling: Polychronopoulos and Kuck, IEEE Trans. Comput. C-36, 1425 (1987).
     """
 
     def __init__(self, count: int, ranks: int) -> None:
         self.count = count
-        self.task_frames = max(1, min(MAX_TASK_FRAMES, -(-count // (TASKS_PER_RANK * ranks))))
-        sizes = [self.task_frames >> k for k in (1, 2, 3) if self.task_frames >> k]
-        small = np.repeat(np.array(sizes, dtype=np.int64), ranks)
-        small_starts = count - small[::-1].cumsum()[::-1]
-        self._small_starts = small_starts[small_starts > 0]
-        self._bulk = int(self._small_starts[0]) if len(self._small_starts) else count
-        self._n_bulk = -(-self._bulk // self.task_frames)
+        parts = PART_OF_RANK * ranks
+        self.task_frames = max(1, min(MAX_TASK_FRAMES, count // parts))
+        smallest = max(1, self.task_frames // SMALLEST)
+        self._n_equal = max(0, count - self.task_frames * parts) // self.task_frames
+        starts, start = [], self._n_equal * self.task_frames
+        while start < count:
+            starts.append(start)
+            start += min(self.task_frames, max(smallest, (count - start) // parts))
+        self._starts = [*starts, count]
 
     def __len__(self) -> int:
-        return self._n_bulk + len(self._small_starts)
+        return self._n_equal + len(self._starts) - 1
 
     def bounds(self, number: int) -> tuple[int, int]:
         """Return the first frame of task `number`, counted within the share, and the one after its last."""
         return self._start(number), self._start(number + 1)
 
     def _start(self, number: int) -> int:
-        if number < self._n_bulk:
-            return number * self.task_frames
-        small = number - self._n_bulk
-        return int(self._small_starts[small]) if small < len(self._small_starts) else self.count
+        return number * self.task_frames if number < self._n_equal else self._starts[number - self._n_equal]
 
 
 class Share:
