@@ -18,6 +18,8 @@
 
 enum { AT_ONCE = 4096 };
 
+typedef uint32_t row __attribute__((vector_size(PACKED_ROW_BYTES)));
+
 static uint32_t bits_of(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -36,12 +38,30 @@ static bool find_near(float position, packed_grid grid, int32_t *step) {
     return false;
 }
 
+/* The quick way, in single precision: right for positions up to some 10 ** 5 steps from the origin. Returns whether all
+ * of them were found. */
+BODY bool find_close_steps(const float *positions, size_t n, packed_grid grid, int32_t *steps) {
+    const float inverse = (float)(1.0 / ((double)grid.unit * (double)grid.scale));
+    const float rounding = 12582912.0F; /* 1.5 * 2 ** 23: adding it leaves the whole number in the lowest bits */
+    const uint32_t offset = bits_of(rounding);
+    uint32_t wrong = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t whole = bits_of(positions[i] * inverse + rounding) - offset;
+        steps[i] = (int32_t)whole;
+        wrong |= bits_of(packed_position(whole, grid)) ^ bits_of(positions[i]);
+    }
+    return wrong == 0;
+}
+
 BODY bool find_steps(const float *positions, size_t n, packed_grid grid, int32_t *steps) {
     const double inverse = 1.0 / ((double)grid.unit * (double)grid.scale);
     const double limit = 2147483000.0;
     for (size_t begin = 0; begin < n; begin += AT_ONCE) {
         size_t end = begin + AT_ONCE < n ? begin + AT_ONCE : n;
         uint32_t wrong = 0;
+        if (find_close_steps(positions + begin, end - begin, grid, steps + begin)) {
+            continue;
+        }
         for (size_t i = begin; i < end; i++) {
             double step = (double)positions[i] * inverse;
             step = step < limit ? step : limit; /* NaN too */
@@ -73,32 +93,28 @@ BODY unsigned measure(const uint32_t *values, size_t n, uint32_t *least) {
 }
 
 BODY void write_stream(const uint32_t *values, size_t n, uint32_t least, unsigned width, unsigned char *out) {
-    uint32_t low[PACKED_LANES] = {0};
-    uint32_t used = 0;
-    for (size_t row = 0; row < n; row += PACKED_LANES) {
-        uint32_t high[PACKED_LANES];
-        uint32_t lanes[PACKED_LANES] = {0};
-        size_t filled = n - row < PACKED_LANES ? n - row : PACKED_LANES;
-        for (size_t lane = 0; lane < filled; lane++) {
-            lanes[lane] = values[row + lane] - least;
-        }
-        for (size_t lane = 0; lane < PACKED_LANES; lane++) {
-            low[lane] |= lanes[lane] << used;
-            high[lane] = used == 0 ? 0 : lanes[lane] >> (32 - used);
-        }
-        used += width;
-        if (used >= 32) {
-            memcpy(out, low, sizeof low);
-            memcpy(low, high, sizeof low);
-            out += PACKED_ROW_BYTES;
-            used -= 32;
-            if (used == 0) {
-                memset(low, 0, sizeof low);
+    row low = {0};
+    uint32_t used = 0; /* bits of `low` */
+    for (size_t first = 0; first < n; first += PACKED_LANES) {
+        row lanes;
+        if (n - first >= PACKED_LANES) {
+            memcpy(&lanes, values + first, sizeof lanes);
+            lanes -= least;
+        } else {
+            for (size_t lane = 0; lane < PACKED_LANES; lane++) {
+                lanes[lane] = first + lane < n ? values[first + lane] - least : 0;
             }
         }
+        low |= lanes << used;
+        if (used + width >= 32) {
+            memcpy(out, &low, sizeof low);
+            out += PACKED_ROW_BYTES;
+            low = used == 0 ? (row){0} : lanes >> (32 - used);
+        }
+        used = (used + width) % 32;
     }
     if (used > 0) {
-        memcpy(out, low, sizeof low);
+        memcpy(out, &low, sizeof low);
     }
 }
 
