@@ -26,7 +26,6 @@ def main(repeats: int = 9) -> None:
     python = [sys.executable, "-P"]
     with tempfile.TemporaryDirectory(prefix="himach-bench-") as name:
         environ = {**os.environ, "PYTHONPYCACHEPREFIX": str(Path(name, "compiled"))}
-        environ.pop("PYTHONDONTWRITEBYTECODE", None)
         run = [*python, "-m", "himach", "run", "rmsd", "--trajectory", str(trajectory), "--topology", str(topology)]
         run += ["-p", "selection=name CA", "--cache", str(Path(name, "store")), "--quiet"]
         seconds = time_in_turn(

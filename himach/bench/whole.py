@@ -19,8 +19,6 @@ from himach.errors import HimachError
 
 __all__ = ["Contender", "Times", "medians", "on_cores", "ratio", "run_in_turn", "time_in_turn"]
 
-#: Variables that make Python compile its modules anew at every start.
-UNKEPT = ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
 #: Seconds by contender and phase, one for each turn; the phase ``wall`` is the whole process.
 Times = dict[str, dict[str, list[float]]]
 
@@ -123,11 +121,9 @@ def on_cores(n: int) -> Iterator[None]:
 
 def _run(contender: Contender) -> dict[str, float]:
     contender.before()
-    # Python keeps what it has compiled, as where a package is installed for use, and compiles nothing in rounds that count.
-    environ = {name: value for name, value in (contender.environ or os.environ).items() if name not in UNKEPT}
     begun = time.perf_counter()
     done = subprocess.run(
-        contender.command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environ, check=False
+        contender.command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=contender.environ, check=False
     )
     wall = time.perf_counter() - begun
     if done.returncode:

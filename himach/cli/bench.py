@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -14,6 +15,8 @@ __all__ = ["bench"]
 @click.group(cls=Listing)
 def bench() -> None:
     """Measure himach on this machine, beside a peer or the machine's own limit."""
+    # What is timed keeps the modules that Python compiles, as where it is installed for use.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @bench.command()
