@@ -18,6 +18,8 @@
 /* Bytes behind the data that must be readable: the most that an atom with its run takes, rounded up. */
 #define XTC_PAD 128
 
+enum { XTC_SCALED_AT_ONCE = 1024 /* atoms, which stay in a core's own cache */ };
+
 enum xtc_status {
   XTC_OK = 0,
   XTC_SHORT = 1,    /* the atoms take more bits than there are */
@@ -38,11 +40,16 @@ static const uint32_t xtc_sizes[XTC_LAST_INDEX + 1] = {
     330280,  416127,  524287,  660561,  832255,  1048576, 1321122, 1664510, 2097152,  2642245, 3329021,
     4194304, 5284491, 6658042, 8388607, 10568983, 13316085, 16777216, 0};
 
-/* A frame's three sizes, with what divides by them quickly where the number is short enough. */
+/* Bits that one load gives, wherever they begin. */
+enum { XTC_AT_ONCE = 57 };
+
+/* A frame's three sizes, with what takes and divides a number quickly where it is short enough. */
 typedef struct {
   uint32_t size[3];
   uint64_t inverse[3]; /* 2 ** 64 / size, rounded up; exact for numbers below 2 ** 64 / size */
   unsigned bits;
+  unsigned whole, unused; /* bits in whole bytes; those of the last byte that are not the number's */
+  uint64_t mask;          /* of whole bytes */
   int quick;
 } xtc_radix;
 
@@ -66,7 +73,17 @@ static inline void xtc_set_radix(xtc_radix *radix, uint32_t a, uint32_t b, uint3
     if (xtc_length(size[k]) > widest) widest = xtc_length(size[k]);
   }
   radix->bits = bits;
-  radix->quick = bits + widest <= 64 && b > 1 && c > 1;
+  radix->whole = bits & ~7u;
+  radix->unused = 8 - (bits & 7u);
+  radix->mask = radix->whole < 64 ? (UINT64_C(1) << radix->whole) - 1 : UINT64_MAX;
+  radix->quick = bits <= XTC_AT_ONCE && bits + widest <= 64 && b > 1 && c > 1;
+}
+
+static inline const xtc_radix *xtc_small_radix(xtc_radix *radixes, int index) {
+  if (radixes[index].bits == 0) {
+    xtc_set_radix(&radixes[index], xtc_sizes[index], xtc_sizes[index], xtc_sizes[index], (unsigned)index);
+  }
+  return &radixes[index];
 }
 
 /* The next 64 bits, the first of them on top. */
@@ -79,6 +96,16 @@ static inline uint64_t xtc_peek(const xtc_bits *in) {
   word = __builtin_bswap64(word);
 #endif
   return skip == 0 ? word : word << skip | from[8] >> (8 - skip);
+}
+
+/* The next XTC_AT_ONCE bits, the first of them on top. */
+static inline uint64_t xtc_glance(const xtc_bits *in) {
+  uint64_t word;
+  memcpy(&word, in->bytes + (in->at >> 3), sizeof word);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  word = __builtin_bswap64(word);
+#endif
+  return word << (in->at & 7);
 }
 
 /* A number of 0 to 64 bits. */
@@ -99,7 +126,10 @@ static inline uint64_t xtc_take_swapped(xtc_bits *in, unsigned bits) {
 
 static inline void xtc_take_three(xtc_bits *in, const xtc_radix *radix, uint32_t out[3]) {
   if (radix->quick) {
-    uint64_t number = xtc_take_swapped(in, radix->bits);
+    const uint64_t bytes = __builtin_bswap64(xtc_glance(in));
+    const uint64_t last = (bytes >> radix->whole & 0xff) >> radix->unused;
+    uint64_t number = (bytes & radix->mask) | last << radix->whole;
+    in->at += radix->bits;
     for (int k = 2; k > 0; k--) {
       const uint64_t quotient = (uint64_t)((unsigned __int128)number * radix->inverse[k] >> 64);
       out[k] = (uint32_t)(number - quotient * radix->size[k]);
@@ -122,11 +152,19 @@ static inline void xtc_take_three(xtc_bits *in, const xtc_radix *radix, uint32_t
   out[0] = (uint32_t)number;
 }
 
-/* In the two roundings that other readers make too, so that every bit agrees. */
-static inline void xtc_put(float *out, const uint32_t coordinate[3], float unit, float scale) {
-  for (int k = 0; k < 3; k++) {
-    const float position = (float)(int32_t)coordinate[k] * unit;
-    out[k] = position * scale;
+/* Put an atom's coordinates where its position is to be; one by one, as they come from registers. */
+static inline void xtc_put(float *out, const uint32_t coordinate[3]) {
+  for (int k = 0; k < 3; k++) memcpy(&out[k], &coordinate[k], sizeof coordinate[k]);
+}
+
+/* Make positions of n coordinates, in place, in the two roundings that other readers make too, so that every bit
+ * agrees. */
+static inline void xtc_scale(float *positions, size_t n, float unit, float scale) {
+  for (size_t i = 0; i < n; i++) {
+    int32_t coordinate;
+    memcpy(&coordinate, &positions[i], sizeof coordinate);
+    const float position = (float)coordinate * unit;
+    positions[i] = position * scale;
   }
 }
 
@@ -142,14 +180,23 @@ static int xtc_decode(const uint8_t *bytes, size_t n_bytes, const int32_t least[
   }
   if (index < XTC_FIRST_INDEX || index > XTC_LAST_INDEX) return XTC_SENSELESS;
   const int apart = (size[0] | size[1] | size[2]) > 0xffffff; /* too large to be one number */
-  xtc_radix full, small;
+  xtc_radix full;
   xtc_set_radix(&full, size[0], size[1], size[2], apart ? 0 : xtc_length((unsigned __int128)size[0] * size[1] * size[2]));
-  xtc_set_radix(&small, xtc_sizes[index], xtc_sizes[index], xtc_sizes[index], (unsigned)index);
+  /* Those of small sizes, made when they are first used: frames go back and forth between some. */
+  xtc_radix smalls[XTC_LAST_INDEX + 1];
+  for (int k = XTC_FIRST_INDEX; k <= XTC_LAST_INDEX; k++) smalls[k].bits = 0;
+  const xtc_radix *small = xtc_small_radix(smalls, index);
   xtc_bits in = {bytes, 0};
   const uint64_t end = (uint64_t)n_bytes * 8;
   unsigned run = 0;
-  for (size_t i = 0; i < needed;) {
+  size_t scaled = 0; /* atoms; the others that are decoded are still integers */
+  size_t i = 0;
+  while (i < needed) {
     if (in.at > end) return XTC_SHORT;
+    if (i - scaled >= XTC_SCALED_AT_ONCE) {
+      xtc_scale(out + 3 * scaled, 3 * (i - scaled), unit, scale);
+      scaled = i;
+    }
     if (apart) {
       for (int k = 0; k < 3; k++) coordinate[k] = (uint32_t)xtc_take(&in, xtc_length(size[k]));
     } else {
@@ -157,31 +204,34 @@ static int xtc_decode(const uint8_t *bytes, size_t n_bytes, const int32_t least[
     }
     for (int k = 0; k < 3; k++) coordinate[k] += (uint32_t)least[k];
     int change = 0;
-    if (xtc_take(&in, 1)) {
-      const unsigned code = (unsigned)xtc_take(&in, 5);
+    const unsigned flag_and_code = (unsigned)(xtc_glance(&in) >> 58);
+    in.at += 1;
+    if (flag_and_code >> 5) {
+      const unsigned code = flag_and_code & 31;
+      in.at += 5;
       change = (int)(code % 3) - 1;
       run = code / 3;
     }
     if (run + 1 > n_atoms - i) return XTC_MANY;
-    if (run > 0 && small.size[0] == 0) return XTC_SENSELESS;
-    const uint32_t half = small.size[0] / 2;
+    if (run > 0 && small->size[0] == 0) return XTC_SENSELESS;
+    const uint32_t half = small->size[0] / 2;
     float *place = out + 3 * i;
     i += run + 1;
-    memcpy(before, coordinate, sizeof before);
-    if (run == 0) xtc_put(place, coordinate, unit, scale);
+    for (int k = 0; k < 3; k++) before[k] = coordinate[k];
+    xtc_put(run == 0 ? place : place + 3, coordinate);
     for (unsigned k = 0; k < run; k++) {
       uint32_t delta[3];
-      xtc_take_three(&in, &small, delta);
+      xtc_take_three(&in, small, delta);
       for (int axis = 0; axis < 3; axis++) before[axis] += delta[axis] - half;
-      xtc_put(k == 0 ? place : place + 3 * (k + 1), before, unit, scale);
+      xtc_put(k == 0 ? place : place + 3 * (k + 1), before);
     }
-    if (run > 0) xtc_put(place + 3, coordinate, unit, scale);
     if (change != 0) {
       index += change;
       if (index < XTC_FIRST_INDEX || index > XTC_LAST_INDEX) return XTC_SENSELESS;
-      xtc_set_radix(&small, xtc_sizes[index], xtc_sizes[index], xtc_sizes[index], (unsigned)index);
+      small = xtc_small_radix(smalls, index);
     }
   }
+  xtc_scale(out + 3 * scaled, 3 * (i - scaled), unit, scale);
   return in.at > end ? XTC_SHORT : XTC_OK;
 }
 
