@@ -6,6 +6,7 @@ values, lists for pairs that were yielded one by one. `Emission.freeze()` turns 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from zlib import crc32
 
@@ -13,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import Pairs
-from himach.engine.columns import Block, Bounds, Column, Form, moved, row_bytes
+from himach.engine.arena import fresh
+from himach.engine.columns import Block, Bounds, Column, Form, Raw, moved, raw, row_bytes
 from himach.engine.keys import ENCODED, split
 from himach.engine.presence import FRAMES, Presence
-from himach.engine.sharding import count_places, shard_rows
+from himach.engine.sharding import count_places, shard_pairs, shard_rows
 from himach.engine.stamps import Stamps
 from himach.engine.values import keep
 from himach.errors import AnalysisError
@@ -29,6 +31,8 @@ ALLOWED = "yield pairs (key, value) or himach.Pairs(keys, values)"
 MOST = 2**32 - 1
 #: Bytes that presence takes per pair, about, when it is a bit.
 BIT = 2
+#: Bytes that are ordered in memory of their own, at most.
+SPARE = 1 << 21
 # Keys, frames, order of emission if asked for, values.
 Taken = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], npt.NDArray[np.uint32] | None, Column]
 
@@ -40,6 +44,8 @@ class Emission:
     ----------
     stamps
         The table to which the frames are added that have pairs.
+    room
+        Gives memory for blocks, by bytes.
 
     Attributes
     ----------
@@ -49,10 +55,11 @@ class Emission:
         About how much memory they take.
     """
 
-    def __init__(self, stamps: Stamps) -> None:
+    def __init__(self, stamps: Stamps, room: Callable[[int], Raw] = fresh) -> None:
         self.pairs = 0
         self.nbytes = 0
         self.stamps = stamps
+        self._room = room
         self._row = -1
         self._stamp: tuple[int, float, Box | None, bytes | None] = (0, 0.0, None, None)
         self._streams: dict[Any, _Rows | _Items] = {}
@@ -172,8 +179,11 @@ class Emission:
         self._streams = {layout: stream for layout, stream in self._streams.items() if len(stream)}
         widths = [stream.width for stream in self._streams.values()]
         for stream in self._streams.values():
-            taken = stream.take(ordered=widths.count(stream.width) > 1)
-            blocks.append(_block(Form.PAIR, stream.width, taken, shards, self._names))
+            alone = widths.count(stream.width) == 1
+            if alone and isinstance(stream, _Rows):
+                blocks.append(stream.sharded(shards, self._room))
+            else:
+                blocks.append(_block(Form.PAIR, stream.width, stream.take(ordered=not alone), shards, self._names))
         self.pairs = self.nbytes = 0
         self._names = {}
         self.stamps.pack()
@@ -229,6 +239,7 @@ class _Rows:
         self._values = None if values is None else np.empty((1024, *values.shape[1:]), dtype=values.dtype)
         self.row_bytes = 4 + row_bytes(self._keys) + (0 if self._values is None else row_bytes(self._values))
         self._runs: list[tuple[int, int, int]] = []  # count, at, first place in the emission
+        self._spare = np.empty(0, dtype=np.uint8)
 
     def __len__(self) -> int:
         return self._size
@@ -242,6 +253,29 @@ class _Rows:
             self._values[start:stop] = values
         self._runs.append((stop - start, at, emitted))
         self._size = stop
+
+    def sharded(self, shards: int, room: Callable[[int], Raw]) -> Block:
+        """Return the pairs ordered by shard."""
+        n, self._size = self._size, 0
+        counts, rows, _ = np.array(self._runs, dtype=np.int64).T.copy()
+        self._runs = []
+        keys, values = self._keys[:n], None if self._values is None else self._values[:n]
+        target = room(n * self.row_bytes)
+        if len(self._spare) < len(target) <= SPARE:
+            self._spare = np.empty(len(target), dtype=np.uint8)
+        spare = self._spare if len(target) <= SPARE else target
+        bytes_of_values = raw(np.empty(0) if values is None else values)
+        bounds = shard_pairs(keys.reshape(n, -1), counts, rows, bytes_of_values, shards, spare, target)
+        edges = np.cumsum([keys.nbytes, 4 * n]).tolist()
+        return Block(
+            form=Form.PAIR,
+            width=self.width,
+            keys=target[: edges[0]].view(np.int64).reshape(keys.shape),
+            at=target[edges[0] : edges[1]].view(np.uint32),
+            order=None,
+            values=None if values is None else _column(target[edges[1] :], values),
+            bounds=bounds,
+        )
 
     def take(self, ordered: bool) -> Taken:
         """Return the columns; keys and values are views that hold until the next pair is added."""
@@ -266,6 +300,11 @@ def _grown(column: npt.NDArray[Any], used: int, rows: int) -> npt.NDArray[Any]:
     larger = np.empty((rows, *column.shape[1:]), dtype=column.dtype)
     larger[:used] = column[:used]
     return larger
+
+
+def _column(data: Raw, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return bytes as a column of the same rows as another."""
+    return data.view(like.dtype).reshape(like.shape) if like.nbytes else like
 
 
 class _Items:

@@ -1,7 +1,7 @@
 """The exchange: each rank sends every other rank what belongs there, blocks of its shards or a table of frames.
 
-Columns travel as raw bytes, in rounds of bounded size, so that the memory of a round stays in cache and MPI's counts
-small however much there is. What describes the columns, and Python values, travel pickled among them.
+Columns travel as raw bytes, in rounds of bounded size, so that the memory of a round stays small and MPI's
+counts too, however much there is. What describes the columns, and Python values, travel pickled among them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from himach.engine.values import pack, unpack
 __all__ = ["ROUND", "Exchange", "shards_of"]
 
 #: Bytes that a rank sends in one round, at most.
-ROUND = 1 << 22
+ROUND = 1 << 24
 # Columns start at multiples of this, so that their views are aligned.
 ALIGN = 16
 _BYTE = "B"

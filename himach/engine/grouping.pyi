@@ -3,10 +3,13 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-def group_rows(keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]: ...
-def order_rows(
-    ids: npt.NDArray[np.uint32], at: npt.NDArray[np.uint32], groups: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]: ...
+Keys = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.uint32]
+
+def group_rows(keys: Keys) -> tuple[Rows, Keys]: ...
+def merge_rows(
+    keys: list[Keys], at: list[Rows], rows: list[Rows], carried: list[Rows]
+) -> tuple[Keys, npt.NDArray[np.int64], Rows, Rows]: ...
 @overload
 def picked(column: npt.NDArray[np.int64], rows: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]: ...
 @overload

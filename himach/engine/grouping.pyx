@@ -1,19 +1,25 @@
-"""Rows by key: `group_rows()` numbers the keys, `order_rows()` puts each key's rows in the order of frames.
+"""Rows by key: `group_rows()` numbers the keys, `merge_rows()` puts each key's rows in the order of frames, too.
 
 `gather()` and `picked()` then move columns there.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 import numpy as np
 
 
+cdef extern from "table.h" nogil:
+    struct rows_table:
+        size_t groups
+        int64_t *keys
+    bint rows_table_begin(rows_table *table, size_t width)
+    void rows_table_end(rows_table *table)
+    bint rows_table_number(rows_table *table, const int64_t *rows, size_t n, uint32_t *ids)
+
 cdef extern from "rows.h" nogil:
-    uint64_t rows_hash(const int64_t *row, size_t width)
-    bint rows_same(const int64_t *a, const int64_t *b, size_t width)
-    void rows_sort64(uint64_t *items, uint64_t *spare, size_t n)
+    void rows_order(uint64_t *items, uint64_t *spare, size_t n, uint32_t *above, uint32_t *below)
 
 
 def group_rows(const int64_t[:, ::1] keys):
@@ -23,93 +29,75 @@ def group_rows(const int64_t[:, ::1] keys):
     -------
     ids
         uint32 (n,), the number of each row.
-    first
-        int64 (groups,), where each group appears first.
+    keys
+        int64 (groups, k), the different rows.
     """
-    cdef Py_ssize_t n = keys.shape[0], width = keys.shape[1], i
-    cdef uint64_t size = 64, mask, slot
-    cdef uint32_t groups = 0, known, g
-    ids_out = np.empty(n, dtype=np.uint32)
-    cdef uint32_t[::1] ids = ids_out
-    cdef uint32_t *table = <uint32_t *>calloc(size, sizeof(uint32_t))
-    cdef uint32_t *larger
-    cdef int64_t *first = <int64_t *>malloc((n + 1) * sizeof(int64_t))
-    cdef bint failed = table == NULL or first == NULL
-    mask = size - 1
-    with nogil:
-        for i in range(n):
-            if failed:
-                break
-            slot = rows_hash(&keys[i, 0], width) & mask
-            while True:
-                known = table[slot]
-                if known == 0:
-                    first[groups] = i
-                    ids[i] = groups
-                    groups += 1
-                    table[slot] = groups
-                    if <uint64_t>groups * 2 > size:
-                        size *= 4
-                        mask = size - 1
-                        larger = <uint32_t *>calloc(size, sizeof(uint32_t))
-                        failed = larger == NULL
-                        if failed:
-                            break
-                        for g in range(groups):
-                            slot = rows_hash(&keys[first[g], 0], width) & mask
-                            while larger[slot]:
-                                slot = (slot + 1) & mask
-                            larger[slot] = g + 1
-                        free(table)
-                        table = larger
-                    break
-                if rows_same(&keys[first[known - 1], 0], &keys[i, 0], width):
-                    ids[i] = known - 1
-                    break
-                slot = (slot + 1) & mask
-    free(table)
-    if failed:
-        free(first)
+    ids_out = np.empty(keys.shape[0], dtype=np.uint32)
+    return ids_out, numbered([keys], ids_out)
+
+
+cdef numbered(list keys, uint32_t[::1] ids):
+    """Number the rows of all `keys` (n, k), one behind the other; return the different rows."""
+    cdef const int64_t[:, ::1] rows = keys[0]
+    cdef rows_table table
+    cdef Py_ssize_t width = rows.shape[1], row = 0
+    cdef bint enough = rows_table_begin(&table, width)
+    for rows in keys:
+        if enough and rows.shape[0]:
+            with nogil:
+                enough = rows_table_number(&table, &rows[0, 0], rows.shape[0], &ids[row])
+        row += rows.shape[0]
+    if not enough:
+        rows_table_end(&table)
         raise MemoryError
-    first_out = np.empty(groups, dtype=np.int64)
-    cdef int64_t[::1] copied = first_out
-    for i in range(groups):
-        copied[i] = first[i]
-    free(first)
-    return ids_out, first_out
+    out = np.empty((table.groups, width), dtype=np.int64)
+    cdef int64_t[:, ::1] groups = out
+    if table.groups:
+        memcpy(&groups[0, 0], table.keys, table.groups * width * sizeof(int64_t))
+    rows_table_end(&table)
+    return out
 
 
-def order_rows(const uint32_t[::1] ids, const uint32_t[::1] at, Py_ssize_t groups):
-    """Order rows by group, those of a group by `at`, and those of one frame as they came.
+def merge_rows(list keys, list at, list rows, list carried):
+    """Group the rows of several ranks by key, those of a key by frame, and those of one frame as they came.
 
     Parameters
     ----------
-    ids
-        uint32 (n,), each row's group, below `groups`.
+    keys
+        For each rank int64 (n, k), the rows' keys.
     at
-        uint32 (n,), each row's frame.
+        For each rank uint32 (n,), the rows' frames.
+    rows
+        For each rank uint32, the number of each of its frames among those of all ranks.
+    carried
+        For each rank uint32 (n,), what its rows carry along.
 
     Returns
     -------
+    keys
+        int64 (groups, k), the different keys in the order of their first appearance.
     bounds
         int64 (groups + 1,): group g is the rows ``bounds[g]:bounds[g + 1]``.
     at
+        uint32 (n,) over all ranks, the frames' numbers in that order.
+    carried
         uint32 (n,), in that order.
-    rows
-        uint32 (n,): which row comes there.
     """
-    cdef Py_ssize_t n = ids.shape[0], i, start
+    cdef Py_ssize_t n = sum(map(len, at)), groups, i, row = 0
+    ids_out = np.empty(n, dtype=np.uint32)
+    keys_out = numbered(keys, ids_out)
+    groups = len(keys_out)
     bounds_out = np.zeros(groups + 1, dtype=np.int64)
-    at_out, rows_out = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
+    at_out, carried_out = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
+    cdef uint32_t[::1] ids = ids_out, ordered = at_out, moved = carried_out
     cdef int64_t[::1] bounds = bounds_out
-    cdef uint32_t[::1] ordered = at_out, rows = rows_out
-    cdef int64_t *cursor = <int64_t *>calloc(groups + 1, sizeof(int64_t))
-    cdef uint64_t *items = <uint64_t *>malloc((n + 1) * sizeof(uint64_t))
-    cdef uint64_t *spare = <uint64_t *>malloc((n + 1) * sizeof(uint64_t))
-    if cursor == NULL or items == NULL or spare == NULL:
-        free(cursor)
+    cdef const uint32_t[::1] frames, numbers, parts
+    # A row on its way: its frame above, what it carries below.
+    cdef uint64_t *items = <uint64_t *>malloc((2 * n + 1) * sizeof(uint64_t))
+    cdef int64_t *cursor = <int64_t *>malloc((groups + 1) * sizeof(int64_t))
+    if items == NULL or cursor == NULL:
         free(items)
-        free(spare)
+        free(cursor)
         raise MemoryError
     with nogil:
         for i in range(n):
@@ -117,19 +105,19 @@ def order_rows(const uint32_t[::1] ids, const uint32_t[::1] at, Py_ssize_t group
         for i in range(groups):
             cursor[i] = bounds[i]
             bounds[i + 1] += bounds[i]
-        for i in range(n):
-            items[cursor[ids[i]]] = (<uint64_t>at[i] << 32) | <uint64_t>i
-            cursor[ids[i]] += 1
+    for frames, numbers, parts in zip(at, rows, carried, strict=True):
+        with nogil:
+            for i in range(frames.shape[0]):
+                items[cursor[ids[row + i]]] = <uint64_t>numbers[frames[i]] << 32 | parts[i]
+                cursor[ids[row + i]] += 1
+        row += frames.shape[0]
+    with nogil:
         for i in range(groups):
-            start = bounds[i]
-            rows_sort64(items + start, spare, bounds[i + 1] - start)
-        for i in range(n):
-            ordered[i] = <uint32_t>(items[i] >> 32)
-            rows[i] = <uint32_t>items[i]
-    free(cursor)
+            row = bounds[i]
+            rows_order(items + row, items + n, bounds[i + 1] - row, &ordered[row], &moved[row])
     free(items)
-    free(spare)
-    return bounds_out, at_out, rows_out
+    free(cursor)
+    return keys_out, bounds_out, at_out, carried_out
 
 
 ctypedef fused number:

@@ -72,7 +72,7 @@ class Mapper:
         self._frames = frames
         self._bind = bind
         self._combines = analysis.defines("combine")
-        self._emission = Emission(Stamps() if self._combines else self.stamps)
+        self._emission = Emission(Stamps()) if self._combines else Emission(self.stamps, self.runs.room)
 
     def bound(self, raw: RawFrame, step: int) -> Frame:
         """Return the frame for `map()`, after the transformations that setup() added."""

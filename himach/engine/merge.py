@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.columns import Block, Bounds, Column, Form, Kind, gathered
-from himach.engine.grouping import group_rows, order_rows
+from himach.engine.columns import Block, Bounds, Column, Form, Kind, gathered, raw
+from himach.engine.grouping import group_rows, merge_rows
 from himach.engine.keys import ENCODED, decode
 from himach.engine.presence import count_bits, expand_bits, expand_rows, expand_runs, sort_frames
 from himach.engine.series import ManySeries, Series
@@ -27,6 +27,9 @@ __all__ = ["Keyed", "Merge"]
 SPAN = 1 << 16
 #: Frames of presence that are written out at a time, if there is more than one key.
 EXPANDED = 1 << 23
+
+#: Bytes of a value that travels with its row while rows are ordered.
+CARRIED = 4
 
 Keys = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
@@ -144,27 +147,36 @@ class Merge:
 
     def _uniform(self, width: int, lot: _Lot, start: int, stop: int) -> _Group:
         """Merge rows whose values are all of one layout."""
-        keys, at, values = lot.take(start, stop)
-        ids, first = group_rows(keys.reshape(len(keys), -1))
-        bounds, at, rows = order_rows(ids, at, len(first))
-        return _Group(width, keys[first], bounds, at, None if values is None else gathered(values, rows))
+        parts = list(lot.parts(start, stop))
+        columns = [part.values for part in parts]
+        # Values as small as a row's number travel with their rows, others are fetched by it.
+        small = lot.row_bytes == CARRIED
+        carried = [raw(column).view(np.uint32) for column in columns] if small else _numbered(parts)
+        keys, bounds, at, carried_there = merge_rows(
+            [_table(part.keys) for part in parts], [part.at for part in parts], [part.rows for part in parts], carried
+        )
+        if small:
+            values = carried_there.view(columns[0].dtype).reshape(-1, *columns[0].shape[1:])
+        else:
+            values = gathered(_joined(columns), carried_there)
+        return _Group(width, _shaped(keys, width), bounds, at, values)
 
     def _present(self, width: int, lots: Sequence[_Lot], start: int, stop: int) -> Iterator[_Group]:
         """Merge presence, whether bits, runs or rows of their own."""
         parts = [part for lot in lots for part in lot.parts(start, stop)]
         keys = np.concatenate([part.keys for part in parts])
-        ids, first = group_rows(keys.reshape(len(keys), -1))
+        ids, groups = group_rows(_table(keys))
         counts = np.concatenate([part.counts() for part in parts])
-        totals = np.bincount(ids, weights=counts, minlength=len(first)).astype(np.int64)
+        totals = np.bincount(ids, weights=counts, minlength=len(groups)).astype(np.int64)
         ends = np.cumsum(totals)
         cut = 0
-        while cut < len(first):
+        while cut < len(groups):
             # Most often all of them.
             done = int(ends[cut - 1]) if cut else 0
             stop_at = max(cut + 1, int(np.searchsorted(ends, done + EXPANDED, side="right")))
             bounds = np.concatenate([[0], ends[cut:stop_at] - done])
             at = self._expanded(parts, ids, cut, stop_at, bounds)
-            yield _Group(width, keys[first[cut:stop_at]], bounds, at, None)
+            yield _Group(width, _shaped(groups[cut:stop_at], width), bounds, at, None)
             cut = stop_at
 
     def _expanded(self, parts: Sequence[_Part], ids: Rows, cut: int, stop: int, bounds: Bounds) -> Rows:
@@ -194,14 +206,15 @@ class Merge:
         row_of = np.concatenate([np.arange(len(part[1])) for part in taken])
         emitted = np.lexsort((order, at))  # stable: presence as bits comes before all else in its frame
         keys, at, lot_of, row_of = keys[emitted], at[emitted], lot_of[emitted], row_of[emitted]
-        ids, first = group_rows(keys.reshape(len(keys), -1))
-        bounds, at, rows = order_rows(ids, at, len(first))
+        numbers = np.arange(len(self._table), dtype=np.uint32)
+        groups, bounds, at, rows = merge_rows([_table(keys)], [at], [numbers], [np.arange(len(at), dtype=np.uint32)])
+        keys = _shaped(groups, width)
         lot_of, row_of = lot_of[rows], row_of[rows]
         columns = [part[2] for part in taken]
-        for group in range(len(first)):
+        for group in range(len(keys)):
             a, b = int(bounds[group]), int(bounds[group + 1])
             values = _pick(columns, lot_of[a:b], row_of[a:b])
-            yield _Group(width, keys[first[group : group + 1]], np.array([0, b - a]), at[a:b], values)
+            yield _Group(width, keys[group : group + 1], np.array([0, b - a]), at[a:b], values)
 
 
 def _presence_first(item: tuple[Kind, Any]) -> tuple[bool, int]:
@@ -238,7 +251,7 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Some rows of presence of one rank, whose frames `rows` numbers anew."""
+    """Some rows of one rank, whose frames `rows` numbers anew."""
 
     form: Form
     keys: Keys
@@ -274,7 +287,7 @@ class _Lot:
     """Blocks of one kind, one or more a rank."""
 
     def __init__(self, kind: Kind, pieces: Sequence[_Piece], rows: Sequence[Rows]) -> None:
-        _, self._form, dtype, _ = kind
+        _, self._form, dtype, shape = kind
         self._pieces = pieces
         self._of_rank = rows
         #: Whether values are none but presence.
@@ -282,7 +295,8 @@ class _Lot:
         bounds = sum(piece.block.bounds for piece in pieces)
         #: int64 (shards,): how many pairs each shard has, about.
         self.weights = np.diff(bounds) * (16 if self._form == Form.BITS else 1)
-        self._at = [renumber(piece.block.at, rows[piece.rank]) for piece in pieces] if not self.presence else []
+        #: How many bytes the values of a row have.
+        self.row_bytes = 0 if dtype is None or dtype.hasobject else dtype.itemsize * int(np.prod(shape))
 
     def has(self, start: int, stop: int) -> bool:
         """Tell whether the shards have rows."""
@@ -292,14 +306,12 @@ class _Lot:
         """Return the shards' keys, frames and values, each as one column of pairs."""
         if self.presence:
             return self._expanded(start, stop)
-        slices = [piece.block.bounds[[start, stop]].tolist() for piece in self._pieces]
-        keys = [piece.keys[a:b] for piece, (a, b) in zip(self._pieces, slices, strict=True)]
-        at = [at[a:b] for at, (a, b) in zip(self._at, slices, strict=True)]
-        values = [piece.block.values[a:b] for piece, (a, b) in zip(self._pieces, slices, strict=True)]  # type: ignore[index]
-        return _joined(keys), _joined(at), _joined(values)
+        parts = list(self.parts(start, stop))
+        at = [renumber(part.at, part.rows) for part in parts]
+        return _joined([part.keys for part in parts]), _joined(at), _joined([part.values for part in parts])
 
     def parts(self, start: int, stop: int) -> Iterator[_Part]:
-        """Give the shards' rows of presence, by rank."""
+        """Give the shards' rows, by rank."""
         for piece in self._pieces:
             block = piece.block
             a, b = block.bounds[[start, stop]].tolist()
@@ -330,6 +342,22 @@ class _Lot:
             part.expand(ids[row : row + len(part.at)], cursor, out)
             row += len(part.at)
         return np.repeat(np.concatenate([part.keys for part in parts]), counts, axis=0), out, None
+
+
+def _table(keys: Keys) -> Keys:
+    """Return keys as (n, k)."""
+    return np.ascontiguousarray(keys).reshape(len(keys), 1 if keys.ndim == 1 else keys.shape[1])
+
+
+def _shaped(keys: Keys, width: int) -> Keys:
+    """Return keys (n, k) as they are in a block."""
+    return keys if width > 0 else keys[:, 0]
+
+
+def _numbered(parts: Sequence[_Part]) -> list[Rows]:
+    """Return the numbers of the parts' rows, over all of them."""
+    ends = np.cumsum([len(part.at) for part in parts]).tolist()
+    return [np.arange(end - len(part.at), end, dtype=np.uint32) for end, part in zip(ends, parts, strict=True)]
 
 
 def _joined(columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

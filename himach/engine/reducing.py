@@ -192,7 +192,7 @@ class _Chaining(_Stage):
         self.pairs = 0
         self.runs = runs
         self.stamps = Stamps()
-        self._emission = Emission(self.stamps)
+        self._emission = Emission(self.stamps, runs.room)
 
     def reduce(self, merge: Merge) -> None:
         """Reduce all keys of a merge."""

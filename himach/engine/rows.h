@@ -34,12 +34,12 @@ static inline int rows_same(const int64_t *a, const int64_t *b, size_t width) {
 /*
  * Sort by merging ascending runs pairwise: one look over what is sorted already, one merge where two sorted lists lie
  * behind one another, as those of two ranks do. A merge goes from both ends to the middle, so that the processor has
- * two chains of comparisons to work on. `spare` is as long as `items`.
+ * two chains of comparisons to work on. `spare` is as long as `items`. Items of one key stay as they came.
  */
-#define ROWS_DEFINE_SORT(name, type)                                                                                   \
+#define ROWS_DEFINE_SORT(name, type, key)                                                                              \
     static inline size_t name##_run(const type *items, size_t start, size_t n) {                                       \
         size_t stop = start + 1;                                                                                       \
-        while (stop < n && items[stop - 1] <= items[stop])                                                             \
+        while (stop < n && key(items[stop - 1]) <= key(items[stop]))                                                   \
             stop++;                                                                                                    \
         return stop;                                                                                                   \
     }                                                                                                                  \
@@ -48,7 +48,7 @@ static inline int rows_same(const int64_t *a, const int64_t *b, size_t width) {
         const size_t steps = middle - start < stop - middle ? middle - start : stop - middle;                          \
         for (size_t i = 0; i < steps; i++) {                                                                           \
             const type x = from[a], y = from[b], u = from[a_end - 1], v = from[b_end - 1];                             \
-            const size_t second = y < x, last = v >= u;                                                                \
+            const size_t second = key(y) < key(x), last = key(v) >= key(u);                                            \
             to[out++] = second ? y : x;                                                                                \
             b += second;                                                                                               \
             a += 1 - second;                                                                                           \
@@ -57,7 +57,7 @@ static inline int rows_same(const int64_t *a, const int64_t *b, size_t width) {
             a_end -= 1 - last;                                                                                         \
         }                                                                                                              \
         while (a < a_end && b < b_end) {                                                                               \
-            const size_t second = from[b] < from[a];                                                                   \
+            const size_t second = key(from[b]) < key(from[a]);                                                         \
             to[out++] = second ? from[b] : from[a];                                                                    \
             b += second;                                                                                               \
             a += 1 - second;                                                                                           \
@@ -86,8 +86,44 @@ static inline int rows_same(const int64_t *a, const int64_t *b, size_t width) {
             memcpy(items, from, n * sizeof(type));                                                                     \
     }
 
-ROWS_DEFINE_SORT(rows_sort32, uint32_t)
-ROWS_DEFINE_SORT(rows_sort64, uint64_t)
+#define ROWS_ALL(item)   (item)
+#define ROWS_ABOVE(item) ((uint32_t)((item) >> 32))
+ROWS_DEFINE_SORT(rows_sort32, uint32_t, ROWS_ALL)
+ROWS_DEFINE_SORT(rows_sort64, uint64_t, ROWS_ABOVE)
+
+/*
+ * Order items by their upper halves, those that are alike as they came, and write the halves apart. Where two sorted
+ * lists lie behind one another, they are merged on the way.
+ */
+static inline void rows_order(uint64_t *items, uint64_t *spare, size_t n, uint32_t *above, uint32_t *below) {
+    const size_t middle = n ? rows_sort64_run(items, 0, n) : 0;
+    size_t a = 0, a_end = middle, b = middle, b_end = n, out = 0;
+    if (middle < n && rows_sort64_run(items, middle, n) < n) {
+        rows_sort64(items, spare, n);
+        a_end = b = n;
+    }
+    size_t out_end = n;
+    const size_t steps = a_end < b_end - b ? a_end : b_end - b;
+    for (size_t i = 0; i < steps; i++) {
+        const uint64_t x = items[a], y = items[b], u = items[a_end - 1], v = items[b_end - 1];
+        const size_t second = ROWS_ABOVE(y) < ROWS_ABOVE(x), last = ROWS_ABOVE(v) >= ROWS_ABOVE(u);
+        const uint64_t lower = second ? y : x, upper = last ? v : u;
+        above[out] = ROWS_ABOVE(lower);
+        below[out++] = (uint32_t)lower;
+        b += second;
+        a += 1 - second;
+        above[--out_end] = ROWS_ABOVE(upper);
+        below[out_end] = (uint32_t)upper;
+        b_end -= last;
+        a_end -= 1 - last;
+    }
+    for (; out < out_end; out++) {
+        const int second = a == a_end || (b < b_end && ROWS_ABOVE(items[b]) < ROWS_ABOVE(items[a]));
+        const uint64_t item = second ? items[b++] : items[a++];
+        above[out] = ROWS_ABOVE(item);
+        below[out] = (uint32_t)item;
+    }
+}
 
 /*
  * Sort frames of one key, by setting a bit for each where they lie densely. `spare` is n + 2 words of zeros, and is

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.columns import SHARDS, Block, Bounds, Kind, raw, row_bytes
+from himach.engine.arena import Arena
+from himach.engine.columns import SHARDS, Block, Bounds, Kind, Raw, raw, row_bytes
 from himach.engine.keys import ENCODED
 from himach.engine.sharding import join_shards
 from himach.engine.spill import Scratch, Spilled, spill
@@ -72,7 +73,12 @@ class Runs:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._lots: dict[Kind, _Lot] = {}
+        self._arena = Arena()
         self._scratch: Scratch | None = None
+
+    def room(self, nbytes: int) -> Raw:
+        """Return memory for a block that will be put, uint8 (nbytes,)."""
+        return self._arena.take(nbytes)
 
     def put(self, blocks: Sequence[Block]) -> None:
         """Put the blocks of a chunk."""
@@ -101,6 +107,7 @@ class Runs:
         before = self._scratch.size
         for lot in self._lots.values():
             lot.spill(self._scratch)
+        self._arena = Arena()
         return self._scratch.size - before
 
     @property
@@ -111,6 +118,7 @@ class Runs:
     def clear(self) -> None:
         """Forget everything that was put."""
         self._lots.clear()
+        self._arena = Arena()
         self._memory.release(self)
         if self._scratch is not None:
             self._scratch.close()

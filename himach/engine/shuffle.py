@@ -20,8 +20,9 @@ from himach.engine.stamps import Frames, Stamps
 
 __all__ = ["WAVE", "Shuffle", "plan_waves"]
 
-#: Bytes that a rank gets in a wave, at most; what has been on disk travels in larger ones, for long reads.
-WAVE = 1 << 23
+#: Bytes that a rank gets in a wave, at most: with smaller ones, ranks wait for one another more often. What has been on
+#: disk travels in larger ones, for long reads.
+WAVE = 1 << 25
 #: The part of a rank's memory that such a large wave may have: it is there twice, as it leaves and as it came.
 DISK_WAVE = 16
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ranks import clean_environment
 
 from himach.engine import grouping, sharding
+from himach.engine.arena import Arena
 from himach.engine.columns import SHARDS
 from himach.engine.exchange import shards_of
 
@@ -24,13 +25,62 @@ def test_counting_sort_is_a_stable_sort(ids):
     np.testing.assert_array_equal(bounds, np.searchsorted(np.sort(column), np.arange(11)))
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9) | st.integers(0, 2**32 - 1)), max_size=60))
-def test_rows_are_ordered_by_group_and_frame_and_else_as_they_came(pairs):
-    ids, at = np.array(pairs, dtype=np.uint32).reshape(-1, 2).T.copy()
-    bounds, ordered, rows = grouping.order_rows(ids, at, 4)
-    np.testing.assert_array_equal(rows, np.lexsort((at, ids)))
-    np.testing.assert_array_equal(ordered, at[rows])
-    np.testing.assert_array_equal(bounds, np.searchsorted(np.sort(ids), np.arange(5)))
+@given(
+    st.integers(1, 3),
+    st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=60), min_size=1, max_size=4),
+    st.randoms(use_true_random=False),
+)
+def test_rows_are_merged_by_key_and_frame_and_else_as_they_came(width, ranks, random):
+    places = random.sample(range(2**32), 10 * len(ranks))  # no frame is on two ranks
+    keys = [np.array([[key] * width for key, _ in pairs], dtype=np.int64).reshape(-1, width) for pairs in ranks]
+    at = [np.array([frame for _, frame in pairs], dtype=np.uint32) for pairs in ranks]
+    rows = [np.array(places[10 * rank : 10 * rank + 10], dtype=np.uint32) for rank in range(len(ranks))]
+    carried = [np.array([random.randrange(2**32) for _ in pairs], dtype=np.uint32) for pairs in ranks]
+    groups: dict = {}
+    for rank, pairs in enumerate(ranks):
+        for (key, frame), what in zip(pairs, carried[rank].tolist(), strict=True):
+            groups.setdefault(key, []).append((int(rows[rank][frame]), what))
+    merged, bounds, ordered, moved = grouping.merge_rows(keys, at, rows, carried)
+    assert merged.tolist() == [[key] * width for key in groups]
+    assert bounds.tolist() == np.cumsum([0, *map(len, groups.values())]).tolist()
+    wanted = [pair for pairs in groups.values() for pair in sorted(pairs, key=lambda pair: pair[0])]
+    assert list(zip(ordered.tolist(), moved.tolist(), strict=True)) == wanted
+
+
+@given(
+    st.integers(1, 3),
+    st.sampled_from(["", "i1", "f4", "f8", "V3", "i4,f8"]),
+    st.lists(st.integers(1, 20), min_size=1, max_size=9),
+    st.booleans(),
+)
+def test_pairs_are_ordered_by_shard_and_else_as_they_came(width, dtype, counts, apart):
+    n, size = sum(counts), np.dtype(dtype).itemsize if dtype else 0
+    rng = np.random.default_rng(n)
+    keys = rng.integers(-50, 50, (n, width))
+    values = rng.integers(0, 255, (n, size), dtype=np.uint8)
+    rows = rng.integers(0, 2**32, len(counts))
+    spare, target = np.empty((2, n * (8 * width + 4 + size)), dtype=np.uint8)
+    bounds = sharding.shard_pairs(
+        keys, np.array(counts), rows, values.reshape(-1), 8, spare if apart else target, target
+    )
+    shards = sharding.shard_rows(keys, 8)
+    order = np.argsort(shards, kind="stable")
+    np.testing.assert_array_equal(bounds, np.searchsorted(shards[order], np.arange(9)))
+    edges = np.cumsum([8 * width * n, 4 * n])
+    np.testing.assert_array_equal(target[: edges[0]].view(np.int64).reshape(n, width), keys[order])
+    np.testing.assert_array_equal(target[edges[0] : edges[1]].view(np.uint32), np.repeat(rows, counts)[order])
+    np.testing.assert_array_equal(target[edges[1] :].reshape(n, size), values[order])
+
+
+def test_an_arena_gives_memory_apart_and_keeps_little_idle():
+    arena = Arena()
+    parts = [arena.take(nbytes) for nbytes in [0, 5, 100, 7, 40, 1, 3000, 64]]
+    assert [len(part) for part in parts] == [0, 5, 100, 7, 40, 1, 3000, 64]
+    for number, part in enumerate(parts):
+        part[:] = number
+    assert all((part == number).all() for number, part in enumerate(parts))
+    pieces = {id(part.base): len(part.base) for part in parts if part.base is not None}
+    assert sum(pieces.values()) <= 1.5 * sum(map(len, parts)) + 16 * len(parts)
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])
@@ -38,10 +88,10 @@ def test_rows_are_ordered_by_group_and_frame_and_else_as_they_came(pairs):
 @pytest.mark.parametrize("top", [2, 50, 2**62])
 def test_rows_are_numbered_by_first_appearance(width, n, top):
     keys = np.random.default_rng(1).integers(-top, top, (n, width))
-    ids, first = grouping.group_rows(keys)
+    ids, groups = grouping.group_rows(keys)
     known = {}
     assert ids.tolist() == [known.setdefault(tuple(key), len(known)) for key in keys.tolist()]
-    assert [tuple(key) for key in keys[first].tolist()] == list(known)
+    assert [tuple(key) for key in groups.tolist()] == list(known)
 
 
 @pytest.mark.parametrize("dtype", ["i1", "f4", "f8", "c16", "V3", "i4,f8"])

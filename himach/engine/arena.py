@@ -1,0 +1,37 @@
+"""Memory for blocks: `Arena` gives parts of large pieces, of which the operating system makes few large pages."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Arena", "fresh"]
+
+#: Bytes of a piece, at most, unless more are asked for at once.
+PIECE = 1 << 25
+# Parts begin at multiples of this, so that columns are aligned.
+ALIGN = 16
+
+Raw = npt.NDArray[np.uint8]
+
+
+def fresh(nbytes: int) -> Raw:
+    """Return memory of its own, uint8 (nbytes,)."""
+    return np.empty(nbytes, dtype=np.uint8)
+
+
+class Arena:
+    """Gives memory, which is free again when nobody holds a part of its piece."""
+
+    def __init__(self) -> None:
+        self._given = 0
+        self._left = fresh(0)
+
+    def take(self, nbytes: int) -> Raw:
+        """Return memory, uint8 (nbytes,)."""
+        if nbytes > len(self._left):
+            # Not more than half as much again lies idle.
+            self._left = fresh(max(nbytes, min(self._given // 2, PIECE)))
+        part, self._left = self._left[:nbytes], self._left[-(-nbytes // ALIGN) * ALIGN :]
+        self._given += nbytes
+        return part
