@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from himach.engine.columns import Block, Bounds, Column, Form, Kind, gathered, raw
 from himach.engine.grouping import group_rows, merge_rows
 from himach.engine.keys import ENCODED, decode
-from himach.engine.presence import count_bits, expand_bits, expand_rows, expand_runs, sort_frames
+from himach.engine.presence import Bitmaps, Plan, count_bits, expand_bits, expand_rows, expand_runs, sort_frames
 from himach.engine.series import ManySeries, Series
 from himach.engine.sharding import renumber
 from himach.engine.stamps import Frames
@@ -98,6 +99,10 @@ class Merge:
             (width, [_Lot(kind, pieces, frames.rows) for kind, pieces in sorted(kinds.items(), key=_presence_first)])
             for width, kinds in sorted(lots.items())
         ]
+
+    @cached_property
+    def _plans(self) -> list[Plan]:
+        return [Plan(rows) for rows in self._rows]
 
     def groups(self) -> Iterator[tuple[Any, Series]]:
         """Give every key with its series, once."""
@@ -181,18 +186,29 @@ class Merge:
 
     def _expanded(self, parts: Sequence[_Part], ids: Rows, cut: int, stop: int, bounds: Bounds) -> Rows:
         """Return the frames of the keys from `cut` to `stop`, sorted by key and frame."""
-        out = np.empty(int(bounds[-1]), dtype=np.uint32)
-        cursor = bounds[:-1].copy()
+        chosen = []
         some = stop - cut < int(ids.max()) + 1
         row = 0
         for part in parts:
             part_ids = ids[row : row + len(part.at)]
             row += len(part.at)
             if some:
-                chosen = np.flatnonzero((part_ids >= cut) & (part_ids < stop))
-                part.chosen(chosen).expand(part_ids[chosen] - np.uint32(cut), cursor, out)
+                rows = np.flatnonzero((part_ids >= cut) & (part_ids < stop))
+                chosen.append((part.chosen(rows), part_ids[rows] - np.uint32(cut)))
             else:
-                part.expand(part_ids, cursor, out)
+                chosen.append((part, part_ids))
+        frames = len(self._table)
+        # Bitmaps take no more memory than twice the frames that they stand for.
+        dense = (stop - cut) * frames <= 64 * int(bounds[-1])
+        if dense and all(part.form != Form.PAIR for part in parts):
+            bitmaps = Bitmaps(stop - cut, frames)
+            for part, part_ids in chosen:
+                part.place(part_ids, self._plans[part.rank], bitmaps)
+            return bitmaps.frames(bounds)
+        out = np.empty(int(bounds[-1]), dtype=np.uint32)
+        cursor = bounds[:-1].copy()
+        for part, part_ids in chosen:
+            part.expand(part_ids, cursor, out)
         sort_frames(out, bounds)
         return out
 
@@ -253,6 +269,7 @@ class _Piece:
 class _Part:
     """Some rows of one rank, whose frames `rows` numbers anew."""
 
+    rank: int
     form: Form
     keys: Keys
     at: Rows
@@ -271,7 +288,7 @@ class _Part:
     def chosen(self, rows: npt.NDArray[np.int64]) -> _Part:
         """Return some of the rows."""
         values = None if self.values is None else self.values[rows]
-        return _Part(self.form, self.keys[rows], self.at[rows], values, self.rows)
+        return _Part(self.rank, self.form, self.keys[rows], self.at[rows], values, self.rows)
 
     def expand(self, ids: Rows, cursor: npt.NDArray[np.int64], out: Rows) -> None:
         """Write the frames of row i where ``cursor[ids[i]]`` stands."""
@@ -281,6 +298,13 @@ class _Part:
             expand_runs(ids, self.at, self.values, self.rows, cursor, out)
         else:
             expand_rows(ids, self.at, self.rows, cursor, out)
+
+    def place(self, ids: Rows, plan: Plan, bitmaps: Bitmaps) -> None:
+        """Set the frames of row i, bits or a run, in the bitmap of ``ids[i]``."""
+        if self.form == Form.BITS:
+            bitmaps.place_bits(plan, ids, self.at, self.values)
+        else:
+            bitmaps.place_runs(plan, ids, self.at, self.values)
 
 
 class _Lot:
@@ -316,7 +340,7 @@ class _Lot:
             block = piece.block
             a, b = block.bounds[[start, stop]].tolist()
             values = None if block.values is None else block.values[a:b]
-            yield _Part(self._form, piece.keys[a:b], block.at[a:b], values, self._of_rank[piece.rank])
+            yield _Part(piece.rank, self._form, piece.keys[a:b], block.at[a:b], values, self._of_rank[piece.rank])
 
     def order(self, start: int, stop: int) -> npt.NDArray[np.uint32]:
         """Return the order of emission; 0 in chunks that had no other layout, where the rows' order tells."""

@@ -1,7 +1,8 @@
-"""Presence as bits and runs: `Presence` takes in which keys are at which frames; `expand_*()` gives the frames back.
+"""Presence as bits and runs: `Presence` takes in which keys are at which frames; `Bitmaps` gives the frames back.
 
-A key's frames are kept as a row of bits, one a frame, over up to `FRAMES` frames. `Presence.take()` gives them out as
-bits or as runs of frames, whichever is smaller for the key.
+So do `expand_*()` and `sort_frames()`, where there are few frames among many, or a key is at a frame twice. A key's
+frames are kept as a row of bits, one a frame, over up to `FRAMES` frames. `Presence.take()` gives them out as bits or
+as runs of frames, whichever is smaller for the key.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -10,13 +11,30 @@ from libc.string cimport memcpy, memset
 
 import numpy as np
 
-__all__ = ["FRAMES", "Presence", "count_bits", "expand_bits", "expand_rows", "expand_runs", "sort_frames"]
+__all__ = [
+    "FRAMES", "Bitmaps", "Plan", "Presence", "count_bits", "expand_bits", "expand_rows", "expand_runs", "sort_frames",
+]
 
 
 cdef extern from "rows.h" nogil:
     uint64_t rows_hash(const int64_t *row, size_t width)
     bint rows_same(const int64_t *a, const int64_t *b, size_t width)
-    void rows_sort_frames(uint32_t *items, uint64_t *spare, size_t n)
+    void rows_sort32(uint32_t *items, uint32_t *spare, size_t n)
+
+cdef extern from "bits.h" nogil:
+    enum:
+        BITS_AHEAD
+    struct bits_plan:
+        const uint32_t *rows
+    bint bits_plan_begin(bits_plan *plan, const uint32_t *rows, size_t frames)
+    void bits_plan_end(bits_plan *plan)
+    bint bits_place(
+        bits_plan *plan, const uint32_t *ids, const uint32_t *at, const uint64_t *bits, size_t n, size_t width,
+        uint64_t *bitmaps, size_t words
+    )
+    void bits_set(uint64_t *bitmap, uint32_t frame)
+    void bits_count(const uint64_t *bits, size_t n, size_t width, uint32_t *counts)
+    size_t bits_write(const uint64_t *bitmap, size_t words, uint32_t *out)
 
 cdef extern from * nogil:
     """
@@ -248,14 +266,88 @@ cdef class Presence:
 
 def count_bits(const uint64_t[:, ::1] bits):
     """Return uint32 (n,), how many bits of each row of `bits` (n, w) are set."""
-    cdef Py_ssize_t n = bits.shape[0], i, j
-    out = np.zeros(n, dtype=np.uint32)
+    out = np.empty(bits.shape[0], dtype=np.uint32)
     cdef uint32_t[::1] counts = out
-    with nogil:
-        for i in range(n):
-            for j in range(bits.shape[1]):
-                counts[i] += BITS_COUNT(bits[i, j])
+    if bits.shape[0]:
+        with nogil:
+            bits_count(&bits[0, 0], bits.shape[0], bits.shape[1], &counts[0])
     return out
+
+
+cdef class Plan:
+    """Where the frames of a rank are among those of all ranks, as bits.
+
+    Parameters
+    ----------
+    rows
+        uint32 (n,): the number of each of the rank's frames among all.
+    """
+
+    cdef bits_plan plan
+    cdef const uint32_t[::1] rows
+
+    def __cinit__(self, const uint32_t[::1] rows):
+        self.rows = rows
+        if not bits_plan_begin(&self.plan, &rows[0] if rows.shape[0] else NULL, rows.shape[0]):
+            raise MemoryError
+
+    def __dealloc__(self):
+        bits_plan_end(&self.plan)
+
+
+cdef class Bitmaps:
+    """The frames of some keys as bits, over the frames of all ranks; no key is at a frame twice.
+
+    Parameters
+    ----------
+    keys
+        How many.
+    frames
+        How many there are on all ranks.
+    """
+
+    cdef uint64_t *bitmaps
+    cdef Py_ssize_t keys, words
+
+    def __cinit__(self, Py_ssize_t keys, Py_ssize_t frames):
+        self.keys = keys
+        self.words = (frames + 63) // 64
+        self.bitmaps = <uint64_t *>calloc(keys * self.words + 1, sizeof(uint64_t))
+        if self.bitmaps == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.bitmaps)
+
+    def place_bits(self, Plan plan, const uint32_t[::1] ids, const uint32_t[::1] at, const uint64_t[:, ::1] bits):
+        """Set the frames of rows of bits (n, w) of keys `ids`, which begin at frame ``at[i]`` of their rank."""
+        cdef bint enough = True
+        if ids.shape[0]:
+            with nogil:
+                enough = bits_place(
+                    &plan.plan, &ids[0], &at[0], &bits[0, 0], ids.shape[0], bits.shape[1], self.bitmaps, self.words
+                )
+        if not enough:
+            raise MemoryError
+
+    def place_runs(self, Plan plan, const uint32_t[::1] ids, const uint32_t[::1] at, const uint32_t[::1] lengths):
+        """Set the frames of runs of ``lengths[i]`` frames of keys `ids`, which begin at frame ``at[i]`` of the rank."""
+        cdef Py_ssize_t i
+        cdef uint32_t j
+        with nogil:
+            for i in range(ids.shape[0]):
+                for j in range(lengths[i]):
+                    bits_set(self.bitmaps + ids[i] * self.words, plan.rows[at[i] + j])
+
+    def frames(self, const int64_t[::1] bounds):
+        """Return uint32 (n,), the frames of key after key, ascending; key k's are ``bounds[k]:bounds[k + 1]``."""
+        cdef Py_ssize_t total = bounds[self.keys], i
+        out = np.empty(total + BITS_AHEAD, dtype=np.uint32)
+        cdef uint32_t[::1] frames = out
+        with nogil:
+            for i in range(self.keys):
+                bits_write(self.bitmaps + i * self.words, self.words, &frames[bounds[i]])
+        return out[:total]
 
 
 # The three below put row i's frames behind those that its key ``ids[i]`` has already: at ``cursor[ids[i]]`` (int64),
@@ -316,13 +408,12 @@ def sort_frames(uint32_t[::1] frames, const int64_t[::1] bounds):
     cdef size_t longest = 0, n
     for g in range(bounds.shape[0] - 1):
         longest = max(longest, <size_t>(bounds[g + 1] - bounds[g]))
-    # Bits for frames that lie as densely as one in 64, and room for merging those that do not.
-    cdef uint64_t *spare = <uint64_t *>calloc(longest + 2, sizeof(uint64_t))
+    cdef uint32_t *spare = <uint32_t *>malloc((longest + 1) * sizeof(uint32_t))
     if spare == NULL:
         raise MemoryError
     with nogil:
         for g in range(bounds.shape[0] - 1):
             n = <size_t>(bounds[g + 1] - bounds[g])
             if n:
-                rows_sort_frames(&frames[bounds[g]], spare, n)
+                rows_sort32(&frames[bounds[g]], spare, n)
     free(spare)

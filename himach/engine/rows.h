@@ -125,42 +125,4 @@ static inline void rows_order(uint64_t *items, uint64_t *spare, size_t n, uint32
     }
 }
 
-/*
- * Sort frames of one key, by setting a bit for each where they lie densely. `spare` is n + 2 words of zeros, and is
- * left so.
- */
-static inline void rows_sort_frames(uint32_t *items, uint64_t *spare, size_t n) {
-    if (rows_sort32_run(items, 0, n) == n)
-        return;
-    uint32_t first = items[0], last = items[0];
-    for (size_t i = 1; i < n; i++) {
-        first = items[i] < first ? items[i] : first;
-        last = items[i] > last ? items[i] : last;
-    }
-    const size_t words = ((last - first) >> 6) + 1;
-    int dense = words <= n;
-    if (dense) {
-        size_t count = 0;
-        for (; count < n; count++) {
-            const uint32_t place = items[count] - first;
-            const uint64_t bit = UINT64_C(1) << (place & 63);
-            if (spare[place >> 6] & bit)
-                break;
-            spare[place >> 6] |= bit;
-        }
-        dense = count == n; /* else a frame is there twice */
-        if (dense) {
-            count = 0;
-            for (size_t i = 0; i < words; i++)
-                for (uint64_t word = spare[i]; word; word &= word - 1)
-                    items[count++] = first + (uint32_t)(64 * i) + (uint32_t)__builtin_ctzll(word);
-        }
-        memset(spare, 0, words * sizeof(uint64_t));
-    }
-    if (!dense) {
-        rows_sort32(items, (uint32_t *)spare, n);
-        memset(spare, 0, n * sizeof(uint32_t));
-    }
-}
-
 #endif
