@@ -7,7 +7,6 @@ emitted it (`himach.engine.stamps`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from sys import getsizeof
@@ -120,15 +119,16 @@ class Block:
             name_bounds=name_bounds,
         )
 
-    def items(self) -> Iterator[tuple[Any, Any]]:
-        """Give every key with its value, as plain Python values."""
+    def plain_keys(self) -> list[Any]:
+        """Return the keys as plain Python values."""
         keys: list[Any] = self.keys.tolist()
         if self.names is not None:
-            keys = [decode(self.names[place]) for place in keys]
-        elif self.width > 0:
-            keys = [tuple(key) for key in keys]
-        values = [None] * len(self) if self.values is None else [thaw(kept) for kept in self.values]
-        return zip(keys, values, strict=True)
+            return [decode(self.names[place]) for place in keys]
+        return keys if self.width <= 0 else [tuple(key) for key in keys]
+
+    def plain_values(self) -> list[Any]:
+        """Return the values as plain Python values."""
+        return [None] * len(self) if self.values is None else [thaw(kept) for kept in self.values]
 
 
 def row_bytes(column: npt.NDArray[Any]) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from types import GeneratorType
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -222,11 +222,13 @@ class _Concluding(_Stage):
 
     def take(self, key: Any, series: Series, items: Any) -> None:
         """Take the result of a key."""
-        if inspect.isgenerator(items):
+        if items is None:
+            return
+        kind = type(items)
+        if kind is GeneratorType:
             raise AnalysisError("it yields, as only a reduce() with `then` does; return the result of the key")
-        if items is not None:
-            self._keys.append(key)
-            self._results.append(items if type(items) in IMMUTABLE else keep(items))
+        self._keys.append(key)
+        self._results.append(items if kind in IMMUTABLE else keep(items))
 
     def end(self, width: int) -> None:
         """Turn the results into pairs."""

@@ -26,10 +26,11 @@ class Results(Mapping[Any, Any]):
     __slots__ = ("_keys", "_places", "_values")
 
     def __init__(self, blocks: Sequence[Block] = ()) -> None:
-        pairs = [pair for block in blocks for pair in block.items()]
-        order = _order(blocks, pairs)
-        self._keys = [pairs[place][0] for place in order]
-        self._values = [pairs[place][1] for place in order]
+        keys = [key for block in blocks for key in block.plain_keys()]
+        values = [value for block in blocks for value in block.plain_values()]
+        order = _order(blocks, keys)
+        self._keys = [keys[place] for place in order]
+        self._values = [values[place] for place in order]
         self._places: dict[bytes, int] | None = None
 
     def __len__(self) -> int:
@@ -87,13 +88,11 @@ class _Values(ValuesView[Any]):
         return iter(self._mapping._values)
 
 
-def _order(blocks: Sequence[Block], pairs: Sequence[tuple[Any, Any]]) -> list[int]:
-    """Return the places of pairs in the order of their keys."""
+def _order(blocks: Sequence[Block], keys: Sequence[Any]) -> list[int]:
+    """Return the places of keys in their order."""
     widths = {block.width for block in blocks}
     if widths == {0}:
         order: list[int] = np.argsort(np.concatenate([block.keys for block in blocks])).tolist()
         return order
-    codes: list[Any] = [key for key, _ in pairs]
-    if len(widths) != 1 or ENCODED in widths:
-        codes = [encode(key) for key in codes]
-    return sorted(range(len(pairs)), key=codes.__getitem__)
+    codes = keys if len(widths) == 1 and ENCODED not in widths else [encode(key) for key in keys]
+    return sorted(range(len(keys)), key=codes.__getitem__)
