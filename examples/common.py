@@ -74,7 +74,7 @@ def lag_times(analysis: himach.Analysis, tau_max: int) -> npt.NDArray[np.float64
             f"{analysis.label()} needs frames that are evenly spaced in time, and dt of the selected frames is uneven; "
             "select frames with start, stop and step that are"
         )
-    return taus * analysis.dt
+    return taus * abs(analysis.dt)  # time runs backwards where the selection does, a lag never
 
 
 def box_vectors(boxes: npt.ArrayLike) -> npt.NDArray[np.float64]:

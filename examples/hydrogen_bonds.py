@@ -10,7 +10,7 @@ from MDAnalysis.lib.distances import calc_angles, capped_distance
 import himach
 from himach import kernels
 from himach.examples.common import check_positive, lag_times, select
-from himach.examples.survival import find_runs, plot_survival, survival
+from himach.examples.survival import find_runs, find_runs_of_many, plot_survival, survival
 
 #: Key of the number of bonds; bonds are pairs of atoms, which no negative number is.
 COUNT = -1
@@ -93,6 +93,11 @@ class HydrogenBonds(himach.Analysis):
         if key == COUNT:
             return {"time_ps": series.times, "bonds": series.values}
         return find_runs(series.steps, self.intermittency)
+
+    def reduce_many(self, keys, series):
+        if keys.ndim == 1:  # not bonds, but their number
+            return map(self.reduce, keys.tolist(), series)
+        return find_runs_of_many(series.steps, series.offsets, self.intermittency)
 
     def finish(self, results):
         runs = [result for key, result in results.items() if key != COUNT]

@@ -30,6 +30,10 @@ def test_lag_times():
     assert lag_times(analysis(10, 0.5), 3).tolist() == [0, 0.5, 1, 1.5]
 
 
+def test_lags_are_positive_where_the_selection_runs_backwards():
+    assert lag_times(analysis(10, -0.5), 2).tolist() == [0, 0.5, 1]
+
+
 def test_longer_than_the_trajectory():
     with pytest.warns(UserWarning, match="tau_max=20 is cut to 2, 3 frames"):
         assert lag_times(analysis(3, 2.0), 20).tolist() == [0, 2, 4]
