@@ -152,6 +152,18 @@ BITS_CLONES static void bits_count(const uint64_t *bits, size_t n, size_t width,
     }
 }
 
+/* Return how many runs the bits of n words make, of which one comes each `stride` words. */
+BITS_CLONES static uint32_t bits_runs(const uint64_t *words, size_t n, size_t stride) {
+    uint32_t count = 0;
+    uint64_t before = 0;
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t word = words[i * stride];
+        count += (uint32_t)__builtin_popcountll(word & ~(word << 1 | before));
+        before = word >> 63;
+    }
+    return count;
+}
+
 /*
  * Write the numbers of the bits of a bitmap, and up to `BITS_AHEAD` more behind them: the processor guesses how long a
  * loop of eight takes, but not how many bits a word has. Return how many numbers there are.

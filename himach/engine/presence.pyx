@@ -34,14 +34,13 @@ cdef extern from "bits.h" nogil:
     )
     void bits_set(uint64_t *bitmap, uint32_t frame)
     void bits_count(const uint64_t *bits, size_t n, size_t width, uint32_t *counts)
+    uint32_t bits_runs(const uint64_t *words, size_t n, size_t stride)
     size_t bits_write(const uint64_t *bitmap, size_t words, uint32_t *out)
 
 cdef extern from * nogil:
     """
-    #define BITS_COUNT(word) ((uint32_t)__builtin_popcountll(word))
     #define BITS_FIRST(word) ((uint32_t)__builtin_ctzll(word))
     """
-    uint32_t BITS_COUNT(uint64_t word)
     uint32_t BITS_FIRST(uint64_t word)
 
 cdef enum:
@@ -92,23 +91,26 @@ cdef class Presence:
 
         Returns False, and notes none of them, if one of them is twice at this frame.
         """
-        cdef Py_ssize_t width = self.width, n = keys.shape[0] // width, i, done = n
+        cdef Py_ssize_t width = self.width, n = keys.shape[0] // width, i, done = 0
         cdef uint64_t bit = <uint64_t>1 << (frame & 63)
         cdef uint64_t *word
         cdef Py_ssize_t slot = 0
         if n == 0:
             return True
         with nogil:
-            for i in range(n):
-                slot = self.find(&keys[i * width])
+            while True:
+                if width == 1:
+                    done += self.set_known(&keys[done], n - done, bit, frame >> 6)
+                if done == n:
+                    break
+                slot = self.find(&keys[done * width])
                 if slot < 0:
-                    done = i
                     break
                 word = self.words + (frame >> 6) * self.capacity + slot
                 if word[0] & bit:
-                    done = i
                     break
                 word[0] |= bit
+                done += 1
             if done < n:
                 for i in range(done):
                     self.words[(frame >> 6) * self.capacity + self.find(&keys[i * width])] &= ~bit
@@ -119,6 +121,23 @@ cdef class Presence:
         self.pairs += n
         self.last = frame
         return True
+
+    cdef inline Py_ssize_t set_known(
+        self, const int64_t *keys, Py_ssize_t n, uint64_t bit, Py_ssize_t column
+    ) noexcept nogil:
+        """Set a bit of each key, up to one that is large, not known, or has it already; return how many were set."""
+        cdef uint64_t *words = self.words + column * self.capacity
+        cdef const uint32_t *direct = self.direct
+        cdef uint32_t known
+        cdef Py_ssize_t i
+        for i in range(n):
+            if <uint64_t>keys[i] >= DIRECT:
+                return i
+            known = direct[keys[i]]
+            if known == 0 or words[known - 1] & bit:
+                return i
+            words[known - 1] |= bit
+        return n
 
     cdef inline Py_ssize_t find(self, const int64_t *key) noexcept nogil:
         """Return the slot of a key, a new one if it is not known; -1 if memory is out."""
@@ -192,7 +211,7 @@ cdef class Presence:
         cdef uint32_t[::1] counts = counts_out
         with nogil:
             for i in range(self.slots):
-                counts[i] = self.runs(i, used)
+                counts[i] = bits_runs(self.words + i, used, self.capacity)
                 if counts[i] * run_size > bits_size:
                     counts[i] = AS_BITS
                     n_bits += 1
@@ -221,17 +240,6 @@ cdef class Presence:
                 run_row += counts[i]
         self.clear()
         return bit_keys_out, bits_out, run_keys_out, starts_out, lengths_out
-
-    cdef uint32_t runs(self, Py_ssize_t slot, Py_ssize_t used) noexcept nogil:
-        """Return how many runs the bits of a slot make."""
-        cdef uint32_t count = 0
-        cdef uint64_t word, before = 0
-        cdef Py_ssize_t j
-        for j in range(used):
-            word = self.words[j * self.capacity + slot]
-            count += BITS_COUNT(word & ~((word << 1) | before))
-            before = word >> 63
-        return count
 
     cdef void fill_runs(
         self, Py_ssize_t slot, Py_ssize_t used, uint32_t *starts, uint32_t *lengths
