@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "io.h"
 #include "reader.h"
@@ -16,7 +17,8 @@ enum {
     GAP_BYTES = 64 << 10, /* gaps up to this size are read over */
     CACHED_GAP = 8 << 10, /* the same where the page cache has the bytes */
     SLACK_SHARE = 32,     /* packed blocks are looked for within a 32nd of what precedes them */
-    PAGE = 4096
+    PAGE = 4096,
+    HUGE_PAGE = 2 << 20
 };
 
 /* --- The parts of records ---------------------------------------------------------------------------------------- */
@@ -232,16 +234,22 @@ static bool reserve_items(window *w, size_t count) {
     return w->items != NULL && w->order != NULL && w->extents != NULL && count <= MAX_ITEMS;
 }
 
-static bool reserve_buffer(window *w, uint64_t size) {
+/* A direct read has the device write to the buffer page by page: into huge pages that took a third of the time. */
+static bool reserve_buffer(window *w, uint64_t size, bool direct) {
     if (size <= w->capacity) {
         return true;
     }
     free(w->buffer);
     w->buffer = NULL;
     w->capacity = 0;
+    bool huge = direct && size > HUGE_PAGE / 2;
+    size = huge ? round_up(size, HUGE_PAGE) : size;
     void *buffer;
-    if (posix_memalign(&buffer, PAGE, size) != 0) {
+    if (posix_memalign(&buffer, huge ? HUGE_PAGE : PAGE, size) != 0) {
         return false;
+    }
+    if (huge) {
+        (void)madvise(buffer, size, MADV_HUGEPAGE); /* small ones do as well */
     }
     w->buffer = buffer;
     w->capacity = size;
@@ -365,7 +373,7 @@ bool window_fill(const bodhi_reader *r, window *w, size_t first, uint64_t budget
         if (!learn_window(r, w, n, mode)) {
             return false;
         }
-        memory = reserve_buffer(w, lay_out(r, w, n));
+        memory = reserve_buffer(w, lay_out(r, w, n), mode == FILL_DIRECT);
     }
     if (!memory) {
         w->status = BODHI_ERROR_MEMORY;
