@@ -116,8 +116,8 @@ typedef struct bodhi_read_options {
     int32_t direct;        /* enum bodhi_direct: whether cold data bypasses the page cache; auto: if memory is too small
                               for the dataset */
     int32_t no_thread;     /* 1: never start threads that read ahead */
-    int64_t request_bytes; /* size of a read request; 0: 2 MiB */
-    int64_t ring;          /* number of requests read ahead; 0: 3 */
+    int64_t request_bytes; /* size of a read request; 0: 512 KiB, or 2 MiB for direct reads */
+    int64_t ring;          /* number of requests read ahead; 0: 6, or 3 for direct reads */
     const bodhi_range *atoms; /* which atoms are needed, ascending and apart; copied. NULL: all. Arrays keep their full
                                  size and atoms their place in them, but other atoms' rows hold anything */
     int64_t n_ranges;         /* of `atoms` */

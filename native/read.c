@@ -1,9 +1,9 @@
 /* Reading: frames are asked for in any order, read in the order of the segments, and delivered as asked.
  *
- * Which requests that takes is window.c's. The list is worked off in windows of a few megabytes. What the page cache
- * has is read a small window at a time by the caller itself, so that the bytes are still in the processor's cache when
- * they are checked and used. At the first window that is not cached threads take over and keep a ring of large windows
- * filled. Checksums are taken at delivery. */
+ * Which requests that takes is window.c's. The list is worked off in windows of at most a few megabytes. What the page
+ * cache has is read a small window at a time by the caller itself, so that the bytes are still in the processor's cache
+ * when they are checked and used. At the first window that is not cached two threads take over, keep a ring of windows
+ * filled, and take the checksums. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -18,14 +18,57 @@
 enum {
     SMALL_WINDOW = 512 << 10, /* bytes, for what is cached */
     NEAR_ATOMS = 64,
-    DEFAULT_RING = 3 /* with 2 MiB each small enough to stay in the processor's cache, which was worth 10 to 20 % */
+    /* What is read through the page cache is best checked while the processor's cache has it; a direct read is best a
+     * huge page. Rings this small stay in the processor's cache, which was worth 10 to 20 %. */
+    BUFFERED_RING = 6,
+    DIRECT_RING = 3,
+    BUFFERED_REQUEST = 512 << 10,
+    DIRECT_REQUEST = 2 << 20
 };
-#define DEFAULT_REQUEST (INT64_C(2) << 20)
-#define MAX_REQUEST     (INT64_C(1) << 30)
+#define MAX_REQUEST (INT64_C(1) << 30)
+
+/* --- Records in a window ----------------------------------------------------------------------------------------- */
+
+/* A record of which a window has read some pieces. */
+typedef struct {
+    unsigned char *bytes;
+    record_header header;
+    piece whole; /* scratch */
+    const piece *pieces;
+    size_t n_pieces;
+} found_record;
+
+/* Parse the head; false if it is not the one of the frame that is wanted. */
+static bool find_record(const bodhi_reader *r, const window *from, const item *at, const wanted *w,
+                        found_record *found) {
+    const place *p = &w->place;
+    const record_header *header = &found->header;
+    uint64_t length = (uint64_t)p->length * UNIT;
+    size_t more;
+    found->bytes = from->buffer + at->at;
+    found->pieces = window_pieces(r, from, p, &found->whole, &found->n_pieces);
+    uint64_t head = found->pieces[0].end < length ? found->pieces[0].end : length;
+    return parse_record(found->bytes, (size_t)head, &r->keys[p->segment], (uint64_t)p->offset * UNIT, &found->header,
+                        &more) == PARSED &&
+           is_readable(header) && header->number == p->number && header->length == length &&
+           (header->fields | header->encoding << 4) == p->fields;
+}
+
+/* Take the checksums of a window that was just read. What is not right is left for the delivery to find. */
+static void check_window(const bodhi_reader *r, window *w) {
+    for (size_t i = 0; w->status == BODHI_OK && !r->asked.unverified && i < w->count; i++) {
+        const wanted *asked = &r->list[w->first + i];
+        item *at = &w->items[i];
+        found_record found;
+        at->checked = asked->kind >= 0 && at->error == 0 && find_record(r, w, at, asked, &found) &&
+                      check_fields(found.bytes, &found.header, &r->asked, found.pieces, found.n_pieces) == UNPACKED;
+    }
+}
 
 /* --- The threads ------------------------------------------------------------------------------------------------- */
 
-/* Both threads take windows in turn and fill them at the same time, so that the disk always has a request waiting. */
+/* Both threads take windows in turn and fill them at the same time, so that the disk always has a request waiting, also
+ * while one of them takes checksums. */
 static void *read_ahead(void *argument) {
     bodhi_reader *r = argument;
     size_t ring = (size_t)r->options.ring;
@@ -41,6 +84,7 @@ static void *read_ahead(void *argument) {
         r->planned += window_count(r, first, budget);
         pthread_mutex_unlock(&r->mutex);
         (void)window_fill(r, &r->windows[slot], first, budget, r->direct ? FILL_DIRECT : FILL_BUFFERED);
+        check_window(r, &r->windows[slot]);
         pthread_mutex_lock(&r->mutex);
         r->ready[slot] = true;
         pthread_cond_broadcast(&r->changed);
@@ -65,16 +109,14 @@ static window *await_window(bodhi_reader *r) {
     return w;
 }
 
-/* Start the threads, with all signals left to the caller's: one where the kernel reads ahead as well, two for direct
- * reads. False if there is none. */
+/* Start the threads, with all signals left to the caller's. False if there is none. */
 static bool start_threads(bodhi_reader *r) {
     sigset_t all;
     sigset_t before;
-    int wanted_threads = r->direct ? MAX_THREADS : 1;
     r->planned = r->next;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    while (r->n_threads < wanted_threads && pthread_create(&r->threads[r->n_threads], NULL, read_ahead, r) == 0) {
+    while (r->n_threads < MAX_THREADS && pthread_create(&r->threads[r->n_threads], NULL, read_ahead, r) == 0) {
         r->n_threads++;
     }
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -137,36 +179,30 @@ enum taken { TAKEN, TAKEN_DAMAGED, TAKEN_UNREAD, TAKEN_NO_MEMORY };
 
 /* Check the record of `w`, of which a window has read some pieces, and point `frame` to what it holds. */
 static enum taken take(bodhi_reader *r, const window *from, const item *at, const wanted *w, bodhi_frame *frame) {
-    unsigned char *record = from->buffer + at->at;
-    record_header header;
-    size_t more;
-    uint64_t length = (uint64_t)w->place.length * UNIT;
-    piece whole;
-    size_t count;
-    const piece *pieces = window_pieces(r, from, &w->place, &whole, &count);
-    uint64_t head = pieces[0].end < length ? pieces[0].end : length;
-    if (parse_record(record, (size_t)head, &r->keys[w->place.segment], (uint64_t)w->place.offset * UNIT, &header,
-                     &more) != PARSED ||
-        !is_readable(&header) || header.number != w->place.number || header.length != length ||
-        (header.fields | header.encoding << 4) != w->place.fields) {
+    found_record found;
+    if (!find_record(r, from, at, w, &found)) {
         return TAKEN_DAMAGED;
     }
-    if (header.encoding == ENCODING_PACKED && !reserve_positions(r, &header)) {
+    const record_header *header = &found.header;
+    if (header->encoding == ENCODING_PACKED && !reserve_positions(r, header)) {
         return TAKEN_NO_MEMORY;
     }
+    selection asked = r->asked;
+    asked.unverified = asked.unverified || at->checked;
     float *fields[FIELD_COUNT];
-    enum unpacked unpacked = unpack_fields(record, &header, &r->asked, pieces, count, r->positions, fields);
+    enum unpacked unpacked =
+        unpack_fields(found.bytes, header, &asked, found.pieces, found.n_pieces, r->positions, fields);
     if (unpacked != UNPACKED) {
         return unpacked == UNPACK_UNREAD ? TAKEN_UNREAD : TAKEN_DAMAGED;
     }
-    memcpy(r->box, header.box, sizeof r->box);
-    *frame = (bodhi_frame){.number = (int64_t)header.number,
-                           .time = header.time,
-                           .n_atoms = header.n_atoms,
+    memcpy(r->box, header->box, sizeof r->box);
+    *frame = (bodhi_frame){.number = (int64_t)header->number,
+                           .time = header->time,
+                           .n_atoms = header->n_atoms,
                            .positions = fields[0],
                            .velocities = fields[1],
                            .forces = fields[2],
-                           .box = header.has_box ? r->box : NULL,
+                           .box = header->has_box ? r->box : NULL,
                            .kind = w->kind};
     r->bytes += (int64_t)window_needs(r, from, &w->place);
     return TAKEN;
@@ -292,10 +328,8 @@ static int check_ranges(const bodhi_read_options *options) {
 
 static int check_options(bodhi_read_options *options) {
     options->fields = options->fields == 0 ? 7 : options->fields;
-    options->request_bytes = options->request_bytes == 0 ? DEFAULT_REQUEST : options->request_bytes;
-    options->ring = options->ring == 0 ? DEFAULT_RING : options->ring;
     if (options->fields < 0 || options->fields > 7 || options->request_bytes < 0 ||
-        options->request_bytes > MAX_REQUEST || options->ring < 1 || options->ring > MAX_RING || options->direct < 0 ||
+        options->request_bytes > MAX_REQUEST || options->ring < 0 || options->ring > MAX_RING || options->direct < 0 ||
         options->direct > BODHI_DIRECT_OFF) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT,
                           "fields %d, request_bytes %lld (at most %lld), ring %lld (1 to %d), direct %d",
@@ -317,8 +351,18 @@ static void plan(bodhi_reader *r, const int64_t *numbers) {
     for (size_t i = 0; i < r->n_keys; i++) {
         r->keys[i] = dataset->segments[i]->key;
     }
+}
+
+static void choose_windows(bodhi_reader *r) {
+    bodhi_read_options *options = &r->options;
     r->direct =
-        r->options.direct == BODHI_DIRECT_ON || (r->options.direct == BODHI_DIRECT_AUTO && exceeds_memory(dataset));
+        options->direct == BODHI_DIRECT_ON || (options->direct == BODHI_DIRECT_AUTO && exceeds_memory(r->dataset));
+    if (options->request_bytes == 0) {
+        options->request_bytes = r->direct ? DIRECT_REQUEST : BUFFERED_REQUEST;
+    }
+    if (options->ring == 0) {
+        options->ring = r->direct ? DIRECT_RING : BUFFERED_RING;
+    }
 }
 
 /* Copy what is asked of each frame; ranges that nearly touch become one, as they are in one block anyway. False: memory
@@ -350,6 +394,7 @@ static int set_up(bodhi_reader *r, const int64_t *numbers, int64_t n) {
     r->n = (size_t)n;
     r->dataset->readers++;
     r->n_keys = r->dataset->n_segments;
+    choose_windows(r);
     r->list = calloc(r->n + 1, sizeof *r->list);
     r->keys = calloc(r->n_keys + 1, sizeof *r->keys);
     r->windows = calloc((size_t)r->options.ring, sizeof *r->windows);

@@ -22,6 +22,7 @@ typedef struct {
 typedef struct {
     uint64_t at;   /* of the record in the window's buffer */
     int32_t error; /* 0: read; -1: cut short; else errno */
+    bool checked;  /* blocks that are asked for are there and have the right checksums */
 } item;
 
 /* Neighbouring records of one segment, which lie in the buffer as they do there. Items order[first] to order[last - 1].

@@ -91,25 +91,53 @@ static bool unpack_block(const unsigned char *record, const record_header *heade
     return block->entry.bytes == (uint64_t)block->atoms * 12 && data == (const unsigned char *)out;
 }
 
+/* The next block that is asked for: UNPACKED, or why it is not there. *more false: there is none. */
+static enum unpacked next_read_block(block_walk *walk, wanted_block *block, const piece **at, const piece *end,
+                                     bool *more) {
+    const record_header *header = walk->header;
+    *more = next_wanted_block(walk, block);
+    if (!*more) {
+        return UNPACKED;
+    }
+    if (block->offset + block->entry.bytes > header->head_bytes + header->payload_bytes) {
+        return UNPACK_DAMAGED;
+    }
+    if (!was_read(at, end, block->offset, block->entry.bytes)) {
+        return UNPACK_UNREAD;
+    }
+    bool right = walk->asked->unverified || check_block(walk->record + block->offset, block->entry);
+    return right ? UNPACKED : UNPACK_DAMAGED;
+}
+
+enum unpacked check_fields(const unsigned char *record, const record_header *header, const selection *asked,
+                           const piece *pieces, size_t n_pieces) {
+    block_walk walk = {.record = record, .header = header, .asked = asked};
+    const piece *at = pieces;
+    wanted_block block;
+    bool more = true;
+    enum unpacked found = UNPACKED;
+    while (more && found == UNPACKED) {
+        found = next_read_block(&walk, &block, &at, pieces + n_pieces, &more);
+    }
+    return found;
+}
+
 enum unpacked unpack_fields(unsigned char *record, const record_header *header, const selection *asked,
                             const piece *pieces, size_t n_pieces, float *positions, float *fields[FIELD_COUNT]) {
     block_walk walk = {.record = record, .header = header, .asked = asked};
     const piece *at = pieces;
     wanted_block block;
+    bool more = true;
     if (!find_fields(record, header, asked, positions, fields)) {
         return UNPACK_DAMAGED;
     }
-    while (next_wanted_block(&walk, &block)) {
-        if (block.offset + block.entry.bytes > header->head_bytes + header->payload_bytes) {
-            return UNPACK_DAMAGED;
+    for (;;) {
+        enum unpacked found = next_read_block(&walk, &block, &at, pieces + n_pieces, &more);
+        if (found != UNPACKED || !more) {
+            return found;
         }
-        if (!was_read(&at, pieces + n_pieces, block.offset, block.entry.bytes)) {
-            return UNPACK_UNREAD;
-        }
-        if ((!asked->unverified && !check_block(record + block.offset, block.entry)) ||
-            !unpack_block(record, header, &block, fields[block.field])) {
+        if (!unpack_block(record, header, &block, fields[block.field])) {
             return UNPACK_DAMAGED;
         }
     }
-    return UNPACKED;
 }

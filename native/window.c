@@ -187,6 +187,7 @@ static size_t order_items(const bodhi_reader *r, window *w) {
     wanted *list = r->list + w->first;
     for (uint32_t i = 0; i < w->count; i++) {
         w->items[i].error = 0;
+        w->items[i].checked = false;
         if (list[i].kind >= 0) {
             sorted = sorted && (n == 0 || compare_places(&list[w->order[n - 1]].place, &list[i].place) <= 0);
             w->order[n++] = i;

@@ -357,9 +357,9 @@ class Dataset:
         direct
             Whether cold data bypasses the page cache; "auto" where the dataset is larger than half of the memory.
         request_bytes
-            Size of a read request; 0 for 2 MiB.
+            Size of a read request; 0 for 512 KiB, or 2 MiB where the page cache is bypassed.
         ring
-            Number of requests read ahead; 0 for 3.
+            Number of requests read ahead; 0 for 6, or 3 where the page cache is bypassed.
 
         Returns
         -------
