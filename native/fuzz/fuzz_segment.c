@@ -1,5 +1,5 @@
-/* Fuzz target: a segment and its index with any content, checksums bypassed. They are opened, repaired, read and
- * written to.
+/* Fuzz target: a segment and its index with any content, checksums bypassed. They are opened, repaired, read (in part
+ * and whole) and written to.
  *
  * The input is split at its first byte b into index (b/256 of the rest) and segment. Built with -fsanitize=fuzzer it is
  * a libFuzzer target; with -DBODHI_FUZZ_DRIVER it is a program that runs the files named on its command line. */
@@ -41,30 +41,44 @@ static void remove_segments(bodhi_dataset *dataset) {
     }
 }
 
+static volatile float kept; /* so that what is read is looked at */
+
+/* Read frames and look at every value that was asked for. */
+static void read_frames(bodhi_dataset *dataset, const int64_t *numbers, int64_t count,
+                        const bodhi_read_options *options) {
+    bodhi_reader *reader;
+    bodhi_frame frame;
+    if (bodhi_reader_open(dataset, numbers, count, options, &reader) != BODHI_OK) {
+        return;
+    }
+    while (bodhi_reader_next(reader, &frame) != BODHI_END) {
+        const float *fields[] = {frame.positions, frame.velocities, frame.forces};
+        int64_t first = options->n_ranges > 0 ? options->atoms[0].first : 0;
+        int64_t last = options->n_ranges > 0 ? options->atoms[0].last : frame.n_atoms;
+        for (size_t k = 0; k < sizeof fields / sizeof *fields; k++) {
+            for (int64_t i = first * 3; fields[k] != NULL && i < last * 3 && i < frame.n_atoms * 3; i++) {
+                kept += fields[k][i];
+            }
+        }
+    }
+    bodhi_reader_close(reader);
+}
+
 static void read_and_write(bodhi_dataset *dataset) {
     uint64_t held[64];
     int64_t numbers[64];
     int64_t count = 0;
-    bodhi_reader *reader;
-    bodhi_frame frame;
     if (bodhi_dataset_numbers(dataset, BODHI_ALIEN, 0, held, 64, &count) != BODHI_OK) {
         abort();
     }
     for (int64_t i = 0; i < count; i++) {
         numbers[i] = (int64_t)held[i];
     }
-    bodhi_read_options options = {.no_thread = 1};
-    if (bodhi_reader_open(dataset, numbers, count, &options, &reader) == BODHI_OK) {
-        float sum = 0;
-        while (bodhi_reader_next(reader, &frame) != BODHI_END) {
-            for (int64_t i = 0; frame.positions != NULL && i < frame.n_atoms * 3; i++) {
-                sum += frame.positions[i];
-            }
-        }
-        bodhi_reader_close(reader);
-        volatile float kept = sum;
-        (void)kept;
-    }
+    const bodhi_range some = {.first = 5, .last = 40};
+    const bodhi_read_options part = {.no_thread = 1, .fields = BODHI_POSITIONS, .atoms = &some, .n_ranges = 1};
+    const bodhi_read_options whole = {.no_thread = 1};
+    read_frames(dataset, numbers, count, &part);
+    read_frames(dataset, numbers, count, &whole); /* last: what it finds damaged is given up */
     float positions[3] = {1, 2, 3};
     bodhi_frame written = {.number = INT64_MAX, .n_atoms = 1, .positions = positions};
     bodhi_writer *writer;
