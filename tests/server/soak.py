@@ -45,7 +45,15 @@ def n_atoms_of(number: int) -> int:
 
 
 def positions(number: int) -> np.ndarray:
-    return np.arange(n_atoms_of(number) * 3, dtype=np.float32).reshape(-1, 3) % 1009 + number
+    """Positions on XTC's grid, which are packed; of every third frame beside it, which are not."""
+    steps = np.arange(n_atoms_of(number) * 3, dtype=np.float32).reshape(-1, 3) * 7919 % 4001 + number
+    on_grid = steps * np.float32(0.001) * np.float32(10)
+    return on_grid + np.float32(0.0005) if number % 3 == 0 else on_grid
+
+
+def is_packed(number: int, length: int) -> bool:
+    """Whether a record of that length can only hold packed positions."""
+    return length < n_atoms_of(number) * 12
 
 
 def check(frame, number: int) -> None:
@@ -58,7 +66,7 @@ class Ground:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.topology, self.trajectory = make(directory, RUN_FRAMES)
+        self.topology, self.trajectory = make(directory, RUN_FRAMES, "md.xtc")
         self.expected = self.outcome(cache="off")
         self.dataset = ""
         self.place = directory
@@ -254,8 +262,8 @@ class Cast:
                 self.end(i)
 
 
-def verify(ground: Ground) -> int:
-    """Check that every acknowledged frame is there, and that all that is there is right."""
+def verify(ground: Ground) -> tuple[int, int]:
+    """Check that every acknowledged frame is there, and all that is there right; return how many, how many packed."""
     dataset = Store(ground.place).dataset(ground.dataset)
     found = set()
     for number, frame in zip(range(FRAMES), dataset.read(np.arange(FRAMES)), strict=True):
@@ -269,13 +277,17 @@ def verify(ground: Ground) -> int:
         raise AssertionError("what is listed is not what is there")
     if ground.outcome(cache=ground.place) != ground.expected:
         raise AssertionError("a run has a wrong outcome")
-    return len(found)
+    places = dataset._handle.locate(np.array(sorted(found), dtype=np.int64))
+    packed = {number for number, place in zip(sorted(found), places, strict=True) if is_packed(number, place[3])}
+    if packed != {number for number in found if number % 3 != 0}:
+        raise AssertionError("not the frames on XTC's grid are packed")
+    return len(found), len(packed)
 
 
 def soak(kills: int, seed: int) -> dict[str, int]:
     """Kill so often; return how often each was killed, and how many frames were checked in all."""
     rng = random.Random(seed)
-    frames = done = 0
+    frames = packed = done = 0
     with tempfile.TemporaryDirectory(prefix="himach-soak-") as name:
         ground = Ground(Path(name))
         cast = Cast(ground, rng)
@@ -290,7 +302,8 @@ def soak(kills: int, seed: int) -> dict[str, int]:
                     done += 1
                 time.sleep(rng.uniform(0.01, 0.4))
                 cast.end_all()
-                frames += verify(ground)
+                checked = verify(ground)
+                frames, packed = frames + checked[0], packed + checked[1]
         finally:
             for pid in filter(None, cast.pids):
                 for each in [*descendants(pid), pid]:
@@ -300,8 +313,8 @@ def soak(kills: int, seed: int) -> dict[str, int]:
         failed = ground.told("failed")
         for line, times in collections.Counter(failed).most_common(5):
             print(f"{times} runs failed so: {line}")
-        ends = {"right runs": len(ground.told("right")), "failed runs": len(failed), "frames checked": frames}
-    return dict(sorted(cast.killed.items())) | ends
+        ends = {"right runs": len(ground.told("right")), "failed runs": len(failed)}
+    return dict(sorted(cast.killed.items())) | ends | {"frames checked": frames, "packed frames checked": packed}
 
 
 def main() -> None:
