@@ -13,27 +13,32 @@ import pytest
 
 from himach.io.store import Dataset, Store
 
-N_ATOMS = 3
+HEAD_BYTES, HEAD_PADDING = 128, range(120, 128)
+N_ATOMS = {"raw": 3, "packed": 40}  # as few as are worth packing
+PAYLOAD_BYTES = {"raw": 36, "packed": 192}
 FLIPS = int(os.environ.get("HIMACH_FLIPS", "400"))
 
 
-def positions(number: int) -> np.ndarray:
-    return np.random.default_rng(number).normal(size=(N_ATOMS, 3)).astype(np.float32)
+def positions(number: int, kind: str = "raw") -> np.ndarray:
+    rng = np.random.default_rng(number)
+    if kind == "packed":  # on XTC's grid, and each frame in as many bits as the others
+        return rng.integers(0, 50, (N_ATOMS[kind], 3)).astype(np.float32) * np.float32(0.001) * np.float32(10)
+    return rng.normal(size=(N_ATOMS[kind], 3)).astype(np.float32)
 
 
-def write(dataset: Dataset, numbers: range, native: bool = False) -> None:
+def write(dataset: Dataset, numbers: range, kind: str = "raw", native: bool = False) -> None:
     for number in numbers:
-        dataset.write(number, float(number), None, positions(number), native=native)
+        dataset.write(number, float(number), None, positions(number, kind), native=native)
     dataset.flush()
 
 
-def served(dataset: Dataset, n: int) -> set[int]:
+def served(dataset: Dataset, n: int, kind: str = "raw") -> set[int]:
     """The frames that are read; each must be right. What is listed and not read must have been found out as damaged."""
     found = set()
     for number, frame in zip(range(n), dataset.read(np.arange(n)), strict=True):
         if frame is not None:
             assert frame.number == number and frame.time == number
-            assert np.array_equal(frame.positions, positions(number)), number
+            assert np.array_equal(frame.positions, positions(number, kind)), number
             found.add(number)
     assert set(dataset.alien) | set(dataset.native) == found
     return found
@@ -48,13 +53,22 @@ def place():
     shutil.rmtree(directory)
 
 
+def make(place: Path, kind: str) -> Path:
+    """A store of eight frames; returns its one segment."""
+    with Store(place / "made").dataset("/s") as dataset:
+        write(dataset, range(8), kind)
+        (segment,) = dataset.path.glob("*.seg")
+    assert (segment.stat().st_size - 64) // 8 == record_bytes(kind)
+    return segment
+
+
+def record_bytes(kind: str) -> int:
+    return HEAD_BYTES + -(-PAYLOAD_BYTES[kind] // 64) * 64
+
+
 @pytest.fixture
 def made(place):
-    """A store of eight frames and its one segment."""
-    with Store(place / "made").dataset("/s") as dataset:
-        write(dataset, range(8))
-        (segment,) = dataset.path.glob("*.seg")
-    return segment
+    return make(place, "raw")
 
 
 def copy_of(place: Path) -> Path:
@@ -63,24 +77,26 @@ def copy_of(place: Path) -> Path:
     return place / "copy"
 
 
-def reopened(place: Path, expected: set[int], n: int = 8) -> None:
+def reopened(place: Path, expected: set[int], kind: str, n: int = 8) -> None:
     """What is served before, while and after a writer goes on."""
     with Store(place).dataset("/s") as dataset:
-        assert served(dataset, n) == expected
-        write(dataset, range(n, n + 2))
-        assert served(dataset, n + 2) == expected | {n, n + 1}
+        assert served(dataset, n, kind) == expected
+        write(dataset, range(n, n + 2), kind)
+        assert served(dataset, n + 2, kind) == expected | {n, n + 1}
     with Store(place).dataset("/s") as dataset:
-        assert served(dataset, n + 2) == expected | {n, n + 1}
-        write(dataset, range(n + 2))
-        assert served(dataset, n + 2) == set(range(n + 2))
-    assert served(Store(place).dataset("/s"), n + 2) == set(range(n + 2))
+        assert served(dataset, n + 2, kind) == expected | {n, n + 1}
+        write(dataset, range(n + 2), kind)
+        assert served(dataset, n + 2, kind) == set(range(n + 2))
+    assert served(Store(place).dataset("/s"), n + 2, kind) == set(range(n + 2))
 
 
+@pytest.mark.parametrize("kind", ["raw", "packed"])
 @pytest.mark.parametrize("index", ["kept", "lost", "cut"])
 @pytest.mark.parametrize("tail", ["cut", "zeros", "garbage", "stale"])
-def test_a_segment_cut_at_every_byte_of_its_last_two_records(place, made, tail, index):
+def test_a_segment_cut_at_every_byte_of_its_last_two_records(place, tail, index, kind):
+    made = make(place, kind)
     whole = made.read_bytes()
-    record = (len(whole) - 64) // 8
+    record = record_bytes(kind)
     rng = random.Random(1)
     for cut in range(len(whole) - 2 * record, len(whole)):
         store = copy_of(place)
@@ -103,28 +119,29 @@ def test_a_segment_cut_at_every_byte_of_its_last_two_records(place, made, tail, 
         if whole_frames < 8 and not any(whole[cut : 64 + (whole_frames + 1) * record]) and tail == "zeros":
             damaged.discard(whole_frames)  # only the padding was cut, and zeros are what it was
         with Store(store).dataset("/s") as dataset:
-            found = served(dataset, 8)
+            found = served(dataset, 8, kind)
         assert found >= set(range(whole_frames))
-        assert not found & damaged or found - set(range(whole_frames)) <= padding_only(whole, segment, record)
+        assert not found & damaged or found - set(range(whole_frames)) <= padding_only(whole, segment, kind)
         shutil.rmtree(store)
         store = copy_of(place)
         segment.write_bytes(whole[:cut] + rest)
-        reopened(store, found)
+        reopened(store, found, kind)
 
 
-def padding_only(whole: bytes, segment: Path, record: int) -> set[int]:
+def padding_only(whole: bytes, segment: Path, kind: str) -> set[int]:
     """Frames of which at most the padding differs from what was written."""
     now = segment.read_bytes().ljust(len(whole), b"\0")
-    payload = 128 + 12 * N_ATOMS
-    starts = range(64, len(whole), record)
-    return {i for i, at in enumerate(starts) if now[at : at + payload] == whole[at : at + payload]}
+    size = HEAD_BYTES + PAYLOAD_BYTES[kind]
+    starts = range(64, len(whole), record_bytes(kind))
+    return {i for i, at in enumerate(starts) if now[at : at + size] == whole[at : at + size]}
 
 
-def test_flipped_bits_cost_only_what_they_hit(place):
+@pytest.mark.parametrize("kind", ["raw", "packed"])
+def test_flipped_bits_cost_only_what_they_hit(place, kind):
     """HIMACH_FLIPS=10000 for the long run."""
     with Store(place / "made").dataset("/s") as dataset:
-        write(dataset, range(20), native=True)
-        write(dataset, range(20, 40))
+        write(dataset, range(20), kind, native=True)
+        write(dataset, range(20, 40), kind)
         directory = dataset.path.relative_to(place / "made")
     rng = random.Random(FLIPS)
     store = copy_of(place)
@@ -137,15 +154,14 @@ def test_flipped_bits_cost_only_what_they_hit(place):
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(flipped)
         with Store(store, read_only=rng.random() < 0.5).dataset("/s", create=False) as dataset:
-            found = served(dataset, 40)
+            found = served(dataset, 40, kind)
         lost = set(range(40)) - found
         if path.suffix == ".seg" and bit // 8 >= 64:
-            record = (len(data) - 64) // 20
+            record = record_bytes(kind)
             hit = (bit // 8 - 64) // record + (0 if path.name.startswith("n") else 20)
             assert lost <= {hit}, (path.name, bit)
-            in_padding = (bit // 8 - 64) % record >= 128 + 12 * N_ATOMS
-            in_head_padding = 120 <= (bit // 8 - 64) % record < 128
-            assert lost or in_padding or in_head_padding
+            within = (bit // 8 - 64) % record
+            assert lost or within >= HEAD_BYTES + PAYLOAD_BYTES[kind] or within in HEAD_PADDING
         else:
             assert not lost, (path.name, bit)
         for other in (store / directory).glob("*.idx"):
