@@ -1,6 +1,6 @@
 """Boundary to the C library's packing of positions (native/pack.h, native/packed.h), outside of any store.
 
-`pack()` turns positions into blocks, `unpack()` a block into positions: for benchmarks and tests.
+`pack()` turns positions into blocks, `unpack()` a block into positions.
 """
 
 from libc.stddef cimport size_t

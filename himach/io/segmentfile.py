@@ -12,13 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 from himach.io.bodhi import crc32c
+from himach.io.packed import unpack
 
 __all__ = ["Buried", "Key", "Wrong", "check_segment"]
 
 VERSION = 1
 UNIT = 64
 FRAME, TOMBSTONE, HOLE = 1, 2, 3
+RAW, PACKED = 0, 1
+POSITIONS = 1
+MAX_PACKED_ATOMS = 1 << 16  # in a block
 RECORD_HEAD = 112
 TOMBSTONE_BYTES = 128
 MAX_HEADER = 1 << 24
@@ -151,19 +157,60 @@ def _record(window: _Window, at: int, key: Key) -> tuple[Buried | None, int]:
         return Buried(*struct.unpack_from("<QQ", head, 112)), TOMBSTONE_BYTES
     if kind != FRAME:
         raise _Refused(f"it is of the unknown type {kind}")
-    (n_blocks,) = struct.unpack_from("<I", head, 108)
-    begin = at + _round_up(RECORD_HEAD + 8 * n_blocks)
-    _check_blocks(window, begin, head, n_blocks)
+    blocks = _Blocks.read(head)
+    begin = at + _round_up(RECORD_HEAD + 8 * blocks.n)
+    _check_blocks(window, begin, head, blocks)
     return None, begin - at + _round_up(payload)
 
 
-def _check_blocks(window: _Window, begin: int, head: bytes, n_blocks: int) -> None:
+@dataclass(frozen=True)
+class _Blocks:
+    """What a record says of its blocks: those of each field follow one another."""
+
+    n: int
+    n_atoms: int
+    at_most: int
+    fields: int
+    encoding: int
+
+    @classmethod
+    def read(cls, head: bytes) -> _Blocks:
+        n_atoms, at_most, _, fields, encoding = struct.unpack_from("<IIBBB", head, 72)
+        (n,) = struct.unpack_from("<I", head, 108)
+        if at_most == 0 or n != fields.bit_count() * -(-n_atoms // at_most):
+            raise _Refused("its blocks are not as many as its atoms take")
+        return cls(n, n_atoms, at_most, fields, encoding)
+
+    def atoms(self, block: int) -> int:
+        """Return how many atoms are in a block."""
+        within = block % (self.n // self.fields.bit_count())
+        return min(self.at_most, self.n_atoms - within * self.at_most)
+
+    def packed(self, block: int) -> bool:
+        """Tell whether a block is of packed positions: those come first."""
+        n_of_positions = self.n // self.fields.bit_count() if self.fields & POSITIONS else 0
+        return self.encoding == PACKED and block < n_of_positions
+
+
+def _check_blocks(window: _Window, begin: int, head: bytes, blocks: _Blocks) -> None:
+    """Check the blocks as a reader does: their checksums, and that they are what the encoding says."""
     place = begin
-    for block in range(n_blocks):
+    for block in range(blocks.n):
         size, crc = struct.unpack_from("<II", head, RECORD_HEAD + 8 * block)
-        if crc32c(window.take(place, size)) != crc:
-            raise _Refused(f"block {block + 1} of {n_blocks} is damaged (checksum)")
+        data = window.take(place, size)
+        name = f"block {block + 1} of {blocks.n}"
+        if crc32c(data) != crc:
+            raise _Refused(f"{name} is damaged (checksum)")
+        if blocks.packed(block):
+            if not _decodes(data, blocks.atoms(block)):
+                raise _Refused(f"{name} is damaged: its checksum is right, but it cannot be unpacked")
+        elif blocks.encoding in (RAW, PACKED) and size != 12 * blocks.atoms(block):
+            raise _Refused(f"{name} is damaged: it has {size} bytes for {blocks.atoms(block)} atoms")
         place += size
+
+
+def _decodes(data: bytes, n_atoms: int) -> bool:
+    return n_atoms <= MAX_PACKED_ATOMS and unpack(data, np.empty((n_atoms, 3), dtype=np.float32))
 
 
 def _round_up(value: int) -> int:
