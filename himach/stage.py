@@ -372,18 +372,24 @@ def _wait_for_growth(comm: Communicator, job: StageJob, origin: Origin) -> Origi
     return on_first_rank(comm, told, share=True)
 
 
+def _look(path: str) -> tuple[int, int]:
+    """Return what changes when a file does: a manifest of more frames may be of as many bytes."""
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
+
+
 def _grown(job: StageJob, origin: Origin) -> Origin | None:
     since = time.monotonic()
     pause = POLL_SECONDS
-    looked_at = [file.stamps for file, _ in origin.files()]
-    sizes: list[int] = []
+    looked_at = [path for file, _ in origin.files() for path in file.stamps]
+    seen: list[tuple[int, int]] = []
     while job.idle is None or time.monotonic() < since + job.idle:
         time.sleep(pause if job.idle is None else min(pause, max(0.01, since + job.idle - time.monotonic())))
-        now = [os.path.getsize(path) for stamps in looked_at for path in stamps]
-        if now == sizes:
+        now = [_look(path) for path in looked_at]
+        if now == seen:
             continue
         began = time.monotonic()
-        sizes = now
+        seen = now
         try:
             grown = _open_quietly(job)
         except TrajectoryError:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import MDAnalysis
@@ -21,6 +22,7 @@ from run.commands import himach, wait_until
 from himach.comm import alone
 from himach.errors import UsageError
 from himach.io.evict import survey
+from himach.io.manifest import Manifest
 from himach.io.store import Store, StoreFullError, StoreNotFoundError
 from himach.io.xdrindex import read_index
 from himach.stage import StageJob, stage
@@ -205,6 +207,93 @@ def test_a_growing_trajectory_is_followed_by_whole_frames(tmp_path):
     assert natives(place) == [set(range(12))]
     assert "0 of them now" in himach("stage", path, "--cache", place).stdout
     assert len(natives(place)) == 1  # a grown trajectory is the same dataset
+
+
+class GrowingFile:
+    """A TRR file that another program appends to, half a frame at a time, too."""
+
+    def __init__(self, folder: Path) -> None:
+        with MDAnalysis.Writer(str(folder / "whole.trr"), N_MADE) as writer:
+            for atoms in made_up(range(8)):
+                writer.write(atoms)
+        self.path = folder / "growing.trr"
+        self.content = (folder / "whole.trr").read_bytes()
+        self.ends = [*read_index(str(folder / "whole.trr"), "TRR").offsets[1:].tolist()]
+
+    def grow(self, n_frames: int) -> None:
+        end = self.ends[n_frames - 1]
+        half = (self.ends[1] - self.ends[0]) // 2 if n_frames < len(self.ends) else 0
+        self.path.write_bytes(self.content[: end + half])
+
+
+class GrowingNetCDF:
+    """An AMBER NetCDF file that its writer holds open and syncs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "growing.nc"
+        self.writer = MDAnalysis.Writer(str(self.path), N_MADE)
+        self.n_frames = 0
+
+    def grow(self, n_frames: int) -> None:
+        for atoms in made_up(range(self.n_frames, n_frames)):
+            self.writer.write(atoms)
+        self.n_frames = n_frames
+        self.writer.trjfile.sync()
+
+
+class GrowingDirectory:
+    """A frame directory to which files are added, and then the manifest and times that speak of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "frames"
+        self.path.mkdir()
+        self.n_frames = 0
+
+    def grow(self, n_frames: int) -> None:
+        numbers = range(self.n_frames, n_frames)
+        for number, atoms in zip(numbers, made_up(numbers), strict=True):
+            with MDAnalysis.Writer(str(self.path / f"frame-{number:04d}.xtc"), N_MADE) as writer:
+                writer.write(atoms)
+        self.n_frames = n_frames
+        np.save(self.path / "times.npy", 2.0 * np.arange(n_frames))
+        manifest = Manifest(n_frames, N_MADE, 1, "XTC", "frame-%04d.xtc", None, {}, "made up")
+        manifest.write(str(self.path / "himach.json"))
+
+
+N_MADE = 30
+
+
+def made_up(numbers: range) -> Iterator[MDAnalysis.AtomGroup]:
+    universe = MDAnalysis.Universe.empty(N_MADE, trajectory=True)
+    for number in numbers:
+        universe.atoms.positions = np.random.default_rng(number).uniform(0, 50, (N_MADE, 3))
+        universe.trajectory.ts.time = 2.0 * number
+        yield universe.atoms
+
+
+@pytest.mark.parametrize("kind", [GrowingFile, GrowingNetCDF, GrowingDirectory])
+def test_whatever_grows_is_followed(tmp_path, kind):
+    growing, place = kind(tmp_path), tmp_path / "store"
+    growing.grow(1)
+    process = follow(growing.path, place, "--idle", 6)
+    try:
+        for n_frames in (1, 4, 8):
+            growing.grow(n_frames)
+            assert wait_until(lambda n=n_frames: held(place) >= n or process.poll() is not None, 20)
+            time.sleep(2.5)  # looked at in vain meanwhile
+            assert held(place) == n_frames
+        out, error = process.communicate(timeout=40)
+    finally:
+        process.kill()
+    assert process.returncode == 0, error
+    assert "8 frames staged, 8 of them now" in out
+    assert "warning" not in error
+    (directory,) = Store(place).directories()
+    for atoms, frame in zip(made_up(range(8)), Store(place).open_directory(directory).read(range(8)), strict=True):
+        assert frame.time == pytest.approx(2.0 * frame.number)
+        assert np.allclose(frame.positions, atoms.positions, atol=0.006)
+    assert "0 of them now" in himach("stage", growing.path, "--cache", place).stdout
+    assert len(natives(place)) == 1
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
