@@ -25,6 +25,7 @@ __all__ = ["DIRECTORY", "Client", "Place", "find", "socket_path"]
 DIRECTORY = "server"
 GAP_BYTES = 64 << 10
 REQUEST_BYTES = 4 << 20
+HEAD_BYTES = 4096  # as much is read of a record to see where in it blocks lie
 
 
 def socket_path(store: str | os.PathLike[str] | None = None) -> Path:
@@ -120,7 +121,8 @@ class Client:
         """Read frames, in the order of `numbers`; None for a miss. What is given out was checked.
 
         Neighbours in a segment are read together. The bytes do not pass through the server. `atoms` and `fields` as in
-        `himach.io.store.Dataset.read`: other blocks are read, but neither checked nor decoded.
+        `himach.io.store.Dataset.read`: of records that are large enough for that to be worth it, only the blocks that
+        are asked for are read.
         """
         wanted = np.asarray(numbers, dtype=np.int64).reshape(-1)
         at = 0
@@ -145,8 +147,12 @@ class Client:
             (place.fd, place.offset, place.length, index) for index, place in enumerate(places) if place is not None
         )
         while order:
-            fd, start, length, _ = order[0]
+            fd, start, length, first = order[0]
             end, n = start + length, 1
+            if length > 2 * GAP_BYTES and (atoms is not None or fields):
+                frames[first] = self._read_part(cast(Place, places[first]), atoms, fields)
+                order = order[1:]
+                continue
             while (
                 n < len(order) and order[n][0] == fd and order[n][1] <= end + GAP_BYTES and end - start < REQUEST_BYTES
             ):
@@ -160,12 +166,32 @@ class Client:
             order = order[n:]
         return frames
 
+    def _read_part(self, place: Place, atoms: npt.NDArray[np.int64] | None, fields: int) -> RawFrame | None:
+        """Read the blocks of one record that are asked for, with short gaps between them."""
+        head = _pread(place.fd, HEAD_BYTES, place.offset)
+        blocks = self._link.blocks(head, place.segment, place.offset, place.number, fields, atoms)
+        if blocks is None:  # damaged, or of more blocks than usual
+            return self._unpack(place, _pread(place.fd, place.length, place.offset), atoms, fields)
+        record = memoryview(bytearray(place.length))
+        pieces = _joined(blocks, place.length)
+        for begin, end in pieces.tolist():
+            if _fill(place.fd, record[begin:end], place.offset + begin) < end - begin:
+                return None
+        return self._unpack(place, record, atoms, fields, pieces)
+
     def _unpack(
-        self, place: Place, record: memoryview, atoms: npt.NDArray[np.int64] | None, fields: int
+        self,
+        place: Place,
+        record: memoryview,
+        atoms: npt.NDArray[np.int64] | None,
+        fields: int,
+        pieces: npt.NDArray[np.uint64] | None = None,
     ) -> RawFrame | None:
-        found = self._link.unpack(record, place.segment, place.offset, place.number, fields, atoms)
-        self.nbytes += 0 if found is None else place.length
-        return None if found is None else RawFrame(place.number, found[0], found[2], found[1], found[3], found[4])
+        found = self._link.unpack(record, place.segment, place.offset, place.number, fields, atoms, pieces)
+        if found is None:
+            return None
+        self.nbytes += place.length if pieces is None else int((pieces[:, 1] - pieces[:, 0]).sum())
+        return RawFrame(place.number, found[0], found[2], found[1], found[3], found[4])
 
     def counters(self) -> dict[str, int]:
         """Return what the server has counted."""
@@ -176,15 +202,26 @@ class Client:
         self._link.stop()
 
 
+def _joined(blocks: npt.NDArray[np.uint64], length: int) -> npt.NDArray[np.uint64]:
+    """Return blocks, uint64 (n, 2), first byte and last + 1, with those joined that nearly touch, within `length`."""
+    blocks = np.minimum(blocks, np.uint64(length))
+    last = np.flatnonzero(blocks[1:, 0] > blocks[:-1, 1] + np.uint64(GAP_BYTES))
+    return np.stack([blocks[np.r_[0, last + 1], 0], blocks[np.r_[last, len(blocks) - 1], 1]], axis=1)
+
+
 def _pread(fd: int, size: int, offset: int) -> memoryview:
     """Read what is there of `size` bytes; an error of the disk reads as nothing."""
-    data = bytearray(size)
-    view = memoryview(data)
+    view = memoryview(bytearray(size))
+    return view[: _fill(fd, view, offset)]
+
+
+def _fill(fd: int, view: memoryview, offset: int) -> int:
+    """Read into `view` and return how many bytes were there."""
     done = 0
     with contextlib.suppress(OSError):
-        while done < size and (got := os.preadv(fd, [view[done:]], offset + done)):
+        while done < len(view) and (got := os.preadv(fd, [view[done:]], offset + done)):
             done += got
-    return view[:done]
+    return done
 
 
 def find(

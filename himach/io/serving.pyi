@@ -45,6 +45,15 @@ class LinkHandle:
     def have(self, numbers: npt.ArrayLike) -> npt.NDArray[np.uint8]: ...
     def places(self, numbers: npt.ArrayLike) -> tuple[npt.NDArray[np.void], list[int]]: ...
     def done(self) -> None: ...
+    def blocks(
+        self,
+        head: memoryview,
+        segment: int,
+        offset: int,
+        number: int,
+        fields: int = 0,
+        atoms: npt.NDArray[np.int64] | None = None,
+    ) -> npt.NDArray[np.uint64] | None: ...
     def unpack(
         self,
         record: memoryview,
@@ -53,6 +62,7 @@ class LinkHandle:
         number: int,
         fields: int = 0,
         atoms: npt.NDArray[np.int64] | None = None,
+        pieces: npt.NDArray[np.uint64] | None = None,
     ) -> tuple[Any, ...] | None: ...
     def counters(self) -> dict[str, int]: ...
     def stop(self) -> None: ...

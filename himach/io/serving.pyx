@@ -102,6 +102,7 @@ cdef extern from "record.h" nogil:
     ctypedef struct record_header:
         bint has_box
         float *box
+        uint32_t head_bytes
         uint64_t number
         double time
         uint32_t n_atoms
@@ -119,8 +120,18 @@ cdef extern from "unpack.h" nogil:
     ctypedef struct piece:
         uint64_t begin
         uint64_t end
+    ctypedef struct block_entry:
+        uint32_t bytes
+    ctypedef struct wanted_block:
+        uint64_t offset
+        block_entry entry
+    ctypedef struct block_walk:
+        const unsigned char *record
+        const record_header *header
+        const selection *asked
     enum unpacked:
         UNPACKED
+    bint next_wanted_block(block_walk *walk, wanted_block *block)
     bint is_readable(const record_header *header)
     unpacked unpack_fields(unsigned char *record, const record_header *header, const selection *asked,
                            const piece *pieces, size_t n_pieces, float *positions, float **fields)
@@ -170,6 +181,17 @@ cdef cnp.ndarray wanted_numbers(object numbers):
     if wanted.shape[0] > NUMBERS_AT_ONCE:
         raise ValueError(f"{wanted.shape[0]} frame numbers at once; a message takes {NUMBERS_AT_ONCE}")
     return wanted
+
+
+cdef selection asked_for(int fields, cnp.ndarray ranges):
+    """A selection of fields (0: all) and ranges of atoms (None: all), which it points to."""
+    cdef selection asked
+    memset(&asked, 0, sizeof(asked))
+    asked.fields = fields if fields else 7
+    if ranges is not None:
+        asked.ranges = <const bodhi_range *>cnp.PyArray_DATA(ranges)
+        asked.n_ranges = ranges.shape[0]
+    return asked
 
 
 def hmac_sha256(bytes key, bytes data):
@@ -344,17 +366,48 @@ cdef class LinkHandle:
             status = link_send_message(&self.link, <wire_verb>WIRE_DONE, NULL, 0, link_now() + self.timeout_ms)
         check(status)
 
-    def unpack(self, const unsigned char[::1] record, uint64_t segment, uint64_t offset, uint64_t number, int fields=0,
+    def blocks(self, const unsigned char[::1] head, uint64_t segment, uint64_t offset, uint64_t number, int fields=0,
                atoms=None):
-        """A checked frame as (time, box, positions, velocities, forces), copies; None if the record is not right."""
+        """Where the blocks that are asked for lie in a record, by its head.
+
+        uint64 (n, 2), first byte and last + 1, ascending; the head is the first. None if it is not right or not all of
+        it is there.
+        """
+        cdef record_header header
+        cdef segment_key key = self.key
+        cdef size_t size = head.shape[0]
+        cdef size_t needed
+        cdef cnp.ndarray ranges = None if atoms is None else atom_ranges(atoms)
+        cdef selection asked = asked_for(fields, ranges)
+        cdef block_walk walk
+        cdef wanted_block block
+        key.segment = segment
+        if (size == 0 or parse_record(&head[0], size, &key, offset, &header, &needed) != PARSED
+                or not is_readable(&header) or header.number != number):
+            return None
+        memset(&walk, 0, sizeof(walk))
+        walk.record, walk.header, walk.asked = &head[0], &header, &asked
+        found = [(0, header.head_bytes)]
+        while next_wanted_block(&walk, &block):
+            found.append((block.offset, block.offset + block.entry.bytes))
+        return np.array(found, dtype=np.uint64)
+
+    def unpack(self, const unsigned char[::1] record, uint64_t segment, uint64_t offset, uint64_t number, int fields=0,
+               atoms=None, pieces=None):
+        """A checked frame as (time, box, positions, velocities, forces), copies; None if the record is not right.
+
+        `pieces`: which bytes of the record were read, as `blocks` says it and head and all; None for all of them.
+        """
         cdef record_header header
         cdef segment_key key = self.key
         cdef size_t size = record.shape[0]
         cdef size_t needed
-        cdef selection asked
-        cdef piece whole
+        cdef cnp.ndarray ranges = None if atoms is None else atom_ranges(atoms)
+        cdef selection asked = asked_for(fields, ranges)
+        cdef cnp.ndarray there = np.ascontiguousarray([(0, size)] if pieces is None else pieces, dtype=np.uint64)
+        cdef const piece *first = <const piece *>cnp.PyArray_DATA(there)
+        cdef size_t n_pieces = there.shape[0]
         cdef float *found[FIELD_COUNT]
-        cdef cnp.ndarray ranges
         cdef cnp.ndarray positions
         cdef cnp.ndarray array
         cdef float *decoded
@@ -367,17 +420,11 @@ cdef class LinkHandle:
                      and is_readable(&header) and header.number == number and header.length == size)
         if not right:
             return None
-        memset(&asked, 0, sizeof(asked))
-        asked.fields = fields if fields else 7
-        if atoms is not None:
-            ranges = atom_ranges(atoms)
-            asked.ranges = <const bodhi_range *>cnp.PyArray_DATA(ranges)
-            asked.n_ranges = ranges.shape[0]
-        whole.begin, whole.end = 0, size
         positions = np.empty((header.n_atoms, 3), dtype=np.float32)
         decoded = <float *>cnp.PyArray_DATA(positions)
         with nogil:
-            right = unpack_fields(<unsigned char *>&record[0], &header, &asked, &whole, 1, decoded, found) == UNPACKED
+            right = unpack_fields(<unsigned char *>&record[0], &header, &asked, first, n_pieces, decoded,
+                                  found) == UNPACKED
         if not right:
             return None
         arrays = []

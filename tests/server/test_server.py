@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -173,6 +174,72 @@ def test_reading_some_atoms_of_packed_frames(run_server):
         for positions, frame in zip(frames, client.read(range(3), atoms, bodhi.POSITIONS), strict=True):
             np.testing.assert_array_equal(frame.positions[atoms], positions[atoms])
             assert frame.velocities is None
+
+
+@pytest.fixture(params=["raw", "packed"])
+def large(request, run_server):
+    """A server with four large frames with velocities, and their positions."""
+    running = run_server()
+    rng = np.random.default_rng(1)
+    steps = rng.integers(0, 5000, (4, 60_000, 3))
+    frames = steps.astype(np.float32) * np.float32(0.001) * np.float32(10)
+    if request.param == "raw":
+        frames += rng.normal(size=frames.shape).astype(np.float32)
+    with himach.Writer("run", frames.shape[1], servers=[running.path]) as writer:
+        for number, positions in enumerate(frames):
+            writer.number = number
+            writer.push(positions, time=number, velocities=positions + 1)
+    return running, frames
+
+
+@pytest.mark.parametrize("fields", [0, bodhi.POSITIONS, bodhi.VELOCITIES, bodhi.FORCES])
+@pytest.mark.parametrize("atoms", [None, [0], [59_999], [0, 30_000, 30_001, 59_999], range(8000, 9000), range(60_000)])
+def test_only_the_blocks_that_are_asked_for_are_read(large, atoms, fields):
+    running, frames = large
+    chosen = None if atoms is None else np.array(atoms, dtype=np.int64)
+    rows = slice(None) if chosen is None else chosen
+    with running.client() as client:
+        client.open("run")
+        with client.places(range(4)) as places:
+            whole = sum(place.length for place in places)
+        for number, frame in enumerate(client.read(range(4), chosen, fields)):
+            assert (frame.number, frame.time) == (number, number)
+            assert (frame.positions is not None) == (fields in (0, bodhi.POSITIONS))
+            assert (frame.velocities is not None) == (fields in (0, bodhi.VELOCITIES))
+            if frame.positions is not None:
+                np.testing.assert_array_equal(frame.positions[rows], frames[number][rows])
+            if frame.velocities is not None:
+                np.testing.assert_array_equal(frame.velocities[rows], frames[number][rows] + 1)
+        assert client.nbytes <= whole
+        if fields and (chosen is None or chosen.size < 10):
+            assert client.nbytes < 0.8 * whole
+        if fields == bodhi.POSITIONS and chosen is not None and chosen.size == 1:
+            assert client.nbytes < 0.2 * whole
+
+
+@pytest.mark.parametrize("block", [0, 7, 14])
+def test_damage_outside_of_what_is_asked_for_is_not_read(large, block):
+    running, frames = large
+    with running.client() as client:
+        client.open("run")
+        with client.places([1]) as (place,):
+            segment = Store(running.place).dataset("run").path / f"n-{place.segment:016x}.seg"
+            head = os.pread(place.fd, 4096, place.offset)
+            (n_blocks,) = struct.unpack_from("<I", head, 108)
+            sizes = [struct.unpack_from("<I", head, 112 + 8 * i)[0] for i in range(n_blocks)]
+            begin = place.offset + -(-(112 + 8 * n_blocks) // 64) * 64
+        assert block < n_blocks // 2
+        with open(segment, "r+b") as file:
+            file.seek(begin + sum(sizes[:block]) + 70)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 1]))
+        (block_atoms,) = struct.unpack_from("<I", head, 76)
+        hit = np.array([block * block_atoms], dtype=np.int64)
+        other = np.array([(block + n_blocks // 4) % (n_blocks // 2) * block_atoms], dtype=np.int64)
+        assert list(client.read([1], hit)) == [None]
+        (frame,) = client.read([1], other)
+        np.testing.assert_array_equal(frame.positions[other], frames[1][other])
 
 
 def test_reading_is_checked(run_server):
