@@ -94,7 +94,7 @@ cdef int64_t *frame_numbers(cnp.ndarray numbers) except? NULL:
 
 
 def atom_ranges(cnp.ndarray atoms):
-    """Runs of neighbouring atoms: first and last + 1 of each, int64 (n, 2), C-contiguous, of ascending int64 indices."""
+    """Runs of neighbouring atoms: first and last + 1, C-contiguous int64 (n, 2), of ascending int64 indices."""
     if atoms.dtype != np.int64 or atoms.ndim != 1:
         raise ValueError("atoms must be an int64 array of one dimension")
     steps = np.diff(atoms)
