@@ -236,3 +236,40 @@ def test_another_copy_is_read_when_one_is_damaged(place, made):
     dataset = Store(place / "made").dataset("/s")
     assert served(dataset, 8) == set(range(8))
     assert set(dataset.native) == {1, 3, 5, 7}
+
+
+def forget(paths: list[Path]) -> None:
+    """Have the page cache drop these files, so that threads read them ahead."""
+    for path in paths:
+        with open(path, "rb") as file:
+            os.fdatasync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@pytest.mark.parametrize("direct", ["on", "off"])
+@pytest.mark.parametrize("kind", ["raw", "packed"])
+def test_damage_that_is_read_ahead_costs_only_what_it_hit(tmp_path, kind, direct):
+    rng = np.random.default_rng(5)
+    steps = rng.integers(0, 5000, (60, 10_000, 3))
+    frames = steps.astype(np.float32) * np.float32(0.001) * np.float32(10) + np.float32(0.0003 if kind == "raw" else 0)
+    with Store(tmp_path / "made").dataset("/s", segment_bytes=2 << 20) as dataset:
+        for number, positions in enumerate(frames):
+            dataset.write(number, float(number), None, positions)
+            if number % 4 == 0:
+                dataset.write(number, float(number), None, positions, native=True)
+    hit = set(range(1, 60, 7)) | {0, 8}
+    for number in hit:  # natives where there are some, whose aliens stand in
+        ((segment, copy, offset, length),) = dataset._handle.locate(np.array([number]))
+        with open(dataset.path / f"{'na'[copy]}-{segment:016x}.seg", "r+b") as file:
+            at = offset + int(rng.integers(200, length - 200))
+            file.seek(at)
+            byte = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([byte ^ 16]))
+    forget(list(dataset.path.glob("*.seg")))
+    dataset = Store(tmp_path / "made").dataset("/s")
+    order = np.concatenate([np.arange(60), rng.permutation(60)])
+    for number, frame in zip(order.tolist(), dataset.read(order, direct=direct), strict=True):
+        assert (frame is None) == (number in hit and number % 4 != 0)
+        assert frame is None or np.array_equal(frame.positions, frames[number])
+    assert not set(dataset.native) & hit
