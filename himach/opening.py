@@ -94,7 +94,7 @@ def open_job(world: World, job: Job) -> Opened:
     store = _open_store(comm, job.cache)
     quota = _choose_quota(comm, store)
     found = comm.gather(_find(world, store, job))
-    choice: _Choice = on_first_rank(comm, partial(_choose, job, found), share=True)
+    choice: _Choice = on_first_rank(comm, partial(_choose, job, store, found), share=True)
     parcel: Package | None = None
     if choice.holder is not None:
         parcel = _send_parcel(comm, store, choice.holder)
@@ -152,9 +152,9 @@ def _find(world: World, store: Store | None, job: Job) -> tuple[bool, list[Found
     return True, find(store, names_of(job.trajectories))
 
 
-def _choose(job: Job, told: Sequence[tuple[bool, list[Found]]]) -> _Choice:
+def _choose(job: Job, store: Store | None, told: Sequence[tuple[bool, list[Found]]]) -> _Choice:
     """Open the origin, or find out which store stands in for it. On the first rank."""
-    from himach.io.cache import match, names_of
+    from himach.io.cache import known_indexes, match, names_of
     from himach.io.kept import frame_keywords
     from himach.io.origin import open_origin
 
@@ -167,7 +167,8 @@ def _choose(job: Job, told: Sequence[tuple[bool, list[Found]]]) -> _Choice:
             rank, best = max(fitting, key=lambda pair: (pair[1].note.seen, pair[1].note.n_frames))
             same = [one.generation for _, one in fitting if one.note.content == best.note.content]
             return _Choice(None, best.note, best.name, list(dict.fromkeys(same)), (rank, best))
-    origin = open_origin(job.trajectories, job.topology, job.keywords)
+    known = {} if store is None else known_indexes(store, [one for one in told[0][1] if one.name == name])
+    origin = open_origin(job.trajectories, job.topology, job.keywords, known)
     if not any(has_store for has_store, _ in told):
         return _Choice(origin, None, name, [])
     note, generations = match(origin, job.keywords, [one for _, one in found if one.name == name])

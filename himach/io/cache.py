@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 from himach.comm import node_name
 from himach.errors import UsageError
 from himach.frame import RawFrame
-from himach.io.kept import FILE, TIMES_FILE, Note, dataset_name, times_of
+from himach.io.kept import FILE, INDEX_FILE, TIMES_FILE, Note, dataset_name, times_of
 from himach.io.origin import Origin
 from himach.io.store import Dataset, Store, StoreError, default_place
 from himach.io.topology import own_topology
+from himach.io.xdrfile import XdrFile
+from himach.io.xdrindex import XdrIndex, decode, encode
 
 if TYPE_CHECKING:
     from himach.io.client import Client
@@ -31,6 +33,7 @@ __all__ = [
     "Package",
     "find",
     "keep_note",
+    "known_indexes",
     "match",
     "names_of",
     "open_store",
@@ -150,6 +153,18 @@ def _pushed(dataset: Dataset) -> Note | None:
     return Note.pushed(dataset.name, dataset.generation, native.max() + 1, frames) if frames else None
 
 
+def known_indexes(store: Store, found: Sequence[Found]) -> dict[str, XdrIndex]:
+    """Return the indexes of trajectory files that are kept with datasets, by path."""
+    known: dict[str, XdrIndex] = {}
+    for one in found:
+        with contextlib.suppress(StoreError):
+            dataset = store.dataset(one.name, one.generation, create=False)
+            for path, index in decode(dataset.kept_file(INDEX_FILE)).items():
+                if path not in known or index.changed > known[path].changed:
+                    known[path] = index
+    return known
+
+
 def match(origin: Origin, keywords: Mapping[str, Any], found: Sequence[Found]) -> tuple[Note, list[bytes]]:
     """Return a note on an origin, and the generations under which stores have its frames, or else may keep them.
 
@@ -210,9 +225,10 @@ def keep_note(dataset: Dataset, note: Note, origin: Origin, topology: str | os.P
             topology = own_topology(origin)
     if topology is not None:
         note = _keep_topology(dataset, note, os.path.abspath(os.path.expanduser(topology)))
-    times = times_of(origin)
-    if times is not None and (before is None or before.files != note.files or dataset.kept_file(TIMES_FILE) != times):
-        dataset.keep(TIMES_FILE, times)
+    indexes = {file.path: file.index for file, _ in origin.files() if isinstance(file, XdrFile)}
+    for name, content in ((INDEX_FILE, encode(indexes) if indexes else None), (TIMES_FILE, times_of(origin))):
+        if content is not None and dataset.kept_file(name) != content:
+            dataset.keep(name, content)
     if before is None or replace(before, seen=note.seen) != note or [*before.topologies] != [*note.topologies]:
         dataset.keep(FILE, note.encode())
 

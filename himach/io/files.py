@@ -18,7 +18,7 @@ from himach.io.messages import reason, warn_cut
 from himach.io.readerfile import ReaderFile, construct, quietly, whole_frames
 from himach.io.xdrfile import XdrFile
 from himach.io.xdrheader import sniff
-from himach.io.xdrindex import read_index
+from himach.io.xdrindex import XdrIndex, read_index
 
 __all__ = ["FrameFile", "open_file"]
 
@@ -91,7 +91,9 @@ class FrameFile(Protocol):
         """Close the file until the next read."""
 
 
-def open_file(path: str, topology: str | None, keywords: Mapping[str, Any]) -> FrameFile:
+def open_file(
+    path: str, topology: str | None, keywords: Mapping[str, Any], known: Mapping[str, XdrIndex] | None = None
+) -> FrameFile:
     """Open one trajectory file.
 
     Parameters
@@ -102,6 +104,8 @@ def open_file(path: str, topology: str | None, keywords: Mapping[str, Any]) -> F
         The topology file, for formats that do not say how many atoms they hold.
     keywords
         Keywords of MDAnalysis for the reader: format, dt, ...
+    known
+        Indexes by path, of files as they may have been before.
 
     Raises
     ------
@@ -119,7 +123,7 @@ def open_file(path: str, topology: str | None, keywords: Mapping[str, Any]) -> F
     reader_class = _reader_class(path, keywords.pop("format", None))
     kind = str(np.atleast_1d(getattr(reader_class, "format", ""))[0])
     if kind in ("XTC", "TRR"):
-        return _open_xdr(path, kind, keywords)
+        return _open_xdr(path, kind, keywords, (known or {}).get(path))
     if kind in _COUNTLESS and "n_atoms" not in keywords:
         keywords["n_atoms"] = _count_atoms(topology or path, options)
     reader = _open_reader(path, kind, reader_class, keywords)
@@ -127,10 +131,11 @@ def open_file(path: str, topology: str | None, keywords: Mapping[str, Any]) -> F
     return ReaderFile(path, reader, n_frames)
 
 
-def _open_xdr(path: str, kind: str, keywords: Mapping[str, Any]) -> XdrFile:
+def _open_xdr(path: str, kind: str, keywords: Mapping[str, Any], known: XdrIndex | None) -> XdrFile:
     with open(path, "rb") as file:
         kind = sniff(file.read(4)) or kind
-    index = read_index(path, kind)
+    is_valid = known is not None and known.kind == kind and known.is_of(path)
+    index = known if known is not None and is_valid else read_index(path, kind)
     if index.cut:
         warn_cut(path, index.n_frames)
     return XdrFile(path, index, keywords)

@@ -25,6 +25,7 @@ from himach.io.origin import Origin, Times
 
 __all__ = [
     "FILE",
+    "INDEX_FILE",
     "TIMES_FILE",
     "KeptOrigin",
     "Note",
@@ -37,6 +38,7 @@ __all__ = [
 
 FILE = "origin.json"
 TIMES_FILE = "times"
+INDEX_FILE = "index"
 VERSION = 1
 
 #: Content that a digest covers: whole files where they have no more than this together, else blocks all over them.

@@ -24,6 +24,7 @@ from himach.io.files import FrameFile, open_file
 from himach.io.framedir import FrameDirectory
 from himach.io.join import Part, join, tolerance
 from himach.io.messages import reason
+from himach.io.xdrindex import XdrIndex
 
 __all__ = ["Origin", "open_origin"]
 
@@ -269,6 +270,7 @@ def open_origin(
     trajectories: Sequence[str | os.PathLike[str]],
     topology: str | os.PathLike[str] | None = None,
     keywords: Mapping[str, Any] | None = None,
+    known: Mapping[str, XdrIndex] | None = None,
 ) -> Origin:
     """Open trajectory files, which follow one another, as one dataset. For rank 0: the result travels as a pickle.
 
@@ -280,6 +282,8 @@ def open_origin(
         The topology file, for readers that need to be told the number of atoms.
     keywords
         Keywords of MDAnalysis.Universe, e.g. dt, format, atom_style.
+    known
+        Indexes by path, which save a walk over files that have not changed since.
 
     Warns
     -----
@@ -303,7 +307,7 @@ def open_origin(
         topology = existing(topology, "topology")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        files = [_open(path, topology, keywords) for path in paths]
+        files = [_open(path, topology, keywords, known or {}) for path in paths]
         _check_atoms(files)
         origin = Origin(join(files), keywords)
     for warning in caught:
@@ -334,11 +338,11 @@ def existing(path: str | os.PathLike[str], what: str) -> str:
     raise UsageError(f"there is no {what} {os.fspath(path)}{hint}")
 
 
-def _open(path: str, topology: str | None, keywords: Mapping[str, Any]) -> FrameFile:
+def _open(path: str, topology: str | None, keywords: Mapping[str, Any], known: Mapping[str, XdrIndex]) -> FrameFile:
     if os.path.isdir(path):
         return FrameDirectory(path, keywords)
     try:
-        return open_file(path, topology, keywords)
+        return open_file(path, topology, keywords, known)
     except OSError as error:
         raise TrajectoryError(f"{path} cannot be read: {error.strerror or reason(error)}") from error
 

@@ -2,13 +2,18 @@
 
 `read_index()` walks; it decodes no coordinates and stores nothing beside the user's file. A file that ends within its
 last frame is reported as cut; a senseless header with frames after it is an error that names frame and byte.
+`encode()` and `decode()` are for a store, which keeps indexes beside frames, so that the next run need not walk.
 """
 
 from __future__ import annotations
 
+import io
+import json
 import os
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +30,9 @@ from himach.io.xdrheader import (
     parse_xtc,
 )
 
-__all__ = ["XdrIndex", "read_index"]
+__all__ = ["XdrIndex", "decode", "encode", "read_index"]
+
+VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,8 @@ class XdrIndex:
         uint8 (n_frames,): bits of `himach.io.xdrheader`: `POSITIONS`, `VELOCITIES`, `FORCES`, or `DAMAGED`.
     cut
         Whether bytes of an unfinished frame follow the last whole one.
+    size, changed
+        Size and time of change (ns) of the file when the walk began.
     """
 
     kind: str
@@ -54,6 +63,13 @@ class XdrIndex:
     times: npt.NDArray[np.float64]
     has: npt.NDArray[np.uint8]
     cut: bool
+    size: int
+    changed: int
+
+    def is_of(self, path: str) -> bool:
+        """Tell whether the file has not changed since, by its size and time."""
+        status = os.stat(path)
+        return (status.st_size, status.st_mtime_ns) == (self.size, self.changed)
 
     @property
     def n_frames(self) -> int:
@@ -84,8 +100,38 @@ def read_index(path: str, kind: str) -> XdrIndex:
         os.close(descriptor)
 
 
+def encode(indexes: Mapping[str, XdrIndex]) -> bytes:
+    """Return indexes, by the paths of their files, as bytes."""
+    facts = [[path, one.kind, one.n_atoms, one.cut, one.size, one.changed] for path, one in indexes.items()]
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "facts": np.frombuffer(json.dumps([VERSION, facts]).encode(), dtype=np.uint8)
+    }
+    for number, index in enumerate(indexes.values()):
+        arrays |= {f"offsets{number}": index.offsets, f"times{number}": index.times, f"has{number}": index.has}
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    return content.getvalue()
+
+
+def decode(content: bytes | None) -> dict[str, XdrIndex]:
+    """Return the indexes that `encode` encoded; none if they are missing, damaged or of another version."""
+    found: dict[str, XdrIndex] = {}
+    try:
+        with np.load(io.BytesIO(content or b""), allow_pickle=False) as arrays:
+            version, facts = json.loads(arrays["facts"].tobytes())
+            if version != VERSION:
+                return {}
+            for number, (path, kind, n_atoms, cut, size, changed) in enumerate(facts):
+                offsets, times, has = (arrays[f"{name}{number}"] for name in ("offsets", "times", "has"))
+                found[path] = XdrIndex(kind, n_atoms, offsets, times, has, cut, size, changed)
+    except (ValueError, TypeError, KeyError, EOFError, OSError, zipfile.BadZipFile):
+        return {}
+    return found
+
+
 def _walk(path: str, kind: str, descriptor: int, parse: Callable[[bytes], XtcHeader | TrrHeader]) -> XdrIndex:
-    end = os.fstat(descriptor).st_size
+    status = os.fstat(descriptor)
+    end = status.st_size
     offsets, has = [0], bytearray()
     times: list[float] = []
     n_atoms = 0
@@ -121,6 +167,8 @@ def _walk(path: str, kind: str, descriptor: int, parse: Callable[[bytes], XtcHea
         np.array(times, dtype=np.float64),
         np.frombuffer(has, dtype=np.uint8),
         cut=at < end,
+        size=end,
+        changed=status.st_mtime_ns,
     )
 
 

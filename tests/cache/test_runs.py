@@ -15,6 +15,8 @@ from cache_data import N_FRAMES, Emit, analyse, bits, datasets, make, make_dump,
 from ranks import clean_environment
 
 import himach
+from himach.io import files
+from himach.io.xdrindex import read_index
 
 ALL = list(range(N_FRAMES))
 
@@ -46,6 +48,31 @@ def test_second_run_reads_the_cache_alone(tmp_path, place, name):
     assert from_origin(second) == 0
     assert second.record["bytes"]["cache"] > 0
     assert second.record["assignment"] == {"native": 0, "alien": N_FRAMES, "residue": 0}
+
+
+@pytest.mark.parametrize("name", ["md.trr", "md.xtc"])
+def test_headers_are_walked_over_once(tmp_path, place, name, monkeypatch):
+    topology, trajectory = make(tmp_path, name=name)
+    walked: list[str] = []
+    monkeypatch.setattr(files, "read_index", lambda path, kind: (walked.append(path), read_index(path, kind))[1])
+    expected = analyse(trajectory, topology, cache="off")
+
+    def walks() -> int:
+        walked.clear()
+        result = analyse(trajectory, topology, cache=place)
+        assert bits(result.outcome) == bits(expected.outcome)
+        return len(walked)
+
+    assert [walks(), walks(), walks()] == [1, 0, 0]
+    os.utime(trajectory)
+    assert [walks(), walks()] == [1, 0]
+    index = only_dataset(place, trajectory).path / "x-index"
+    whole = index.read_bytes()
+    for damaged in (whole[:-1], whole[: len(whole) // 2], bytes(len(whole)), b""):
+        index.write_bytes(damaged)
+        assert [walks(), walks()] == [1, 0]
+    index.unlink()
+    assert [walks(), walks()] == [1, 0]
 
 
 def test_origin_away(tmp_path, place):
