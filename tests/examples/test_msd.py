@@ -71,6 +71,25 @@ def test_windowed_msd_is_the_mean_over_origins(seed, m):
     np.testing.assert_allclose(windowed_msd(positions), expected, rtol=1e-9, atol=1e-9)
 
 
+@settings(max_examples=50)
+@given(seeds, st.integers(1, 30), st.integers(1, 9))
+def test_many_paths_at_once_give_the_same_bits(seed, m, n):
+    walks = [wrapped_walk(seed + i, m)[1] for i in range(n)]
+    boxes = wrapped_walk(seed, m)[2]
+    many = windowed_msd(unwrap(np.array(walks), boxes))
+    assert many.tobytes() == np.array([windowed_msd(unwrap(walk, boxes)) for walk in walks]).tobytes()
+
+
+@pytest.mark.parametrize("start", [0, 9])
+def test_reduced_many_at_a_time(start):
+    analysis = Msd(selection="name OW and resid 1-2000", tau_max=9 - start)
+    table = himach.run(analysis, XTC, GRO, start=start, cache="off", progress=False).outcome["msd"]
+    if start == 0:
+        expected = plain.run(Msd(selection=analysis.selection, tau_max=9), XTC, GRO)["msd"]
+        assert table["msd"].tobytes() == expected["msd"].tobytes()
+    assert table["msd"][0] == 0
+
+
 def test_no_box_to_unwrap_by():
     with pytest.raises(himach.UsageError, match="unwrap=False"):
         plain.run(Msd(selection="name CA"), DCD, PSF)
