@@ -126,7 +126,7 @@ class Meeting:
         pause = 1e-5
         while not arrival.Test():
             time.sleep(pause)
-            pause = min(2 * pause, 0.01)
+            pause = min(1.1 * pause, 0.01)  # short beside what was waited for so far
             if error is not None and time.monotonic() > deadline:
                 raise error
 
