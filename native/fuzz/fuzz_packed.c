@@ -1,15 +1,12 @@
 /* Fuzz target: a packed block with any content, decoded by vector instructions and without; both must agree.
  *
- * The input's first two bytes are the number of atoms less one, the rest is the block. Built with -fsanitize=fuzzer it
- * is a libFuzzer target; with -DBODHI_FUZZ_DRIVER it is a program that runs the files named on its command line. */
+ * The input's first two bytes are the number of atoms less one, the rest is the block. */
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "packed.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "target.h"
 
 /* Decode from and to memory of just the right sizes, so that any byte beyond is noticed. */
 static float *decode(const uint8_t *block, size_t size, uint32_t n_atoms, bool portable, bool *right) {
@@ -41,21 +38,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     free(portably);
     return 0;
 }
-
-#ifdef BODHI_FUZZ_DRIVER
-int main(int argc, char **argv) {
-    static uint8_t data[1 << 20];
-    for (int i = 1; i < argc; i++) {
-        FILE *file = fopen(argv[i], "rbe");
-        if (file == NULL) {
-            perror(argv[i]);
-            return 1;
-        }
-        size_t size = fread(data, 1, sizeof data, file);
-        (void)fclose(file);
-        (void)LLVMFuzzerTestOneInput(data, size);
-    }
-    (void)printf("%d inputs\n", argc - 1);
-    return 0;
-}
-#endif

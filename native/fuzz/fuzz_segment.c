@@ -1,8 +1,7 @@
 /* Fuzz target: a segment and its index with any content, checksums bypassed. They are opened, repaired, read (in part
  * and whole) and written to.
  *
- * The input is split at its first byte b into index (b/256 of the rest) and segment. Built with -fsanitize=fuzzer it is
- * a libFuzzer target; with -DBODHI_FUZZ_DRIVER it is a program that runs the files named on its command line. */
+ * The input is split at its first byte b into index (b/256 of the rest) and segment. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 
 #include "bodhi.h"
 #include "record.h"
+#include "target.h"
 
 #define DIRECTORY "127781690bad84b6-efd01f60ba992926" /* of the dataset "/s" with an empty generation */
 #define SEGMENT   "a-0000000100000001.seg"
@@ -91,8 +91,6 @@ static void read_and_write(bodhi_dataset *dataset) {
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static bodhi_store *store;
     bodhi_dataset *dataset;
@@ -120,21 +118,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     bodhi_dataset_close(dataset);
     return 0;
 }
-
-#ifdef BODHI_FUZZ_DRIVER
-int main(int argc, char **argv) {
-    static uint8_t data[1 << 20];
-    for (int i = 1; i < argc; i++) {
-        FILE *file = fopen(argv[i], "rbe");
-        if (file == NULL) {
-            perror(argv[i]);
-            return 1;
-        }
-        size_t size = fread(data, 1, sizeof data, file);
-        (void)fclose(file);
-        (void)LLVMFuzzerTestOneInput(data, size);
-    }
-    (void)printf("%d inputs\n", argc - 1);
-    return 0;
-}
-#endif

@@ -2,14 +2,13 @@
  * and the bodies of the messages that come out of it.
  *
  * The first byte of the input: bit 0 whose messages are read, the rest the size of the pieces. Every input is parsed
- * twice, in pieces and whole; both must give the same messages. Built with -fsanitize=fuzzer it is a libFuzzer target;
- * with -DBODHI_FUZZ_DRIVER it is a program that runs the files named on its command line. */
+ * twice, in pieces and whole; both must give the same messages. */
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "record.h"
+#include "target.h"
 #include "wire.h"
 
 enum { MAX_FRAME = 1 << 16 };
@@ -68,8 +67,6 @@ static seen parse(const uint8_t *data, size_t size, bool from_client, size_t pie
     return found;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     bodhi_bypass_checksums = true;
     if (size < 1) {
@@ -83,21 +80,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     return 0;
 }
-
-#ifdef BODHI_FUZZ_DRIVER
-int main(int argc, char **argv) {
-    static uint8_t data[1 << 20];
-    for (int i = 1; i < argc; i++) {
-        FILE *file = fopen(argv[i], "rbe");
-        if (file == NULL) {
-            perror(argv[i]);
-            return 1;
-        }
-        size_t size = fread(data, 1, sizeof data, file);
-        (void)fclose(file);
-        (void)LLVMFuzzerTestOneInput(data, size);
-    }
-    (void)printf("%d inputs\n", argc - 1);
-    return 0;
-}
-#endif
