@@ -40,3 +40,22 @@ cdef float *vectors(object array, str name, Py_ssize_t n_atoms) except? NULL:
         raise ValueError(f"{name} must be C-contiguous")
     data = array
     return <float *>cnp.PyArray_DATA(data)
+
+
+cdef object fill(bodhi_frame *frame, int64_t number, double time, positions, box, velocities, forces):
+    """Fill a frame, which points into the arrays; return the box as the array that it points into."""
+    cdef cnp.ndarray lengths_and_angles
+    memset(frame, 0, sizeof(frame[0]))
+    frame.number = number
+    frame.time = time
+    frame.n_atoms = len(positions)
+    frame.positions = vectors(positions, "positions", frame.n_atoms)
+    frame.velocities = vectors(velocities, "velocities", frame.n_atoms)
+    frame.forces = vectors(forces, "forces", frame.n_atoms)
+    if box is None:
+        return None
+    lengths_and_angles = np.ascontiguousarray(box, dtype=np.float32)
+    if lengths_and_angles.ndim != 1 or lengths_and_angles.shape[0] != 6:
+        raise ValueError("box must have 6 numbers: three lengths and three angles")
+    frame.box = <float *>cnp.PyArray_DATA(lengths_and_angles)
+    return lengths_and_angles

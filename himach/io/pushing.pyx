@@ -94,21 +94,9 @@ cdef class PusherHandle:
     def push(self, int64_t number, double time, positions, box, velocities, forces):
         """Push a frame."""
         cdef bodhi_frame frame
-        cdef cnp.ndarray lengths_and_angles
         cdef int status
         self.require_open()
-        memset(&frame, 0, sizeof(frame))
-        frame.number = number
-        frame.time = time
-        frame.n_atoms = len(positions)
-        frame.positions = vectors(positions, "positions", frame.n_atoms)
-        frame.velocities = vectors(velocities, "velocities", frame.n_atoms)
-        frame.forces = vectors(forces, "forces", frame.n_atoms)
-        if box is not None:
-            lengths_and_angles = np.ascontiguousarray(box, dtype=np.float32)
-            if lengths_and_angles.ndim != 1 or lengths_and_angles.shape[0] != 6:
-                raise ValueError("box must have 6 numbers: three lengths and three angles")
-            frame.box = <float *>cnp.PyArray_DATA(lengths_and_angles)
+        box = fill(&frame, number, time, positions, box, velocities, forces)
         with nogil:
             status = bodhi_push(self.pusher, &frame)
         check(status)
