@@ -41,8 +41,9 @@ INLINE struct atoms take(const float *positions, const double *weights, size_t i
     return a;
 }
 
-INLINE double total(quad sums) {
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+/* By its address, because clang refuses vectors as arguments where caller and callee may have other registers. */
+INLINE double total(const quad *sums) {
+    return ((*sums)[0] + (*sums)[1]) + ((*sums)[2] + (*sums)[3]);
 }
 
 CLONES static void find_centre(const float *positions, const double *weights, size_t n, double centre[3]) {
@@ -55,9 +56,9 @@ CLONES static void find_centre(const float *positions, const double *weights, si
         z += a.weight * a.z;
         weight += a.weight;
     }
-    centre[0] = total(x) / total(weight);
-    centre[1] = total(y) / total(weight);
-    centre[2] = total(z) / total(weight);
+    centre[0] = total(&x) / total(&weight);
+    centre[1] = total(&y) / total(&weight);
+    centre[2] = total(&z) / total(&weight);
 }
 
 struct products {
@@ -87,11 +88,11 @@ CLONES static struct products multiply(const float *positions, const float *refe
         weight += a.weight;
     }
     return (struct products){
-        .inner = {{total(xu), total(xv), total(xw)},
-                  {total(yu), total(yv), total(yw)},
-                  {total(zu), total(zv), total(zw)}},
-        .squares = total(squares),
-        .weight = total(weight),
+        .inner = {{total(&xu), total(&xv), total(&xw)},
+                  {total(&yu), total(&yv), total(&yw)},
+                  {total(&zu), total(&zv), total(&zw)}},
+        .squares = total(&squares),
+        .weight = total(&weight),
     };
 }
 
