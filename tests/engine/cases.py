@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 import himach
 from himach.comm import Communicator
-from himach.engine import Results
+from himach.engine import Results, exchange, mapping, merge, reducing, shuffle
 
 from .twin import canonical, made_up, run_engine, run_twin
 
@@ -271,6 +272,16 @@ def chain_of(analysis: himach.Analysis) -> list[himach.Analysis]:
     while (following := chain[-1].next_stage()) is not None:
         chain.append(following)
     return chain
+
+
+def make_small(patch: pytest.MonkeyPatch) -> None:
+    """Let few pairs make many chunks, waves, rounds and spans."""
+    patch.setattr(mapping, "CHUNK", 300)
+    patch.setattr(reducing, "CHUNK", 300)
+    patch.setattr(exchange, "ROUND", 1 << 12)
+    patch.setattr(shuffle, "WAVE", 1 << 12)
+    patch.setattr(merge, "SPAN", 4)
+    patch.setattr(merge, "EXPANDED", 3)
 
 
 def check(

@@ -24,10 +24,10 @@ from engine.cases import (
     Third,
     chain_of,
     check,
+    make_small,
 )
 from engine.twin import canonical, made_up, run_engine, run_twin
 from himach.comm import alone
-from himach.engine import exchange, mapping, merge, reducing, shuffle
 from himach.launcher import promised_ranks, under_launcher
 from himach.mpi import connect
 
@@ -51,12 +51,7 @@ def sizes(request):
     """Run each test with the real sizes; with many chunks, waves, rounds and spans; and with next to no memory."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param in ("small", "spilled"):
-            patch.setattr(mapping, "CHUNK", 300)
-            patch.setattr(reducing, "CHUNK", 300)
-            patch.setattr(exchange, "ROUND", 1 << 12)
-            patch.setattr(shuffle, "WAVE", 1 << 12)
-            patch.setattr(merge, "SPAN", 4)
-            patch.setattr(merge, "EXPANDED", 3)
+            make_small(patch)
         if request.param == "spilled":
             patch.setattr(twin, "MEMORY", 1 << 14)
         yield
