@@ -109,20 +109,20 @@ class Source:
         """Read frames for as long as nothing but these fields is needed."""
         assert self._cached is not None
         reading = self._cached.read(numbers, self._needs.atoms, fields)
-        before = 0
-        for number, frame in zip(numbers.tolist(), reading, strict=True):
-            if frame is None:
-                self._forget_damaged(number, reading.reason)
-                yield from self._from_origin(np.array([number]))
-            else:
-                self.bytes_cache += reading.nbytes - before
-                before = reading.nbytes
-                if fields != FIELDS:
-                    frame.unread = FIELDS & ~fields
-                    frame.more = partial(self._again, number)
-                yield frame
-            if self._needs.fields != fields:
-                return
+        try:
+            for number, frame in zip(numbers.tolist(), reading, strict=True):
+                if frame is None:
+                    self._forget_damaged(number, reading.reason)
+                    yield from self._from_origin(np.array([number]))
+                else:
+                    if fields != FIELDS:
+                        frame.unread = FIELDS & ~fields
+                        frame.more = partial(self._again, number)
+                    yield frame
+                if self._needs.fields != fields:
+                    return
+        finally:
+            self.bytes_cache += reading.nbytes
 
     def _again(self, number: int, field: int) -> RawFrame:
         """Read a frame again with one more field, and all frames that follow."""

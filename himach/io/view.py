@@ -343,7 +343,6 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
     def bind(self, raw: RawFrame, copy: bool) -> Timestep:
         """Show a frame, then apply auxiliaries and transformations as every reader of MDAnalysis does."""
         own = self._own
-        own.show(False)
         own.frame = raw.number
         self._number = _FrameNumber(raw.number)
         own.data = {"time": raw.time, "dt": self.dt}
@@ -355,6 +354,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         own.expect(raw)
         self.ts = own
         if self._auxs or self._transformations:
+            own.show(False)
             self._transform()
         if isinstance(self.ts, _Timestep):  # a transformation may have put another in its place
             self.ts.show(True)
