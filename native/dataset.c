@@ -472,6 +472,7 @@ void bodhi_dataset_close(bodhi_dataset *dataset) {
     }
     free((void *)dataset->segments);
     free(dataset->by_id);
+    reader_memory_free(dataset->left);
     if (dataset->fd >= 0) {
         (void)io_close(dataset->fd);
     }

@@ -37,6 +37,7 @@ struct bodhi_dataset {
     size_t n_tombstones[2]; /* those that wait for their segment */
     unsigned open_segments;
     unsigned readers;
+    struct reader_memory *left; /* by a reader that is gone; NULL: nothing */
     uint64_t clock;
     unsigned refused_version;
     uint64_t scanned;
@@ -67,6 +68,9 @@ bool dataset_bury(bodhi_dataset *dataset, unsigned kind, const tombstone *dead, 
  * gone. These two take the mutex themselves. */
 int dataset_hold(bodhi_dataset *dataset, uint32_t ordinal, bool direct);
 void dataset_release(bodhi_dataset *dataset, uint32_t ordinal);
+
+/* Free what a reader left. Of read.c; for the end of a dataset. */
+void reader_memory_free(struct reader_memory *memory);
 
 /* A reader goes; with the last one go the descriptors, so that segments may be evicted. Takes the mutex itself. */
 void dataset_reader_left(bodhi_dataset *dataset);

@@ -16,8 +16,9 @@
 #include "status.h"
 
 enum {
-    SMALL_WINDOW = 512 << 10, /* bytes, for what is cached */
+    SMALL_WINDOW = 128 << 10, /* bytes, for what is cached: it is read into a core's own cache, and used there */
     NEAR_ATOMS = 64,
+    MOST_LEFT = 64 << 20, /* bytes of memory that a reader leaves to the next */
     /* What is read through the page cache is best checked while the processor's cache has it; a direct read is best a
      * huge page. Rings this small stay in the processor's cache, which was worth 10 to 20 %. */
     BUFFERED_RING = 6,
@@ -389,6 +390,47 @@ static bool copy_asked(bodhi_reader *r) {
     return true;
 }
 
+/* Take the memory that a reader left. The caller holds the dataset's mutex. */
+static void take_memory(bodhi_reader *r) {
+    struct reader_memory *left = r->dataset->left;
+    if (left != NULL && !r->direct) {
+        r->dataset->left = NULL;
+        r->windows[0] = left->window;
+        r->positions = left->positions;
+        r->position_capacity = left->position_capacity;
+        free(left);
+    }
+}
+
+/* Leave the memory of the first window and of positions, if it is not much. */
+static void leave_memory(bodhi_reader *r) {
+    if (r->direct || r->windows == NULL || r->windows[0].buffer == NULL ||
+        r->windows[0].capacity + r->position_capacity > MOST_LEFT) {
+        return;
+    }
+    struct reader_memory *left = malloc(sizeof *left);
+    if (left == NULL) {
+        return;
+    }
+    *left = (struct reader_memory){r->windows[0], r->positions, r->position_capacity};
+    left->window.layout.known = false;
+    pthread_mutex_lock(&r->dataset->mutex);
+    struct reader_memory *other = r->dataset->left;
+    r->dataset->left = left;
+    pthread_mutex_unlock(&r->dataset->mutex);
+    reader_memory_free(other);
+    r->windows[0] = (window){0};
+    r->positions = NULL;
+}
+
+void reader_memory_free(struct reader_memory *memory) {
+    if (memory != NULL) {
+        window_free(&memory->window);
+        free(memory->positions);
+        free(memory);
+    }
+}
+
 static int set_up(bodhi_reader *r, const int64_t *numbers, int64_t n) {
     pthread_mutex_lock(&r->dataset->mutex);
     r->n = (size_t)n;
@@ -400,6 +442,7 @@ static int set_up(bodhi_reader *r, const int64_t *numbers, int64_t n) {
     r->windows = calloc((size_t)r->options.ring, sizeof *r->windows);
     bool memory = copy_asked(r) && r->list != NULL && r->keys != NULL && r->windows != NULL;
     if (memory) {
+        take_memory(r);
         plan(r, numbers);
     }
     pthread_mutex_unlock(&r->dataset->mutex);
@@ -444,6 +487,7 @@ void bodhi_reader_close(bodhi_reader *reader) {
     for (int i = 0; i < reader->n_threads; i++) {
         pthread_join(reader->threads[i], NULL);
     }
+    leave_memory(reader);
     for (int64_t i = 0; reader->windows != NULL && i < reader->options.ring; i++) {
         window_free(&reader->windows[i]);
     }
