@@ -9,7 +9,7 @@ __all__ = ["Arena", "fresh"]
 
 #: Bytes of a piece, at most, unless more are asked for at once.
 PIECE = 1 << 25
-# Parts begin at multiples of this, so that columns are aligned.
+# Parts begin at multiples of this, so that the keys in them are aligned.
 ALIGN = 16
 
 Raw = npt.NDArray[np.uint8]

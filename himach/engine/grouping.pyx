@@ -137,19 +137,23 @@ def picked(const number[::1] column, const uint32_t[::1] rows):
 
 
 def gather(const uint8_t[::1] source, const uint32_t[::1] rows, uint8_t[::1] target, Py_ssize_t size):
-    """Copy row ``rows[i]`` of `source` to row i of `target`; both are columns of `size` bytes a row, seen as bytes."""
+    """Copy row ``rows[i]`` of `source` to row i of `target`; both are columns of `size` bytes a row, seen as bytes.
+
+    Neither need be aligned.
+    """
     cdef Py_ssize_t n = rows.shape[0], i
     if n == 0 or size == 0:
         return
     cdef const uint8_t *src = &source[0]
     cdef uint8_t *dst = &target[0]
     with nogil:
+        # Sizes that the compiler knows make single moves.
         if size == 8:
             for i in range(n):
-                (<uint64_t *>dst)[i] = (<const uint64_t *>src)[rows[i]]
+                memcpy(dst + i * 8, src + rows[i] * <size_t>8, 8)
         elif size == 4:
             for i in range(n):
-                (<uint32_t *>dst)[i] = (<const uint32_t *>src)[rows[i]]
+                memcpy(dst + i * 4, src + rows[i] * <size_t>4, 4)
         else:
             for i in range(n):
                 memcpy(dst + i * size, src + rows[i] * <size_t>size, size)

@@ -125,7 +125,7 @@ def count_places(const uint16_t[::1] ids, Py_ssize_t groups):
 
 
 def scatter(const uint8_t[::1] source, const uint32_t[::1] places, uint8_t[::1] target):
-    """Move row i of `source` to row ``places[i]`` of `target`; both are columns seen as bytes."""
+    """Move row i of `source` to row ``places[i]`` of `target`; both are columns seen as bytes, aligned or not."""
     cdef Py_ssize_t n = places.shape[0], i, size
     if n == 0 or source.shape[0] == 0:
         return
@@ -133,12 +133,13 @@ def scatter(const uint8_t[::1] source, const uint32_t[::1] places, uint8_t[::1] 
     cdef const uint8_t *src = &source[0]
     cdef uint8_t *dst = &target[0]
     with nogil:
+        # Sizes that the compiler knows make single moves.
         if size == 8:
             for i in range(n):
-                (<uint64_t *>dst)[places[i]] = (<const uint64_t *>src)[i]
+                memcpy(dst + places[i] * <size_t>8, src + i * 8, 8)
         elif size == 4:
             for i in range(n):
-                (<uint32_t *>dst)[places[i]] = (<const uint32_t *>src)[i]
+                memcpy(dst + places[i] * <size_t>4, src + i * 4, 4)
         else:
             for i in range(n):
                 memcpy(dst + places[i] * <size_t>size, src + i * size, size)
