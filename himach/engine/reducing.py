@@ -127,14 +127,17 @@ class _Stage:
         self._combines = analysis.defines("combine")
         self._many = analysis.defines("reduce_many") and not self._combines
 
+    def begin(self, width: int) -> None:
+        """Begin some keys, all of one width."""
+
     def reduce(self, merge: Merge) -> None:
         """Reduce all keys of a merge."""
         for group in merge.many():
+            self.begin(group.width)
             if self._many:
                 self._reduce_many(group)
             else:
                 self._reduce_each(group)
-            self.end(group.width)
 
     def _reduce_each(self, group: Keyed) -> None:
         reduce, take = self._analysis.reduce, self.take
@@ -150,9 +153,6 @@ class _Stage:
     def take(self, key: Any, series: Series, items: Any) -> None:
         """Take what reduce() returned for a key."""
         raise NotImplementedError
-
-    def end(self, width: int) -> None:
-        """End some keys, all of one width."""
 
     def _combined(self, group: Keyed) -> Iterator[tuple[Any, Series]]:
         """Give every key with a series of one value."""
@@ -173,10 +173,11 @@ class _Stage:
         done, results = 0, None
         try:
             results = self._analysis.reduce_many(group.keys, series)
-            for items in results:
-                if done < len(plain):
-                    self.take(plain[done], series[done], items)
+            given = iter(results)
+            for key, one, items in zip(plain, series, given):  # noqa: B905 - told below, in words
+                self.take(key, one, items)
                 done += 1
+            done += sum(1 for _ in given)
             if done != len(plain):
                 raise AnalysisError(f"it gave {done} results for {len(plain)} keys; None says that a key has none")
         except RAISED as error:
@@ -216,9 +217,21 @@ class _Concluding(_Stage):
 
     def __init__(self, analysis: Analysis, rank: int, later: bool) -> None:
         super().__init__(analysis, rank, later)
+        self._width = 0
         self._keys: list[Any] = []
         self._results: list[Any] = []
         self._blocks: list[Block] = []
+
+    def begin(self, width: int) -> None:
+        """Begin some keys; there may be a great many groups of one width."""
+        if width != self._width:
+            self._freeze()
+        self._width = width
+
+    def reduce(self, merge: Merge) -> None:
+        """Reduce all keys of a merge."""
+        super().reduce(merge)
+        self._freeze()
 
     def take(self, key: Any, series: Series, items: Any) -> None:
         """Take the result of a key."""
@@ -230,9 +243,9 @@ class _Concluding(_Stage):
         self._keys.append(key)
         self._results.append(items if kind in IMMUTABLE else keep(items))
 
-    def end(self, width: int) -> None:
+    def _freeze(self) -> None:
         """Turn the results into pairs."""
-        n = len(self._keys)
+        n, width = len(self._keys), self._width
         if n == 0:
             return
         names = None
