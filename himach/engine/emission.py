@@ -153,7 +153,7 @@ class Emission:
         bits from then on: bits come before everything else.
         """
         for stream in self._streams.values():
-            if stream.width == width:
+            if stream.width == width and len(stream):
                 return False
         bits = self._presences.get(width)
         if bits is None:
