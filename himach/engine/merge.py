@@ -21,6 +21,7 @@ from himach.engine.presence import Bitmaps, Plan, count_bits, expand_bits, expan
 from himach.engine.series import ManySeries, Series
 from himach.engine.sharding import renumber
 from himach.engine.stamps import Frames
+from himach.errors import AnalysisError
 
 __all__ = ["Keyed", "Merge"]
 
@@ -31,6 +32,8 @@ EXPANDED = 1 << 23
 
 #: Bytes of a value that travels with its row while rows are ordered.
 CARRIED = 4
+#: Pairs that are merged at a time, at most: their rows are numbered by uint32.
+MOST = 2**32 - 1
 
 Keys = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
@@ -220,6 +223,7 @@ class Merge:
         order = np.concatenate([lot.order(start, stop) for lot in lots])
         lot_of = np.repeat(np.arange(len(taken)), [len(part[1]) for part in taken])
         row_of = np.concatenate([np.arange(len(part[1])) for part in taken])
+        _check_rows(len(at))
         emitted = np.lexsort((order, at))  # stable: presence as bits comes before all else in its frame
         keys, at, lot_of, row_of = keys[emitted], at[emitted], lot_of[emitted], row_of[emitted]
         numbers = np.arange(len(self._table), dtype=np.uint32)
@@ -381,7 +385,16 @@ def _shaped(keys: Keys, width: int) -> Keys:
 def _numbered(parts: Sequence[_Part]) -> list[Rows]:
     """Return the numbers of the parts' rows, over all of them."""
     ends = np.cumsum([len(part.at) for part in parts]).tolist()
+    _check_rows(ends[-1])
     return [np.arange(end - len(part.at), end, dtype=np.uint32) for end, part in zip(ends, parts, strict=True)]
+
+
+def _check_rows(n: int) -> None:
+    if n > MOST:
+        raise AnalysisError(
+            f"one key, or few, have {n} pairs, and at most {MOST} can be put into order at a time; yield them under "
+            "more keys, or make fewer of them in combine()"
+        )
 
 
 def _joined(columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

@@ -122,8 +122,11 @@ class ManySeries:
     ----------
     offsets
         int64 (n_keys + 1,), from 0 to the number of pairs m.
-    frames, steps, times, boxes, values
+    frames, steps, times, values
         As those of a `Series`, for all m pairs.
+    boxes
+        float32 (m, 6), Å and degrees; a row of NaN for a frame without a box, None if no frame of the run that has
+        pairs has one: so it does not depend on which keys come together.
     """
 
     __slots__ = ("_all", "offsets")
@@ -138,7 +141,8 @@ class ManySeries:
         return len(self.offsets) - 1
 
     def __getitem__(self, key: int) -> Series:
-        return self._all.part(*self.offsets[[key, key + 1]].tolist())
+        place = range(len(self))[key]
+        return self._all.part(*self.offsets[place : place + 2].tolist())
 
     def __iter__(self) -> Iterator[Series]:
         # One loop without calls: there may be a great many short series.
@@ -166,7 +170,8 @@ class ManySeries:
     @property
     def boxes(self) -> npt.NDArray[np.float32] | None:
         """Boxes, Å and degrees."""
-        return self._all.boxes
+        table, _, at, _ = self._all.columns()
+        return None if table.boxes is None else table.boxes[at]
 
     @property
     def values(self) -> Any:
