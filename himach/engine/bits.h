@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #define BITS_CLONES
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute) && !defined(HIMACH_PORTABLE)
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
 #if __has_attribute(target_clones)
 #include <immintrin.h>
 #define BITS_PDEP
@@ -26,6 +26,9 @@ enum {
     BITS_MOVES = 8, /* words that 64 frames go to, at most: beyond, going bit by bit is as fast */
     BITS_AHEAD = 8, /* numbers that are written beyond the last one */
 };
+
+/* Not 0: bit by bit on any processor. Tests set it. */
+static int bits_portable = 0;
 
 /* From bit `shift` on, as many bits of a word as `mask` has go to these places of a word of the bitmap. */
 struct bits_move {
@@ -136,7 +139,7 @@ static inline int bits_place(struct bits_plan *plan, const uint32_t *ids, const 
                              size_t n, size_t width, uint64_t *bitmaps, size_t words) {
 #ifdef BITS_PDEP
     /* AMD's first two Zens have the instruction in name only. */
-    if (__builtin_cpu_supports("bmi2") && !__builtin_cpu_is("znver1") && !__builtin_cpu_is("znver2"))
+    if (!bits_portable && __builtin_cpu_supports("bmi2") && !__builtin_cpu_is("znver1") && !__builtin_cpu_is("znver2"))
         return bits_place_pdep(plan, ids, at, bits, n, width, bitmaps, words);
 #endif
     return bits_place_plain(plan, ids, at, bits, n, width, bitmaps, words);

@@ -13,6 +13,7 @@ import numpy as np
 
 __all__ = [
     "FRAMES", "Bitmaps", "Plan", "Presence", "count_bits", "expand_bits", "expand_rows", "expand_runs", "sort_frames",
+    "use_portable",
 ]
 
 
@@ -26,6 +27,7 @@ cdef extern from "bits.h" nogil:
         BITS_AHEAD
     struct bits_plan:
         const uint32_t *rows
+    int bits_portable
     bint bits_plan_begin(bits_plan *plan, const uint32_t *rows, size_t frames)
     void bits_plan_end(bits_plan *plan)
     bint bits_place(
@@ -270,6 +272,12 @@ cdef class Presence:
         for i in range(WORDS):
             memset(self.words + i * self.capacity, 0, self.slots * sizeof(uint64_t))
         self.slots = self.pairs = self.last = 0
+
+
+def use_portable(bint portable):
+    """Let bits be placed one by one, as on any processor, or by what this one has, for tests of both."""
+    global bits_portable
+    bits_portable = portable
 
 
 def count_bits(const uint64_t[:, ::1] bits):

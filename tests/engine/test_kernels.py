@@ -78,8 +78,9 @@ def test_pairs_are_ordered_by_shard_and_else_as_they_came(width, dtype, counts, 
     st.integers(1, 5),
     st.sampled_from(["one after the other", "dealt", "in pieces", "at random"]),
     st.sampled_from([0.02, 0.3, 1]),
+    st.booleans(),
 )
-def test_frames_of_all_ranks_come_out_of_bitmaps(seed, frames, ranks, dealing, density):
+def test_frames_of_all_ranks_come_out_of_bitmaps(seed, frames, ranks, dealing, density, portable):
     rng = np.random.default_rng(seed)
     owner = {
         "one after the other": np.sort(rng.integers(0, ranks, frames)),
@@ -89,6 +90,7 @@ def test_frames_of_all_ranks_come_out_of_bitmaps(seed, frames, ranks, dealing, d
     }[dealing]
     present = rng.random((3, frames)) < density
     bitmaps = presence.Bitmaps(3, frames)
+    presence.use_portable(portable)
     for rank in range(ranks):
         rows = np.flatnonzero(owner == rank).astype(np.uint32)
         if dealing == "at random":
@@ -111,6 +113,7 @@ def test_frames_of_all_ranks_come_out_of_bitmaps(seed, frames, ranks, dealing, d
                 bitmaps.place_bits(plan, np.arange(3, dtype=np.uint32), at, bits)
     bounds = np.cumsum([0, *present.sum(axis=1)])
     np.testing.assert_array_equal(bitmaps.frames(bounds), np.concatenate([np.flatnonzero(row) for row in present]))
+    presence.use_portable(False)
 
 
 @given(st.lists(st.lists(st.integers(0, 99), max_size=30), min_size=1, max_size=4))
