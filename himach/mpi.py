@@ -20,6 +20,9 @@ from himach.launcher import promised_ranks
 
 __all__ = ["abort", "connect", "leave"]
 
+#: What is known already, by the nodes of all ranks, so that all ranks know the same.
+_worlds: dict[tuple[str, ...], World] = {}
+
 
 def connect() -> World:
     """Initialise MPI and return the world of all ranks.
@@ -47,12 +50,21 @@ def connect() -> World:
             "launcher and MPI library do not fit; use the mpiexec of this MPI library, or srun with the --mpi it "
             "speaks (MPICH: --mpi=pmi2, Open MPI: --mpi=pmix; 'srun --mpi=list' shows which there are)"
         )
-    name = node_name()
-    names = comm.allgather(name)
+    # Kept, because a process may run many analyses, and MPI libraries have some thousand communicators at most.
+    names = tuple(comm.allgather(node_name()))
+    world = _worlds.get(names)
+    if world is None:
+        world = _worlds[names] = _world(MPI, comm, names)
+    return world
+
+
+def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
+    """Return the world of the ranks of `comm`, which lie on the nodes `names`."""
+    name = names[comm.rank]
     nodes = tuple(sorted(set(names)))
     node = comm.Split(nodes.index(name), comm.rank)
-    here = node.Split_type(MPI.COMM_TYPE_SHARED)
-    apart = comm.allreduce(here.size < node.size, op=MPI.LOR)
+    here = node.Split_type(mpi.COMM_TYPE_SHARED)
+    apart = comm.allreduce(here.size < node.size, op=mpi.LOR)
     here.Free()
     if apart:
         raise RankError(
@@ -60,20 +72,20 @@ def connect() -> World:
             "or unset it"
         )
     # Ranks of a node sort leaders by node index, so that leader i speaks for nodes[i].
-    leaders = comm.Split(0 if node.rank == 0 else MPI.UNDEFINED, nodes.index(name))
+    leaders = comm.Split(0 if node.rank == 0 else mpi.UNDEFINED, nodes.index(name))
     return World(
         comm=comm,
         node=node,
         leaders=leaders if node.rank == 0 else None,
         nodes=nodes,
         name=name,
-        bor=MPI.BOR,
-        sum=MPI.SUM,
-        in_place=MPI.IN_PLACE,
-        make_op=lambda function: MPI.Op.Create(function, commute=True),
+        bor=mpi.BOR,
+        sum=mpi.SUM,
+        in_place=mpi.IN_PLACE,
+        make_op=lambda function: mpi.Op.Create(function, commute=True),
         # Pages of shared memory cost several times as much to touch first as a rank's own.
-        share_words=OwnWords if node.size == 1 else lambda n: _SharedWords(n, node, MPI),
-        make_counter=lambda: _SharedCounter(node, MPI),
+        share_words=OwnWords if node.size == 1 else lambda n: _SharedWords(n, node, mpi),
+        make_counter=lambda: _SharedCounter(node, mpi),
     )
 
 
