@@ -141,19 +141,20 @@ def on_all_ranks(work: Callable[[World], T]) -> T:
         return work(world)
     except Exception as error:
         if world.comm.size > 1 and not is_everywhere(error):
-            _end_all_ranks(as_himach(error), world.comm.rank)
+            _end_all_ranks(error, world.comm.rank)
         raise as_himach(error) from error.__cause__ if isinstance(error, HimachError) else error
 
 
-def _end_all_ranks(error: HimachError, rank: int) -> NoReturn:
+def _end_all_ranks(error: Exception, rank: int) -> NoReturn:
     """Tell of an error that the other ranks do not know of, and end them."""
+    known = as_himach(error)
     started = Started.here()
     if started is not None:
-        started.fail(error, rank)
+        started.fail(known, rank)
     from himach.mpi import abort
 
     report(error)
-    abort(error.exit_code)
+    abort(known.exit_code)
 
 
 def world_of_this_process() -> World:

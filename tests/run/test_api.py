@@ -195,3 +195,33 @@ def test_what_a_script_asks_for_on_its_first_rank_alone_holds_for_all(tmp_path):
     assert done.stdout.count("after") == 3
     assert done.stdout.count("True") == 1
     assert (tmp_path / "out" / "run.json").exists()
+
+
+MANY_RUNS = """
+from himach.runner import on_all_ranks
+for _ in range(3000):  # MPICH has 2048 communicators
+    on_all_ranks(lambda world: world.node.barrier())
+"""
+
+
+def test_a_process_may_run_as_often_as_it_likes():
+    done = mpiexec(2, [sys.executable, "-c", MANY_RUNS])
+    assert done.returncode == 0, done.stderr
+
+
+UNFORESEEN = """
+from himach.runner import on_all_ranks
+
+def work(world):
+    if world.comm.rank == 1:
+        raise ZeroDivisionError("oh")
+    world.comm.barrier()
+
+on_all_ranks(work)
+"""
+
+
+def test_the_whole_traceback_of_an_error_that_one_rank_has_alone():
+    done = mpiexec(2, [sys.executable, "-c", UNFORESEEN], environ={"HIMACH_DEBUG": "1"})
+    assert done.returncode != 0
+    assert "in work" in done.stderr and "himach: error: ZeroDivisionError: oh" in done.stderr, done.stderr
