@@ -3,6 +3,7 @@
  *
  * The input is split at its first byte b into index (b/256 of the rest) and segment. */
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,17 @@
 #define INDEX     "a-0000000100000001.idx"
 
 static char root[64];
+
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place) {
+    (void)status;
+    (void)kind;
+    (void)place;
+    return remove(path);
+}
+
+static void remove_root(void) {
+    (void)nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
 
 static void put_file(const char *name, const uint8_t *data, size_t size) {
     char path[256];
@@ -103,6 +115,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             abort();
         }
         bodhi_dataset_close(dataset);
+        (void)atexit(remove_root);
     }
     if (size < 1) {
         return 0;
