@@ -69,7 +69,7 @@ bool dataset_bury(bodhi_dataset *dataset, unsigned kind, const tombstone *dead, 
 int dataset_hold(bodhi_dataset *dataset, uint32_t ordinal, bool direct);
 void dataset_release(bodhi_dataset *dataset, uint32_t ordinal);
 
-/* Free what a reader left. Of read.c; for the end of a dataset. */
+/* Free what a reader left. Of reader.c; for the end of a dataset. */
 void reader_memory_free(struct reader_memory *memory);
 
 /* A reader goes; with the last one go the descriptors, so that segments may be evicted. Takes the mutex itself. */

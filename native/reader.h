@@ -111,4 +111,7 @@ const piece *window_pieces(const bodhi_reader *r, const window *w, const place *
 
 void window_free(window *w);
 
+/* Choose the copy to read: the first living one, natives before aliens. The caller holds the dataset's mutex. */
+void reader_choose_copy(bodhi_dataset *dataset, uint64_t number, wanted *w);
+
 #endif

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import GeneratorType
@@ -107,7 +108,7 @@ class Reducer:
         return Results([block for blocks in gathered for block in blocks])
 
 
-class _Stage:
+class _Stage(ABC):
     """What is done with the series of one stage of a chain.
 
     Parameters
@@ -126,9 +127,11 @@ class _Stage:
         self._later = later
         self._combines = analysis.defines("combine")
         self._many = analysis.defines("reduce_many") and not self._combines
+        self._width = 0
 
     def begin(self, width: int) -> None:
         """Begin some keys, all of one width."""
+        self._width = width
 
     def reduce(self, merge: Merge) -> None:
         """Reduce all keys of a merge."""
@@ -150,9 +153,9 @@ class _Stage:
             except RAISED as error:
                 raise failure(self._analysis, "reduce", error, self._rank, key=(key,), items=items) from error
 
+    @abstractmethod
     def take(self, key: Any, series: Series, items: Any) -> None:
         """Take what reduce() returned for a key."""
-        raise NotImplementedError
 
     def _combined(self, group: Keyed) -> Iterator[tuple[Any, Series]]:
         """Give every key with a series of one value."""
@@ -217,7 +220,6 @@ class _Concluding(_Stage):
 
     def __init__(self, analysis: Analysis, rank: int, later: bool) -> None:
         super().__init__(analysis, rank, later)
-        self._width = 0
         self._keys: list[Any] = []
         self._results: list[Any] = []
         self._blocks: list[Block] = []
@@ -226,7 +228,7 @@ class _Concluding(_Stage):
         """Begin some keys; there may be a great many groups of one width."""
         if width != self._width:
             self._freeze()
-        self._width = width
+        super().begin(width)
 
     def reduce(self, merge: Merge) -> None:
         """Reduce all keys of a merge."""
