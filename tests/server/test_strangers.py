@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401 - for create_connection(): a stranger may not be able to read Python's library
 import os
 import pwd
 import shutil
