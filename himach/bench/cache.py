@@ -74,15 +74,7 @@ def forget(paths: list[Path]) -> None:
 
 def read_bare(paths: list[Path], size: int) -> None:
     """Read whole files by preadv into one buffer, `size` bytes at a time."""
-    buffer = bytearray(size)
-    for path in paths:
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            at = 0
-            while got := os.preadv(fd, [buffer], at):
-                at += got
-        finally:
-            os.close(fd)
+    _read_files(paths, memoryview(bytearray(size)), 0)
 
 
 def read_direct(paths: list[Path], size: int, *, huge: bool = False) -> None:
@@ -92,14 +84,18 @@ def read_direct(paths: list[Path], size: int, *, huge: bool = False) -> None:
             memory.madvise(mmap.MADV_HUGEPAGE)
         start = -np.frombuffer(memory, dtype=np.uint8).ctypes.data % HUGE_PAGE
         with memoryview(memory)[start : start + size] as buffer:
-            for path in paths:
-                fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
-                try:
-                    at = 0
-                    while got := os.preadv(fd, [buffer], at):
-                        at += got
-                finally:
-                    os.close(fd)
+            _read_files(paths, buffer, os.O_DIRECT)
+
+
+def _read_files(paths: list[Path], buffer: memoryview, flags: int) -> None:
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY | flags)
+        try:
+            at = 0
+            while got := os.preadv(fd, [buffer], at):
+                at += got
+        finally:
+            os.close(fd)
 
 
 def read_store(dataset: Dataset, n_frames: int, *, verify: bool = True, direct: str = "auto") -> None:

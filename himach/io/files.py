@@ -134,8 +134,7 @@ def open_file(
 def _open_xdr(path: str, kind: str, keywords: Mapping[str, Any], known: XdrIndex | None) -> XdrFile:
     with open(path, "rb") as file:
         kind = sniff(file.read(4)) or kind
-    is_valid = known is not None and known.kind == kind and known.is_of(path)
-    index = known if known is not None and is_valid else read_index(path, kind)
+    index = known if known is not None and known.kind == kind and known.is_of(path) else read_index(path, kind)
     if index.cut:
         warn_cut(path, index.n_frames)
     return XdrFile(path, index, keywords)
