@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from himach import examples, kernels
     from himach.analysis import Analysis, Pairs
     from himach.errors import AnalysisError, HimachError, RankError, TrajectoryError, UsageError
-    from himach.io.push import Writer
-    from himach.io.reporter import OpenMMReporter
+    from himach.io.push.openmm import OpenMMReporter
+    from himach.io.push.writer import Writer
     from himach.output.table import Table
     from himach.result import Result
-    from himach.runner import run
+    from himach.runner.run import run
 
 __all__ = [
     "Analysis",
@@ -43,15 +43,15 @@ _HOME = {
     "Analysis": "himach.analysis",
     "AnalysisError": "himach.errors",
     "HimachError": "himach.errors",
-    "OpenMMReporter": "himach.io.reporter",
+    "OpenMMReporter": "himach.io.push.openmm",
     "Pairs": "himach.analysis",
     "RankError": "himach.errors",
     "Result": "himach.result",
     "Table": "himach.output.table",
     "TrajectoryError": "himach.errors",
     "UsageError": "himach.errors",
-    "Writer": "himach.io.push",
-    "run": "himach.runner",
+    "Writer": "himach.io.push.writer",
+    "run": "himach.runner.run",
 }
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from himach.analysis import Analysis
-from himach.comm import World
 from himach.engine import run_pass
 from himach.frame import Frame, RawFrame
-from himach.launch import launch
+from himach.parallel.communicator import World
+from himach.parallel.spawn import launch
 
 __all__ = ["balance", "main"]
 
@@ -70,7 +70,7 @@ def balance(world: World, frames: int) -> tuple[float, dict[int, int]]:
 
 def _measure(frames: int, repetitions: int) -> None:
     """Measure as one of the ranks; rank 0 prints."""
-    from himach.mpi import connect
+    from himach.parallel.mpi import connect
 
     world = connect()
     size = world.comm.size

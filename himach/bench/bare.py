@@ -47,7 +47,7 @@ def main(files: Sequence[str], request: int, processes: int, checksums: bool) ->
 
 
 def _work(files: Sequence[str], request: int, part: tuple[int, int], checksums: bool, barrier: Barrier) -> None:
-    from himach.io.bodhi import crc32c
+    from himach.io.store.bodhi import crc32c
 
     buffer = memoryview(bytearray(request))
     opened = [os.open(path, os.O_RDONLY) for path in files]

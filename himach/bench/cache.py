@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from himach.io import bodhi
-from himach.io.store import Dataset, Store
+from himach.io.store import bodhi
+from himach.io.store.store import Dataset, Store
 
 __all__ = ["main"]
 
@@ -163,7 +163,7 @@ def bench_cold(dataset: Dataset, repeats: int) -> None:
 OPEN = """
 import sys, time
 from pathlib import Path
-from himach.io.store import Store
+from himach.io.store.store import Store
 store = Store(sys.argv[1], read_only=sys.argv[2] == "read")
 
 def resident(name):

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from himach.bench.cache import N_ATOMS, N_FRAMES, forget, read_bare, read_store, report, seconds, segments_of
-from himach.io import server
-from himach.io.store import Dataset
+from himach.io.server import control as server
+from himach.io.store.store import Dataset
 
 __all__ = ["bench_mixed"]
 

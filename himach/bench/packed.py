@@ -21,9 +21,9 @@ import numpy.typing as npt
 from himach.bench.adk import adk
 from himach.bench.cache import forget, report
 from himach.bench.runs import run_once
-from himach.io import packed
-from himach.io.origin import open_origin
-from himach.io.store import Dataset, Store
+from himach.io.store import packed
+from himach.io.store.store import Dataset, Store
+from himach.io.trajectory.origin import open_origin
 
 __all__ = ["main"]
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from himach.bench.cache import report, seconds
-from himach.io import server
-from himach.io.push import Writer
-from himach.io.store import Store
+from himach.io.push.writer import Writer
+from himach.io.server import control as server
+from himach.io.store.store import Store
 
 __all__ = ["main"]
 

@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import Analysis, Pairs
-from himach.comm import Communicator
 from himach.engine import Memory, Passed, run_pass
 from himach.frame import Frame, RawFrame
-from himach.io.sizes import show_size
-from himach.launch import launch
-from himach.memory import scratch_directory
+from himach.io.store.sizes import show_size
+from himach.parallel.communicator import Communicator
+from himach.parallel.spawn import launch
+from himach.runner.memory import scratch_directory
 
 __all__ = ["main", "peer", "shuffle", "spill"]
 
@@ -136,7 +136,7 @@ KINDS: dict[str, tuple[Any, Any]] = {"with values": (LastValue, valued), "presen
 
 def _measure(pairs: int, repetitions: int) -> None:
     """Measure as one of the ranks; rank 0 prints."""
-    from himach.mpi import connect
+    from himach.parallel.mpi import connect
 
     comm = connect().comm
     frames = pairs // PER_FRAME
@@ -160,7 +160,7 @@ def _tell(what: str, ranks: int, frames: int, runs: list[tuple[float, Passed]], 
 
 def _spill(what: str, pairs: int, limit: int) -> None:
     """Send pairs through `limit` bytes as one of the ranks; rank 0 prints."""
-    from himach.mpi import connect
+    from himach.parallel.mpi import connect
 
     world = connect()
     comm = world.comm

@@ -32,8 +32,8 @@ import numpy as np
 import numpy.typing as npt
 import pyroaring
 
-from himach.comm import World
 from himach.errors import RankError
+from himach.parallel.communicator import World
 from himach.zazen import InMemory, assign
 from himach.zazen.rounds import Leaders
 
@@ -197,7 +197,7 @@ def _start(frames: int, ranks: int, repeats: int, cache: str, layout: str) -> di
 
 def _rank(frames: int, repeats: int, cache: str, layout: str) -> None:
     """Measure as one of the ranks."""
-    from himach import mpi
+    from himach.parallel import mpi
 
     rank = next((os.environ[name] for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK") if name in os.environ), "0")
     os.environ["HIMACH_NODE"] = f"node{rank if layout == 'apart' else 0}"

@@ -24,8 +24,8 @@ from himach.cli.run import run
 from himach.cli.server import config, start, stop
 from himach.cli.stage import stage
 from himach.errors import UsageError, as_himach
-from himach.launch import Started
-from himach.launcher import promised_rank, under_launcher
+from himach.parallel.environment import promised_rank, under_launcher
+from himach.parallel.spawn import Started
 
 __all__ = ["main"]
 
@@ -82,8 +82,8 @@ def _exit_code() -> int:
 
 def _fail(error: Exception) -> int:
     """Tell of an error once, however many ranks have it, and return the exit code."""
-    from himach.agree import is_everywhere
-    from himach.runner import report
+    from himach.parallel.collective import is_everywhere
+    from himach.runner.run import report
 
     own = as_himach(error)
     started = Started.here()
@@ -92,7 +92,7 @@ def _fail(error: Exception) -> int:
     if promised_rank() == 0:
         report(error)
     if under_launcher() and is_everywhere(error):
-        from himach.mpi import leave
+        from himach.parallel.mpi import leave
 
         leave(own.exit_code)
     if promised_rank() != 0:

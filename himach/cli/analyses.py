@@ -12,7 +12,7 @@ __all__ = ["analyses"]
 def analyses(names: tuple[str, ...]) -> None:
     """Describe the built-in analyses, or those of a script."""
     from himach import examples
-    from himach.scripts import describe_analysis, find_class
+    from himach.runner.scripts import describe_analysis, find_class
 
     for i, name in enumerate(names or examples.BUILTINS):
         if i:

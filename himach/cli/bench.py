@@ -111,7 +111,7 @@ def balance(frames: int, ranks: int, repeats: int) -> None:
 def spill(presence: float, values: float, ranks: int, memory: str) -> None:
     """Send more pairs from emission to reduce() than memory holds."""
     from himach.bench import shuffle as benchmark
-    from himach.io.sizes import parse_size
+    from himach.io.store.sizes import parse_size
 
     benchmark.spill(int(presence), int(values), ranks, parse_size(memory))
 

@@ -11,7 +11,7 @@ import click
 from himach.cli.listing import Listing
 
 if TYPE_CHECKING:
-    from himach.io.holdings import Holding
+    from himach.io.store.listing import Holding
 
 __all__ = ["cache", "cache_option"]
 
@@ -32,7 +32,7 @@ def cache() -> None:
 @cache_option
 def list_(cache: str | None) -> None:
     """List the datasets: frames, bytes, last use."""
-    from himach.io.holdings import holdings, open_here, place
+    from himach.io.store.listing import holdings, open_here, place
 
     store = open_here(cache)
     if store is None:
@@ -56,7 +56,7 @@ def list_(cache: str | None) -> None:
 
 
 def _row(one: Holding) -> tuple[str, ...]:
-    from himach.io.sizes import show_size
+    from himach.io.store.sizes import show_size
 
     used = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.last_used)) if one.last_used else "unknown"
     return one.name, f"{one.native:,}", f"{one.alien:,}", show_size(one.nbytes), used, one.generation[:8]
@@ -67,9 +67,9 @@ def _row(one: Holding) -> tuple[str, ...]:
 @click.option("--drop", is_flag=True, help="Drop the frames that are bad; they are then read from the origin again.")
 def verify(cache: str | None, drop: bool) -> None:
     """Read everything again, check it, and name what is bad: exit code 1 if anything is."""
-    from himach.io import verify as verifying
-    from himach.io.holdings import open_here, place
-    from himach.io.sizes import show_size
+    from himach.io.store import verify as verifying
+    from himach.io.store.listing import open_here, place
+    from himach.io.store.sizes import show_size
 
     store = open_here(cache, writing=drop)
     if store is None:
@@ -98,8 +98,8 @@ def evict(dataset: str | None, aliens: bool, to: str | None, everything: bool, c
 
     What a run reads or writes just now stays and is named; the exit code is then 1.
     """
-    from himach.io.holdings import evict_chosen, open_here, place
-    from himach.io.sizes import parse_size, show_size
+    from himach.io.store.listing import evict_chosen, open_here, place
+    from himach.io.store.sizes import parse_size, show_size
 
     if dataset is None and not (aliens or to or everything):
         raise click.UsageError("say what to evict: a DATASET ('himach cache list' shows them), --aliens, --to or --all")
@@ -125,7 +125,7 @@ def evict(dataset: str | None, aliens: bool, to: str | None, everything: bool, c
 def status(cache: str | None, quota: str | None, as_json: bool) -> None:
     """Say where the store of this node lies and what it holds."""
     from himach.cli.server import server_lines, server_status
-    from himach.io import holdings
+    from himach.io.store import listing as holdings
 
     facts = holdings.status(cache, quota)
     server = server_status(cache)
@@ -135,7 +135,7 @@ def status(cache: str | None, quota: str | None, as_json: bool) -> None:
 
 def _lines(facts: dict[str, Any]) -> str:
     """Return facts as lines; sizes as people read them."""
-    from himach.io.sizes import show_size
+    from himach.io.store.sizes import show_size
 
     sizes = {"size", "free", "reserve", "quota", "used"}
     shown = {name: show_size(value) if name in sizes else value for name, value in facts.items()}

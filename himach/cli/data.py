@@ -26,9 +26,9 @@ def info(path: Path, topology: Path | None, keywords: tuple[str, ...], cache: st
     PATH is a trajectory file, a frame directory, or the name of a staged dataset. Where it cannot be reached, this
     says what the store of this node has kept of it.
     """
-    from himach.io.describe import as_text, describe
-    from himach.job import parse_keywords
-    from himach.quiet import quiet_ranks
+    from himach.io.dataset.describe import as_text, describe
+    from himach.parallel.quiet import quiet_ranks
+    from himach.runner.job import parse_keywords
 
     with quiet_ranks(0, command=True):
         click.echo(as_text(describe([path], topology, parse_keywords(keywords), cache)))
@@ -55,9 +55,9 @@ def split(
     It holds numbered files of frames, a manifest and the topology;
     ``himach run ... --trajectory DIR`` then needs nothing else.
     """
-    from himach.io.split import split as make
-    from himach.job import parse_keywords
-    from himach.quiet import quiet_ranks
+    from himach.io.trajectory.split import split as make
+    from himach.parallel.quiet import quiet_ranks
+    from himach.runner.job import parse_keywords
 
     with quiet_ranks(0, command=True):
         n_frames = make(

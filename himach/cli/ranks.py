@@ -13,8 +13,8 @@ from pathlib import Path
 
 import click
 
-from himach.launch import Started, launch
-from himach.launcher import promised_ranks, under_launcher
+from himach.parallel.environment import promised_ranks, under_launcher
+from himach.parallel.spawn import Started, launch
 
 __all__ = ["ranks_option", "say_last", "started_elsewhere"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from himach.cli.ranks import ranks_option, say_last, started_elsewhere
-from himach.launcher import promised_rank
+from himach.parallel.environment import promised_rank
 
 __all__ = ["run"]
 
@@ -70,11 +70,11 @@ def run(
     if started_elsewhere(ranks):
         return
 
-    from himach.job import Job, parse_keywords
-    from himach.quiet import quiet_ranks
+    from himach.parallel.quiet import quiet_ranks
     from himach.result import print_outcome, summary
-    from himach.runner import run_here
-    from himach.scripts import find_analyses
+    from himach.runner.job import Job, parse_keywords
+    from himach.runner.run import run_here
+    from himach.runner.scripts import find_analyses
 
     with quiet_ranks(promised_rank(), command=True):
         job = Job(

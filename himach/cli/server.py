@@ -13,7 +13,7 @@ __all__ = ["config", "server_lines", "server_status", "start", "stop"]
 
 
 def _place(cache: str | None) -> Path | None:
-    from himach.comm import node_name
+    from himach.parallel.communicator import node_name
 
     return None if cache is None else Path(cache.replace("{node}", node_name()))
 
@@ -46,14 +46,16 @@ def start(
 
     Runs on the node need none.
     """
-    from himach.io import server
+    from himach.io.server import control
 
     if foreground:
-        server.serve(
+        control.serve(
             _place(cache), listen=listen, key_file=key, allow_users=users, serialize_reads=serialize_reads, ready=ready
         )
         return
-    facts = server.start(_place(cache), listen=listen, key_file=key, allow_users=users, serialize_reads=serialize_reads)
+    facts = control.start(
+        _place(cache), listen=listen, key_file=key, allow_users=users, serialize_reads=serialize_reads
+    )
     for note in facts["notes"]:
         click.echo(note)
     click.echo(f"server {facts['pid']} of {facts['store']} listens at {facts['socket']}")
@@ -67,7 +69,7 @@ def start(
 @click.option("--libs", is_flag=True, help="What the linker needs; behind your own files.")
 def config(cflags: bool, fortran: bool, libs: bool) -> None:
     """Say how simulations in C or Fortran are built that push frames: cc $(himach cache config --cflags --libs)."""
-    from himach.io import library
+    from himach.io.store import library
 
     words = []
     if cflags:
@@ -85,16 +87,16 @@ def config(cflags: bool, fortran: bool, libs: bool) -> None:
 @cache_option
 def stop(cache: str | None) -> None:
     """Stop this node's server and wait for its end."""
-    from himach.io import server
+    from himach.io.server import control
 
-    click.echo("stopped" if server.stop(_place(cache)) else "there is no server to stop")
+    click.echo("stopped" if control.stop(_place(cache)) else "there is no server to stop")
 
 
 def server_status(cache: str | None) -> dict[str, Any]:
-    """Return the server's part of ``cache status --json``; see `himach.io.server.status`."""
-    from himach.io import server
+    """Return the server's part of ``cache status --json``; see `himach.io.server.control.status`."""
+    from himach.io.server import control
 
-    return server.status(_place(cache))
+    return control.status(_place(cache))
 
 
 def server_lines(facts: dict[str, Any]) -> str:

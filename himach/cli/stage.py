@@ -10,7 +10,7 @@ import click
 from himach.cli.cache import cache_option, quota_option
 from himach.cli.data import keywords_option
 from himach.cli.ranks import ranks_option, started_elsewhere
-from himach.launcher import promised_rank
+from himach.parallel.environment import promised_rank
 
 __all__ = ["stage"]
 
@@ -53,12 +53,12 @@ def stage(
     if started_elsewhere(ranks):
         return
 
-    from himach.io.sizes import parse_size
-    from himach.job import parse_keywords
-    from himach.quiet import quiet_ranks
-    from himach.runner import on_all_ranks
-    from himach.stage import StageJob
-    from himach.stage import stage as carry_out
+    from himach.io.store.sizes import parse_size
+    from himach.parallel.quiet import quiet_ranks
+    from himach.runner.job import parse_keywords
+    from himach.runner.run import on_all_ranks
+    from himach.runner.staging import StageJob
+    from himach.runner.staging import stage as carry_out
 
     with quiet_ranks(promised_rank(), command=True):
         job = StageJob(

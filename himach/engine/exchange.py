@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.comm import Communicator
 from himach.engine.columns import Block, Form, Raw, raw
 from himach.engine.stamps import FrameTable
 from himach.engine.values import pack, unpack
+from himach.parallel.communicator import Communicator
 
 __all__ = ["ROUND", "Exchange", "shards_of"]
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from himach.analysis import Analysis
-from himach.comm import Communicator
 from himach.engine.clock import Clock
 from himach.engine.mapping import Bind, Mapper, Read, Take, map_tasks
 from himach.engine.reducing import Reducer, Together, unguarded
 from himach.engine.results import Results
 from himach.engine.runs import Memory
+from himach.parallel.communicator import Communicator
 
 __all__ = ["Passed", "run_pass"]
 

@@ -11,7 +11,6 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from himach.analysis import Analysis
-from himach.comm import Communicator
 from himach.engine import exchange as moving
 from himach.engine.clock import Clock
 from himach.engine.columns import SHARDS, Block, Form
@@ -27,6 +26,7 @@ from himach.engine.shuffle import Shuffle
 from himach.engine.stamps import Stamps
 from himach.engine.values import IMMUTABLE, keep
 from himach.errors import AnalysisError
+from himach.parallel.communicator import Communicator
 
 __all__ = ["Reducer", "Together", "unguarded"]
 

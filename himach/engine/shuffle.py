@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from himach.comm import Communicator
 from himach.engine.columns import Block
 from himach.engine.exchange import Exchange, shards_of
 from himach.engine.merge import Merge
 from himach.engine.runs import Runs
 from himach.engine.stamps import Frames, Stamps
+from himach.parallel.communicator import Communicator
 
 __all__ = ["WAVE", "Shuffle", "plan_waves"]
 

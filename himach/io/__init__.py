@@ -1,1 +1,1 @@
-"""Trajectories: origins, frame directories, sources, and the Universe that an analysis sees."""
+"""Frames from files, caches and servers: everything that touches a disk or a socket, and no rank."""

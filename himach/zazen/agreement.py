@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from himach.comm import Words
+from himach.parallel.communicator import Words
 from himach.zazen.bitmaps import block_counts, copy_some, decode, popcount
 from himach.zazen.folding import Folded, fold
 from himach.zazen.holdings import Holdings

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.comm import Words
+from himach.parallel.communicator import Words
 from himach.zazen.patterns import Pattern, Shape
 from himach.zazen.positions import Pieces
 

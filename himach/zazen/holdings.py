@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-from himach.comm import Words
+from himach.parallel.communicator import Words
 from himach.zazen.cached import Cached
 from himach.zazen.patterns import Pattern, Search
 from himach.zazen.selection import count_frames, mark_frames

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from himach.comm import Words
+from himach.parallel.communicator import Words
 from himach.zazen.bitmaps import block_counts, decode
 
 __all__ = ["Bits", "Pieces", "PositionSet", "all_of"]

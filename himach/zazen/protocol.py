@@ -30,8 +30,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from himach.comm import Words, World
 from himach.errors import TrajectoryError, UsageError
+from himach.parallel.communicator import Words, World
 from himach.zazen.agreement import Agreed, ByBits, ByPatterns, by_patterns
 from himach.zazen.cached import NOTHING, Cached
 from himach.zazen.holdings import Holdings

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.comm import Words, World
+from himach.parallel.communicator import Words, World
 from himach.zazen.bitmaps import (
     claim,
     contested,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyroaring
 
-from himach.comm import Words
+from himach.parallel.communicator import Words
 from himach.zazen.bitmaps import popcount
 from himach.zazen.cached import FrameSet
 from himach.zazen.roaring import mark

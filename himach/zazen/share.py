@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyroaring
 
-from himach.comm import Counter, SharedWords
+from himach.parallel.communicator import Counter, SharedWords
 from himach.zazen.positions import PositionSet
 
 __all__ = ["Share", "Tasks"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from himach.io.bodhi import crc32c
-from himach.io.packed import Packer
+from himach.io.store.bodhi import crc32c
+from himach.io.store.packed import Packer
 
 SEEDS = Path(__file__).with_name("seeds_packed")
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "native"))
 
 from slow_bodhi import crc32c
 
-from himach.io.store import Store
+from himach.io.store.store import Store
 
 SEEDS = Path(__file__).with_name("seeds")
 ID = 0x0000000100000001

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from MDAnalysis.lib.formats.libmdaxdr import XTCFile
 
-from himach.io.bodhi import crc32c
-from himach.io.xdrheader import parse_xtc
+from himach.io.store.bodhi import crc32c
+from himach.io.trajectory.xdr_header import parse_xtc
 
 SEEDS = Path(__file__).with_name("seeds_xtc")
 PRECISION = 1000

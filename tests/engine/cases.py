@@ -9,8 +9,8 @@ import pytest
 from hypothesis import strategies as st
 
 import himach
-from himach.comm import Communicator
 from himach.engine import Results, exchange, mapping, merge, reducing, shuffle
+from himach.parallel.communicator import Communicator
 
 from .twin import canonical, made_up, run_engine, run_twin
 

@@ -27,9 +27,9 @@ from engine.cases import (
     make_small,
 )
 from engine.twin import canonical, made_up, run_engine, run_twin
-from himach.comm import alone
-from himach.launcher import promised_ranks, under_launcher
-from himach.mpi import connect
+from himach.parallel.communicator import alone
+from himach.parallel.environment import promised_ranks, under_launcher
+from himach.parallel.mpi import connect
 
 comm = connect().comm if under_launcher() else alone().comm
 SELECTIONS = [range(40), range(50, 2, -7), range(0), range(39, -1, -1), range(3, 60, 4), range(5, 6)]

@@ -20,13 +20,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import himach
-import himach.job
+import himach.runner.job
 from engine.cases import FEW_KEYS, VALUES, Many, chain_of, make_small
 from engine.twin import canonical, run_twin
-from himach.comm import alone
 from himach.frame import RawFrame
-from himach.launcher import promised_rank, under_launcher
-from himach.mpi import connect
+from himach.parallel.communicator import alone
+from himach.parallel.environment import promised_rank, under_launcher
+from himach.parallel.mpi import connect
 
 FRAMES, ATOMS = 90, 12
 EXTREMES = np.array([-(2**63), -(2**63) + 1, -1, 0, 1, 2**17 - 1, 2**17, 2**17 + 1, 2**32, 2**63 - 2, 2**63 - 1])
@@ -230,7 +230,7 @@ def test_any_emission_through_run(made, emitters, selected, sizes):
     with pytest.MonkeyPatch.context() as patch:
         if sizes != "large":
             make_small(patch)
-        patch.setattr(himach.job, "LEAST", 1)
+        patch.setattr(himach.runner.job, "LEAST", 1)
         result = himach.run(
             analyses,
             *made.paths,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ranks import clean_environment
+from support.ranks import clean_environment
 
 from himach.engine import grouping, presence, sharding
 from himach.engine.arena import Arena

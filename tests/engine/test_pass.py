@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from ranks import run_under_mpiexec
+from support.ranks import run_under_mpiexec
 
 from engine.ranks_pass import *  # noqa: F403  the tests of that file, without MPI
 

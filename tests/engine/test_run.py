@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ranks import run_under_mpiexec
+from support.ranks import run_under_mpiexec
 
 from engine.ranks_run import *  # noqa: F403  the test of that file, without MPI
 

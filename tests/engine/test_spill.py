@@ -11,10 +11,10 @@ import pytest
 
 import himach
 from engine.twin import made_up, tasks
-from himach.comm import alone
 from himach.engine import Memory, mapping, run_pass
 from himach.engine.spill import Scratch, SpillError
 from himach.frame import Frame
+from himach.parallel.communicator import alone
 
 FRAMES = 400
 LIMIT = 16 << 20

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from himach.analysis import Analysis, Pairs
-from himach.comm import Communicator, alone
 from himach.engine import Passed, run_pass
 from himach.engine.runs import Memory
 from himach.frame import Frame, RawFrame
+from himach.parallel.communicator import Communicator, alone
 
 #: Bytes that the pairs of a rank may take; None: as many as they need.
 MEMORY: int | None = None

@@ -1,9 +1,9 @@
 import MDAnalysis
 import numpy as np
-import plain
 import pytest
 from MDAnalysis.analysis.hydrogenbonds import HydrogenBondAnalysis
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
+from support import plain
 
 import himach
 from himach.examples import sample

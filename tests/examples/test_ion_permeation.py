@@ -1,10 +1,10 @@
 import re
 
 import numpy as np
-import plain
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import plain
 
 import himach
 from himach.examples import sample

@@ -1,6 +1,5 @@
 import MDAnalysis
 import numpy as np
-import plain
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,6 +7,7 @@ from MDAnalysis.analysis.msd import EinsteinMSD
 from MDAnalysis.lib.mdamath import triclinic_vectors
 from MDAnalysis.transformations import NoJump
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
+from support import plain
 
 import himach
 from himach.examples import sample

@@ -3,8 +3,8 @@ import sys
 
 import matplotlib.pyplot as plt
 import MDAnalysis
-import plain
 import pytest
+from support import plain
 
 import himach
 from himach.examples import BUILTINS, SAMPLES, load, sample

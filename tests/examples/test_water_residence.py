@@ -1,8 +1,8 @@
 import MDAnalysis
 import numpy as np
-import plain
 import pytest
 from MDAnalysisTests.datafiles import GRO, XTC
+from support import plain
 from waterdynamics import SurvivalProbability
 
 import himach

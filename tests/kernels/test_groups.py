@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from MDAnalysis.lib.distances import apply_PBC, minimize_vectors
 from MDAnalysisTests.datafiles import TPR, XTC
-from situations import situations
+from support.situations import situations
 
 import himach
 from himach.kernels import centers, unwrap, wrap

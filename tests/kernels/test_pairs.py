@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from MDAnalysis.lib.distances import capped_distance, self_capped_distance
-from situations import situations
+from support.situations import situations
 
 import himach
 from himach.kernels import histogram, neighbors

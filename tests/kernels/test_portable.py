@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from situations import situations
+from support.situations import situations
 
 from himach.kernels import histogram, rmsd, within
 

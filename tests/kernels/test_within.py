@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from MDAnalysis.lib.distances import capped_distance
 from MDAnalysisTests.datafiles import GRO, XTC
-from situations import situations
+from support.situations import situations
 
 import himach
 from himach.kernels import within

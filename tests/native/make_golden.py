@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from himach.io.store import Store
+from himach.io.store.store import Store
 
 GOLDEN = Path(__file__).with_name("golden")
 PACKED = Path(__file__).with_name("golden_packed")

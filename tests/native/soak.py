@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from himach.io.store import Store
+from himach.io.store.store import Store
 
 WRITERS = 3
 FRAMES = 400

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sample_runs import Drawn, Failing, Plain, make_record
+from support.sample_runs import Drawn, Failing, Plain, make_record
 
 from himach.errors import HimachError, UsageError
 from himach.output.files import clean_out, prepare_out, unique_labels, write_outcome, write_run

@@ -7,9 +7,9 @@ from nbclient import NotebookClient
 CELL = """
 import sys
 sys.path.insert(0, {tests!r})
-from sample_runs import Drawn, make_record
-from himach.comm import Alone
-from himach.progress import Progress
+from support.sample_runs import Drawn, make_record
+from himach.parallel.communicator import Alone
+from himach.parallel.progress import Progress
 from himach.result import Result
 
 with Progress(Alone(), 5, sys.stderr) as progress:

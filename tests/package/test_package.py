@@ -8,7 +8,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from ranks import clean_environment
+from support.ranks import clean_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -44,7 +44,7 @@ def test_sdist_and_wheel_install_and_run(tmp_path):
     command(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", inside, wheel, cwd=tmp_path)
     # The dependencies are those of this environment, behind what was installed just now.
     Path(inside, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    found = command(python, "-P", "-c", "import himach.io.bodhi; print(himach.__file__)", cwd=tmp_path).strip()
+    found = command(python, "-P", "-c", "import himach.io.store.bodhi; print(himach.__file__)", cwd=tmp_path).strip()
     assert found.startswith(inside)
     home = tmp_path / "home"
     home.mkdir()

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
-from ranks import clean_environment
-from run.commands import himach, same_files
-from run.passes import PASSES
+from support.commands import himach, same_files
+from support.passes import PASSES
+from support.ranks import clean_environment
 
 # Ranks wait by spinning, so that eight on two cores start slowly where the machine is busy.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

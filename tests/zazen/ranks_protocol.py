@@ -9,8 +9,8 @@ import pyroaring
 import pytest
 from zazen.model import Store, agree, check
 
-from himach import mpi
 from himach.errors import TrajectoryError
+from himach.parallel import mpi
 from himach.zazen import InMemory, assign
 
 RANK = int(os.environ.get("PMI_RANK", "0"))

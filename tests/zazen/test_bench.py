@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from himach.bench import zazen
-from himach.comm import alone
+from himach.parallel.communicator import alone
 
 
 def test_the_table_tells_all_cases(capsys):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from zazen.model import Store, agree, check
 from zazen.threads import UserOp, run_ranks
 
-from himach.comm import World, alone
 from himach.errors import TrajectoryError, UsageError
+from himach.parallel.communicator import World, alone
 from himach.zazen import NOTHING, InMemory, assign, patterns
 from himach.zazen.protocol import fill_evenly
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ranks import run_under_mpiexec
+from support.ranks import run_under_mpiexec
 
 
 @pytest.mark.parametrize("n, nodes", [(1, "a"), (2, "a"), (2, "b,a"), (3, "a,b"), (4, "a,b,a,c"), (4, "d,c,b,a")])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from himach.comm import alone
+from himach.parallel.communicator import alone
 from himach.zazen import InMemory, assign
 from himach.zazen.share import MAX_TASK_FRAMES, Tasks
 

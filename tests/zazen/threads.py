@@ -1,7 +1,7 @@
 """Worlds whose ranks are threads of this process: many nodes, quickly.
 
 `run_ranks(nodes, function)` calls ``function(world)`` on one thread a rank and returns the results in rank order. The
-communicator implements what the protocol uses of `himach.comm.Communicator`, and counts nothing that MPI would not do.
+communicator implements what the protocol uses of `Communicator`, and counts nothing that MPI would not do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from himach.comm import World
+from himach.parallel.communicator import World
 
 T = TypeVar("T")
 TIMEOUT = 60  # seconds until ranks that wait for one another fail

@@ -1,0 +1,199 @@
+"""What a dataset is, in plain values: `describe()`, for ``himach info``."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from himach.errors import TrajectoryError, UsageError
+from himach.io.dataset.cache import Found, find, names_of, package, read_some
+from himach.io.dataset.kept import KeptOrigin, Note, frame_keywords, times_from
+from himach.io.store.sizes import show_size
+from himach.io.store.store import Store, StoreError, StoreNotFoundError, default_place
+from himach.io.topology.loading import load_topology, own_topology
+from himach.io.trajectory.origin import Origin, open_origin
+from himach.parallel.communicator import node_name
+
+__all__ = ["as_text", "describe"]
+
+NO_ORIGIN = "away; this is what was kept when it was last seen, "
+
+
+def describe(
+    trajectories: Sequence[str | os.PathLike[str]],
+    topology: str | os.PathLike[str] | None = None,
+    keywords: Mapping[str, Any] | None = None,
+    cache: str | None = None,
+) -> dict[str, Any]:
+    """Describe a dataset, or what this node's store knows of one whose origin is away.
+
+    Parameters
+    ----------
+    trajectories
+        Files that follow one another, a frame directory, or the name of a staged or pushed dataset.
+    topology
+        A topology file, which is checked to fit.
+    keywords
+        Keywords of MDAnalysis.Universe.
+    cache
+        Directory of this node's store, ``{node}`` standing for the node's name; None: its default place.
+
+    Returns
+    -------
+    dict
+        ``format`` (one name, or one for each file where they differ), ``files``, ``origin`` (what there is to say of an
+        origin that is away, or None), ``frames``, ``atoms``, ``first_time``, ``last_time`` (ps; None if only frames
+        tell that are not there) and ``dt`` (ps; None where uneven), ``box`` (of the first frame: Å and degrees, or
+        None), ``velocities``, ``forces``, ``topology`` (the file that was given or that the dataset brings, or None),
+        ``fingerprint``, ``warnings`` (what there is to say about the files), ``cached`` (what the store holds of it).
+
+    Raises
+    ------
+    UsageError, TrajectoryError
+        As `open_origin` and `load_topology` do.
+    """
+    paths = [Path(os.path.expanduser(path)) for path in trajectories]
+    held = _Held(cache, paths, keywords or {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # they are told in the answer
+        if held.found and not all(path.exists() for path in paths):
+            origin, shown, away = held.stand_in()
+        else:
+            origin, away = open_origin(trajectories, topology, keywords), None
+            shown = _own_topology(origin)
+            held.choose(origin)
+        if topology is not None:
+            load_topology(topology, origin, keywords)
+            shown = os.path.abspath(os.path.expanduser(topology))
+        times = _times(origin)
+    kinds = list(dict.fromkeys(origin.kinds))
+    return {
+        "format": kinds[0] if len(kinds) == 1 else kinds,
+        "files": list(origin.paths),
+        "origin": away,
+        "frames": origin.n_frames,
+        "atoms": origin.n_atoms,
+        **times,
+        "velocities": origin.has_velocities,
+        "forces": origin.has_forces,
+        "topology": shown,
+        "fingerprint": origin.fingerprint,
+        "warnings": list(origin.warnings),
+        "cached": held.text(origin.n_frames),
+    }
+
+
+def as_text(facts: Mapping[str, Any]) -> str:
+    """Return what `describe` tells as lines for a terminal, with units."""
+    box, dt = facts["box"], facts["dt"]
+    held = ["positions", *(name for name in ("velocities", "forces") if facts[name])]
+    formats = facts["format"] if isinstance(facts["format"], list) else [facts["format"]]
+    lines = [
+        ("format", ", ".join(formats)),
+        *(("file", str(path)) for path in facts["files"]),
+        *([("origin", facts["origin"])] if facts["origin"] else []),
+        ("topology", facts["topology"] or "none: give --topology"),
+        ("frames", f"{facts['frames']:,}"),
+        ("atoms", f"{facts['atoms']:,}"),
+        ("holds", ", ".join(held)),
+        ("time", f"{_shown(facts['first_time'])} to {_shown(facts['last_time'])} ps"),
+        ("between frames", "uneven or unknown" if dt is None else f"{_shown(dt)} ps"),
+        ("box", "none" if box is None else "{:.5g} x {:.5g} x {:.5g} Å, {:.5g} {:.5g} {:.5g} degrees".format(*box)),
+        ("cached", facts["cached"]),
+        ("fingerprint", facts["fingerprint"]),
+        *(("warning", text) for text in dict.fromkeys(facts["warnings"])),
+    ]
+    width = max(len(name) for name, _ in lines)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
+
+
+class _Held:
+    """What this node's store holds of a trajectory.
+
+    Attributes
+    ----------
+    found
+        Datasets in the store that may be it; the first is the one that counts.
+    """
+
+    def __init__(self, cache: str | None, paths: Sequence[Path], keywords: Mapping[str, Any]) -> None:
+        self._place = default_place() if cache is None else Path(cache.replace("{node}", node_name())).expanduser()
+        self._keywords = keywords
+        self._store: Store | None = None
+        self._nothing = f"nothing in {self._place}"
+        self.found: list[Found] = []
+        try:
+            self._store = Store(self._place, create=False, read_only=True)
+            wanted = frame_keywords(keywords)
+            self.found = [one for one in find(self._store, names_of(paths)) if one.note.keywords == wanted]
+        except StoreNotFoundError:
+            self._nothing = f"nothing: there is no store at {self._place}"
+        except StoreError as error:
+            self._nothing = f"nothing: {error}"
+
+    def choose(self, origin: Origin) -> None:
+        """Keep what is found of an origin as it is now."""
+        if self.found:
+            note = Note.of(origin, self._keywords, [one.note for one in self.found])
+            self.found = [one for one in self.found if one.note.verdict(note) != "changed"]
+
+    def stand_in(self) -> tuple[Origin, str | None, str]:
+        """Return what stands for an origin that is away, its topology, and what to say of it."""
+        assert self._store is not None
+        best = max(self.found, key=lambda one: (one.note.seen, one.note.n_frames))
+        self.found = [best]
+        kept = package(self._store, best)
+        origin = KeptOrigin(best.note, times_from(kept.times, best.note.n_frames), self._keywords)
+        dataset = self._store.dataset(best.name, best.generation, create=False)
+        origin.give(read_some(dataset, origin.wanted(range(origin.n_frames))))
+        seen = best.note.seen
+        away = NO_ORIGIN + time.strftime("%Y-%m-%d %H:%M", time.localtime(seen)) if seen else "none: it was pushed"
+        used = next(reversed(kept.topologies), None)
+        return origin, used, away
+
+    def text(self, n_frames: int) -> str:
+        """Say what is cached of the dataset's frames, and where."""
+        if self._store is None or not self.found:
+            return self._nothing
+        try:
+            dataset = self._store.dataset(self.found[0].name, self.found[0].generation, create=False)
+            native, alien, nbytes = dataset.native, dataset.alien, dataset.facts()["bytes"]
+        except StoreError as error:
+            return f"nothing: {error}"
+        cached = len(native | alien)
+        share = "all" if cached == n_frames else f"{cached:,}"
+        return (
+            f"{share} of {n_frames:,} frames ({len(native):,} native, {len(alien):,} alien, {show_size(nbytes)}) "
+            f"in {self._place}"
+        )
+
+
+def _times(origin: Origin) -> dict[str, Any]:
+    """Return times and the first box, as far as frames that can be had tell them."""
+    known: dict[str, Any] = dict.fromkeys(("first_time", "last_time", "dt", "box"))
+    try:
+        (first,) = origin.read([0])
+        known["first_time"] = first.time
+        known["box"] = None if first.box is None else [float(value) for value in first.box]
+        known["last_time"] = float(origin.times([origin.n_frames - 1])[0])
+        known["dt"] = origin.dt(range(origin.n_frames))
+    except TrajectoryError:
+        if origin.present:
+            raise
+    return known
+
+
+def _shown(picoseconds: float | None) -> str:
+    """Return a time to a tenth of a femtosecond, so that what went through float32 reads as it was meant."""
+    return "unknown" if picoseconds is None else f"{round(picoseconds, 4):.10g}"
+
+
+def _own_topology(origin: Origin) -> str | None:
+    try:
+        return own_topology(origin)
+    except UsageError:
+        return None

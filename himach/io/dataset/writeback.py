@@ -1,0 +1,217 @@
+"""Keeping frames in a store while an analysis goes on: `Keeper`, a bounded queue and a thread that writes from it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.frame import RawFrame
+from himach.io.store.eviction import make_room
+from himach.io.store.sizes import show_size
+from himach.io.store.store import Dataset, StoreError, StoreFullError
+
+__all__ = ["Keeper", "Kept", "Quota"]
+
+QUEUE_BYTES = 32 << 20
+BATCH_BYTES = 2 << 20  # in the queue before the thread wakes
+MIN_FRAMES = 4  # in the queue, however large frames are
+FLUSH_BYTES = 16 << 20
+FLUSH_SECONDS = 1.0
+FLUSHES_IN_QUOTA = 4
+RECORD_OVERHEAD = 1 << 10  # bytes of a record beside its arrays, at most, per 100,000 atoms
+PATIENCE = 0.1  # seconds that the analysis waits for the disk in any case ...
+PART = 0.03  # ... and part of its own time that it waits beyond that
+
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Quota:
+    """Limits of what is kept.
+
+    Attributes
+    ----------
+    nbytes
+        That the store may hold; 0: nothing is kept.
+    writers
+        Ranks that write to the store at once.
+    """
+
+    nbytes: int
+    writers: int = 1
+
+
+@dataclass
+class Kept:
+    """What came of keeping.
+
+    Attributes
+    ----------
+    kept
+        Frames that are in the store now.
+    skipped
+        Frames that could not be kept.
+    reason
+        Why, as a store's error says it; empty if the disk was too slow, or if none was skipped.
+    """
+
+    kept: int = 0
+    skipped: int = 0
+    reason: str = ""
+
+
+class Keeper:
+    """Writes frames to a dataset as aliens, behind the analysis.
+
+    A frame is copied once, into memory that is used again; the store's library writes it without the GIL. Where the
+    disk is slower than the analysis, the queue fills: then the analysis waits for a small part of its time, and beyond
+    that frames are not kept. After an error of the store nothing more is kept.
+
+    Parameters
+    ----------
+    dataset
+        Nobody else writes through this object.
+    quota
+        Older datasets are evicted for the sake of this one, within the store's quota.
+    """
+
+    def __init__(self, dataset: Dataset, quota: Quota) -> None:
+        self._dataset = dataset
+        self._quota = quota
+        self._queue: deque[RawFrame] = deque()
+        self._spare: list[RawFrame] = []
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._ending = False
+        self._abandoned = False
+        self._offered = 0
+        self._known = 0
+        self._kept = 0
+        self._reason = ""
+        self._capacity = MIN_FRAMES
+        self._batch = 1
+        self._started = time.monotonic()
+        self._waited = 0.0
+
+    def keep(self, frame: RawFrame) -> None:
+        """Take a copy of a frame to be written; its arrays may be reused at once. Never raises."""
+        self._offered += 1
+        if self._reason:
+            return
+        if self._thread is None:
+            self._start(frame)
+        memory = self._memory()
+        if memory is not None:
+            _copy(frame, memory)
+            with self._changed:
+                self._queue.append(memory)
+                # In batches: each time that the thread wakes takes the analysis off its core.
+                if len(self._queue) >= self._batch:
+                    self._changed.notify_all()
+
+    def close(self) -> Kept:
+        """Write what is queued, for as long as the disk is not too slow; return what came of it all. Never raises."""
+        if self._thread is not None:
+            with self._changed:
+                self._ending = True
+                self._changed.notify_all()
+            self._thread.join(max(1.0, self._allowed()))
+            with self._changed:
+                self._abandoned = True
+            # One frame may still be under way to a disk that does not answer: the run does not wait for it.
+            self._thread.join(1.0)
+            self._queue.clear()
+        return Kept(self._kept, self._offered - self._known - self._kept, self._reason)
+
+    def _start(self, frame: RawFrame) -> None:
+        nbytes = _record_bytes(frame)
+        self._capacity = max(MIN_FRAMES, QUEUE_BYTES // nbytes)
+        self._batch = max(1, min(BATCH_BYTES // nbytes, self._capacity // 2))
+        self._thread = threading.Thread(target=self._work, name="himach-keeper", daemon=True)
+        self._thread.start()
+
+    def _allowed(self) -> float:
+        """Return how long the analysis may wait from now on."""
+        return PATIENCE + PART * (time.monotonic() - self._started) - self._waited
+
+    def _memory(self) -> RawFrame | None:
+        """Return memory for a frame, or None where the disk is too slow."""
+        with self._changed:
+            if len(self._queue) >= self._capacity:
+                began = time.monotonic()
+                self._changed.wait_for(lambda: len(self._queue) < self._capacity, max(0.0, self._allowed()))
+                self._waited += time.monotonic() - began
+                if len(self._queue) >= self._capacity:
+                    return None
+            return self._spare.pop() if self._spare else RawFrame(0, 0.0, np.empty((0, 3), dtype=np.float32))
+
+    def _work(self) -> None:
+        """Write from the queue until the end, flushing every so often."""
+        try:
+            self._write_all()
+            self._dataset.flush()
+        except StoreError as error:
+            self._reason = str(error)
+        self._kept = self._dataset.kept
+        with contextlib.suppress(StoreError):
+            self._dataset.close()
+
+    def _write_all(self) -> None:
+        room, flushed = 0, time.monotonic()
+        while (frame := self._next()) is not None:
+            nbytes = _record_bytes(frame)
+            if nbytes > room or time.monotonic() > flushed + FLUSH_SECONDS:
+                self._dataset.flush()
+                room, flushed = self._room(nbytes), time.monotonic()
+            room -= nbytes
+            self._known += not self._dataset.write(
+                frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces
+            )
+            with self._changed:
+                self._spare.append(frame)
+                self._changed.notify_all()
+
+    def _room(self, nbytes: int) -> int:
+        """Return for how many bytes there is room now, `nbytes` at least, evicting if need be.
+
+        All writers of the node ask for all of them: between two questions of theirs, none writes more than that.
+        """
+        store, quota = self._dataset.store, self._quota
+        largest = min(FLUSH_BYTES, quota.nbytes // (FLUSHES_IN_QUOTA * quota.writers))
+        for size in dict.fromkeys((max(largest, nbytes), nbytes)):
+            if make_room(store, size * quota.writers, quota.nbytes, spare={self._dataset.path.name}):
+                return size
+        raise StoreFullError(f"{store.path} has no room for more within its quota of {show_size(quota.nbytes)}")
+
+    def _next(self) -> RawFrame | None:
+        with self._changed:
+            if not self._queue:
+                self._changed.wait_for(lambda: len(self._queue) >= self._batch or self._ending)
+            return self._queue.popleft() if self._queue and not self._abandoned else None
+
+
+def _record_bytes(frame: RawFrame) -> int:
+    """Return how many bytes the record of a frame takes at most."""
+    nbytes = sum(array.nbytes for array in (frame.positions, frame.velocities, frame.forces) if array is not None)
+    return nbytes + RECORD_OVERHEAD * (1 + len(frame.positions) // 100_000)
+
+
+def _copy(frame: RawFrame, memory: RawFrame) -> None:
+    memory.number, memory.time = frame.number, frame.time
+    memory.box = None if frame.box is None else frame.box.copy()
+    memory.positions = _copied(frame.positions, memory.positions)
+    memory.velocities = None if frame.velocities is None else _copied(frame.velocities, memory.velocities)
+    memory.forces = None if frame.forces is None else _copied(frame.forces, memory.forces)
+
+
+def _copied(array: Vectors, into: Vectors | None) -> Vectors:
+    if into is None or into.shape != array.shape:
+        return array.copy()
+    np.copyto(into, array)
+    return into

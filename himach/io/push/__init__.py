@@ -1,0 +1,1 @@
+"""Writers by which simulations push frames to servers."""

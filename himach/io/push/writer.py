@@ -1,0 +1,191 @@
+"""Pushing frames of a running simulation to the stores of other nodes: `Writer`, with MDAnalysis's writer interface."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import UsageError
+from himach.io.push import pushing
+from himach.io.server.admission import default_key_file
+from himach.io.server.client import socket_path
+
+__all__ = ["DEFAULT_PORT", "Writer"]
+
+DEFAULT_PORT = 7411
+
+Vectors = npt.NDArray[np.float32]
+
+
+class Writer:
+    """Pushes frames to servers in turn, from a random first one on.
+
+    A server that does not answer is passed over and tried again later. A frame that a server left unanswered is given
+    to another only after that server was asked once more whether it has it.
+
+    Parameters
+    ----------
+    dataset
+        Name of the dataset.
+    n_atoms
+        Number of atoms in every frame.
+    nodes
+        Names of nodes whose servers listen at port `DEFAULT_PORT`.
+    servers
+        Addresses ``host:port``, or paths of Unix sockets. With neither nodes nor servers: this node's server.
+    key
+        Key file for servers that are reached by host and port; None for ``~/.config/himach/key``.
+    generation
+        Fingerprint of the content: another one means other frames.
+    first
+        Number of the first frame written.
+    durable
+        Count a frame as kept only when it would outlive a crash of its node's machine, not only of the server.
+    timeout
+        Seconds for every wait on a server. Servers that take frames and acknowledge none for three times as long are
+        an error. Ctrl-C ends any wait; leaving the ``with`` block by it gives up the frames in flight.
+    batch_bytes
+        Bytes after which a server is asked to acknowledge; four times as many may be in flight. 0 for 16 MiB.
+
+    Attributes
+    ----------
+    n_atoms : int
+        Number of atoms in every frame.
+    number : int
+        Number that the next frame gets.
+
+    Raises
+    ------
+    himach.io.server.serving.ServerUnreachableError
+        No server answers.
+    himach.io.server.serving.ServerRefusedError
+        A server refuses the key or this user, or does not have the key itself.
+
+    Examples
+    --------
+    >>> with himach.Writer("run7", n_atoms=u.atoms.n_atoms, nodes=["n1", "n2"]) as writer:  # doctest: +SKIP
+    ...     for ts in u.trajectory:
+    ...         writer.write(u)
+    """
+
+    def __init__(
+        self,
+        dataset: str,
+        n_atoms: int,
+        *,
+        nodes: Sequence[str] = (),
+        servers: Sequence[str] = (),
+        key: str | os.PathLike[str] | None = None,
+        generation: bytes = b"",
+        first: int = 0,
+        durable: bool = False,
+        timeout: float = 30.0,
+        batch_bytes: int = 0,
+    ) -> None:
+        if isinstance(nodes, str) or isinstance(servers, str):
+            raise UsageError("nodes and servers are lists of names, not one string")
+        if n_atoms < 1:
+            raise UsageError(f"n_atoms is {n_atoms}; a frame has at least one atom")
+        addresses = [f"{node}:{DEFAULT_PORT}" for node in nodes] + list(servers)
+        if not addresses:
+            addresses = [os.fspath(socket_path().absolute())]
+        self.n_atoms = n_atoms
+        self.number = first
+        remote = any("/" not in address for address in addresses)
+        key_file = os.fsencode(Path(key) if key is not None else default_key_file()) if remote else None
+        self._pusher = pushing.PusherHandle(
+            addresses, dataset, generation, key_file, durable, int(timeout * 1000), batch_bytes
+        )
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            self._pusher.abandon()
+        else:
+            self.close()
+
+    def write(self, obj: Any) -> None:
+        """Push the present frame of an AtomGroup or Universe, with velocities and forces if it has them.
+
+        Raises
+        ------
+        ValueError
+            It has another number of atoms than the writer.
+        himach.io.server.serving.ServerUnreachableError, StoreFullError
+            No server takes frames now. The frame is not taken; earlier ones are given again at the next call.
+        """
+        atoms = obj.atoms
+        ts = atoms.universe.trajectory.ts
+        self.push(
+            atoms.positions,
+            time=ts.time,
+            box=ts.dimensions,
+            velocities=atoms.velocities if ts.has_velocities else None,
+            forces=atoms.forces if ts.has_forces else None,
+        )
+
+    def push(
+        self,
+        positions: npt.ArrayLike,
+        *,
+        time: float,
+        box: npt.ArrayLike | None = None,
+        velocities: npt.ArrayLike | None = None,
+        forces: npt.ArrayLike | None = None,
+    ) -> None:
+        """Push one frame.
+
+        Parameters
+        ----------
+        positions, velocities, forces
+            (n_atoms, 3), in Å, Å/ps and kJ/(mol Å).
+        time
+            In ps.
+        box
+            Lengths in Å and angles in degrees (6,), or None.
+
+        Raises
+        ------
+        Errors are those of `write`.
+        """
+        self._pusher.push(
+            self.number,
+            time,
+            self._vectors(positions, "positions"),
+            box,
+            None if velocities is None else self._vectors(velocities, "velocities"),
+            None if forces is None else self._vectors(forces, "forces"),
+        )
+        self.number += 1
+
+    def _vectors(self, values: npt.ArrayLike, name: str) -> Vectors:
+        array = np.ascontiguousarray(values, dtype=np.float32)
+        if array.shape != (self.n_atoms, 3):
+            raise ValueError(f"{name} have shape {array.shape}; this writer has frames of shape ({self.n_atoms}, 3)")
+        return array
+
+    def flush(self) -> None:
+        """Wait until all frames written so far are kept by a server.
+
+        Raises
+        ------
+        himach.io.server.serving.ServerUnreachableError, StoreFullError
+            Some are not; they stay in flight.
+        """
+        self._pusher.flush()
+
+    def facts(self) -> dict[str, int]:
+        """Return the numbers of frames acknowledged, in_flight and given_again, and of servers_up."""
+        return self._pusher.facts()
+
+    def close(self) -> None:
+        """Flush and close; a second time it does nothing. Errors are those of `flush`."""
+        self._pusher.close()

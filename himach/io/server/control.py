@@ -1,0 +1,417 @@
+"""The server of this node's frame store: start it, stop it, ask it how it is.
+
+`start` runs one in the background and `serve` in this process; `stop` ends it, `status` says what it does. The data
+path is native/serve.c; see docs/server.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pwd
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, cast
+
+from himach.errors import UsageError
+from himach.io.server import serving
+from himach.io.server.admission import Doorkeeper, default_key_file, make_key, read_key
+from himach.io.server.client import DIRECTORY, find
+from himach.io.server.serving import ServerRefusedError
+from himach.io.store.store import Store, StoreBusyError, StoreError, default_place
+
+__all__ = ["serve", "start", "status", "stop"]
+
+SOCKET_BYTES = 107
+SECONDS_TO_START = 60.0
+SECONDS_TO_STOP = 60.0
+BACKLOG = 128
+
+
+# --- Serving ----------------------------------------------------------------------------------------------------------
+
+
+class _Lock:
+    """The file that says which server a store has; it is locked as long as that server lives."""
+
+    def __init__(self, path: Path) -> None:
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+    def take(self) -> bool:
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def read(self) -> dict[str, Any]:
+        """Return what the server that has or had the store wrote; empty if it ended by itself."""
+        try:
+            found = json.loads(os.pread(self.fd, 1 << 16, 0) or b"{}")
+        except ValueError:
+            return {"pid": None}
+        return cast(dict[str, Any], found) if isinstance(found, dict) else {"pid": None}
+
+    def write(self, facts: dict[str, Any]) -> None:
+        os.ftruncate(self.fd, 0)
+        os.pwrite(self.fd, json.dumps(facts).encode() if facts else b"", 0)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def _directory(place: Path) -> Path:
+    """Make the directory of the socket, which nobody else may enter."""
+    directory = place / DIRECTORY
+    before = os.umask(0o077)
+    try:
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+    finally:
+        os.umask(before)
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise ServerRefusedError(f"{directory} is no directory of user {os.geteuid()}; somebody else has put it there")
+    return directory
+
+
+def _set_modes(directory: Path, shared: bool) -> None:
+    """Let other users pass through to the socket, and see nothing else, only if some of them are served."""
+    for path in (directory, directory.parent):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        wanted = mode | 0o011 if shared else mode & 0o700
+        if mode != wanted:
+            path.chmod(wanted)
+
+
+def _listen_locally(path: Path, shared: bool) -> socket.socket:
+    size = len(os.fsencode(path))
+    if size > SOCKET_BYTES:
+        raise UsageError(
+            f"the socket's path {path} has {size} bytes; this system takes {SOCKET_BYTES}: "
+            "set HIMACH_CACHE to a shorter directory"
+        )
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    before = os.umask(0o111 if shared else 0o077)
+    try:
+        listener.bind(os.fspath(path))
+    finally:
+        os.umask(before)
+    listener.listen(BACKLOG)
+    return listener
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Split ``HOST:PORT`` (``[v6]:PORT``, or ``:PORT`` for loopback).
+
+    Raises
+    ------
+    UsageError
+        It is no such address.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"{text!r} is no address; it should be HOST:PORT, such as 127.0.0.1:7411")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _listen_remotely(address: str) -> socket.socket:
+    host, port = parse_address(address)
+    try:
+        family, kind, _, _, name = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(name)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise UsageError(f"cannot listen at {address}: {error.strerror or error}") from None
+    return listener
+
+
+def _user_id(user: str) -> int:
+    if user.isdecimal():
+        return int(user)
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise UsageError(f"there is no user {user!r} on this machine") from None
+
+
+def _look_over(place: Path, before: dict[str, Any]) -> list[str]:
+    """Say what a server that was killed has left, having read all of the store's indexes."""
+    found = [f"the last server (pid {before.get('pid')}) did not end by itself; its socket is replaced"]
+    store = Store(place)
+    frames = scanned = 0
+    for directory in store.directories():
+        try:
+            facts = store.open_directory(directory).facts()
+        except StoreError as error:
+            found.append(str(error))
+            continue
+        frames += facts["native"] + facts["alien"]
+        scanned += facts["scanned"]
+    found.append(f"the store has {frames} frames; {scanned} bytes of segments were not in their index and were read")
+    return found
+
+
+def serve(  # the parts of a server, joined
+    store: str | os.PathLike[str] | None = None,
+    *,
+    listen: str | None = None,
+    key_file: Path | None = None,
+    allow_users: Sequence[str] = (),
+    serialize_reads: bool = False,
+    ready: int | None = None,
+    **limits: int,
+) -> None:
+    """Serve a store until SIGTERM, SIGINT or `stop`; in the main thread.
+
+    Parameters
+    ----------
+    store
+        Its directory; None for `himach.io.store.store.default_place`.
+    listen
+        HOST:PORT for pushers from other machines; port 0 chooses one; None: none are admitted.
+    key_file
+        Their key; None for `himach.io.server.admission.default_key_file`. It is made if it is not there.
+    allow_users
+        Other users of this machine who may read, by name or number.
+    serialize_reads
+        Answer reads one at a time in the order of the segments, for rotating disks.
+    ready
+        A descriptor to which one line of JSON is written when the server answers.
+    **limits
+        For tests: max_connections, message_ms, idle_ms, batch_ms, max_frame of native/serve.h.
+
+    Raises
+    ------
+    StoreBusyError
+        The store has a server already.
+    UsageError
+        An address, user or path that cannot be used.
+    StoreError
+        The store or the key file cannot be used.
+    """
+    place = Store(store).path.absolute()
+    users = [_user_id(user) for user in allow_users]
+    directory = _directory(place)
+    lock = _Lock(directory / "lock")
+    with contextlib.ExitStack() as stack:
+        signals = stack.enter_context(_Signals())
+        stack.callback(lock.close)
+        if not lock.take():
+            raise StoreBusyError(f"{place} has a server already (pid {lock.read().get('pid')})")
+        _set_modes(directory, bool(users))
+        if users:
+            stack.callback(_set_modes, directory, False)
+        before = lock.read()
+        notes = _look_over(place, before) if before else []
+        local = stack.enter_context(_listen_locally(directory / "socket", bool(users)))
+        stack.callback((directory / "socket").unlink, missing_ok=True)
+        server = serving.ServerHandle(os.fsencode(place), local.fileno(), users, serialize_reads, **limits)
+        stack.callback(server.close)
+        facts: dict[str, Any] = {
+            "pid": os.getpid(),
+            "store": os.fspath(place),
+            "socket": os.fspath(directory / "socket"),
+            "listen": None,
+            "started": time.time(),
+        }
+        if listen is not None:
+            door = _open_door(server, listen, key_file or default_key_file(), facts)
+            stack.callback(door.close)
+        lock.write(facts)
+        stack.callback(lock.write, {})
+        if ready is not None:
+            os.write(ready, (json.dumps(facts | {"notes": notes}) + "\n").encode())
+            os.close(ready)
+        _run(server, signals)
+
+
+def _open_door(server: serving.ServerHandle, listen: str, key_file: Path, facts: dict[str, Any]) -> Doorkeeper:
+    make_key(key_file)
+    key = read_key(key_file)
+    listener = _listen_remotely(listen)
+    host, port = listener.getsockname()[:2]
+    facts["listen"] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    facts["key"] = os.fspath(key_file)
+    door = Doorkeeper(listener, key, server.admit)
+    door.start()
+    return door
+
+
+class _Signals:
+    """SIGTERM and SIGINT end the server, and nothing else, for as long as this context lasts."""
+
+    def __init__(self) -> None:
+        self.ended = False
+
+    def __enter__(self) -> _Signals:
+        self._before = {number: signal.signal(number, self._end) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _end(self, signum: int, frame: FrameType | None) -> None:
+        self.ended = True
+
+
+def _run(server: serving.ServerHandle, signals: _Signals) -> None:
+    """Run the loop; a signal wakes it through the descriptor that Python's C handler writes to."""
+    before = signal.set_wakeup_fd(server.wake, warn_on_full_buffer=False)
+    try:
+        while not signals.ended and server.run():
+            pass
+    finally:
+        signal.set_wakeup_fd(before)
+
+
+# --- Control ----------------------------------------------------------------------------------------------------------
+
+
+def start(
+    store: str | os.PathLike[str] | None = None,
+    *,
+    listen: str | None = None,
+    key_file: Path | None = None,
+    allow_users: Sequence[str] = (),
+    serialize_reads: bool = False,
+) -> dict[str, Any]:
+    """Start a server in the background and return once it answers.
+
+    Parameters and errors are those of `serve`.
+
+    Returns
+    -------
+    dict
+        pid, store, socket, listen (None, or HOST:PORT), key, started (seconds since 1970), notes (what a killed
+        server has left).
+    """
+    place = Store(store).path.absolute()
+    running = _peek(place)
+    if running is not None:
+        raise StoreBusyError(f"{place} has a server already (pid {running.get('pid')})")
+    log = _directory(place) / "log"
+    command = [sys.executable, "-m", "himach", "cache", "start", "--foreground", "--cache", os.fspath(place)]
+    command += ["--listen", listen] if listen is not None else []
+    command += ["--key", os.fspath(Path(key_file).absolute())] if key_file is not None else []
+    command += [part for user in allow_users for part in ("--allow-user", user)]
+    command += ["--serialize-reads"] if serialize_reads else []
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as answer, open(log, "wb", opener=_open_log) as output:
+        process = subprocess.Popen(
+            [*command, "--ready", str(writer)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[writer],
+            start_new_session=True,
+            cwd="/",
+        )
+        os.close(writer)
+        line = _await_line(answer.fileno())
+    if line:
+        return cast(dict[str, Any], json.loads(line))
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    code = process.wait()
+    said = log.read_text(errors="replace").strip().removeprefix("himach: error: ")
+    text = said or f"the server did not answer within {SECONDS_TO_START:.0f} s (exit code {code}); see {log}"
+    raise UsageError(text) if code == 2 else StoreError(text)
+
+
+def _open_log(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def _await_line(fd: int) -> bytes:
+    """Read up to a line's end, the end of the file or the time by which a server should answer."""
+    import select
+
+    deadline = time.monotonic() + SECONDS_TO_START
+    data = b""
+    while not data.endswith(b"\n"):
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([fd], [], [], left)[0]:
+            return b""
+        more = os.read(fd, 4096)
+        if not more:
+            return b""
+        data += more
+    return data
+
+
+def _peek(place: Path) -> dict[str, Any] | None:
+    """Return what the living server of a store wrote into its lock file; None if there is none."""
+    try:
+        lock = _Lock(place / DIRECTORY / "lock") if (place / DIRECTORY / "lock").exists() else None
+    except OSError:
+        return None
+    if lock is None:
+        return None
+    with contextlib.closing(lock):
+        return None if lock.take() else lock.read()
+
+
+def stop(store: str | os.PathLike[str] | None = None, *, seconds: float = SECONDS_TO_STOP) -> bool:
+    """Stop the server of a store and wait for its end; False if there was none.
+
+    Raises
+    ------
+    StoreBusyError
+        It did not end in time.
+    """
+    place = Path(store if store is not None else default_place())
+    if _peek(place) is None:
+        return False
+    try:
+        client = find(place, timeout=seconds)
+        if client is not None:
+            with client:
+                client.stop()
+    except StoreError:
+        pid = (_peek(place) or {}).get("pid")
+        if isinstance(pid, int):
+            os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + seconds
+    while _peek(place) is not None:
+        if time.monotonic() > deadline:
+            raise StoreBusyError(f"the server of {place} has not ended within {seconds:.0f} s")
+        time.sleep(0.02)
+    return True
+
+
+def status(store: str | os.PathLike[str] | None = None, *, timeout: float = 30.0) -> dict[str, Any]:
+    """Return what the server of a store says of itself within `timeout` seconds, ready for JSON.
+
+    Returns
+    -------
+    dict
+        running; and if it is: pid, socket, listen, key, started, and the counters: connections, max_connections,
+        admitted, refused, timed_out, frames, frame_bytes, existing, failed, batches, reads, places, waiting,
+        serialize_reads, shared_turns. answers is false if it runs and does not answer.
+    """
+    place = Path(store if store is not None else default_place())
+    facts = _peek(place)
+    if facts is None:
+        return {"running": False}
+    try:
+        client = find(place, timeout=timeout)
+        if client is not None:
+            with client:
+                return {"running": True, "answers": True, **client.counters(), **facts}
+    except StoreError as error:
+        return {"running": True, "answers": False, "error": str(error), **facts}
+    return {"running": True, "answers": False, **facts}

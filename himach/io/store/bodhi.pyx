@@ -1,0 +1,430 @@
+"""Boundary to the C library of the frame store (native/bodhi.h): check, convert, release the GIL, call, raise.
+
+`StoreHandle`, `DatasetHandle`, `WriterHandle`, `ReaderHandle` own one C handle each; `himach.io.store.store` is their face.
+"""
+
+import numpy as np
+
+cimport cython
+cimport numpy as cnp
+from libc.stddef cimport size_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+from himach.io.store.libbodhi cimport *
+
+from himach.errors import HimachError
+
+cnp.import_array()
+
+include "common.pxi"
+
+NATIVE = BODHI_NATIVE
+ALIEN = BODHI_ALIEN
+CREATE = BODHI_CREATE
+READ_ONLY = BODHI_READ_ONLY
+ALLOW_NETWORK = BODHI_ALLOW_NETWORK
+POSITIONS = BODHI_POSITIONS
+VELOCITIES = BODHI_VELOCITIES
+FORCES = BODHI_FORCES
+ENCODING_AUTO = BODHI_ENCODING_AUTO
+ENCODING_RAW = BODHI_ENCODING_RAW
+DIRECT_AUTO = BODHI_DIRECT_AUTO
+DIRECT_ON = BODHI_DIRECT_ON
+DIRECT_OFF = BODHI_DIRECT_OFF
+REASONS = {
+    BODHI_REASON_ABSENT: "absent",
+    BODHI_REASON_DAMAGED: "damaged",
+    BODHI_REASON_IO: "error of the disk",
+    BODHI_REASON_GONE: "evicted",
+    BODHI_REASON_RESOURCES: "out of descriptors or memory",
+}
+
+
+class StoreError(HimachError):
+    """Root of what the frame store refuses or cannot do; a cached byte is never needed, so a run may go on without."""
+
+
+class StoreSystemError(StoreError):
+    """A system call failed."""
+
+
+class StoreFullError(StoreError):
+    """No space or quota is left; what was being written is undone."""
+
+
+class StorePoisonedError(StoreError):
+    """An earlier write or fsync of this writer failed; only closing it is left."""
+
+
+class StoreVersionError(StoreError):
+    """Written by another version of the format."""
+
+
+class StoreNotFoundError(StoreError):
+    """There is no such store, dataset or segment."""
+
+
+class StoreBusyError(StoreError):
+    """A writer or reader holds the segment."""
+
+
+class StoreRefusedError(StoreError):
+    """The directory may not hold a store: network file system, foreign owner, or the place of another dataset."""
+
+
+ERRORS = {
+    BODHI_ERROR_ARGUMENT: ValueError,
+    BODHI_ERROR_MEMORY: MemoryError,
+    BODHI_ERROR_SYSTEM: StoreSystemError,
+    BODHI_ERROR_FULL: StoreFullError,
+    BODHI_ERROR_POISONED: StorePoisonedError,
+    BODHI_ERROR_VERSION: StoreVersionError,
+    BODHI_ERROR_NOT_FOUND: StoreNotFoundError,
+    BODHI_ERROR_BUSY: StoreBusyError,
+    BODHI_ERROR_NETWORK: StoreRefusedError,
+    BODHI_ERROR_UNSAFE: StoreRefusedError,
+    BODHI_ERROR_CONFLICT: StoreRefusedError,
+}
+
+
+cdef int64_t *frame_numbers(cnp.ndarray numbers) except? NULL:
+    if numbers.dtype != np.int64 or numbers.ndim != 1 or not numbers.flags.c_contiguous:
+        raise ValueError("frame numbers must be a contiguous int64 array of one dimension")
+    return <int64_t *>cnp.PyArray_DATA(numbers)
+
+
+def atom_ranges(cnp.ndarray atoms):
+    """Runs of neighbouring atoms: first and last + 1, C-contiguous int64 (n, 2), of ascending int64 indices."""
+    if atoms.dtype != np.int64 or atoms.ndim != 1:
+        raise ValueError("atoms must be an int64 array of one dimension")
+    steps = np.diff(atoms)
+    if atoms.shape[0] and (atoms[0] < 0 or (steps < 1).any()):
+        raise ValueError("atoms must be indices from 0 on, ascending, each once")
+    starts = np.concatenate([[True], steps > 1]) if atoms.shape[0] else np.zeros(0, dtype=bool)
+    firsts, lasts = atoms[starts], atoms[np.roll(starts, -1)]
+    return np.ascontiguousarray(np.stack([firsts, lasts + 1], axis=1))
+
+
+def checksum_way():
+    """Name of the way in which this processor takes checksums."""
+    return bodhi_crc32c_way().decode()
+
+
+def crc32c(const uint8_t[::1] data, uint32_t crc=0):
+    """The CRC32C of bytes, continuing from that of the bytes before them."""
+    if data.shape[0] == 0:
+        return crc
+    cdef const uint8_t *start = &data[0]
+    cdef size_t size = data.shape[0]
+    with nogil:
+        crc = bodhi_crc32c(crc, start, size)
+    return crc
+
+
+cdef class StoreHandle:
+    """An open store."""
+
+    cdef bodhi_store *store
+
+    def __init__(self, bytes directory, int flags):
+        cdef const char *path = directory
+        cdef int status
+        if self.store is not NULL:
+            raise ValueError("the store is open already")
+        if b"\0" in directory:
+            raise ValueError("directory holds a NUL byte")
+        with nogil:
+            status = bodhi_open(path, flags, &self.store)
+        check(status)
+
+    def __dealloc__(self):
+        bodhi_close(self.store)
+
+    @property
+    def identity(self):
+        """The 16 bytes that tell this store from every other."""
+        cdef uint8_t identity[16]
+        bodhi_identity(self.store, identity)
+        return bytes(identity[:16])
+
+    def open_dataset(self, str name, bytes generation, bint create):
+        """Open a dataset by name and generation."""
+        cdef DatasetHandle handle = DatasetHandle.__new__(DatasetHandle)
+        cdef bytes encoded = name.encode()
+        cdef const char *text = encoded
+        cdef const char *fingerprint = generation
+        cdef size_t size = len(generation)
+        cdef int flags = BODHI_CREATE if create else 0
+        cdef int status
+        if b"\0" in encoded:
+            raise ValueError("the dataset's name holds a NUL byte")
+        with nogil:
+            status = bodhi_dataset_open(self.store, text, fingerprint, size, flags, &handle.dataset)
+        check(status)
+        handle.store = self
+        return handle
+
+    def open_directory(self, str directory):
+        """Open a dataset by its subdirectory."""
+        cdef DatasetHandle handle = DatasetHandle.__new__(DatasetHandle)
+        cdef bytes encoded = directory.encode()
+        cdef const char *text = encoded
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_open_directory(self.store, text, &handle.dataset)
+        check(status)
+        handle.store = self
+        return handle
+
+
+# No handle is cleared before it is deallocated: each needs the one it came from until then.
+@cython.no_gc_clear
+cdef class DatasetHandle:
+    """An open dataset; keeps its store open."""
+
+    cdef bodhi_dataset *dataset
+    cdef StoreHandle store
+
+    def __dealloc__(self):
+        bodhi_dataset_close(self.dataset)
+
+    @property
+    def name(self):
+        """Name of the dataset."""
+        return bodhi_dataset_name(self.dataset).decode("utf-8", "surrogateescape")
+
+    @property
+    def generation(self):
+        """Fingerprint of its content."""
+        cdef size_t size
+        cdef const char *data = <const char *>bodhi_dataset_generation(self.dataset, &size)
+        return data[:size]
+
+    @property
+    def directory(self):
+        """Name of its subdirectory in the store."""
+        return bodhi_dataset_directory(self.dataset).decode()
+
+    def refresh(self):
+        """Take in what other processes did."""
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_refresh(self.dataset)
+        check(status)
+
+    def facts(self):
+        """Counts and sizes: the members of bodhi_facts."""
+        cdef bodhi_facts facts
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_query(self.dataset, &facts)
+        check(status)
+        return facts
+
+    def numbers(self, int kind, int64_t start, int64_t capacity):
+        """Up to `capacity` frame numbers of one kind from `start` on, uint64."""
+        cdef cnp.ndarray numbers = np.empty(capacity, dtype=np.uint64)
+        cdef uint64_t *data = <uint64_t *>cnp.PyArray_DATA(numbers)
+        cdef int64_t count
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_numbers(self.dataset, kind, start, data, capacity, &count)
+        check(status)
+        return numbers[:count]
+
+    def locate(self, cnp.ndarray numbers):
+        """Per frame (segment, kind, offset, length), or None."""
+        cdef int64_t *wanted = frame_numbers(numbers)
+        cdef int64_t n = numbers.shape[0]
+        cdef cnp.ndarray buffer = np.empty(n * sizeof(bodhi_place), dtype=np.uint8)
+        cdef bodhi_place *places = <bodhi_place *>cnp.PyArray_DATA(buffer)
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_locate(self.dataset, wanted, n, places)
+        check(status)
+        return [
+            (places[i].segment, places[i].kind, places[i].offset, places[i].length) if places[i].found else None
+            for i in range(n)
+        ]
+
+    def drop(self, int kind, cnp.ndarray numbers):
+        """Drop frames of one kind; returns how many were there."""
+        cdef int64_t *dropped_numbers = frame_numbers(numbers)
+        cdef int64_t n = numbers.shape[0]
+        cdef int64_t dropped
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_drop(self.dataset, kind, dropped_numbers, n, &dropped)
+        check(status)
+        return dropped
+
+    def segments(self):
+        """Facts of every segment: the members of bodhi_segment_facts."""
+        cdef int64_t count
+        cdef int64_t capacity
+        cdef int status
+        cdef bodhi_segment_facts *facts
+        check(bodhi_dataset_segments(self.dataset, NULL, 0, &count))
+        cdef cnp.ndarray buffer = np.empty(count * sizeof(bodhi_segment_facts), dtype=np.uint8)
+        facts = <bodhi_segment_facts *>cnp.PyArray_DATA(buffer)
+        capacity = count
+        with nogil:
+            status = bodhi_dataset_segments(self.dataset, facts, capacity, &count)
+        check(status)
+        return [facts[i] for i in range(min(count, capacity))]
+
+    def evict(self, uint64_t segment):
+        """Delete a whole segment that nobody holds."""
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_evict(self.dataset, segment)
+        check(status)
+
+    def open_writer(self, int kind, int64_t segment_bytes=0, int64_t block_atoms=0, int encoding=0):
+        """A writer of frames of one kind."""
+        cdef WriterHandle handle = WriterHandle.__new__(WriterHandle)
+        cdef bodhi_write_options options
+        memset(&options, 0, sizeof(options))
+        options.segment_bytes = segment_bytes
+        options.block_atoms = block_atoms
+        options.encoding = encoding
+        check(bodhi_writer_open(self.dataset, kind, &options, &handle.writer))
+        handle.dataset = self
+        return handle
+
+    def open_reader(self, cnp.ndarray numbers, int fields=0, bint verify=True, int direct=0, bint thread=True,
+                    int64_t request_bytes=0, int64_t ring=0, cnp.ndarray ranges=None):
+        """A reader of the frames `numbers`, in that order; of the atoms in `ranges` (see atom_ranges()) alone."""
+        cdef ReaderHandle handle = ReaderHandle.__new__(ReaderHandle)
+        cdef bodhi_read_options options
+        cdef int64_t *wanted = frame_numbers(numbers)
+        cdef int64_t n = numbers.shape[0]
+        cdef int status
+        memset(&options, 0, sizeof(options))
+        options.fields = fields
+        options.unverified = not verify
+        options.direct = direct
+        options.no_thread = not thread
+        options.request_bytes = request_bytes
+        options.ring = ring
+        if ranges is not None:
+            if ranges.dtype != np.int64 or ranges.ndim != 2 or not ranges.flags.c_contiguous:
+                raise ValueError("ranges must be a contiguous int64 array of two dimensions")
+            options.atoms = <bodhi_range *>cnp.PyArray_DATA(ranges)
+            options.n_ranges = ranges.shape[0]
+        with nogil:
+            status = bodhi_reader_open(self.dataset, wanted, n, &options, &handle.reader)
+        check(status)
+        handle.dataset = self
+        return handle
+
+
+@cython.no_gc_clear
+cdef class WriterHandle:
+    """An open writer; keeps its dataset open."""
+
+    cdef bodhi_writer *writer
+    cdef DatasetHandle dataset
+
+    def __dealloc__(self):
+        # Frames that were never flushed may be lost here without a word: who wants to know calls close().
+        if bodhi_writer_close(self.writer) < 0:
+            return
+
+    cdef int require_open(self) except -1:
+        if self.writer is NULL:
+            raise ValueError("the writer is closed")
+        return 0
+
+    @property
+    def kept(self):
+        """Number of frames made visible."""
+        self.require_open()
+        return bodhi_writer_kept(self.writer)
+
+    def append(self, int64_t number, double time, positions, box, velocities, forces):
+        """Append a frame; False if it is there already."""
+        cdef bodhi_frame frame
+        cdef int status
+        self.require_open()
+        box = fill(&frame, number, time, positions, box, velocities, forces)
+        with nogil:
+            status = bodhi_append(self.writer, &frame)
+        return check(status) != BODHI_EXISTS
+
+    def flush(self, bint durable):
+        """Make what was appended visible and kept."""
+        cdef int status
+        self.require_open()
+        with nogil:
+            status = bodhi_flush(self.writer, durable)
+        check(status)
+
+    def close(self):
+        """Flush and close."""
+        cdef bodhi_writer *writer = self.writer
+        cdef int status
+        self.writer = NULL
+        with nogil:
+            status = bodhi_writer_close(writer)
+        check(status)
+
+
+@cython.no_gc_clear
+cdef class ReaderHandle:
+    """An open reader; keeps its dataset open. It closes when it and the arrays that it has handed out are gone."""
+
+    cdef bodhi_reader *reader
+    cdef DatasetHandle dataset
+
+    def __dealloc__(self):
+        bodhi_reader_close(self.reader)
+
+    cdef object show(self, float *data, int64_t n_atoms):
+        """A writable float32 (n_atoms, 3) view of the reader's buffer, which keeps the reader open, or None."""
+        cdef cnp.npy_intp shape[2]
+        cdef cnp.ndarray array
+        if data is NULL:
+            return None
+        shape[0] = n_atoms
+        shape[1] = 3
+        array = cnp.PyArray_SimpleNewFromData(2, shape, cnp.NPY_FLOAT32, data)
+        cnp.set_array_base(array, self)
+        return array
+
+    @property
+    def nbytes(self):
+        """Bytes of records delivered so far."""
+        return bodhi_reader_bytes(self.reader)
+
+    def next(self):
+        """The next frame as (number, reason, kind, time, box, positions, velocities, forces), or None at the end.
+
+        A miss has a reason other than 0 and None for its arrays. The arrays hold until the next call.
+        """
+        cdef bodhi_frame frame
+        cdef int status
+        cdef cnp.ndarray box
+        cdef int i
+        with nogil:
+            status = bodhi_reader_next(self.reader, &frame)
+        check(status)
+        if status == BODHI_END:
+            return None
+        if status == BODHI_MISS:
+            return frame.number, frame.reason, -1, 0.0, None, None, None, None
+        box = None
+        if frame.box is not NULL:
+            box = np.empty(6, dtype=np.float32)
+            for i in range(6):
+                (<float *>cnp.PyArray_DATA(box))[i] = frame.box[i]
+        return (
+            frame.number,
+            0,
+            frame.kind,
+            frame.time,
+            box,
+            self.show(frame.positions, frame.n_atoms),
+            self.show(frame.velocities, frame.n_atoms),
+            self.show(frame.forces, frame.n_atoms),
+        )

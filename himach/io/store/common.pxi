@@ -1,0 +1,61 @@
+# What bodhi.pyx, serving.pyx and pushing.pyx share, as text: each of these modules has a copy of the C library in it,
+# and with it of the last error's message. They define ERRORS: status -> exception.
+
+from himach.io.store.libbodhi cimport BODHI_ERROR_INTERRUPTED, bodhi_frame, bodhi_message
+
+
+cdef extern from "Python.h":
+    # Without the exceptions that Cython's own declarations speak of: interrupted() leaves them pending.
+    int PyErr_CheckSignals()
+    void *PyErr_Occurred()
+
+
+cdef int deaf = 0  # above 0: a wait is on in which an exception would have nowhere to go
+
+
+cdef int interrupted() noexcept with gil:
+    """Run Python's signal handlers; 1 if one of them has raised, and then for as long as its exception waits."""
+    if deaf > 0:
+        return 0
+    return PyErr_Occurred() is not NULL or PyErr_CheckSignals() != 0
+
+
+cdef int check(int status) except -1:
+    """Raise the exception of a negative status; return the others. Must run in the thread that made the call."""
+    if status == BODHI_ERROR_INTERRUPTED and PyErr_Occurred() is not NULL:
+        return -1  # what the signal's handler has raised
+    if status < 0:
+        raise ERRORS[status](bodhi_message().decode("utf-8", "replace"))
+    return status
+
+
+cdef float *vectors(object array, str name, Py_ssize_t n_atoms) except? NULL:
+    """The data of a float32 (n_atoms, 3) C-contiguous array, or NULL for None."""
+    cdef cnp.ndarray data
+    if array is None:
+        return NULL
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.shape != (n_atoms, 3):
+        raise ValueError(f"{name} must be a float32 array of shape ({n_atoms}, 3)")
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{name} must be C-contiguous")
+    data = array
+    return <float *>cnp.PyArray_DATA(data)
+
+
+cdef object fill(bodhi_frame *frame, int64_t number, double time, positions, box, velocities, forces):
+    """Fill a frame, which points into the arrays; return the box as the array that it points into."""
+    cdef cnp.ndarray lengths_and_angles
+    memset(frame, 0, sizeof(frame[0]))
+    frame.number = number
+    frame.time = time
+    frame.n_atoms = len(positions)
+    frame.positions = vectors(positions, "positions", frame.n_atoms)
+    frame.velocities = vectors(velocities, "velocities", frame.n_atoms)
+    frame.forces = vectors(forces, "forces", frame.n_atoms)
+    if box is None:
+        return None
+    lengths_and_angles = np.ascontiguousarray(box, dtype=np.float32)
+    if lengths_and_angles.ndim != 1 or lengths_and_angles.shape[0] != 6:
+        raise ValueError("box must have 6 numbers: three lengths and three angles")
+    frame.box = <float *>cnp.PyArray_DATA(lengths_and_angles)
+    return lengths_and_angles

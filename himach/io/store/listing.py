@@ -1,0 +1,237 @@
+"""What the store of this node holds, for people: `open_here()`, `holdings()`, `status()` and `evict_chosen()`."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from himach.errors import UsageError, nearest
+from himach.io.dataset.kept import dataset_name
+from himach.io.store.eviction import Segment, act, chosen_quota, plan, reserve, survey
+from himach.io.store.sizes import show_size
+from himach.io.store.store import Store, StoreError, StoreNotFoundError, default_place
+from himach.parallel.communicator import node_name
+
+__all__ = ["Evicted", "Holding", "evict_chosen", "holdings", "open_here", "place", "status"]
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A dataset in a store.
+
+    Attributes
+    ----------
+    name, generation
+        What it is known by; the generation in hexadecimal.
+    directory
+        Its subdirectory.
+    native, alien
+        Frames.
+    nbytes
+        Bytes of all its files.
+    last_used
+        Seconds since 1970.
+    note
+        Why nothing more can be said of it, or what was refused; "" as a rule.
+    """
+
+    name: str
+    generation: str
+    directory: str
+    native: int
+    alien: int
+    nbytes: int
+    last_used: int
+    note: str = ""
+
+
+def place(choice: str | None) -> Path:
+    """Return where the store lies: the directory that was given, with ``{node}`` replaced, else the default place."""
+    return default_place() if choice is None else Path(choice.replace("{node}", node_name()))
+
+
+def open_here(choice: str | None, *, writing: bool = False) -> Store | None:
+    """Open the store of this node, or return None if there is none.
+
+    Parameters
+    ----------
+    choice
+        See `place`.
+    writing
+        Open for changes; else nothing is changed, and looking at a dataset is no use of it.
+
+    Raises
+    ------
+    StoreError
+        If it is refused.
+    """
+    named = choice is not None or bool(os.environ.get("HIMACH_CACHE"))
+    try:
+        return Store(place(choice) if named else None, create=False, read_only=not writing)
+    except StoreNotFoundError:
+        return None
+
+
+@dataclass
+class Evicted:
+    """What `evict_chosen` did.
+
+    Attributes
+    ----------
+    nbytes, segments
+        What was freed.
+    held
+        The segments that were to go and did not, each with dataset and reason, for people.
+    """
+
+    nbytes: int = 0
+    segments: int = 0
+    held: list[str] = field(default_factory=list)
+
+
+def holdings(store: Store) -> list[Holding]:
+    """Return the datasets in a store, the one used last first."""
+    found = []
+    for directory in store.directories():
+        folder = store.path / directory
+        nbytes, last_used = _bytes_in(folder)
+        try:
+            dataset = store.open_directory(directory)
+            facts = dataset.facts()
+        except StoreError as error:
+            found.append(Holding(directory, "", directory, 0, 0, nbytes, last_used, str(error)))
+            continue
+        note = ""
+        if facts["refused_segments"]:
+            note = f"{facts['refused_segments']} segments of another version or dataset are left alone"
+        generation = dataset.generation.hex()
+        found.append(
+            Holding(dataset.name, generation, directory, facts["native"], facts["alien"], nbytes, last_used, note)
+        )
+    return sorted(found, key=lambda one: (-one.last_used, one.name))
+
+
+def status(choice: str | None, quota: str | None = None) -> dict[str, Any]:
+    """Return facts of this node's store, in the order in which to show them; there need be none yet.
+
+    Returns
+    -------
+    dict
+        ``node``, ``place``, ``identity`` (None: there is no store yet), ``file_system``, and in bytes ``size``,
+        ``free``, ``reserve``, ``quota``, ``used``; then ``datasets``, ``native``, ``alien`` (counts).
+    """
+    where = place(choice)
+    store = open_here(choice)
+    found = survey(where)
+    held = holdings(store) if store is not None else []
+    return {
+        "node": node_name(),
+        "place": str(where),
+        "identity": None if store is None else store.identity,
+        "file_system": _file_system(where),
+        "size": found.size,
+        "free": found.free,
+        "reserve": reserve(found.size),
+        "quota": chosen_quota(where, quota),
+        "used": found.used,
+        "datasets": len(held),
+        "native": sum(one.native for one in held),
+        "alien": sum(one.alien for one in held),
+    }
+
+
+def evict_chosen(store: Store, dataset: str | None = None, *, aliens: bool = False, to: int | None = None) -> Evicted:
+    """Evict what a person chose.
+
+    Parameters
+    ----------
+    store
+        Open for writing.
+    dataset
+        Name or path of a dataset, of which all generations are meant; None for all datasets.
+    aliens
+        Aliens only.
+    to
+        Only until the store holds so many bytes; what was not used for longest goes first.
+
+    Returns
+    -------
+    Evicted
+        Datasets of which everything went are gone as a whole.
+
+    Raises
+    ------
+    UsageError
+        If there is no dataset of this name.
+    """
+    names = _names(store.path, dataset)
+    found = survey(store.path)
+    left = [one for one in found.segments if one.directory in names and not (aliens and one.native)]
+    evicted = Evicted()
+    while left:
+        short = sum(one.nbytes for one in left) if to is None else found.used - evicted.nbytes - to
+        chosen = plan(left, short)
+        if not chosen:
+            break
+        freed = act(store, chosen)
+        evicted.nbytes += freed.nbytes
+        evicted.segments += len(freed.segments)
+        evicted.held += [_describe(names, segment, reason) for segment, reason in freed.held]
+        left = [one for one in left if one not in chosen]
+    if to is None and not aliens:
+        for directory in names:
+            _remove(store, directory)
+    return evicted
+
+
+def _names(path: Path, dataset: str | None) -> dict[str, str]:
+    """Return the names of the datasets that are meant, by subdirectory."""
+    known = holdings(Store(path, create=False, read_only=True))  # looking is no use
+    if dataset is None:
+        return {one.directory: one.name for one in known}
+    wanted = {dataset, dataset_name([dataset])}
+    chosen = {one.directory: one.name for one in known if one.name in wanted or one.directory in wanted}
+    if not chosen:
+        raise UsageError(f"{path} holds no dataset {dataset}{nearest(dataset, {one.name for one in known})}")
+    return chosen
+
+
+def _describe(names: dict[str, str], segment: Segment, reason: str) -> str:
+    kind = "n" if segment.native else "a"
+    return f"{names[segment.directory]}: segment {kind}-{segment.id:016x} ({show_size(segment.nbytes)}): {reason}"
+
+
+def _remove(store: Store, directory: str) -> None:
+    with suppress(StoreError, OSError):  # a segment of it is held, or somebody has just begun to use it
+        store.remove(directory)
+
+
+def _bytes_in(folder: Path) -> tuple[int, int]:
+    """Return the bytes of a dataset's files and when it was last used."""
+    total = last_used = 0
+    for path in folder.iterdir():
+        try:
+            facts = path.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        total += facts.st_size
+        if path.name == "meta":
+            last_used = int(facts.st_mtime)
+    return total, last_used
+
+
+def _file_system(where: Path) -> str:
+    """Return the type of the file system at a place, and where it is mounted."""
+    absolute = os.path.realpath(where)
+    best = ("", "unknown")
+    with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
+        for line in mounts:
+            point, kind = line.split()[1:3]
+            point = point.replace("\\040", " ")
+            inside = absolute == point or absolute.startswith(point.rstrip("/") + "/")
+            if inside and len(point) >= len(best[0]):
+                best = point, kind
+    return f"{best[1]} at {best[0]}" if best[0] else best[1]

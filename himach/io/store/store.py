@@ -1,0 +1,500 @@
+"""The frame store of this node, from Python: `Store`, its datasets, and where the store lies by default.
+
+A `Store` is a directory on a local disk; `Store.dataset` opens one generation of one trajectory in it. A `Dataset`
+says which frames are held (`native`, `alien`), keeps more of them (`write`, `flush`) and reads them (`read`). The work
+is done by the C library in ``native/``; any number of processes may do all this at once on one store.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from himach.frame import RawFrame
+from himach.io.store import bodhi
+from himach.io.store.bodhi import (
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StoreNotFoundError,
+    StorePoisonedError,
+    StoreRefusedError,
+    StoreSystemError,
+    StoreVersionError,
+)
+from himach.parallel.communicator import node_name
+
+__all__ = [
+    "Dataset",
+    "Reading",
+    "Store",
+    "StoreBusyError",
+    "StoreError",
+    "StoreFullError",
+    "StoreNotFoundError",
+    "StorePoisonedError",
+    "StoreRefusedError",
+    "StoreSystemError",
+    "StoreVersionError",
+    "default_place",
+]
+
+Numbers = npt.NDArray[np.int64]
+Vectors = npt.NDArray[np.float32]
+
+SUBDIRECTORY = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
+NUMBERS_AT_ONCE = 1 << 16
+
+
+def default_place() -> Path:
+    """Return where this node's store lies unless the caller says otherwise; nothing is made.
+
+    ``$HIMACH_CACHE``, with ``{node}`` standing for the node's name; else ``himach-<uid>`` in the job's scratch
+    directory ``$SLURM_TMPDIR``; else ``$XDG_CACHE_HOME/himach`` if that is set; else ``/var/tmp/himach-<uid>``.
+    """
+    chosen = os.environ.get("HIMACH_CACHE")
+    if chosen:
+        return Path(chosen.replace("{node}", node_name()))
+    own = f"himach-{os.geteuid()}"
+    scratch = os.environ.get("SLURM_TMPDIR")
+    if scratch:
+        return Path(scratch, own)
+    home = os.environ.get("XDG_CACHE_HOME")
+    return Path(home, "himach") if home else Path("/var/tmp", own)
+
+
+class Store:
+    """The frame store in one directory.
+
+    Parameters
+    ----------
+    path
+        Its directory; None for `default_place`. It is made with mode 0700 if `create`, and its parents too.
+    create
+        Make the store if there is none.
+    read_only
+        Write and repair nothing; only then may it be another user's.
+    allow_network
+        Accept a network file system, where every node would claim every frame.
+
+    Raises
+    ------
+    StoreRefusedError
+        It lies on a network file system, belongs to another user, or may be written by anybody.
+    StoreVersionError
+        Another version of himach made it.
+    StoreNotFoundError
+        There is none, and `create` is false.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        allow_network: bool = False,
+    ) -> None:
+        self.path = Path(path) if path is not None else default_place()
+        if create and not read_only:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        flags = bodhi.CREATE if create and not read_only else 0
+        flags |= bodhi.READ_ONLY if read_only else 0
+        flags |= bodhi.ALLOW_NETWORK if allow_network else 0
+        if path is None and self.path.is_symlink():
+            raise StoreRefusedError(f"{self.path} is a symbolic link; another user may have put it there")
+        self._handle = bodhi.StoreHandle(os.fsencode(self.path), flags)
+
+    @property
+    def identity(self) -> str:
+        """What tells this store from every other (32 hex digits): one directory seen from two nodes counts once."""
+        return self._handle.identity.hex()
+
+    def dataset(
+        self,
+        name: str,
+        generation: bytes = b"",
+        *,
+        create: bool = True,
+        segment_bytes: int = 0,
+        packed: bool = True,
+    ) -> Dataset:
+        """Open one generation of a dataset.
+
+        Parameters
+        ----------
+        name
+            Name of the dataset: the absolute path of the trajectory, or the name under which it was staged.
+        generation
+            Fingerprint of the content, at most 4096 bytes: another one means other frames. It must stay as it is when
+            the trajectory only grows.
+        create
+            Make it if it is not there.
+        segment_bytes
+            Size at which a segment is full; 0 for 256 MiB.
+        packed
+            Pack positions that lie on a grid, as those from XTC do; they are read back to the last bit. Else, and where
+            they do not, frames are written raw.
+
+        Raises
+        ------
+        StoreNotFoundError
+            It is not there, and `create` is false.
+        """
+        return Dataset(self, self._handle.open_dataset(name, generation, create), segment_bytes, packed)
+
+    def directories(self) -> list[str]:
+        """Return the subdirectories that hold a dataset each, for `open_directory`."""
+        with os.scandir(self.path) as entries:
+            return sorted(entry.name for entry in entries if SUBDIRECTORY.fullmatch(entry.name))
+
+    def open_directory(self, directory: str) -> Dataset:
+        """Open the dataset in a subdirectory, whatever its name is.
+
+        Raises
+        ------
+        StoreNotFoundError
+            It is not there, or nothing says any more what it is (`remove` deletes it).
+        """
+        return Dataset(self, self._handle.open_directory(directory))
+
+    def generations(self, name: str) -> list[bytes]:
+        """Return the generations of a dataset that the store holds; asking is no use of any dataset."""
+        metas = (_read_meta(self.path / directory / "meta") for directory in self.directories())
+        return [meta[1] for meta in metas if meta is not None and meta[0] == name]
+
+    def remove(self, directory: str) -> None:
+        """Delete a dataset of which no segment is held.
+
+        Raises
+        ------
+        StoreBusyError
+            A writer or reader holds one of its segments; the others are deleted.
+        """
+        if not SUBDIRECTORY.fullmatch(directory):
+            raise ValueError(f"{directory!r} is no subdirectory of a dataset")
+        try:
+            dataset = self.open_directory(directory)
+        except StoreNotFoundError:
+            pass
+        else:
+            for segment in dataset.segments():
+                dataset.evict(segment["id"])
+        place = self.path / directory
+        for name in os.listdir(place):
+            if not name.endswith(".seg"):
+                (place / name).unlink(missing_ok=True)
+        try:
+            place.rmdir()
+        except OSError as error:
+            raise StoreBusyError(f"{place} is in use: {error.strerror}") from None
+
+
+class Dataset:
+    """The frames of one generation of one trajectory that a store holds; made by `Store.dataset`.
+
+    It has one writer per kind, opened at the first `write`. Its bitmaps are as of the last `refresh` (opening counts)
+    and of what this object wrote and flushed since.
+    """
+
+    def __init__(self, store: Store, handle: bodhi.DatasetHandle, segment_bytes: int = 0, packed: bool = True) -> None:
+        self.store = store
+        self._handle = handle
+        self._segment_bytes = segment_bytes
+        self._encoding = bodhi.ENCODING_AUTO if packed else bodhi.ENCODING_RAW
+        self._writers: dict[int, bodhi.WriterHandle] = {}
+        self._asked: tuple[npt.NDArray[np.int64] | None, npt.NDArray[np.int64]] = (None, np.empty((0, 2), np.int64))
+
+    def __enter__(self) -> Dataset:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def identity(self) -> str:
+        """Identity of the store."""
+        return self.store.identity
+
+    @property
+    def name(self) -> str:
+        """Name of the dataset."""
+        return self._handle.name
+
+    @property
+    def generation(self) -> bytes:
+        """Fingerprint of its content."""
+        return self._handle.generation
+
+    @property
+    def path(self) -> Path:
+        """Its directory. Files whose names begin with ``x-`` are the caller's; see `keep`."""
+        return self.store.path / self._handle.directory
+
+    @property
+    def native(self) -> BitMap64:
+        """Numbers of the frames held natively."""
+        return self._bitmap(bodhi.NATIVE)
+
+    @property
+    def alien(self) -> BitMap64:
+        """Numbers of the frames held as aliens."""
+        return self._bitmap(bodhi.ALIEN)
+
+    def _bitmap(self, kind: int) -> BitMap64:
+        held = BitMap64()
+        start = 0
+        while True:
+            numbers = self._handle.numbers(kind, start, NUMBERS_AT_ONCE)
+            held |= BitMap64(numbers)
+            if numbers.size < NUMBERS_AT_ONCE:
+                return held
+            start = int(numbers[-1]) + 1
+
+    def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which of the frames it holds, bool (n,), as of the last `refresh`."""
+        return np.array([place is not None for place in self._handle.locate(np.ascontiguousarray(numbers))], dtype=bool)
+
+    def refresh(self) -> None:
+        """Take in what other processes have written, dropped or evicted."""
+        self._handle.refresh()
+
+    def write(
+        self,
+        number: int,
+        time: float,
+        box: Vectors | None,
+        positions: Vectors,
+        velocities: Vectors | None = None,
+        forces: Vectors | None = None,
+        *,
+        native: bool = False,
+    ) -> bool:
+        """Append a frame; `flush` makes it visible and acknowledges it.
+
+        Parameters
+        ----------
+        number
+            Frame number in the dataset, from 0.
+        time
+            Time in ps.
+        box
+            float32 (6,): lengths in Å and angles in degrees; or None.
+        positions, velocities, forces
+            float32 (n_atoms, 3), C-contiguous, in Å, Å/ps and kJ/(mol Å).
+        native
+            The frame is pushed here by a writer, not kept after a miss.
+
+        Returns
+        -------
+        bool
+            False if the frame is there already: as a native, or in the kind that is written.
+
+        Raises
+        ------
+        StoreFullError
+            No space is left; this frame, and maybe others since the last `flush`, are not kept. Later calls may work.
+        StorePoisonedError, StoreSystemError
+            The disk failed; nothing more can be written through this object.
+        """
+        return self._writer(native).append(number, time, positions, box, velocities, forces)
+
+    def _writer(self, native: bool) -> bodhi.WriterHandle:
+        kind = bodhi.NATIVE if native else bodhi.ALIEN
+        if kind not in self._writers:
+            self._writers[kind] = self._handle.open_writer(kind, self._segment_bytes, encoding=self._encoding)
+        return self._writers[kind]
+
+    @property
+    def kept(self) -> int:
+        """Number of frames that this object has written and made visible."""
+        return sum(writer.kept for writer in self._writers.values())
+
+    def flush(self, *, durable: bool = False) -> None:
+        """Make the frames written so far visible: they outlive this process, and with `durable` the machine.
+
+        Raises
+        ------
+        StoreFullError, StorePoisonedError, StoreSystemError
+            As in `write`; what was not yet acknowledged may be lost.
+        """
+        for writer in self._writers.values():
+            writer.flush(durable)
+
+    def read(
+        self,
+        numbers: npt.ArrayLike,
+        atoms: npt.NDArray[np.int64] | None = None,
+        fields: int = 0,
+        *,
+        verify: bool = True,
+        direct: Literal["auto", "on", "off"] = "auto",
+        request_bytes: int = 0,
+        ring: int = 0,
+    ) -> Reading:
+        """Read frames, in the order of `numbers`, ahead of the caller and without the GIL.
+
+        Parameters
+        ----------
+        numbers
+            Frame numbers.
+        atoms
+            The atoms that are needed: int64 (n,), ascending; None for all. Only the blocks that hold them are read and
+            checked. Arrays keep their shape (n_atoms, 3) and atoms their rows; rows of other atoms hold anything.
+        fields
+            What to read beside the stamps: ``bodhi.POSITIONS``, ``VELOCITIES``, ``FORCES`` or-ed; 0 for all there is.
+        verify
+            Check the payload's checksums. Headers are always checked.
+        direct
+            Whether cold data bypasses the page cache; "auto" where the dataset is larger than half of the memory.
+        request_bytes
+            Size of a read request; 0 for 512 KiB, or 2 MiB where the page cache is bypassed.
+        ring
+            Number of requests read ahead; 0 for 6, or 3 where the page cache is bypassed.
+
+        Returns
+        -------
+        Reading
+            Iterates over one `RawFrame` per number, or None where it is a miss. Its arrays are None for what is not
+            there or not asked for (positions, too).
+
+        Raises
+        ------
+        ValueError
+            `atoms` is not ascending, has negative numbers, or is no int64 array.
+        """
+        wanted = np.ascontiguousarray(numbers, dtype=np.int64)
+        how = {"auto": bodhi.DIRECT_AUTO, "on": bodhi.DIRECT_ON, "off": bodhi.DIRECT_OFF}[direct]
+        ranges = None if atoms is None else self._ranges(atoms)
+        reader = self._handle.open_reader(wanted, fields, verify, how, True, request_bytes, ring, ranges)
+        return Reading(reader)
+
+    def _ranges(self, atoms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the runs of neighbouring atoms, which the tasks of a run ask for again and again."""
+        if atoms is not self._asked[0] or atoms.flags.writeable:
+            self._asked = (atoms, bodhi.atom_ranges(atoms))
+        return self._asked[1]
+
+    def drop(self, numbers: npt.ArrayLike, *, native: bool = False) -> int:
+        """Drop frames of one kind, for every process; return how many were there.
+
+        Their space comes free when their segment is evicted.
+        """
+        kind = bodhi.NATIVE if native else bodhi.ALIEN
+        wanted = np.ascontiguousarray(numbers, dtype=np.int64).reshape(-1)
+        return self._handle.drop(kind, wanted)
+
+    def facts(self) -> dict[str, int]:
+        """Return counts and sizes: native, alien, bytes, segments, refused_segments, last_used, memory, ..."""
+        return self._handle.facts()
+
+    def segments(self) -> list[dict[str, int]]:
+        """Return the facts of every segment: id, kind, busy, bytes, frames, last_written."""
+        return self._handle.segments()
+
+    def evict(self, segment: int) -> None:
+        """Delete a whole segment.
+
+        Raises
+        ------
+        StoreBusyError
+            A writer or reader holds it.
+        """
+        self._handle.evict(segment)
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep a small file with the dataset (a topology, a note on the origin), in place of one of the same name."""
+        target = self._file(name)
+        temporary = target.with_name(f"tmp-{os.getpid():x}-{os.urandom(4).hex()}")
+        try:
+            with open(temporary, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(target)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise StoreSystemError(f"{target}: {error.strerror}") from None
+
+    def kept_file(self, name: str) -> bytes | None:
+        """Return what `keep` kept under this name, or None."""
+        try:
+            return self._file(name).read_bytes()
+        except OSError:
+            return None
+
+    def _file(self, name: str) -> Path:
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
+            raise ValueError(f"name {name!r} may have 1 to 64 letters, digits, dots, dashes and underscores")
+        return self.path / f"x-{name}"
+
+    def close(self) -> None:
+        """Flush what was written and release the segments; reading goes on to work."""
+        writers, self._writers = self._writers, {}
+        errors = []
+        for writer in writers.values():
+            try:
+                writer.close()
+            except StoreError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+class Reading(Iterator[RawFrame | None]):
+    """The frames of one `Dataset.read`, one by one.
+
+    Attributes
+    ----------
+    misses
+        Number of misses so far, by reason.
+    reason
+        That of the last miss; empty before the first.
+    """
+
+    def __init__(self, reader: bodhi.ReaderHandle) -> None:
+        self._reader = reader
+        self.misses: dict[str, int] = {}
+        self.reason = ""
+
+    def __iter__(self) -> Reading:
+        return self
+
+    def __next__(self) -> RawFrame | None:
+        """Return the next frame, whose arrays hold until the next call; None for a miss."""
+        found = self._reader.next()
+        if found is None:
+            raise StopIteration
+        number, reason, _, time, box, positions, velocities, forces = found
+        if reason:
+            self.reason = bodhi.REASONS[reason]
+            self.misses[self.reason] = self.misses.get(self.reason, 0) + 1
+            return None
+        return RawFrame(number, time, positions, box, velocities, forces)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of records delivered so far."""
+        return self._reader.nbytes
+
+
+def _read_meta(path: Path) -> tuple[str, bytes] | None:
+    """Return name and generation that a dataset's meta file tells; None if it is damaged, or of another version."""
+    try:
+        data = path.read_bytes()
+        magic, version, _, size, checksum, n_name, n_generation = struct.unpack_from("<4sHHIIII", data)
+    except (OSError, struct.error):
+        return None
+    computed = bodhi.crc32c(data[16:size], bodhi.crc32c(bytes(4), bodhi.crc32c(data[:12])))
+    if magic != b"BdhM" or version != 1 or size != 24 + n_name + n_generation or computed != checksum:
+        return None
+    return data[24 : 24 + n_name].decode("utf-8", "surrogateescape"), data[24 + n_name : size]

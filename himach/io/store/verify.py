@@ -1,0 +1,143 @@
+"""Rereading a store: `verify()` names every frame whose bytes are not what was written, `drop()` drops such frames."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from himach.io.store.segment_file import Buried, Key, Wrong, check_segment
+from himach.io.store.store import Store, StoreError
+
+__all__ = ["Bad", "Verified", "drop", "verify"]
+
+_SEGMENT = re.compile(r"([na])-([0-9a-f]{16})\.seg")
+
+
+@dataclass(frozen=True)
+class Bad:
+    """One thing that is bad.
+
+    Attributes
+    ----------
+    dataset
+        Name of the dataset.
+    directory
+        Its subdirectory.
+    segment
+        File name of the segment; "" if the dataset as a whole is meant.
+    frame
+        Number of the frame, or None.
+    native
+        Whether the segment holds natives.
+    reason
+        What is wrong.
+    """
+
+    dataset: str
+    directory: str
+    segment: str
+    frame: int | None
+    native: bool
+    reason: str
+
+    def __str__(self) -> str:
+        frame = "" if self.frame is None else f" frame {self.frame},"
+        segment = f" segment {self.segment}" if self.segment else f" {self.directory}"
+        return f"{self.dataset}:{frame}{segment}: {self.reason}"
+
+
+@dataclass
+class Verified:
+    """What was read.
+
+    Attributes
+    ----------
+    frames, nbytes
+        Valid records of frames, copies counted each, and their bytes.
+    bad
+        What is bad.
+    """
+
+    frames: int
+    nbytes: int
+    bad: list[Bad]
+
+
+def verify(store: Store, progress: Callable[[int], object] = lambda nbytes: None) -> Verified:
+    """Read all records of all datasets and check them.
+
+    Parameters
+    ----------
+    store
+        May be open for reading only: nothing is changed, and no dataset counts as used if it is.
+    progress
+        Called with the bytes of each valid record.
+    """
+    found = Verified(0, 0, [])
+    for directory in store.directories():
+        segments = _segments(store.path / directory)
+        if not segments:
+            continue  # nothing to read, and maybe just being made
+        try:
+            name = store.open_directory(directory).name
+        except StoreError as error:
+            found.bad.append(Bad(directory, directory, "", None, False, str(error)))
+            name = directory
+        wrong: list[tuple[Path, Wrong]] = []
+        buried: set[Buried] = set()
+        for path in segments:
+            for item in _checked(path, directory):
+                if isinstance(item, Wrong):
+                    wrong.append((path, item))
+                elif isinstance(item, Buried):
+                    buried.add(item)
+                else:
+                    found.frames += 1
+                    found.nbytes += item
+                    progress(item)
+        for path, item in wrong:
+            # A dropped record is nobody's loss.
+            if Buried(_id(path), item.offset) not in buried:
+                found.bad.append(Bad(name, directory, path.name, item.frame, path.name.startswith("n"), item.reason))
+    return found
+
+
+def drop(store: Store, bad: Iterable[Bad]) -> int:
+    """Drop the frames that are bad, in the kind in which they are; return how many were there.
+
+    Raises
+    ------
+    StoreError
+        If the store cannot be written.
+    """
+    numbers: dict[tuple[str, bool], set[int]] = {}
+    for item in bad:
+        if item.frame is not None:
+            numbers.setdefault((item.directory, item.native), set()).add(item.frame)
+    return sum(
+        store.open_directory(directory).drop(np.array(sorted(frames), dtype=np.int64), native=native)
+        for (directory, native), frames in numbers.items()
+    )
+
+
+def _segments(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if _SEGMENT.fullmatch(path.name))
+
+
+def _id(path: Path) -> int:
+    return int(path.name[2:18], 16)
+
+
+def _checked(path: Path, directory: str) -> Iterator[Wrong | Buried | int]:
+    """Check a segment, unless it is evicted meanwhile."""
+    dataset, generation = (int(part, 16) for part in directory.split("-"))
+    try:
+        yield from check_segment(path, Key(dataset, generation, _id(path)))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield Wrong(0, None, f"it cannot be read: {error.strerror}")

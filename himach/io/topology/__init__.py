@@ -1,0 +1,1 @@
+"""Topologies, parsed once and kept: what a Universe is built from on every rank."""

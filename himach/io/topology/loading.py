@@ -1,0 +1,232 @@
+"""Topologies: `load_topology()` parses once and guesses once, for a Universe on every rank.
+
+What comes of it is kept with the dataset in a store (see `parsed`), under a name that tells the content of the topology
+file, the keywords, and the version of MDAnalysis: a later run neither parses nor guesses.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from himach.errors import HimachError, TrajectoryError, UsageError
+from himach.io.trajectory.frame_file import TOPOLOGY_KEYWORDS
+from himach.io.trajectory.messages import reason
+from himach.io.trajectory.origin import Origin, existing
+from himach.io.trajectory.reader_file import quietly
+
+if TYPE_CHECKING:
+    from MDAnalysis.core.topology import Topology
+
+    from himach.io.store.store import Dataset
+
+__all__ = ["load_topology", "own_topology"]
+
+MAX_BYTES = 256 << 20  # of a topology file whose parse is kept
+MOST_KEPT = 4  # parses beside a dataset, the newest
+_CONNECTIONS = frozenset({"bonds", "angles", "dihedrals", "impropers"})
+
+
+def load_topology(
+    topology: str | os.PathLike[str] | None,
+    origin: Origin,
+    keywords: Mapping[str, Any] | None = None,
+    kept: Dataset | None = None,
+    keep: bool = True,
+) -> Topology:
+    """Parse a topology and guess what it lacks, as MDAnalysis.Universe does.
+
+    For rank 0: the result travels as a pickle, and other ranks make their Universe by
+    ``Universe(topology, to_guess=())``: nothing is parsed or guessed twice.
+
+    Parameters
+    ----------
+    topology
+        A topology file; None takes the dataset's own (a frame directory's, or a trajectory such as PDB or GRO).
+    origin
+        The dataset that it is for.
+    keywords
+        Keywords of MDAnalysis.Universe, e.g. topology_format, to_guess, atom_style.
+    kept
+        A store's dataset beside which what was parsed is looked for; None: nowhere.
+    keep
+        Whether to keep it there, too.
+
+    Raises
+    ------
+    UsageError
+        If there is no such file, or no topology is given and the trajectory holds none.
+    TrajectoryError
+        If the topology cannot be parsed, or has another number of atoms than the trajectory.
+    """
+    keywords = {**origin.keywords, **(keywords or {})}
+    if topology is None:
+        path = own_topology(origin)
+        if path == origin.paths[0] and "format" in keywords:
+            keywords.setdefault("topology_format", keywords["format"])
+    else:
+        path = existing(topology, "topology")
+    name = None if kept is None else _name(path, keywords)
+    if kept is not None and name is not None:
+        return _kept_or_parsed(kept, keep, name, path, origin, keywords)
+    return _guess(_parse(path, origin, keywords), path, origin, keywords)
+
+
+def _kept_or_parsed(
+    kept: Dataset, keep: bool, name: str, path: str, origin: Origin, keywords: Mapping[str, Any]
+) -> Topology:
+    """Return the topology as it is kept, else parse and keep it; warn as parsing did."""
+    from himach.io.topology.parsed import decode
+
+    content = kept.kept_file(name)
+    if content is not None:
+        try:
+            topology, told = decode(content)
+        except ValueError:
+            pass
+        else:
+            _check_atoms(topology, path, origin)
+            for text, file, line in told["warnings"]:
+                warnings.warn_explicit(text, UserWarning, file, line)
+            return topology
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        topology = _guess(_parse(path, origin, keywords), path, origin, keywords)
+    for warning in caught:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    if keep:
+        texts = [[str(w.message), w.filename, w.lineno] for w in caught if w.category is UserWarning]
+        _keep(kept, name, topology, {"warnings": texts})
+    return topology
+
+
+def _keep(kept: Dataset, name: str, topology: Topology, told: dict[str, Any]) -> None:
+    """Keep a topology beside a dataset, if that is possible, in place of the oldest one."""
+    from himach.io.store.store import StoreError
+    from himach.io.topology.parsed import encode
+
+    content = encode(topology, told)
+    if content is None:
+        return
+    try:
+        kept.keep(name, content)
+        others = sorted(kept.path.glob("x-parsed-*"), key=lambda file: file.stat().st_mtime_ns)
+        for file in others[:-MOST_KEPT]:
+            file.unlink(missing_ok=True)
+    except (StoreError, OSError):  # the next run parses again
+        pass
+
+
+def _name(path: str, keywords: Mapping[str, Any]) -> str | None:
+    """Return the name of what is parsed from this file in this way; None where the file does not tell it all."""
+    import MDAnalysis
+
+    from himach.io.topology.parsed import VERSION
+
+    if keywords.get("guess_bonds") or _guessed(keywords) & _CONNECTIONS or os.path.getsize(path) > MAX_BYTES:
+        return None
+    parser = _parser(path, keywords.get("topology_format"))
+    if parser is None or parser.__name__ == "ITPParser":  # an ITP file includes others
+        return None
+    try:
+        how = json.dumps([VERSION, MDAnalysis.__version__, parser.__name__, keywords], sort_keys=True)
+    except TypeError:  # objects, e.g. a guesser
+        return None
+    with open(path, "rb") as file:
+        content = hashlib.file_digest(file, "sha256").digest()
+    return f"parsed-{hashlib.sha256(content + how.encode()).hexdigest()[:32]}"
+
+
+def own_topology(origin: Origin) -> str:
+    """Return the topology file that a dataset brings; raises UsageError if it brings none."""
+    if origin.topology is not None:
+        return origin.topology
+    path = origin.paths[0]
+    if os.path.isdir(path) or _parser(path, origin.keywords.get("format")) is None:
+        raise UsageError(
+            f"{path} holds no topology; give one with --topology (for example a PDB, GRO, PSF, TPR or PRMTOP file)"
+        )
+    return path
+
+
+def _parser(path: str, format_: Any) -> Any:
+    """Return MDAnalysis's parser, or None if there is none that reads more than the number of atoms."""
+    from MDAnalysis.core._get_readers import get_parser_for
+    from MDAnalysis.topology.MinimalParser import MinimalParser
+
+    try:
+        parser = quietly(get_parser_for, path, format=format_)
+    except (ValueError, TypeError):
+        return None
+    return None if parser is MinimalParser else parser
+
+
+def _parse(path: str, origin: Origin, keywords: Mapping[str, Any]) -> Topology:
+    from MDAnalysis.core.universe import _topology_from_file_like
+
+    format_ = keywords.get("topology_format")
+    if _parser(path, format_) is None:
+        raise UsageError(
+            f"{path} is no topology that MDAnalysis reads; give one with --topology (for example a PDB, GRO, PSF, TPR "
+            "or PRMTOP file), or name its format with --universe topology_format=PDB"
+        )
+    others = {name: value for name, value in keywords.items() if name not in TOPOLOGY_KEYWORDS and name != "format"}
+    try:
+        topology = quietly(_topology_from_file_like, path, topology_format=format_, **others)
+    except HimachError:
+        raise
+    except Exception as error:
+        raise TrajectoryError(f"{path} cannot be read as a topology: {reason(error.__cause__ or error)}") from error
+    _check_atoms(topology, path, origin)
+    return topology
+
+
+def _check_atoms(topology: Topology, path: str, origin: Origin) -> None:
+    if topology.n_atoms != origin.n_atoms:
+        raise TrajectoryError(
+            f"{path} has {topology.n_atoms} atoms, {origin.paths[0]} has {origin.n_atoms}; "
+            "give the topology that belongs to the trajectory"
+        )
+
+
+def _guessed(keywords: Mapping[str, Any]) -> set[str]:
+    return {*keywords.get("to_guess", ()), *keywords.get("force_guess", ())}
+
+
+def _guess(parsed: Topology, path: str, origin: Origin, keywords: Mapping[str, Any]) -> Topology:
+    """Let MDAnalysis guess the attributes that its Universe would, or those that the keywords ask for."""
+    from MDAnalysis import Universe
+
+    wanted = {name: keywords[name] for name in TOPOLOGY_KEYWORDS & keywords.keys() if name != "topology_format"}
+    wanted.setdefault("context", _guesser())
+    try:
+        if wanted.get("guess_bonds") or _guessed(wanted) & _CONNECTIONS:
+            return _guess_with_positions(parsed, origin, wanted)
+        return quietly(Universe, parsed, **wanted)._topology
+    except HimachError:
+        raise
+    except Exception as error:
+        raise TrajectoryError(f"{path}: what the topology lacks cannot be guessed: {reason(error)}") from error
+
+
+def _guesser() -> Any:
+    """Return MDAnalysis's default guesser, which here looks at each atom's name once and not once an atom."""
+    from MDAnalysis.guesser.default_guesser import DefaultGuesser
+
+    guesser = DefaultGuesser(None)
+    guesser.guess_atom_element = functools.cache(guesser.guess_atom_element)
+    return guesser
+
+
+def _guess_with_positions(parsed: Topology, origin: Origin, wanted: dict[str, Any]) -> Topology:
+    """Guess bonds too, which takes the positions of the first frame."""
+    from MDAnalysis import Universe
+    from MDAnalysis.coordinates.memory import MemoryReader
+
+    first = next(origin.read([0]))
+    return quietly(Universe, parsed, first.positions[None].copy(), format=MemoryReader, **wanted)._topology

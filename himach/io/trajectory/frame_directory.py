@@ -1,0 +1,155 @@
+"""Frame directories as a source of frames: `FrameDirectory`, one of the kinds of `FrameFile`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import HimachError, TrajectoryError
+from himach.frame import RawFrame
+from himach.io.trajectory.manifest import TIMES, Manifest, find
+from himach.io.trajectory.messages import reason
+from himach.io.trajectory.readahead import ask_for
+from himach.io.trajectory.reader_file import ReaderFile, construct
+from himach.io.trajectory.xdr_file import XdrFile
+from himach.io.trajectory.xdr_index import read_index
+
+__all__ = ["FrameDirectory"]
+
+Times = npt.NDArray[np.float64]
+
+
+class FrameDirectory:
+    """A frame directory. Opening reads its manifest and times, no frame file; reading keeps the last file open.
+
+    Parameters
+    ----------
+    path
+        The directory.
+    keywords
+        Keywords of MDAnalysis: dt and time_offset (ps) overrule the times in the directory.
+
+    Raises
+    ------
+    UsageError
+        If it is no frame directory.
+    TrajectoryError
+        If its manifest or times make no sense.
+    """
+
+    def __init__(self, path: str, keywords: Mapping[str, Any]) -> None:
+        self.path = path
+        manifest_path = find(path)
+        self.manifest = manifest = Manifest.read(manifest_path)
+        self.kind = f"frame directory ({manifest.kind})"
+        self.n_frames = manifest.frames
+        self.n_atoms = manifest.atoms
+        self.keywords = manifest.keywords
+        self.topology = None if manifest.topology is None else os.path.join(path, manifest.topology)
+        ends = (0, manifest.n_files - 1)
+        self.stamps = (manifest_path, *(os.path.join(path, manifest.file_name(end)) for end in ends))
+        for stamp in self.stamps:
+            if not os.path.exists(stamp):
+                raise TrajectoryError(f"{stamp} is missing from the frame directory; copy it again or split again")
+        self.timed = keywords.get("dt") is None
+        times = self._read_times()
+        if not self.timed:
+            times = np.arange(self.n_frames, dtype=np.float64) * float(keywords["dt"])
+        self.times: Times | None = times + float(keywords.get("time_offset", 0.0))
+        self._open_number = -1
+        self._open_file: XdrFile | ReaderFile | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open_number": -1, "_open_file": None}
+
+    def read(self, index: int, needed: int | None = None) -> RawFrame:
+        """Return one frame; its arrays hold until the next."""
+        number, local = divmod(index, self.manifest.frames_per_file)
+        file = self._file(number)
+        try:
+            frame = file.read(local, needed)
+        except Exception as error:
+            raise TrajectoryError(
+                f"frame {index} cannot be read from {file.path}: {reason(error)}; copy the file again or split again"
+            ) from error
+        assert self.times is not None
+        frame.number = index
+        frame.time = float(self.times[index])
+        return frame
+
+    def expect(self, indices: Sequence[int]) -> None:
+        """Ask for the bytes of the files that hold these frames."""
+        for number in sorted({index // self.manifest.frames_per_file for index in indices}):
+            if number != self._open_number:
+                ask_for(self._path(number), [(0, 0)])  # no length: to the end of the file
+
+    def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
+        """Return the bytes that these frames take; exact where a whole file is asked for or the file is open."""
+        total = 0
+        numbers = indices // self.manifest.frames_per_file
+        for number in np.unique(numbers).tolist():
+            local = indices[numbers == number] - number * self.manifest.frames_per_file
+            if number == self._open_number and self._open_file is not None:
+                total += self._open_file.nbytes(local)
+            else:
+                size = os.path.getsize(self._path(number))
+                total += round(size * len(local) / self.manifest.frames_in(number))
+        return total
+
+    def release(self) -> None:
+        """Close the open file until the next read."""
+        if self._open_file is not None:
+            self._open_file.release()
+        self._open_number, self._open_file = -1, None
+
+    def _path(self, number: int) -> str:
+        return os.path.join(self.path, self.manifest.file_name(number))
+
+    def _file(self, number: int) -> XdrFile | ReaderFile:
+        if number != self._open_number or self._open_file is None:
+            self.release()
+            self._open_file = self._opened(number)
+            self._open_number = number
+        return self._open_file
+
+    def _opened(self, number: int) -> XdrFile | ReaderFile:
+        path = self._path(number)
+        try:
+            file = _open(path, self.manifest.kind)
+        except FileNotFoundError:
+            raise TrajectoryError(f"{path} is missing from the frame directory; copy it again or split again") from None
+        except HimachError:
+            raise
+        except Exception as error:
+            raise TrajectoryError(f"{path} cannot be read as {self.manifest.kind}: {reason(error)}") from error
+        expected = self.manifest.frames_in(number)
+        if file.n_frames != expected or file.n_atoms != self.n_atoms:
+            raise TrajectoryError(
+                f"{path} holds {file.n_frames} whole frames of {file.n_atoms} atoms, not {expected} of {self.n_atoms}; "
+                "copy the file again or split again"
+            )
+        return file
+
+    def _read_times(self) -> Times:
+        path = os.path.join(self.path, TIMES)
+        try:
+            times = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise TrajectoryError(f"{path} cannot be read: {reason(error)}") from error
+        if times.dtype != np.float64 or times.shape != (self.n_frames,):
+            raise TrajectoryError(f"{path} is no float64 array of {self.n_frames} times; split again")
+        return np.asarray(times)
+
+
+def _open(path: str, kind: str) -> XdrFile | ReaderFile:
+    if kind in ("XTC", "TRR"):
+        return XdrFile(path, read_index(path, kind), {})
+    from MDAnalysis.coordinates.TRJ import NCDFReader
+
+    with open(path, "rb"):  # so that a missing file is told as such
+        reader = construct(NCDFReader, path)
+    return ReaderFile(path, reader, int(reader.n_frames))

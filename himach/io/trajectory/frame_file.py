@@ -1,0 +1,182 @@
+"""One trajectory file as frames by number: `FrameFile` is the interface, `open_file()` opens what there is.
+
+The implementations open lazily, keep their index when pickled, and never write beside the user's data.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import HimachError, NoFrameError, TrajectoryError, UsageError
+from himach.frame import RawFrame
+from himach.io.trajectory.messages import reason, warn_cut
+from himach.io.trajectory.reader_file import ReaderFile, construct, quietly, whole_frames
+from himach.io.trajectory.xdr_file import XdrFile
+from himach.io.trajectory.xdr_header import sniff
+from himach.io.trajectory.xdr_index import XdrIndex, read_index
+
+__all__ = ["FrameFile", "open_file"]
+
+Times = npt.NDArray[np.float64]
+
+#: Keywords of MDAnalysis.Universe that speak of the topology, not of the trajectory.
+TOPOLOGY_KEYWORDS = frozenset(
+    {"topology_format", "to_guess", "force_guess", "context", "guess_bonds", "vdwradii", "fudge_factor", "lower_bound"}
+)
+#: Keywords of MDAnalysis.Universe that himach has another way for.
+REFUSED_KEYWORDS = {
+    "all_coordinates": "give each file with --trajectory",
+    "continuous": "himach drops the frames that a restart wrote again by itself",
+    "in_memory": "himach reads each frame once and keeps none",
+    "in_memory_step": "use step",
+    "transformations": "add them in setup(): universe.trajectory.add_transformations(...)",
+}
+
+
+#: Formats whose reader has to be told the number of atoms.
+_COUNTLESS = frozenset({"DATA", "TRJ", "TRZ"})
+
+
+class FrameFile(Protocol):
+    """Frames of one file (or frame directory), by their number within it.
+
+    Attributes
+    ----------
+    path
+        Absolute path.
+    kind
+        Name of the format.
+    n_frames, n_atoms
+        Whole frames in it, and atoms in each.
+    times
+        float64 (n_frames,), ps, where they are known without reading the frames; else None.
+    timed
+        Whether the file itself says when its frames were taken; else MDAnalysis counts frames.
+    stamps
+        Files whose sizes, beginnings and ends tell this content from another.
+    topology
+        A topology file that comes with the frames, or None.
+    keywords
+        Keywords of MDAnalysis that this topology needs.
+    """
+
+    path: str
+    kind: str
+    n_frames: int
+    n_atoms: int
+    times: Times | None
+    timed: bool
+    stamps: tuple[str, ...]
+    topology: str | None
+    keywords: Mapping[str, Any]
+
+    def read(self, index: int, needed: int | None = None) -> RawFrame:
+        """Return frame `index` of the file; raises any exception that the format's decoder does.
+
+        Given `needed`, only so many atoms from the first on need be there; the other rows may hold anything.
+        """
+
+    def expect(self, indices: Sequence[int]) -> None:
+        """Ask the operating system for the bytes of frames that are read soon."""
+
+    def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
+        """Return the bytes of the file that reading these frames takes."""
+
+    def release(self) -> None:
+        """Close the file until the next read."""
+
+
+def open_file(
+    path: str, topology: str | None, keywords: Mapping[str, Any], known: Mapping[str, XdrIndex] | None = None
+) -> FrameFile:
+    """Open one trajectory file.
+
+    Parameters
+    ----------
+    path
+        An existing file.
+    topology
+        The topology file, for formats that do not say how many atoms they hold.
+    keywords
+        Keywords of MDAnalysis for the reader: format, dt, ...
+    known
+        Indexes by path, of files as they may have been before.
+
+    Raises
+    ------
+    TrajectoryError
+        If the file is empty, of no known format, or damaged.
+    UsageError
+        If a keyword has no meaning here.
+    """
+    options = keywords
+    keywords = {name: value for name, value in options.items() if name not in TOPOLOGY_KEYWORDS}
+    for name in keywords.keys() & REFUSED_KEYWORDS.keys():
+        raise UsageError(f"the keyword {name!r} of MDAnalysis is not for himach: {REFUSED_KEYWORDS[name]}")
+    if os.path.getsize(path) == 0:
+        raise NoFrameError(f"{path} is empty")
+    reader_class = _reader_class(path, keywords.pop("format", None))
+    kind = str(np.atleast_1d(getattr(reader_class, "format", ""))[0])
+    if kind in ("XTC", "TRR"):
+        return _open_xdr(path, kind, keywords, (known or {}).get(path))
+    if kind in _COUNTLESS and "n_atoms" not in keywords:
+        keywords["n_atoms"] = _count_atoms(topology or path, options)
+    reader = _open_reader(path, kind, reader_class, keywords)
+    n_frames = whole_frames(path, kind, reader)
+    return ReaderFile(path, reader, n_frames)
+
+
+def _open_xdr(path: str, kind: str, keywords: Mapping[str, Any], known: XdrIndex | None) -> XdrFile:
+    with open(path, "rb") as file:
+        kind = sniff(file.read(4)) or kind
+    index = known if known is not None and known.kind == kind and known.is_of(path) else read_index(path, kind)
+    if index.cut:
+        warn_cut(path, index.n_frames)
+    return XdrFile(path, index, keywords)
+
+
+def _reader_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's name)
+    from MDAnalysis.core._get_readers import get_reader_for
+
+    try:
+        return get_reader_for(path, format=format)
+    except (ValueError, TypeError, AttributeError):
+        with open(path, "rb") as file:
+            known = sniff(file.read(4))
+        if format is None and known is not None:
+            return get_reader_for(path, format=known)
+        what = f"format {format!r} is none" if format is not None else "its suffix is that of no format"
+        raise UsageError(
+            f"{path}: {what} that MDAnalysis reads as a trajectory; name the format with --universe format=XTC"
+        ) from None
+
+
+def _open_reader(path: str, kind: str, reader_class: Any, keywords: Mapping[str, Any]) -> Any:
+    try:
+        reader = construct(reader_class, path, **keywords)
+        if reader.n_frames < 1:
+            raise ValueError("no frame in it")
+        return reader
+    except HimachError:
+        raise
+    except Exception as error:
+        raise TrajectoryError(f"{path} cannot be read as {kind or reader_class.__name__}: {reason(error)}") from error
+
+
+def _count_atoms(topology: str, keywords: Mapping[str, Any]) -> int:
+    """Return the number of atoms that a topology tells."""
+    from MDAnalysis.core.universe import _topology_from_file_like
+
+    names = keywords.keys() - TOPOLOGY_KEYWORDS - {"format"}
+    options = {"topology_format": keywords.get("topology_format"), **{name: keywords[name] for name in names}}
+    try:
+        return int(quietly(_topology_from_file_like, topology, **options).n_atoms)
+    except Exception as error:
+        raise TrajectoryError(
+            f"{topology} does not tell the number of atoms: {reason(error.__cause__ or error)}"
+        ) from error

@@ -1,0 +1,111 @@
+"""How trajectories that follow one another become one: `join()` drops the frames that a restart wrote again."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import TrajectoryError
+from himach.io.trajectory.frame_file import FrameFile
+
+__all__ = ["Part", "join", "tolerance"]
+
+Times = npt.NDArray[np.float64]
+
+
+@dataclass
+class Part:
+    """The first `n_frames` frames of one file, as a part of a dataset."""
+
+    file: FrameFile
+    n_frames: int
+
+    @property
+    def times(self) -> Times:
+        """Known times of the part's frames, float64 (n_frames,), ps."""
+        assert self.file.times is not None
+        return self.file.times[: self.n_frames]
+
+    def time(self, index: int) -> float:
+        """Return the time of one frame of the file, reading it if need be."""
+        return float(self.file.times[index]) if self.file.times is not None else self.file.read(index).time
+
+
+@overload
+def tolerance(time: float) -> float: ...
+@overload
+def tolerance(time: Times) -> Times: ...
+def tolerance(time: float | Times) -> float | Times:
+    """Return how far apart two equal times can lie that went through float32, ps."""
+    error: float | Times = 2.4e-7 * np.abs(time) + 1e-9
+    return error
+
+
+def join(files: Sequence[FrameFile]) -> list[Part]:
+    """Return the files as parts of one dataset, earlier files without the frames that a later file has again.
+
+    Parameters
+    ----------
+    files
+        In the order of time.
+
+    Warns
+    -----
+    UserWarning
+        If frames are dropped: how many, from which file, from which time on.
+
+    Raises
+    ------
+    TrajectoryError
+        If a file begins before the file that it follows.
+    """
+    parts = [Part(file, file.n_frames) for file in files]
+    if not all(file.timed for file in files):
+        return parts  # frames that are merely counted cannot overlap
+    for earlier, later in itertools.pairwise(parts):
+        _drop_overlap(earlier, later)
+        earlier.file.release()
+    return [part for part in parts if part.n_frames]
+
+
+def _drop_overlap(earlier: Part, later: Part) -> None:
+    first = later.time(0)
+    begin = earlier.time(0)
+    limit = first - tolerance(first)
+    if begin > first + tolerance(first):
+        raise TrajectoryError(
+            f"time runs backwards: {later.file.path} begins at {first:g} ps (its frame 0), before the first frame of "
+            f"{earlier.file.path}, at {begin:g} ps, which it is to follow; give the files in the order of time, "
+            "or give the time step with --universe dt=..."
+        )
+    kept = _count_before(earlier, limit)
+    dropped = earlier.n_frames - kept
+    if dropped:
+        since, end, later_end = earlier.time(kept), earlier.time(earlier.n_frames - 1), later.time(later.n_frames - 1)
+        earlier.n_frames = kept
+        again = "has them again"
+        if later_end < end - tolerance(end):  # the rest belongs to a course that the simulation did not take
+            again = f"begins anew there, though it ends at {later_end:g} ps and they go on to {end:g} ps,"
+        warnings.warn(
+            f"{dropped} frame{'s' if dropped > 1 else ''} of {earlier.file.path}, from {since:g} ps on, dropped: "
+            f"{later.file.path} {again} and its frames are kept",
+            stacklevel=2,
+        )
+
+
+def _count_before(part: Part, limit: float) -> int:
+    """Return how many frames of a part lie before a time, by bisection."""
+    low, high = 0, part.n_frames
+    while low < high:
+        middle = (low + high) // 2
+        if part.time(middle) < limit:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -1,0 +1,368 @@
+"""The dataset as it is stored for good: `open_origin()` joins trajectory files into one `Origin` of numbered frames.
+
+Opening is for one rank: the `Origin` is pickled to the others with every index in it, and opens no file until it reads.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import HimachError, TrajectoryError, UsageError
+from himach.frame import RawFrame
+from himach.io.trajectory.frame_directory import FrameDirectory
+from himach.io.trajectory.frame_file import FrameFile, open_file
+from himach.io.trajectory.join import Part, join, tolerance
+from himach.io.trajectory.messages import reason
+from himach.io.trajectory.readahead import Ahead
+from himach.io.trajectory.xdr_index import XdrIndex
+
+__all__ = ["Origin", "open_origin"]
+
+Numbers = npt.NDArray[np.int64]
+Times = npt.NDArray[np.float64]
+_FINGERPRINT_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class _Stamp:
+    """When a frame was taken, to see whether time runs on."""
+
+    number: int
+    time: float
+
+
+class Origin:
+    """Frames of one dataset, numbered through from 0.
+
+    Parameters
+    ----------
+    parts
+        The files and how many frames of each count, in order.
+    keywords
+        Keywords of MDAnalysis that the dataset was opened with.
+
+    Attributes
+    ----------
+    paths
+        Absolute paths of the files (or of the frame directory).
+    n_frames, n_atoms
+        Frames in the dataset, atoms in each.
+    fingerprint
+        SHA-256 (hex) over each file's size and its first and last 64 KiB.
+    timestep
+        Time from the first frame to the second, ps; None for a single frame.
+    has_velocities, has_forces
+        Whether the first frame has them.
+    topology
+        A topology that comes with the dataset (frame directories), or None.
+    kinds
+        Formats of the files.
+    warnings
+        What was warned of on opening.
+    """
+
+    def __init__(self, parts: Sequence[Part], keywords: Mapping[str, Any]) -> None:
+        self._parts = list(parts)
+        self._starts = np.cumsum([0] + [part.n_frames for part in parts])
+        self._open_part: Part | None = None
+        self._ahead: Ahead | None = None
+        self.keywords = {**parts[0].file.keywords, **keywords}
+        self.warnings: tuple[str, ...] = ()
+        self.paths = tuple(part.file.path for part in parts)
+        self.kinds = tuple(part.file.kind for part in parts)
+        self.n_frames = int(self._starts[-1])
+        self.n_atoms = parts[0].file.n_atoms
+        self.topology = parts[0].file.topology
+        self.fingerprint = _fingerprint(parts)
+        self._times = self._known_times()
+        first = next(self.read([0]))
+        self.has_velocities = first.velocities is not None
+        self.has_forces = first.forces is not None
+        self.timestep: float | None = None
+        if self.n_frames > 1:
+            start, following = self.times([0, 1])
+            self.timestep = float(following - start)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open_part": None, "_ahead": None}
+
+    def __len__(self) -> int:
+        return self.n_frames
+
+    def __repr__(self) -> str:
+        return f"Origin({', '.join(self.paths)}: {self.n_frames} frames of {self.n_atoms} atoms)"
+
+    @property
+    def present(self) -> bool:
+        """Whether frames can be read from it; see `himach.io.dataset.kept.KeptOrigin`."""
+        return True
+
+    def read(self, numbers: Iterable[int], needed: int | None = None) -> Iterator[RawFrame]:
+        """Read frames, in the order asked for; the operating system is asked for their bytes ahead of that.
+
+        Parameters
+        ----------
+        numbers
+            Frame numbers in the dataset; consecutive ones are read fastest.
+        needed
+            Atoms from the first on that are needed; the other rows may hold anything. None for all.
+
+        Yields
+        ------
+        RawFrame
+            Its arrays hold until the next frame is read.
+
+        Raises
+        ------
+        TrajectoryError
+            If a frame is damaged, or time runs backwards from one frame to the next.
+        UsageError
+            If there is no frame of a number.
+        """
+        last: _Stamp | None = None
+        numbers = [int(number) for number in numbers]
+        ahead = self._ahead_of(numbers)
+        for place, number in enumerate(numbers):
+            if ahead is not None:
+                ahead.reach(place)
+            frame = self._read(number, needed)
+            if last is not None and last.number + 1 == frame.number and frame.time < last.time - tolerance(last.time):
+                self._refuse_time(frame.number, last.time, frame.time)
+            last = _Stamp(frame.number, frame.time)
+            yield frame
+
+    def times(self, numbers: Iterable[int]) -> Times:
+        """Return the frames' times, float64 (n,), ps; reads the frames where a format leaves no other way."""
+        wanted = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
+        if self._times is not None:
+            return self._times[wanted]
+        return np.array([frame.time for frame in map(self._read, wanted.tolist())], dtype=np.float64)
+
+    def nbytes(self, numbers: Iterable[int]) -> int:
+        """Return the bytes of the origin that reading these frames takes: exact for XTC and TRR, else the mean."""
+        wanted = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
+        of_part = np.searchsorted(self._starts, wanted, side="right") - 1
+        total = 0
+        for index in np.unique(of_part):
+            total += self._parts[index].file.nbytes(wanted[of_part == index] - self._starts[index])
+        return total
+
+    def dt(self, frames: range) -> float | None:
+        """Return the time between selected frames, ps; None where it is uneven or there are fewer than two.
+
+        Where times are known only by reading frames, the first two, the middle two and the last two decide.
+        """
+        if len(frames) < 2:
+            return None
+        steps: Sequence[int] = range(len(frames) - 1)
+        if self._times is None:
+            steps = sorted({0, (len(frames) - 1) // 2, len(frames) - 2})
+            pairs = np.array([self.times([frames[step], frames[step + 1]]) for step in steps])
+            ends = pairs.ravel()
+            gaps = pairs[:, 1] - pairs[:, 0]
+            mean = (ends[-1] - ends[0]) / (len(frames) - 1)
+        else:
+            ends = self.times(frames)
+            gaps = np.diff(ends)
+            mean = (ends[-1] - ends[0]) / (len(frames) - 1)
+        if np.any(np.abs(gaps - mean) > 2 * tolerance(float(np.abs(ends).max()))):
+            return None
+        return float(gaps[0]) if np.all(gaps == gaps[0]) else _round_time(float(mean), float(np.abs(ends).max()))
+
+    def locate(self, number: int) -> tuple[str, int]:
+        """Return the file that holds a frame, and its number within that file."""
+        index = int(np.searchsorted(self._starts, number, side="right")) - 1
+        return self._parts[index].file.path, number - int(self._starts[index])
+
+    def files(self) -> list[tuple[FrameFile, int]]:
+        """Return the files, each with the number of its first frames that belong to the dataset."""
+        return [(part.file, part.n_frames) for part in self._parts]
+
+    def close(self) -> None:
+        """Close the open file, until the next read."""
+        if self._open_part is not None:
+            self._open_part.file.release()
+        self._open_part = None
+
+    def _ahead_of(self, numbers: Sequence[int]) -> Ahead | None:
+        """Return what asks for the bytes of these frames; None for a single frame, which is read at once."""
+        if len(numbers) < 2 or not self.present:
+            return None
+        if self._ahead is None:
+            self._ahead = Ahead(self.n_frames, self.nbytes(numbers) // len(numbers), self._expect)
+        self._ahead.begin(numbers)
+        return self._ahead
+
+    def _expect(self, numbers: Sequence[int]) -> None:
+        wanted = np.asarray(numbers, dtype=np.int64)
+        of_part = np.searchsorted(self._starts, wanted, side="right") - 1
+        for index in np.unique(of_part).tolist():
+            if 0 <= index < len(self._parts):
+                self._parts[index].file.expect((wanted[of_part == index] - self._starts[index]).tolist())
+
+    def _read(self, number: int, needed: int | None = None) -> RawFrame:
+        if not 0 <= number < self.n_frames:
+            raise UsageError(f"there is no frame {number}; {self.paths[0]} has {self.n_frames} frames, from 0")
+        index = int(np.searchsorted(self._starts, number, side="right")) - 1
+        part = self._parts[index]
+        if part is not self._open_part:
+            self.close()
+            self._open_part = part
+        local = number - int(self._starts[index])
+        try:
+            frame = part.file.read(local, needed)
+        except HimachError:
+            raise
+        except Exception as error:
+            raise TrajectoryError(self._damage(number, local, part.file.path, error)) from error
+        frame.number = number
+        if self._times is not None:
+            frame.time = float(self._times[number])
+        return frame
+
+    def _damage(self, number: int, local: int, path: str, error: BaseException) -> str:
+        within = f" (frame {local} of the file)" if local != number else ""
+        return (
+            f"frame {number} of the dataset cannot be read from {path}{within}: {reason(error)}; "
+            f"copy the file again, or leave the frame out with --start {number + 1} or --stop {number}"
+        )
+
+    def _known_times(self) -> Times | None:
+        """Return all times where they are known without reading frames, checked to run on."""
+        if len(self._parts) > 1 and not any(part.file.timed for part in self._parts):
+            return self._counted_times()
+        known = [part.file.times for part in self._parts]
+        if any(times is None for times in known):
+            return None
+        times = np.concatenate([part.times for part in self._parts])
+        back = np.flatnonzero(np.diff(times) < -tolerance(times[:-1]))
+        if len(back):
+            number = int(back[0]) + 1
+            self._refuse_time(number, float(times[number - 1]), float(times[number]))
+        return times
+
+    def _counted_times(self) -> Times:
+        """Return times that count frames, for formats without times and for a given dt."""
+        step = float(self.keywords.get("dt", 1.0))
+        times: Times = np.arange(self.n_frames, dtype=np.float64) * step + self._parts[0].time(0)
+        return times
+
+    def _refuse_time(self, number: int, before: float, time: float) -> None:
+        path, local = self.locate(number)
+        raise TrajectoryError(
+            f"{path}: time runs backwards, from {before:g} ps to {time:g} ps at frame {local} of the file "
+            f"(frame {number} of the dataset); split the file there and give the pieces as several trajectories, "
+            "or give the time step with --universe dt=..."
+        )
+
+
+def open_origin(
+    trajectories: Sequence[str | os.PathLike[str]],
+    topology: str | os.PathLike[str] | None = None,
+    keywords: Mapping[str, Any] | None = None,
+    known: Mapping[str, XdrIndex] | None = None,
+) -> Origin:
+    """Open trajectory files, which follow one another, as one dataset. For rank 0: the result travels as a pickle.
+
+    Parameters
+    ----------
+    trajectories
+        Files that MDAnalysis reads, or one frame directory.
+    topology
+        The topology file, for readers that need to be told the number of atoms.
+    keywords
+        Keywords of MDAnalysis.Universe, e.g. dt, format, atom_style.
+    known
+        Indexes by path, which save a walk over files that have not changed since.
+
+    Warns
+    -----
+    UserWarning
+        If a file is cut off within its last frame, or frames that a restart wrote again are dropped.
+
+    Raises
+    ------
+    UsageError
+        If a file is missing or of no known format, or a keyword has no meaning here.
+    TrajectoryError
+        If a file is empty or damaged, the files do not fit together, or time runs backwards.
+    """
+    if isinstance(trajectories, str | os.PathLike):
+        trajectories = [trajectories]
+    if not trajectories:
+        raise UsageError("no trajectory given")
+    keywords = dict(keywords or {})
+    paths = [existing(path, "trajectory") for path in trajectories]
+    if topology is not None:
+        topology = existing(topology, "topology")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        files = [_open(path, topology, keywords, known or {}) for path in paths]
+        _check_atoms(files)
+        origin = Origin(join(files), keywords)
+    for warning in caught:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    origin.warnings = tuple(str(warning.message) for warning in caught if warning.category is UserWarning)
+    return origin
+
+
+def _check_atoms(files: Sequence[FrameFile]) -> None:
+    for file in files[1:]:
+        if file.n_atoms != files[0].n_atoms:
+            raise TrajectoryError(
+                f"{files[0].path} has {files[0].n_atoms} atoms, {file.path} has {file.n_atoms}; "
+                "trajectories that follow one another must have the same atoms"
+            )
+
+
+def existing(path: str | os.PathLike[str], what: str) -> str:
+    """Return an existing path made absolute; raises UsageError with a hint for a mistyped name."""
+    absolute = os.path.abspath(os.path.expanduser(path))
+    if os.path.exists(absolute):
+        return absolute
+    folder = Path(absolute).parent
+    if not folder.is_dir():
+        raise UsageError(f"there is no {what} {os.fspath(path)}: the folder {folder} does not exist")
+    close = difflib.get_close_matches(Path(absolute).name, [entry.name for entry in os.scandir(folder)], n=1)
+    hint = f"; did you mean {str(folder / close[0])!r}?" if close else ""
+    raise UsageError(f"there is no {what} {os.fspath(path)}{hint}")
+
+
+def _open(path: str, topology: str | None, keywords: Mapping[str, Any], known: Mapping[str, XdrIndex]) -> FrameFile:
+    if os.path.isdir(path):
+        return FrameDirectory(path, keywords)
+    try:
+        return open_file(path, topology, keywords, known)
+    except OSError as error:
+        raise TrajectoryError(f"{path} cannot be read: {error.strerror or reason(error)}") from error
+
+
+def _fingerprint(parts: Sequence[Part]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        for path in part.file.stamps:
+            size = os.path.getsize(path)
+            digest.update(size.to_bytes(8, "little"))
+            with open(path, "rb") as file:
+                digest.update(file.read(_FINGERPRINT_BYTES))
+                file.seek(max(0, size - _FINGERPRINT_BYTES))
+                digest.update(file.read(_FINGERPRINT_BYTES))
+    return digest.hexdigest()
+
+
+def _round_time(step: float, largest: float) -> float:
+    """Return a mean time step with the digits that float32 times of this size leave certain."""
+    error = max(tolerance(largest), 1e-12)
+    digits = max(0, int(-np.floor(np.log10(error))) - 1)
+    rounded = round(step, digits)
+    return rounded if abs(rounded - step) <= error else step

@@ -1,0 +1,159 @@
+"""XTC and TRR files: `XdrFile`, frames from our index and our decoder.
+
+A frame is one read of its bytes, decoded into buffers that every frame uses again. Values agree with those of
+MDAnalysis to the last bit: the same roundings in the same order.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import UsageError
+from himach.frame import RawFrame, Vectors
+from himach.io.trajectory import xtc
+from himach.io.trajectory.readahead import ask_for
+from himach.io.trajectory.xdr_header import DAMAGED, FORCES, HEADER_BYTES, POSITIONS, VELOCITIES, parse_trr, parse_xtc
+from himach.io.trajectory.xdr_index import XdrIndex
+
+__all__ = ["XdrFile"]
+
+Times = npt.NDArray[np.float64]
+
+
+class XdrFile:
+    """An XTC or TRR file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    index
+        Its index.
+    keywords
+        Of MDAnalysis: dt and time_offset (ps), convert_units.
+    """
+
+    _descriptor = -1
+
+    def __init__(self, path: str, index: XdrIndex, keywords: Mapping[str, Any]) -> None:
+        if "sub" in keywords:
+            raise UsageError("the keyword 'sub' is not supported; select the atoms in the analysis")
+        self.path = path
+        self.stamps: tuple[str, ...] = (path,)
+        self.topology: str | None = None
+        self.keywords: Mapping[str, Any] = {}
+        self.kind = index.kind
+        self.n_frames = index.n_frames
+        self.n_atoms = index.n_atoms
+        self.index = index
+        self.timed = keywords.get("dt") is None
+        times = index.times
+        if not self.timed:
+            times = np.arange(self.n_frames, dtype=np.float64) * float(keywords["dt"])
+        self.times: Times | None = times + float(keywords.get("time_offset", 0.0))
+        self._factors = (10.0, 10.0, 0.1) if keywords.get("convert_units", True) else (1.0, 1.0, 1.0)
+        self._bytes = np.empty(0, np.uint8)
+        self._vectors: list[Vectors] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_descriptor": -1, "_bytes": np.empty(0, np.uint8), "_vectors": []}
+
+    def __del__(self) -> None:
+        self.release()
+
+    def read(self, index: int, needed: int | None = None) -> RawFrame:
+        """Read one frame, of an XTC file no more than the first `needed` atoms; its arrays hold until the next."""
+        if self.index.has[index] & DAMAGED:
+            raise ValueError("its coordinates are damaged: they have senseless sizes")
+        if not self.index.has[index] & POSITIONS:
+            raise ValueError("it has no positions; select the frames that have them with --start and --step")
+        n_bytes = self._load(index)
+        if not self._vectors:
+            self._vectors = [np.empty((self.n_atoms, 3), np.float32) for _ in range(1 if self.kind == "XTC" else 3)]
+        box, positions, *others = self._decode_xtc(needed) if self.kind == "XTC" else self._decode_trr(n_bytes)
+        assert self.times is not None
+        return RawFrame(index, float(self.times[index]), positions, self._box(box), *others)
+
+    def expect(self, indices: Sequence[int]) -> None:
+        """Ask for the bytes of these frames."""
+        offsets = self.index.offsets
+        ask_for(self.path, ((int(offsets[index]), int(offsets[index + 1])) for index in indices))
+
+    def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
+        """Return the bytes that these frames take in the file, from its index."""
+        return int((self.index.offsets[indices + 1] - self.index.offsets[indices]).sum())
+
+    def release(self) -> None:
+        """Close the file until the next read."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+
+    def _load(self, index: int) -> int:
+        """Read a frame's bytes into the buffer and return their number."""
+        if self._descriptor < 0:
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        begin, end = (int(offset) for offset in self.index.offsets[index : index + 2])
+        if end - begin + xtc.PAD > len(self._bytes):
+            self._bytes = np.empty(end - begin + xtc.PAD, np.uint8)
+        view = memoryview(self._bytes)[: end - begin]
+        done = 0
+        while done < len(view):
+            taken = os.preadv(self._descriptor, [view[done:]], begin + done)
+            if not taken:
+                raise ValueError("the file has become shorter since it was opened")
+            done += taken
+        return done
+
+    def _decode_xtc(self, needed: int | None) -> tuple[npt.NDArray[np.float32], Vectors]:
+        frame = parse_xtc(self._bytes[:HEADER_BYTES].tobytes())
+        if frame.n_atoms != self.n_atoms:
+            raise ValueError("the file has changed since it was opened")
+        positions = self._vectors[0]
+        if frame.ends is None:
+            raw = self._bytes[frame.at : frame.at + 12 * self.n_atoms].view(">f4").reshape(-1, 3)
+            np.multiply(raw, np.float32(self._factors[0]), out=positions)
+        else:
+            coding = (frame.ends, frame.sizes, frame.precision)
+            xtc.decode(self._bytes, frame.at, frame.n_bytes, *coding, self._factors[0], positions, needed)
+        return np.array(struct.unpack(">9f", self._bytes[16:52].tobytes()), dtype=np.float32), positions
+
+    def _decode_trr(self, n_bytes: int) -> tuple[npt.NDArray[np.float32], Vectors, Vectors | None, Vectors | None]:
+        frame = parse_trr(self._bytes[:HEADER_BYTES].tobytes())
+        if frame.n_atoms != self.n_atoms or frame.size != n_bytes:
+            raise ValueError("the file has changed since it was opened")
+        raw = self._bytes[:n_bytes]
+        real = np.dtype(f">f{frame.real}")
+        box = np.zeros(9, np.float32)
+        if frame.box_at:
+            box[:] = raw[frame.box_at : frame.box_at + 9 * frame.real].view(real)
+        at = frame.vectors_at
+        found: list[Vectors | None] = []
+        for out, bit, factor in zip(self._vectors, (POSITIONS, VELOCITIES, FORCES), self._factors, strict=True):
+            if not frame.has & bit:
+                found.append(None)
+                continue
+            end = at + 3 * self.n_atoms * frame.real
+            out[:] = raw[at:end].view(real).reshape(-1, 3)
+            np.multiply(out, np.float32(factor), out=out)
+            found.append(out)
+            at = end
+        positions, velocities, forces = found
+        assert positions is not None
+        return box, positions, velocities, forces
+
+    def _box(self, box: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
+        """Return a box's lengths and angles from its vectors, None for a box of no size."""
+        from MDAnalysis.lib.mdamath import triclinic_box
+
+        lengths = np.asarray(triclinic_box(*box.reshape(3, 3)), dtype=np.float32)
+        if not lengths[:3].any():
+            return None
+        lengths[:3] *= self._factors[0]
+        return lengths

@@ -1,0 +1,1 @@
+"""A frame bound to an analysis's own Universe."""

@@ -1,0 +1,146 @@
+"""Vectors of which only some atoms' were asked for: `AskedVectors`, and `asked_atoms()`, what atoms() says.
+
+An analysis that says by atoms() which atoms it reads gets frames of which only those rows are sure to be filled. So its
+`frame.positions`, and the positions of its Universe, give these rows and refuse the others by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from himach.errors import AnalysisError
+from himach.io.universe.gather import gather
+
+if TYPE_CHECKING:
+    from MDAnalysis import Universe
+
+__all__ = ["AskedVectors", "asked_atoms"]
+
+Vectors = npt.NDArray[np.float32]
+Indices = npt.NDArray[np.int64]
+Asked = npt.NDArray[np.bool_]
+
+
+class AskedVectors(NDArrayOperatorsMixin):
+    """Positions, velocities or forces of all atoms, of which only the rows that were asked for can be had.
+
+    ``vectors[i]``, ``vectors[a:b]``, ``vectors[indices]`` and ``vectors[mask]`` give plain float32 arrays, as an array
+    would: views for a number and a slice, copies for indices and masks. ``vectors[indices] = values`` writes. A second
+    index goes to the axis. All else needs every atom, and is refused.
+
+    Parameters
+    ----------
+    asked
+        bool (n_atoms,): the atoms that were asked for.
+    refuse
+        Raises the error for an atom that was not, or, given None, for what needs all of them.
+
+    Attributes
+    ----------
+    asked, refuse
+        As given.
+    vectors
+        The array itself, float32 (n_atoms, 3), C-contiguous; whoever binds a frame sets it.
+    """
+
+    __slots__ = ("asked", "refuse", "vectors")
+    __hash__ = None  # type: ignore[assignment]
+
+    dtype = np.dtype(np.float32)
+    ndim = 2
+
+    def __init__(self, asked: Asked, refuse: Callable[[int | None], NoReturn]) -> None:
+        self.asked = asked
+        self.refuse = refuse
+        self.vectors: Vectors = np.empty((0, 3), dtype=np.float32)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n_atoms, 3)."""
+        return (len(self.asked), 3)
+
+    def __len__(self) -> int:
+        return len(self.asked)
+
+    def __repr__(self) -> str:
+        return f"AskedVectors({np.count_nonzero(self.asked)} of {len(self.asked)} atoms)"
+
+    def __getitem__(self, key: Any) -> Any:
+        if type(key) is np.ndarray and key.dtype == np.int64 and key.ndim == 1 and key.flags.c_contiguous:
+            found = gather(self.vectors, self.asked, key)
+            if isinstance(found, np.ndarray):
+                return found
+        self._check(key)
+        return self.vectors[key]
+
+    def __setitem__(self, key: Any, values: Any) -> None:
+        self._check(key)
+        self.vectors[key] = values
+
+    def _check(self, key: Any) -> None:
+        """Raise for the first atom of an index that was not asked for."""
+        rows = key[0] if isinstance(key, tuple) and key else key
+        if rows is None or rows is Ellipsis or (isinstance(key, tuple) and len(key) > 2):
+            self.refuse(None)
+        if not np.all(self.asked[rows]):
+            chosen = np.arange(len(self))[rows].ravel()
+            self.refuse(int(chosen[~self.asked[chosen]][0]))
+
+    def _refuse_all(self, *args: Any, **keywords: Any) -> NoReturn:
+        self.refuse(None)
+
+    __array__ = __array_ufunc__ = __array_function__ = __iter__ = __contains__ = _refuse_all
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if not name.startswith("_") and hasattr(np.ndarray, name):
+            self.refuse(None)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def asked_atoms(groups: Any, universe: Universe, label: str) -> Asked:
+    """Return which atoms atoms() of an analysis asks for, bool (n_atoms,).
+
+    Parameters
+    ----------
+    groups
+        What it returned: a group of `universe` or several.
+    universe
+        What it was given.
+    label
+        Of the analysis.
+
+    Raises
+    ------
+    AnalysisError
+        If it returned anything else.
+    """
+    from MDAnalysis.core.groups import GroupBase, UpdatingAtomGroup
+
+    asked = np.zeros(len(universe.atoms), dtype=bool)
+    several = [groups] if isinstance(groups, GroupBase) or not isinstance(groups, Iterable) else list(groups)
+    for group in several:
+        if not isinstance(group, GroupBase):
+            raise AnalysisError(
+                f"atoms() of {label} returned {_describe(group)}; return an AtomGroup of the universe that it gets, or "
+                "several in a list"
+            )
+        if isinstance(group, UpdatingAtomGroup):
+            raise AnalysisError(
+                f"atoms() of {label} returned a group that updates, so that its atoms change from frame to frame; "
+                "return a group of all the atoms among which it selects"
+            )
+        if group.universe is not universe:
+            raise AnalysisError(
+                f"atoms() of {label} returned a group of another Universe; select it from the one that it gets"
+            )
+        asked[group.atoms.ix] = True
+    return asked
+
+
+def _describe(value: Any) -> str:
+    return "None" if value is None else f"{value!r:.40} ({type(value).__name__})"

@@ -1,0 +1,148 @@
+"""Steps that all ranks take together and whose errors they raise together.
+
+`on_first_rank()` and `on_every_rank()` are for short steps; `Meeting` is for phases as long as the analysis: a rank
+that fails asks the others to stop, all meet, and all raise the same error, so that every rank ends by itself, with one
+message and himach's exit code. An error of which `is_everywhere()` is true was raised on all ranks; after any other,
+the ranks that it does not concern wait in vain and must be aborted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from himach.errors import HimachError, as_himach
+from himach.parallel.communicator import Communicator
+
+__all__ = ["Meeting", "is_everywhere", "on_every_rank", "on_first_rank"]
+
+T = TypeVar("T")
+
+STOP = 7002  # tag of the message by which a rank that failed asks another to stop
+PATIENCE = 5.0  # seconds that a rank that failed waits for the others, which may be in a long map()
+LOOK_EVERY = 0.1  # seconds between two looks for that message
+
+
+def is_everywhere(error: BaseException) -> bool:
+    """Tell whether every rank raised `error`, so that none is left waiting."""
+    return getattr(error, "_himach_everywhere", False)
+
+
+def on_first_rank(comm: Communicator, function: Callable[[], T], share: bool = False) -> T:
+    """Call `function` on rank 0; share what it returns with all ranks if asked, and its error in any case."""
+    value: Any = None
+    error: Exception | None = None
+    if comm.rank == 0:
+        try:
+            value = function()
+        except Exception as caught:
+            error = caught
+    _raise_everywhere(error, comm.bcast(_portable(error)))
+    shared: T = comm.bcast(value) if share else value
+    return shared
+
+
+def on_every_rank(comm: Communicator, function: Callable[[], T]) -> T:
+    """Call `function` on every rank; if it failed on some, raise the first one's error on all."""
+    value: Any = None
+    error: Exception | None = None
+    try:
+        value = function()
+    except Exception as caught:
+        error = caught
+    failed = [word for word in comm.allgather(_portable(error)) if word is not None]
+    _raise_everywhere(error, failed[0] if failed else None)
+    return cast(T, value)
+
+
+class Meeting:
+    """Where ranks meet after each phase, whether it went well or not.
+
+    Parameters
+    ----------
+    comm
+        All ranks.
+    """
+
+    def __init__(self, comm: Communicator) -> None:
+        self._comm = comm
+        self._next_look = 0.0
+
+    def look(self) -> None:
+        """Leave the phase if another rank failed; called after every frame, costs a look at the clock."""
+        now = time.monotonic()
+        if now >= self._next_look and self._comm.size > 1:
+            self._next_look = now + LOOK_EVERY
+            if self._comm.iprobe(tag=STOP):
+                raise _Stopped
+
+    def watched(self, display: Callable[[int], object]) -> Callable[[int], None]:
+        """Return what to call with this rank's count of frames after each: it shows the count, and looks."""
+
+        def done(count: int) -> None:
+            display(count)
+            self.look()
+
+        return done
+
+    def together(self, part: Callable[[], T]) -> T:
+        """Run this rank's part of a phase, then meet.
+
+        Raises
+        ------
+        HimachError
+            The first failed rank's, on all ranks. If the others do not come within `PATIENCE`, this rank's own error,
+            on this rank alone.
+        """
+        if self._comm.size == 1:
+            return part()
+        value: Any = None
+        error: Exception | None = None
+        try:
+            value = part()
+        except _Stopped:
+            pass
+        except Exception as caught:
+            error = caught
+        sent = [] if error is None else [self._comm.isend(None, dest=rank, tag=STOP) for rank in self._others()]
+        self._meet(error)
+        words = self._comm.allgather(_portable(error))
+        for rank in self._others():
+            if words[rank] is not None:
+                self._comm.recv(source=rank, tag=STOP)
+        for request in sent:
+            request.wait()
+        _raise_everywhere(error, next((word for word in words if word is not None), None))
+        return cast(T, value)
+
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self._comm.size) if rank != self._comm.rank]
+
+    def _meet(self, error: Exception | None) -> None:
+        """Wait for all ranks without taking the processor from those that still work."""
+        arrival = self._comm.Ibarrier()
+        deadline = time.monotonic() + PATIENCE
+        pause = 1e-5
+        while not arrival.Test():
+            time.sleep(pause)
+            pause = min(1.1 * pause, 0.01)  # short beside what was waited for so far
+            if error is not None and time.monotonic() > deadline:
+                raise error
+
+
+class _Stopped(Exception):  # noqa: N818 - not an error of this rank
+    """Another rank failed; this one need not go on."""
+
+
+def _portable(error: Exception | None) -> HimachError | None:
+    """Return the error without its cause, which may not travel."""
+    return None if error is None else type(as_himach(error))(str(as_himach(error)))
+
+
+def _raise_everywhere(own: Exception | None, error: HimachError | None) -> None:
+    if error is None:
+        return
+    raised = as_himach(own) if own is not None else error
+    raised.__dict__["_himach_everywhere"] = True
+    raise raised from (own.__cause__ if isinstance(own, HimachError) else own)

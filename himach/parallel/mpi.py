@@ -1,0 +1,174 @@
+"""The world of ranks that MPI knows: the one module that imports mpi4py.
+
+`connect()` initialises MPI, checks that its world is the one the launcher promised, and returns a `World`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NoReturn
+
+import numpy as np
+
+from himach.errors import RankError
+from himach.parallel.communicator import OwnWords, Words, World, node_name
+from himach.parallel.environment import promised_ranks
+
+__all__ = ["abort", "connect", "leave"]
+
+#: What is known already, by the nodes of all ranks, so that all ranks know the same.
+_worlds: dict[tuple[str, ...], World] = {}
+
+
+def connect() -> World:
+    """Initialise MPI and return the world of all ranks.
+
+    Raises
+    ------
+    RankError
+        If no MPI library can be loaded, if the launcher started several ranks that do not know of each other, or if
+        one node name stands for several hosts.
+    """
+    try:
+        _initialise()
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise RankError(
+            f"no MPI library could be loaded ({error}); install one with \"pip install 'himach[local]'\", or load the "
+            "cluster's MPI module and set MPI4PY_LIBMPI to its library"
+        ) from error
+    comm = MPI.COMM_WORLD
+    promised = promised_ranks()
+    if comm.size == 1 and promised > 1:
+        library = MPI.Get_library_version().splitlines()[0].rstrip("\0").strip()
+        raise RankError(
+            f"the launcher started {promised} ranks, but MPI ({library}) sees {promised} worlds of one rank: "
+            "launcher and MPI library do not fit; use the mpiexec of this MPI library, or srun with the --mpi it "
+            "speaks (MPICH: --mpi=pmi2, Open MPI: --mpi=pmix; 'srun --mpi=list' shows which there are)"
+        )
+    # Kept, because a process may run many analyses, and MPI libraries have some thousand communicators at most.
+    names = tuple(comm.allgather(node_name()))
+    world = _worlds.get(names)
+    if world is None:
+        world = _worlds[names] = _world(MPI, comm, names)
+    return world
+
+
+def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
+    """Return the world of the ranks of `comm`, which lie on the nodes `names`."""
+    name = names[comm.rank]
+    nodes = tuple(sorted(set(names)))
+    node = comm.Split(nodes.index(name), comm.rank)
+    here = node.Split_type(mpi.COMM_TYPE_SHARED)
+    apart = comm.allreduce(here.size < node.size, op=mpi.LOR)
+    here.Free()
+    if apart:
+        raise RankError(
+            "ranks on different hosts carry one node name; set HIMACH_NODE to a name of its own on every host, "
+            "or unset it"
+        )
+    # Ranks of a node sort leaders by node index, so that leader i speaks for nodes[i].
+    leaders = comm.Split(0 if node.rank == 0 else mpi.UNDEFINED, nodes.index(name))
+    return World(
+        comm=comm,
+        node=node,
+        leaders=leaders if node.rank == 0 else None,
+        nodes=nodes,
+        name=name,
+        bor=mpi.BOR,
+        sum=mpi.SUM,
+        in_place=mpi.IN_PLACE,
+        make_op=lambda function: mpi.Op.Create(function, commute=True),
+        # Pages of shared memory cost several times as much to touch first as a rank's own.
+        share_words=OwnWords if node.size == 1 else lambda n: _SharedWords(n, node, mpi),
+        make_counter=lambda: _SharedCounter(node, mpi),
+    )
+
+
+def _initialise() -> None:
+    """Initialise MPI; with MPICH's wheel under SLURM in a thread of its own.
+
+    There (seen with MPICH 5.0.2), ranks publish addresses padded with whatever the heap holds; after heavy imports
+    that is longer than SLURM's PMI-2 takes, and MPI_Init fails or hangs. A new thread has a heap and a stack of its
+    own, which are still zeros. The way by libfabric pads nothing, but stalls in MPI_Init now and then where ranks
+    share processors.
+    """
+    import mpi4py
+
+    mpi4py.rc.thread_level = "serialized"
+    if "SLURM_STEP_ID" in os.environ and _has_wheel("mpich"):  # a site's own MPICH knows its network best
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(import_module, "mpi4py.MPI").result()
+    else:
+        import_module("mpi4py.MPI")
+
+
+def _has_wheel(name: str) -> bool:
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+class _SharedWords:
+    """Words in the node's shared memory."""
+
+    def __init__(self, n: int, node: Any, mpi: Any) -> None:
+        self._window = mpi.Win.Allocate_shared(8 * n if node.rank == 0 else 0, 8, comm=node)
+        buffer, _ = self._window.Shared_query(0)
+        self.words: Words = np.frombuffer(buffer, dtype=np.uint64, count=n)
+
+    def close(self) -> None:
+        self.words = np.empty(0, dtype=np.uint64)
+        self._window.Free()
+
+
+class _SharedCounter:
+    """A counter in the node's shared memory, advanced by the MPI library's atomic fetch-and-add."""
+
+    def __init__(self, node: Any, mpi: Any) -> None:
+        self._mpi = mpi
+        self._window = mpi.Win.Allocate_shared(8 if node.rank == 0 else 0, 8, comm=node)
+        buffer, _ = self._window.Shared_query(0)
+        if node.rank == 0:
+            np.frombuffer(buffer, dtype=np.int64)[0] = 0
+        node.barrier()
+        self._one = np.ones(1, dtype=np.int64)
+        self._got = np.empty(1, dtype=np.int64)
+        self._window.Lock_all()
+
+    def next(self) -> int:
+        self._window.Fetch_and_op(self._one, self._got, 0, 0, self._mpi.SUM)
+        self._window.Flush(0)
+        return int(self._got[0])
+
+    def close(self) -> None:
+        self._window.Unlock_all()
+        self._window.Free()
+
+
+def leave(code: int) -> NoReturn:
+    """End this rank with `code` when all ranks are here (collective).
+
+    They end at the same moment, because a launcher may kill those that are left when one has ended, and then report
+    the signal instead of the code.
+    """
+    from mpi4py import MPI
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    MPI.COMM_WORLD.barrier()
+    os._exit(code)
+
+
+def abort(code: int) -> NoReturn:
+    """End every rank at once with `code`."""
+    from mpi4py import MPI
+
+    MPI.COMM_WORLD.Abort(code)
+    raise AssertionError("MPI_Abort does not return")

@@ -1,0 +1,276 @@
+"""One progress display over all ranks: `Progress`.
+
+Every rank counts its frames; the others send their counts to rank 0 now and then, in messages that nobody waits for,
+and rank 0 shows the sum: as a bar on a terminal or in a notebook, else as a line now and then, for logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Protocol, TextIO
+
+from himach.parallel.communicator import Communicator
+
+__all__ = ["Progress"]
+
+TAG = 0x4D9  # of the counts' messages
+SEND_EVERY = 0.5  # seconds, for up to SENDERS ranks; more ranks send more rarely, so that rank 0 keeps up
+SENDERS = 256
+LOOK_EVERY = 0.1  # seconds between looks for messages and refreshed bars
+FIRST_LINE = 5.0  # seconds: a shorter run prints nothing
+LINE_EVERY = 10.0
+PATIENCE = 120.0  # seconds, after which a line a minute is enough
+LATER_LINE_EVERY = 60.0
+FINAL_WAIT = 0.02  # seconds between looks while other ranks still work
+SMOOTHING = 0.02  # of a bar's rate: counts of other ranks come in lumps
+
+# Every rank numbers its displays alike, so that messages of one that ended early are not taken for another's.
+_numbers = itertools.count()
+
+
+class Progress:
+    """Shows how far all ranks are; call it with this rank's count of frames after each, and finish() after the last.
+
+    As a context it finishes at the end, or closes if an exception passes.
+
+    Parameters
+    ----------
+    comm
+        All ranks; messages carry a tag of their own, and with one rank there are none.
+    total
+        Frames of all ranks.
+    stream
+        Where rank 0 shows progress: standard error, as a rule.
+    quiet
+        Show nothing and send nothing; the same on all ranks.
+    unit
+        What is counted.
+    """
+
+    def __init__(
+        self, comm: Communicator, total: int, stream: TextIO, quiet: bool = False, unit: str = "frame"
+    ) -> None:
+        self._done = 0
+        number = next(_numbers)
+        self._over = quiet
+        self._sender: _Sender | None = None
+        self._gatherer: _Gatherer | None = None
+        if not quiet and comm.rank == 0:
+            self._gatherer = _Gatherer(comm, number, _display(total, stream, unit))
+        elif not quiet:
+            self._sender = _Sender(comm, number)
+        self._next = float("inf") if quiet else 0.0
+
+    def __call__(self, done: int) -> None:
+        """Take this rank's count of frames done so far; costs a look at the clock."""
+        self._done = done
+        now = time.monotonic()
+        if now < self._next:
+            return
+        if self._sender is not None:
+            self._next = now + self._sender.interval
+            self._sender.send(done)
+        elif self._gatherer is not None:
+            self._next = now + LOOK_EVERY
+            self._gatherer.look(done)
+
+    def finish(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """End this rank's part: send the last count, or show the others' until all have sent theirs.
+
+        Rank 0 thereby waits for the others: it belongs where a rank's last frame is done and the ranks meet next.
+        While it waits it calls `meanwhile` now and then, which may raise to end the wait.
+        """
+        if self._over:
+            return
+        self._over = True
+        self._next = float("inf")
+        if self._sender is not None:
+            self._sender.finish(self._done)
+        elif self._gatherer is not None:
+            self._gatherer.finish(self._done, meanwhile)
+
+    def close(self) -> None:
+        """End without waiting for anybody: the run failed."""
+        if self._over:
+            return
+        self._over = True
+        self._next = float("inf")
+        if self._sender is not None:
+            self._sender.finish(self._done)  # rank 0 may be waiting, where a failure does not abort the run
+        elif self._gatherer is not None:
+            self._gatherer.display.close()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.finish()
+        else:
+            self.close()
+
+
+class _Sender:
+    """Sends a rank's count to rank 0 and waits for nothing."""
+
+    def __init__(self, comm: Communicator, number: int) -> None:
+        self._comm = comm
+        self._number = number
+        self._requests: list[Any] = []  # kept until they are complete: MPI reads from their buffers
+        self.interval = SEND_EVERY * max(1.0, comm.size / SENDERS)
+
+    def send(self, done: int, last: bool = False) -> None:
+        self._requests = [request for request in self._requests if not request.test()[0]]
+        # A count that is still under way makes the next one superfluous, unless it is the last.
+        if last or not self._requests:
+            message = (self._number, self._comm.rank, done, last)
+            self._requests.append(self._comm.isend(message, dest=0, tag=TAG))
+
+    def finish(self, done: int) -> None:
+        self.send(done, last=True)
+
+
+class _Gatherer:
+    """Takes the other ranks' counts and shows the sum."""
+
+    def __init__(self, comm: Communicator, number: int, display: _Display) -> None:
+        self._comm = comm
+        self._number = number
+        self._counts: dict[int, int] = {}
+        self._working = set(range(1, comm.size))
+        self.display = display
+
+    def look(self, done: int) -> None:
+        while self._working and self._comm.iprobe(tag=TAG):
+            number, rank, count, last = self._comm.recv(tag=TAG)
+            if number != self._number:
+                continue
+            self._counts[rank] = count
+            if last:
+                self._working.discard(rank)
+        self.display.show(done + sum(self._counts.values()))
+
+    def finish(self, done: int, meanwhile: Callable[[], object]) -> None:
+        self.look(done)
+        try:
+            while self._working:
+                time.sleep(FINAL_WAIT)
+                self.look(done)
+                meanwhile()
+        finally:
+            self.display.close()
+
+
+class _Display(Protocol):
+    def show(self, done: int) -> None: ...
+    def close(self) -> None: ...
+
+
+def _display(total: int, stream: TextIO, unit: str, environ: Mapping[str, str] = os.environ) -> _Display:
+    if _in_notebook() and stream is sys.stderr:
+        return _Bar(total, stream, unit, notebook=True)
+    if stream.isatty() or environ.get("HIMACH_PROGRESS") == "tty":
+        return _Bar(total, stream, unit)
+    return _Lines(total, stream, unit)
+
+
+class _Bar:
+    """A bar of tqdm's."""
+
+    def __init__(self, total: int, stream: TextIO, unit: str, notebook: bool = False) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # without ipywidgets tqdm.auto falls back to text, which is fine
+            module = importlib.import_module("tqdm.auto" if notebook else "tqdm")
+        # A bar of ours needs no thread that watches it.
+        unwatched = type("Bar", (module.tqdm,), {"monitor_interval": 0})
+        width = {"dynamic_ncols": True} if notebook or _has_width(stream) else {"ncols": _columns(), "nrows": 2}
+        self._bar = unwatched(
+            total=total,
+            file=stream,
+            unit=f" {unit}s",
+            mininterval=LOOK_EVERY,
+            miniters=0,
+            smoothing=SMOOTHING,
+            **width,
+        )
+
+    def show(self, done: int) -> None:
+        _unless_closed(lambda: self._bar.update(done - self._bar.n))
+
+    def close(self) -> None:
+        _unless_closed(lambda: (self._bar.refresh(), self._bar.close()))
+
+
+class _Lines:
+    """A line now and then."""
+
+    def __init__(self, total: int, stream: TextIO, unit: str) -> None:
+        self._total, self._stream, self._unit = total, stream, unit
+        self._start = time.monotonic()
+        self._next = self._start + FIRST_LINE
+        self._done = 0
+
+    def show(self, done: int) -> None:
+        self._done = done
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + (LINE_EVERY if now - self._start < PATIENCE else LATER_LINE_EVERY)
+            self._print(now)
+
+    def close(self) -> None:
+        now = time.monotonic()
+        if now - self._start >= FIRST_LINE:
+            self._print(now)
+
+    def _print(self, now: float) -> None:
+        seconds = now - self._start
+        rate = self._done / seconds
+        share = f" ({100 * self._done // self._total}%)" if self._total else ""
+        line = f"himach: {self._done} of {self._total} {self._unit}s{share}, {rate:.3g} {self._unit}s/s"
+        if self._done >= self._total:
+            line += f", {clock(seconds)}"
+        elif rate > 0:
+            line += f", {clock((self._total - self._done) / rate)} left"
+        _unless_closed(lambda: print(line, file=self._stream, flush=True))
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as ``m:ss`` or ``h:mm:ss``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _unless_closed(write: Any) -> None:
+    """Write to the display; a run does not end because nobody looks at it any more."""
+    with contextlib.suppress(OSError, ValueError):
+        write()
+
+
+def _has_width(stream: TextIO) -> bool:
+    """Tell whether the stream is a terminal that knows its width; that of a job or a container often says 0."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns > 0
+    except (OSError, ValueError):
+        return False
+
+
+def _columns(environ: Mapping[str, str] = os.environ) -> int:
+    columns = environ.get("COLUMNS", "")
+    return int(columns) if columns.isdigit() and int(columns) > 0 else 80
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"

@@ -1,0 +1,126 @@
+"""What a run is asked to do: the `Job`, and the choice of frames."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from himach.errors import UsageError
+from himach.io.store.sizes import parse_size
+from himach.runner.memory import LEAST
+
+if TYPE_CHECKING:
+    from himach.analysis import Analysis
+
+__all__ = ["Job", "parse_keywords", "select"]
+
+
+@dataclass
+class Job:
+    """One run, as its ranks all know it.
+
+    Attributes
+    ----------
+    analyses
+        Instances of one or more analyses; they share one pass over the frames.
+    trajectories
+        Files that follow one another, or one frame directory.
+    topology
+        Topology file, None if the trajectory carries it.
+    keywords
+        Keywords for MDAnalysis (dt, atom_style, ...).
+    start, stop, step
+        Choice of frames as in ``trajectory[start:stop:step]``.
+    cache
+        ``"auto"``: frames are kept in the node's store at its default place; ``"off"``: there is no cache; or the
+        directory of a store, in which ``{node}`` stands for the node's name (made absolute).
+    memory
+        Bytes that the pairs of a node's ranks may take together before they go to its disk, or a size such as
+        ``"2GB"``; None for a quarter of what the node, or its control group, has.
+    out
+        Directory for the outcome and the record, or None.
+    quiet
+        Whether to show no progress.
+    several
+        Whether the result is a dict of outcomes, even if it is one.
+    """
+
+    analyses: Sequence[Analysis]
+    trajectories: Sequence[Path]
+    topology: Path | None = None
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    start: int | None = None
+    stop: int | None = None
+    step: int | None = None
+    cache: str = "auto"
+    memory: int | str | None = None
+    out: Path | None = None
+    quiet: bool = False
+    several: bool = False
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the analyses."""
+        return [analysis.label() for analysis in self.analyses]
+
+    def __post_init__(self) -> None:
+        if not self.analyses:
+            raise UsageError("no analysis to run")
+        if not self.trajectories:
+            raise UsageError("no trajectory to analyse")
+        if not self.cache or "\0" in self.cache:
+            raise UsageError(f"cache {self.cache!r}: there is 'auto', 'off' or the directory of a frame store")
+        if self.cache not in ("auto", "off"):
+            self.cache = os.path.abspath(os.path.expanduser(self.cache))
+        if isinstance(self.memory, str):
+            try:
+                self.memory = parse_size(self.memory)
+            except UsageError as error:
+                raise UsageError(f"memory: {error}") from None
+        if self.memory is not None and self.memory < LEAST:
+            raise UsageError(f"memory must be at least {LEAST} bytes (1MiB), not {self.memory}")
+        if self.step == 0:
+            raise UsageError("step must not be 0")
+
+
+def select(n_frames: int, start: int | None, stop: int | None, step: int | None) -> range:
+    """Return the chosen frame numbers of a dataset with `n_frames`, by MDAnalysis's (and Python's) rules of slices.
+
+    Raises
+    ------
+    UsageError
+        If that chooses no frame.
+    """
+    frames = range(*slice(start, stop, step).indices(n_frames))
+    if not frames:
+        asked = [f"{name} {value}" for name, value in (("start", start), ("stop", stop), ("step", step)) if value]
+        raise UsageError(
+            f"no frame is selected: the trajectory has {n_frames} frames (0 to {n_frames - 1})"
+            + (f"; asked for {', '.join(asked)}" if asked else "")
+        )
+    return frames
+
+
+def parse_keywords(assignments: Sequence[str]) -> dict[str, Any]:
+    """Turn ``NAME=VALUE`` words into keywords for MDAnalysis; numbers and Python literals become values, the rest text.
+
+    Raises
+    ------
+    UsageError
+        If one is not of that form.
+    """
+    import ast
+
+    keywords: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"--universe {assignment}: a keyword is set as NAME=VALUE")
+        try:
+            keywords[name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            keywords[name] = text  # atom_style="id type x y z" is no literal
+    return keywords

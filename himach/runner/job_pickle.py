@@ -1,0 +1,110 @@
+"""What travels between a process and the ranks that it starts: a packed job, and a packed result.
+
+Both lie in a private folder (mode 0700) of the user's, so that unpickling them is as safe as running the user's code.
+Analyses from ``__main__`` or a notebook's cells travel with their code (cloudpickle); others by their module's name.
+"""
+
+from __future__ import annotations
+
+import linecache
+import pickle
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from himach.errors import AnalysisError
+
+if TYPE_CHECKING:
+    from himach.analysis import Analysis
+    from himach.result import Result
+    from himach.runner.job import Job
+    from himach.runner.rank import Done
+
+__all__ = ["pack_job", "pack_result", "unpack_job", "unpack_result"]
+
+
+def pack_job(job: Job, started: float) -> bytes:
+    """Return `job` with what its analyses need in order to run in another process."""
+    unknown = _modules_unknown_elsewhere(job)
+    try:
+        for module in unknown:
+            cloudpickle.register_pickle_by_value(module)
+        packed = cloudpickle.dumps((job, started))
+    except Exception as error:
+        raise AnalysisError(f"an analysis cannot be sent to other ranks: {type(error).__name__}: {error}") from error
+    finally:
+        for module in unknown:
+            cloudpickle.unregister_pickle_by_value(module)
+    return pickle.dumps({"path": list(sys.path), "sources": _cell_sources(), "job": packed})
+
+
+def unpack_job(data: bytes) -> tuple[Job, float]:
+    """Return the job and when its run was started; the import path becomes that of the process that packed it."""
+    packed = pickle.loads(data)
+    sys.path[:] = packed["path"]
+    linecache.cache.update(packed["sources"])
+    try:
+        job, started = pickle.loads(packed["job"])
+    except Exception as error:
+        raise AnalysisError(f"an analysis cannot be rebuilt on other ranks: {type(error).__name__}: {error}") from error
+    return job, started
+
+
+def pack_result(done: Done) -> bytes:
+    """Return what rank 0 knows at the end of a run."""
+    try:
+        outcomes = cloudpickle.dumps(done.outcomes)
+    except Exception as error:
+        raise AnalysisError(
+            f"the outcome of finish() cannot be sent back from the ranks: {type(error).__name__}: {error}"
+        ) from error
+    return pickle.dumps((outcomes, done.record, [_state(stage) for stage in done.last_stages]))
+
+
+def unpack_result(data: bytes, job: Job) -> Result:
+    """Return the result, with analyses as rank 0 left them, so that plot() finds what setup() kept."""
+    from himach.result import Result
+    from himach.runner.rank import stages
+
+    outcomes, record, states = pickle.loads(data)
+    last_stages = [stages(analysis)[-1] for analysis in job.analyses]
+    for stage, state in zip(last_stages, states, strict=True):
+        stage.__dict__.update({name: pickle.loads(value) for name, value in state.items()})
+    return Result(last_stages, pickle.loads(outcomes), record, job.several, job.labels)
+
+
+def _modules_unknown_elsewhere(job: Job) -> list[ModuleType]:
+    """Return the modules of analyses that another process cannot import by name, as a test runner's or a plug-in's."""
+    names = {cls.__module__ for analysis in job.analyses for cls in type(analysis).__mro__}
+    found = []
+    for name in sorted(names - {"__main__", "builtins"}):
+        top = name.partition(".")[0]
+        if name in sys.modules and not any(finder.find_spec(top, None) for finder in sys.meta_path):
+            found.append(sys.modules[name])
+    return found
+
+
+def _state(stage: Analysis) -> dict[str, bytes]:
+    """Return what setup() and finish() kept on the analysis, but for what belongs to its Universe."""
+    state = {}
+    for name, value in vars(stage).items():
+        if type(value).__module__.startswith("MDAnalysis"):
+            continue  # an AtomGroup would drag the trajectory along
+        try:
+            state[name] = cloudpickle.dumps(value)
+        except Exception:
+            continue
+    return state
+
+
+def _cell_sources() -> dict[str, Any]:
+    """Return the source lines that exist only in this process (cells, the REPL), for error messages on the ranks."""
+    # Without a time of change, the ranks do not ask the file system whether it still holds.
+    return {
+        name: (entry[0], None, *entry[2:])
+        for name, entry in linecache.cache.items()
+        if len(entry) == 4 and not Path(name).exists()
+    }

@@ -1,0 +1,273 @@
+"""How the ranks of a run open the trajectory together: `open_job()` finds caches and origin, topology and first frame.
+
+The first rank opens the origin for all, because N ranks would parse and index N times. Where the origin is away, a
+node whose store has a note of it stands in.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from himach.parallel.collective import on_every_rank, on_first_rank
+from himach.parallel.communicator import Communicator, World
+from himach.runner.job import Job, select
+
+if TYPE_CHECKING:
+    from MDAnalysis.core.topology import Topology
+
+    from himach.frame import RawFrame
+    from himach.io.dataset.cache import Found, Package
+    from himach.io.dataset.kept import Note
+    from himach.io.store.store import Dataset, Store
+    from himach.io.trajectory.origin import Origin
+
+__all__ = ["Opened", "open_job", "warn_once"]
+
+
+@dataclass
+class Opened:
+    """What a run works on.
+
+    Attributes
+    ----------
+    origin
+        Where the dataset is stored for good, or what a store knows of it (`origin.present` is false).
+    topology
+        With guessed attributes.
+    frames
+        The selected frame numbers.
+    first
+        The first of them.
+    cached
+        What this node's store holds, and where missed frames are kept; None without a cache.
+    quota
+        Bytes that the store may hold; 0: nothing is kept.
+    """
+
+    origin: Origin
+    topology: Topology
+    frames: range
+    first: RawFrame
+    cached: Dataset | None
+    quota: int
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What the first rank found out.
+
+    Attributes
+    ----------
+    origin
+        None if it is away.
+    note
+        On the origin, as it is or was.
+    name, generations
+        Of the dataset in stores: the content is in any of these generations, and each store uses one.
+    holder
+        Rank whose store stands in for an origin that is away, and what it has there.
+    """
+
+    origin: Origin | None
+    note: Note | None
+    name: str
+    generations: Sequence[bytes]
+    holder: tuple[int, Found] | None = None
+
+
+def open_job(world: World, job: Job) -> Opened:
+    """Open what a job works on (collective over the world).
+
+    Raises
+    ------
+    UsageError, TrajectoryError
+        On every rank, as `open_origin`, `load_topology`, `open_store` and `select` do.
+    """
+    comm = world.comm
+    store = _open_store(comm, job.cache)
+    quota = _choose_quota(comm, store)
+    found = comm.gather(_find(world, store, job))
+    choice: _Choice = on_first_rank(comm, partial(_choose, job, store, found), share=True)
+    parcel: Package | None = None
+    if choice.holder is not None:
+        parcel = _send_parcel(comm, store, choice.holder)
+    cached = _open_dataset(world, store, choice, job, quota)
+    frames, origin, topology, first = _look(comm, job, choice, parcel, cached, quota > 0)
+    return Opened(origin, topology, frames, first, cached, quota)
+
+
+def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:
+    """Warn on the first rank, with the first rank's reason that has one (collective)."""
+    said = [reason for rank in comm.allgather(list(reasons)) for reason in rank]
+    if said and comm.rank == 0:
+        warnings.warn(said[0], stacklevel=2)
+
+
+def _open_store(comm: Communicator, choice: str) -> Store | None:
+    if choice == "off":
+        return None
+    from himach.io.dataset.cache import open_store
+
+    store, reason = on_every_rank(comm, partial(open_store, choice))
+    warn_once(comm, [reason] if reason else [])
+    return store
+
+
+def _choose_quota(comm: Communicator, store: Store | None) -> int:
+    """Return how many bytes the store may hold; 0, with a warning, if the disk has no room for a segment."""
+    from himach.errors import UsageError
+    from himach.io.store.eviction import QUOTA, check_quota, chosen_quota
+    from himach.io.store.store import StoreFullError
+
+    def chosen() -> tuple[int, str]:
+        if store is None:
+            return 0, ""
+        try:
+            quota = chosen_quota(store.path)
+            check_quota(store.path, quota)
+        except (StoreFullError, UsageError) as error:
+            if isinstance(error, UsageError) and os.environ.get(QUOTA):
+                raise
+            return 0, f"no frames are kept in the cache: {error}"
+        return quota, ""
+
+    quota, reason = on_every_rank(comm, chosen)
+    warn_once(comm, [reason] if reason else [])
+    return quota
+
+
+def _find(world: World, store: Store | None, job: Job) -> tuple[bool, list[Found]]:
+    """Return whether this rank speaks for a store, and what that holds of the trajectory."""
+    if store is None or world.leaders is None:
+        return False, []
+    from himach.io.dataset.cache import find, names_of
+
+    return True, find(store, names_of(job.trajectories))
+
+
+def _choose(job: Job, store: Store | None, told: Sequence[tuple[bool, list[Found]]]) -> _Choice:
+    """Open the origin, or find out which store stands in for it. On the first rank."""
+    from himach.io.dataset.cache import known_indexes, match, names_of
+    from himach.io.dataset.kept import frame_keywords
+    from himach.io.trajectory.origin import open_origin
+
+    name = names_of(job.trajectories)[0]
+    found = [(rank, one) for rank, (_, datasets) in enumerate(told) for one in datasets]
+    if not all(os.path.exists(os.path.expanduser(path)) for path in job.trajectories):
+        wanted = frame_keywords(job.keywords)
+        fitting = [(rank, one) for rank, one in found if one.note.keywords == wanted]
+        if fitting:
+            rank, best = max(fitting, key=lambda pair: (pair[1].note.seen, pair[1].note.n_frames))
+            same = [one.generation for _, one in fitting if one.note.content == best.note.content]
+            return _Choice(None, best.note, best.name, list(dict.fromkeys(same)), (rank, best))
+    known = {} if store is None else known_indexes(store, [one for one in told[0][1] if one.name == name])
+    origin = open_origin(job.trajectories, job.topology, job.keywords, known)
+    if not any(has_store for has_store, _ in told):
+        return _Choice(origin, None, name, [])
+    note, generations = match(origin, job.keywords, [one for _, one in found if one.name == name])
+    return _Choice(origin, note, name, generations)
+
+
+def _send_parcel(comm: Communicator, store: Store | None, holder: tuple[int, Found]) -> Package:
+    from himach.io.dataset.cache import package
+
+    rank, found = holder
+    parcel: Package = comm.bcast(package(store, found) if comm.rank == rank and store else None, root=rank)
+    return parcel
+
+
+def _open_dataset(world: World, store: Store | None, choice: _Choice, job: Job, quota: int) -> Dataset | None:
+    """Open the dataset in this node's store, the first rank of a node first, which keeps the note."""
+    from himach.io.dataset.cache import find, keep_note, own_generation
+    from himach.io.store.eviction import segment_bytes
+    from himach.io.store.store import StoreError, StoreNotFoundError
+
+    generation: bytes | None = None
+    reason = ""
+    cached: Dataset | None = None
+    if world.leaders is not None and store is not None and choice.note is not None:
+        try:
+            generation = own_generation(find(store, [choice.name]), choice.generations)
+            cached = store.dataset(choice.name, generation, create=quota > 0, segment_bytes=segment_bytes(quota))
+            if quota > 0 and choice.origin is not None:
+                keep_note(cached, choice.note, choice.origin, job.topology)
+        except StoreNotFoundError:  # there is no room to make it
+            cached = generation = None
+        except StoreError as error:
+            cached = generation = None
+            reason = f"no frames are cached on node {world.name}: {error}"
+    generation = world.node.bcast(generation)
+    if cached is None and generation is not None and store is not None:
+        try:
+            cached = store.dataset(choice.name, generation, create=False, segment_bytes=segment_bytes(quota))
+        except StoreError as error:
+            reason = f"no frames are cached by a rank of node {world.name}: {error}"
+    warn_once(world.comm, [reason] if reason else [])
+    return cached
+
+
+def _look(
+    comm: Communicator, job: Job, choice: _Choice, parcel: Package | None, cached: Dataset | None, keep: bool
+) -> tuple[range, Origin, Topology, RawFrame]:
+    """Return the selection, the origin (or what stands in for it), the topology and the first frame."""
+    from himach.io.dataset.cache import read_some
+    from himach.io.topology.loading import load_topology
+
+    if choice.origin is None:
+        return _look_without(comm, job, choice, parcel, cached)
+    origin = choice.origin
+
+    def looked() -> tuple[range, Topology, RawFrame]:
+        frames = select(origin.n_frames, job.start, job.stop, job.step)
+        topology = load_topology(job.topology, origin, job.keywords, cached, keep)
+        first = read_some(cached, [frames[0]]) or [next(origin.read([frames[0]]))]
+        return frames, topology, first[0]
+
+    frames, topology, first = on_first_rank(comm, looked, share=True)
+    return frames, origin, topology, first
+
+
+def _look_without(
+    comm: Communicator, job: Job, choice: _Choice, parcel: Package | None, cached: Dataset | None
+) -> tuple[range, Origin, Topology, RawFrame]:
+    """Do as `_look` does, with what stores hold in place of the origin."""
+    from himach.io.dataset.cache import read_some
+    from himach.io.dataset.kept import KeptOrigin, times_from
+
+    note = choice.note
+    assert note is not None
+    assert parcel is not None
+    origin = KeptOrigin(note, times_from(parcel.times, note.n_frames), job.keywords)
+    frames = on_every_rank(comm, lambda: select(origin.n_frames, job.start, job.stop, job.step))
+    seen = comm.gather(read_some(cached, origin.wanted(frames)))
+
+    def looked() -> tuple[KeptOrigin, Topology, RawFrame]:
+        for some in seen:
+            origin.give(some)
+        topology = _kept_topology(job, origin, parcel.topologies, cached)
+        return origin, topology, next(origin.read([frames[0]]))
+
+    shared, topology, first = on_first_rank(comm, looked, share=True)
+    return frames, shared, topology, first
+
+
+def _kept_topology(job: Job, origin: Origin, kept: dict[str, tuple[str, bytes]], cached: Dataset | None) -> Topology:
+    """Load the topology that the user names, if it can be reached, else the one that was kept."""
+    from himach.io.topology.loading import load_topology
+
+    path = None if job.topology is None else os.path.abspath(os.path.expanduser(job.topology))
+    used = path if path is not None else next(reversed(kept), None)
+    if used is None or used not in kept or (path is not None and os.path.exists(path)):
+        return load_topology(job.topology, origin, job.keywords, cached, keep=False)
+    suffix, content = kept[used]
+    with tempfile.TemporaryDirectory(prefix="himach-") as folder:
+        file = Path(folder, f"topology{suffix}")
+        file.write_bytes(content)
+        return load_topology(file, origin, job.keywords, cached, keep=False)

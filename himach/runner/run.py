@@ -1,0 +1,221 @@
+"""`run()`: one call for a script, a REPL, a notebook, or every rank of an MPI job.
+
+It decides where the work is done: in this process alone, in the ranks that a launcher started (this process is one of
+them), or in ranks that it starts on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from himach.errors import HimachError, UsageError, as_himach
+from himach.parallel.environment import promised_rank, promised_ranks, under_launcher
+from himach.parallel.quiet import quiet_ranks
+from himach.parallel.spawn import Started, launch
+from himach.runner.job import Job
+
+if TYPE_CHECKING:
+    from himach.analysis import Analysis
+    from himach.parallel.communicator import World
+    from himach.result import Result
+
+__all__ = ["on_all_ranks", "report", "run", "run_here", "world_of_this_process"]
+
+PathLike = str | os.PathLike[str]
+
+T = TypeVar("T")
+
+
+def run(
+    analysis: Analysis | type[Analysis] | Sequence[Analysis | type[Analysis]],
+    trajectory: PathLike | Sequence[PathLike],
+    topology: PathLike | None = None,
+    *,
+    start: int | None = None,
+    stop: int | None = None,
+    step: int | None = None,
+    ranks: int | None = None,
+    cache: PathLike = "auto",
+    memory: int | str | None = None,
+    out: PathLike | None = None,
+    progress: bool | None = None,
+    universe: Mapping[str, Any] | None = None,
+) -> Result:
+    """Analyse a trajectory.
+
+    Parameters
+    ----------
+    analysis
+        One analysis or several, which then share one pass over the frames.
+    trajectory
+        A trajectory file, several that follow one another, a frame directory, or the name of a staged dataset.
+    topology
+        Topology file; not needed where the trajectory carries it.
+    start, stop, step
+        Choice of frames as in ``universe.trajectory[start:stop:step]``: half-open, negative allowed.
+    ranks
+        None: this process alone, or, where mpiexec or srun started several, this process as one of them. A number:
+        that many MPI ranks are started on this machine; the analyses may be defined in a notebook's cells.
+    cache
+        ``"auto"``: frames are kept on the node's local disk, and read from there the next time; ``"off"``: they are
+        not; or a directory on that disk, in which ``{node}`` stands for the node's name.
+    memory
+        Bytes that the pairs of a node's ranks may take together, or a size such as ``"2GB"``; what is beyond goes to
+        the node's disk (``$TMPDIR``, else ``/var/tmp``). None: a quarter of what the node or its control group has.
+    out
+        Directory for tables, arrays, plots and the record of the run.
+    progress
+        Whether to show progress on standard error; None shows it in a terminal or notebook only. As `out`, it is what
+        the first rank says where there are several.
+    universe
+        Keywords for MDAnalysis (dt, atom_style, ...).
+
+    Returns
+    -------
+    Result
+        With ``outcome``, ``record`` and ``plot()``. On ranks other than the first the outcome is None.
+
+    Raises
+    ------
+    UsageError
+        If an argument, a parameter or a path cannot be used.
+    TrajectoryError
+        If the data cannot be used.
+    AnalysisError
+        If a method of the analysis failed; the error says where.
+    RankError
+        If ranks could not be started, or one died.
+    """
+    started = time.time()
+    job = Job(
+        analyses=[_instance(item) for item in _as_list(analysis)],
+        trajectories=_paths(trajectory),
+        topology=None if topology is None else Path(topology),
+        keywords=dict(universe or {}),
+        start=start,
+        stop=stop,
+        step=step,
+        cache=os.fspath(cache),
+        memory=memory,
+        out=None if out is None else Path(out),
+        quiet=not (_watched() if progress is None else progress),
+        several=_is_several(analysis),
+    )
+    if ranks is not None and not under_launcher():
+        return _run_on_started_ranks(job, ranks, started)
+    if ranks is not None and ranks != promised_ranks():
+        raise UsageError(
+            f"ranks={ranks}, but a launcher started {promised_ranks()} ranks; leave ranks out under srun or mpiexec"
+        )
+    with quiet_ranks(promised_rank()):
+        return run_here(job, started)
+
+
+def run_here(job: Job, started: float) -> Result:
+    """Run `job` in this process: alone, or as one of the ranks that a launcher started.
+
+    An error that only this rank has ends all ranks, after it was printed.
+    """
+    from himach.result import Result
+    from himach.runner.rank import perform
+
+    done = on_all_ranks(lambda world: perform(world, job, started))
+    return Result(done.last_stages, done.outcomes, done.record, job.several, job.labels)
+
+
+def on_all_ranks(work: Callable[[World], T]) -> T:
+    """Do this process's part of `work`: alone, or as one of the ranks that a launcher started.
+
+    An error that only this rank has ends all ranks, after it was printed.
+    """
+    from himach.parallel.collective import is_everywhere
+
+    world = world_of_this_process()
+    try:
+        return work(world)
+    except Exception as error:
+        if world.comm.size > 1 and not is_everywhere(error):
+            _end_all_ranks(error, world.comm.rank)
+        raise as_himach(error) from error.__cause__ if isinstance(error, HimachError) else error
+
+
+def _end_all_ranks(error: Exception, rank: int) -> NoReturn:
+    """Tell of an error that the other ranks do not know of, and end them."""
+    known = as_himach(error)
+    started = Started.here()
+    if started is not None:
+        started.fail(known, rank)
+    from himach.parallel.mpi import abort
+
+    report(error)
+    abort(known.exit_code)
+
+
+def world_of_this_process() -> World:
+    """Return the world of the ranks that a launcher started, or of this process alone, which needs no MPI."""
+    if under_launcher():
+        from himach.parallel.mpi import connect
+
+        return connect()
+    from himach.parallel.communicator import alone
+
+    return alone()
+
+
+def report(error: BaseException) -> None:
+    """Print an error as a person should see it, on standard error."""
+    if os.environ.get("HIMACH_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error)
+    text = str(as_himach(error)) if isinstance(error, Exception) else type(error).__name__
+    print(f"himach: error: {text}", file=sys.stderr, flush=True)
+
+
+def _run_on_started_ranks(job: Job, ranks: int, started: float) -> Result:
+    from himach.runner.job_pickle import pack_job, unpack_result
+
+    if ranks < 1:
+        raise UsageError(f"ranks must be 1 or more, not {ranks}")
+    with tempfile.TemporaryDirectory(prefix="himach-") as name:  # of mode 0700: what is unpickled from it is ours
+        folder = Path(name)
+        (folder / "job").write_bytes(pack_job(job, started))
+        launch([sys.executable, "-P", "-m", "himach.runner.rank_main"], ranks, folder)
+        return unpack_result((folder / "result").read_bytes(), job)
+
+
+def _is_several(analysis: Any) -> bool:
+    return isinstance(analysis, Sequence) and not isinstance(analysis, str)
+
+
+def _as_list(analysis: Any) -> list[Any]:
+    return list(analysis) if _is_several(analysis) else [analysis]
+
+
+def _instance(item: Any) -> Analysis:
+    from himach.analysis import Analysis
+
+    if isinstance(item, type) and issubclass(item, Analysis):
+        return item()
+    if not isinstance(item, Analysis):
+        raise UsageError(
+            f"{item!r} is no himach.Analysis; give one or its class (himach.examples.load(name) has the built-ins)"
+        )
+    return item
+
+
+def _paths(trajectory: PathLike | Sequence[PathLike]) -> list[Path]:
+    if isinstance(trajectory, (str, os.PathLike)):
+        return [Path(trajectory)]
+    return [Path(path) for path in trajectory]
+
+
+def _watched() -> bool:
+    """Tell whether a person sees standard error as it is written: a terminal or a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules

@@ -1,0 +1,125 @@
+"""Finds analyses by what a command line says: a built-in's name, ``script.py`` or ``script.py:ClassName``."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import textwrap
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from himach.analysis import Analysis
+from himach.errors import AnalysisError, UsageError, nearest
+from himach.runner.assignments import set_parameters, written_stages
+
+__all__ = ["describe_analysis", "find_analyses", "find_class", "load_script"]
+
+
+def find_analyses(specs: Sequence[str], assignments: Sequence[str]) -> list[Analysis]:
+    """Return the analyses that `specs` name, with their parameters and those of their later stages set.
+
+    Parameters
+    ----------
+    specs
+        Built-in names, ``script.py`` or ``script.py:ClassName``.
+    assignments
+        ``NAME=VALUE``, or ``OWNER.NAME=VALUE``, where the owner is an analysis or a stage that follows one by `then`.
+
+    Raises
+    ------
+    UsageError
+        If there is no such analysis or parameter, or a value does not fit.
+    AnalysisError
+        If a script cannot be run.
+    """
+    return set_parameters([find_class(spec) for spec in specs], assignments)
+
+
+def find_class(spec: str) -> type[Analysis]:
+    """Return the class of analysis that `spec` names."""
+    from himach import examples
+
+    path, _, class_name = spec.partition(":")
+    if path.endswith(".py"):
+        return _choose(load_script(Path(path)), path, class_name)
+    if spec in examples.BUILTINS:
+        built_in: type[Analysis] = examples.load(spec)
+        return built_in
+    if Path(path).exists():
+        raise UsageError(f"{path} is no Python script (its name does not end in .py)")
+    raise UsageError(f"there is no analysis {spec!r}{nearest(spec, examples.BUILTINS)} (a script's name ends in .py)")
+
+
+def load_script(path: Path) -> dict[str, type[Analysis]]:
+    """Run a script as a module of its own and return the analyses that it defines, by class name.
+
+    The script's folder is put on the path, as Python does for a script that it runs; ``__name__`` is not
+    ``"__main__"``.
+    """
+    if not path.is_file():
+        raise UsageError(f"there is no script {path}")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    name = f"himach_script_{path.stem}"
+    module_spec = importlib.util.spec_from_file_location(name, path.resolve())
+    assert module_spec is not None and module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    # Values of the script's own classes travel between ranks by this name.
+    sys.modules[name] = module
+    try:
+        module_spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise AnalysisError(f"{path}, line {error.lineno}: {error.msg}") from error
+    except (Exception, SystemExit) as error:
+        entries = [e for e in traceback.extract_tb(error.__traceback__) if e.filename == str(path.resolve())]
+        line = f", line {entries[-1].lineno}: {entries[-1].line}" if entries else ""
+        raise AnalysisError(f"{path} could not be run: {type(error).__name__}: {error}\n  {path}{line}") from error
+    return {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Analysis) and value.__module__ == name
+    }
+
+
+def _choose(found: Mapping[str, type[Analysis]], path: str, class_name: str) -> type[Analysis]:
+    if class_name:
+        if class_name not in found:
+            raise UsageError(f"{path} defines no analysis {class_name!r}{nearest(class_name, found)}")
+        return found[class_name]
+    # A stage that another analysis names as its `then`, or a base class of one, is not what the caller means.
+    used = {id(stage) for cls in found.values() for stage in (cls.then, *cls.__mro__[1:])}
+    used |= {id(type(cls.then)) for cls in found.values() if isinstance(cls.then, Analysis)}
+    chosen = [cls for cls in found.values() if id(cls) not in used]
+    if len(chosen) == 1:
+        return chosen[0]
+    if not chosen:
+        raise UsageError(f"{path} defines no analysis: write a class that derives from himach.Analysis")
+    names = ", ".join(f"{path}:{cls.__name__}" for cls in chosen)
+    raise UsageError(f"{path} defines {len(chosen)} analyses; name one: {names}")
+
+
+def describe_analysis(cls: type[Analysis]) -> str:
+    """Return the name, summary and parameters of an analysis and of the stages that follow it, for a terminal."""
+    lines: list[str] = []
+    for stage in written_stages(cls):
+        lines += [f"  then {stage.label()}" if lines else stage.label(), *_description(stage)]
+    return "\n".join(lines)
+
+
+def _description(stage: Analysis | type[Analysis]) -> Iterator[str]:
+    written = stage if isinstance(stage, type) else type(stage)
+    doc = inspect.getdoc(written) or ""
+    if doc != inspect.getdoc(Analysis):  # a class without a docstring has that of its base
+        yield "  " + doc.split("\n\n")[0].replace("\n", " ")
+    parameters = stage.parameters().values()
+    width = max((len(parameter.name) for parameter in parameters), default=0)
+    for parameter in parameters:
+        required = parameter.required and isinstance(stage, type)
+        default = "required" if required else f"default {getattr(stage, parameter.name)!r}"
+        yield f"    {parameter.name:<{width}}  {parameter.type_name}, {default}"
+        yield from textwrap.wrap(
+            parameter.doc, 96, initial_indent=" " * (width + 6), subsequent_indent=" " * (width + 6)
+        )

@@ -1,0 +1,405 @@
+"""Staging: all ranks read a trajectory once and store its frames natively, each on its own node.
+
+`stage()` opens the trajectory, finds out which frames no node holds natively yet, and has every rank read and write its
+part of those. What is written is kept whatever happens then, so a stage that was interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from himach.errors import NoFrameError, TrajectoryError, UsageError
+from himach.frame import RawFrame
+from himach.io.dataset.cache import find, keep_note, match, open_store, own_generation
+from himach.io.dataset.kept import Note, dataset_name
+from himach.io.store.eviction import check_quota, chosen_quota, make_room, segment_bytes, survey
+from himach.io.store.sizes import show_size
+from himach.io.store.store import Dataset, Store, StoreFullError
+from himach.io.topology.loading import load_topology
+from himach.io.trajectory.origin import Origin, open_origin
+from himach.parallel.collective import Meeting, on_every_rank, on_first_rank
+from himach.parallel.communicator import Communicator, World
+from himach.parallel.progress import Progress
+
+__all__ = ["Placement", "StageJob", "Staged", "stage"]
+
+Numbers = npt.NDArray[np.int64]
+Placement = Literal["spread", "runs"]
+
+BATCH_BYTES = 16 << 20  # between two flushes
+BATCH_SECONDS = 1.0
+BATCHES_IN_QUOTA = 4
+RECORD_OVERHEAD = 1 << 10  # bytes of a record beside positions, velocities and forces, at most, per 100,000 atoms
+POLL_SECONDS = 1.0
+PATIENCE = 10.0  # seconds without growth after which a file that cannot be opened is taken for damaged
+FOREVER = float("inf")
+POLL_PART = 10  # looking at a growing file takes a tenth of the time at most
+REST = 0.05  # seconds between looks of ranks that wait for a file to grow
+
+
+@dataclass(frozen=True)
+class StageJob:
+    """What is to be staged, as all ranks know it.
+
+    Attributes
+    ----------
+    trajectories, topology, keywords
+        As of a run.
+    dataset
+        Name under which it is staged; None for its absolute path.
+    placement
+        ``"spread"``: frame i on node i modulo the number of nodes; ``"runs"``: neighbours together.
+    cache
+        ``"auto"`` or a directory, in which ``{node}`` stands for the node's name.
+    quota
+        Bytes that a node's store may hold; None for `himach.io.store.eviction.chosen_quota`.
+    follow
+        Keep up with a trajectory that is being written.
+    idle
+        Seconds without a new frame after which to end; None: never.
+    quiet
+        Show no progress.
+    segment_size
+        Bytes of a full segment; 0 for what fits the quota.
+    """
+
+    trajectories: Sequence[Path]
+    topology: Path | None = None
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    dataset: str | None = None
+    placement: Placement = "spread"
+    cache: str = "auto"
+    quota: int | None = None
+    follow: bool = False
+    idle: float | None = None
+    quiet: bool = False
+    segment_size: int = 0
+
+    def __post_init__(self) -> None:
+        if self.placement not in ("spread", "runs"):
+            raise UsageError(f"placement {self.placement!r}: there is 'spread' and 'runs'")
+        if self.cache == "off":
+            raise UsageError("staging fills the cache: 'off' makes no sense here")
+        if self.idle is not None and not self.follow:
+            raise UsageError("--idle says when to end --follow; give both")
+        if self.dataset is not None and (not self.dataset or "\0" in self.dataset):
+            raise UsageError(f"dataset {self.dataset!r}: a name is text of one character at least")
+
+    @property
+    def name(self) -> str:
+        """Name of the dataset in stores."""
+        return self.dataset if self.dataset is not None else dataset_name(self.trajectories)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What came of staging, the same on every rank.
+
+    Attributes
+    ----------
+    name
+        Of the dataset.
+    frames
+        In the trajectory.
+    new
+        Staged now, over all nodes; the others were native somewhere before.
+    nodes
+        Natives on each node.
+    """
+
+    name: str
+    frames: int
+    new: int
+    nodes: dict[str, int]
+
+    def __str__(self) -> str:
+        places = ", ".join(f"{count} on {node}" for node, count in self.nodes.items())
+        return f"{self.name}: {self.frames} frames staged, {self.new} of them now ({places})"
+
+
+@dataclass(frozen=True)
+class _Shelf:
+    """Where a rank puts its frames."""
+
+    store: Store
+    dataset: Dataset
+    quota: int
+    writers: int  # on this node
+
+
+def stage(world: World, job: StageJob) -> Staged:
+    """Stage a trajectory as one of the ranks of `world` (collective).
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    job
+        The same on every rank.
+
+    Raises
+    ------
+    UsageError, TrajectoryError
+        As `open_origin`, `load_topology`, `open_store` and `check_quota` do, on every rank.
+    StoreFullError
+        If a node's quota or disk has no room for its part; what was staged is kept.
+    """
+    store = _open_store(world.comm, job)
+    quota = on_every_rank(world.comm, partial(_quota, store, job))
+    origin = on_first_rank(world.comm, partial(_open, job), share=True)
+    dataset = _open_dataset(world, store, origin, job, quota)
+    shelf = _Shelf(store, dataset, quota, world.node.size)
+    natives = _natives(world, dataset)
+    new = 0
+    span = range(origin.n_frames)
+    while True:
+        new += _fill(world, job, shelf, origin, span, natives)
+        grown = _wait_for_growth(world.comm, job, origin) if job.follow else None
+        if grown is None:
+            break
+        natives, span, origin = BitMap64(), range(origin.n_frames, grown.n_frames), grown
+        on_every_rank(world.comm, partial(_keep_note, world, dataset, origin, job))
+    return Staged(job.name, origin.n_frames, new, _count(world, dataset))
+
+
+def _open_store(comm: Communicator, job: StageJob) -> Store:
+    def opened() -> Store:
+        store, reason = open_store(job.cache)
+        if store is None:
+            raise UsageError(reason)
+        return store
+
+    return on_every_rank(comm, opened)
+
+
+def _quota(store: Store, job: StageJob) -> int:
+    quota = chosen_quota(store.path, job.quota)
+    check_quota(store.path, quota, job.segment_size)
+    return quota
+
+
+def _open(job: StageJob) -> Origin:
+    """Open the trajectory, and check that the topology fits, as it will be kept for good."""
+    origin = _open_growing(job) if job.follow else open_origin(job.trajectories, job.topology, job.keywords)
+    if job.topology is not None:
+        load_topology(job.topology, origin, job.keywords)
+    return origin
+
+
+def _open_growing(job: StageJob) -> Origin:
+    """Open a trajectory of which not even the first frame may be complete."""
+    sizes: list[int] = []
+    grew = time.monotonic()
+    while True:
+        try:
+            return _open_quietly(job)
+        except TrajectoryError as error:
+            now = [os.path.getsize(path) for path in job.trajectories]
+            if now != sizes:
+                sizes, grew = now, time.monotonic()
+            # Few formats tell damage from a first frame that is being written; those that do are worth waiting for.
+            patience = job.idle if job.idle is not None else FOREVER if isinstance(error, NoFrameError) else PATIENCE
+            if time.monotonic() > grew + patience:
+                raise
+            time.sleep(POLL_SECONDS)
+
+
+def _open_quietly(job: StageJob) -> Origin:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that the last frame is cut is why we are here
+        return open_origin(job.trajectories, job.topology, job.keywords)
+
+
+def _open_dataset(world: World, store: Store, origin: Origin, job: StageJob, quota: int) -> Dataset:
+    """Open the dataset on every rank: the generation that a store has of this content, else one for all."""
+    comm = world.comm
+    own = on_every_rank(comm, lambda: find(store, [job.name]) if world.leaders is not None else [])
+    told = comm.gather(own)
+
+    def chosen() -> list[bytes]:
+        return match(origin, job.keywords, [one for of_rank in told for one in of_rank])[1]
+
+    generations = on_first_rank(comm, chosen, share=True)
+    generation: bytes = world.node.bcast(own_generation(own, generations))
+    size = job.segment_size or segment_bytes(quota)
+    dataset = on_every_rank(comm, lambda: store.dataset(job.name, generation, segment_bytes=size))
+    on_every_rank(comm, partial(_keep_note, world, dataset, origin, job))
+    return dataset
+
+
+def _keep_note(world: World, dataset: Dataset, origin: Origin, job: StageJob) -> None:
+    """Keep with the dataset, once a node, what an analysis without the origin needs."""
+    if world.leaders is not None:
+        keep_note(dataset, Note.of(origin, job.keywords), origin, job.topology)
+
+
+def _natives(world: World, dataset: Dataset) -> BitMap64:
+    """Return the frames that are native on any node."""
+    mine = dataset.native.serialize() if world.leaders is not None else None
+    union = BitMap64()
+    for told in world.comm.allgather(mine):
+        if told is not None:
+            union |= BitMap64.deserialize(told)
+    return union
+
+
+def _count(world: World, dataset: Dataset) -> dict[str, int]:
+    """Return how many natives each node holds."""
+    dataset.refresh()
+    mine = (world.name, len(dataset.native)) if world.leaders is not None else None
+    return dict(sorted(told for told in world.comm.allgather(mine) if told is not None))
+
+
+def _fill(world: World, job: StageJob, shelf: _Shelf, origin: Origin, span: range, natives: BitMap64) -> int:
+    """Read and write the frames of `span` that are native nowhere; return how many all ranks have written."""
+    mine = _part(world, job.placement, span, natives)
+    total = world.comm.allreduce(len(mine))
+    meeting = Meeting(world.comm)
+    with Progress(world.comm, total, sys.stderr, quiet=job.quiet) as display:
+
+        def fill() -> int:
+            written = _write(shelf, origin.read(mine), meeting.watched(display), len(mine))
+            display.finish(meeting.look)
+            return written
+
+        written = meeting.together(fill)
+    return int(world.comm.allreduce(written))
+
+
+def _part(world: World, placement: Placement, span: range, natives: BitMap64) -> Numbers:
+    """Return the frames of `span` that this rank stages, ascending.
+
+    Where a frame goes depends on nothing but the span and the nodes, so that a resumed stage spreads as one in one go.
+    """
+    nodes, node = len(world.nodes), world.node_index
+    if placement == "spread":
+        first = span.start + (node - span.start) % nodes
+        of_node = range(first, span.stop, nodes)
+    else:
+        of_node = span[node * len(span) // nodes : (node + 1) * len(span) // nodes]
+    missing = np.array((BitMap64(of_node) - natives).to_array(), dtype=np.int64)
+    return np.array_split(missing, world.node.size)[world.node.rank]
+
+
+def _write(shelf: _Shelf, frames: Iterator[RawFrame], progress: Callable[[int], None], total: int) -> int:
+    """Write frames natively, in batches for which there is room; what was written is kept whatever happens."""
+    written = done = 0
+    room = 0
+    deadline = 0.0
+    with _closing(shelf.dataset):
+        for frame in frames:
+            nbytes = _record_bytes(frame)
+            if nbytes > room or time.monotonic() > deadline:
+                shelf.dataset.flush()
+                room = _room(shelf, nbytes, done, total)
+                deadline = time.monotonic() + BATCH_SECONDS
+            room -= nbytes
+            written += shelf.dataset.write(
+                frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces, native=True
+            )
+            done += 1
+            progress(done)
+    return written
+
+
+@contextmanager
+def _closing(dataset: Dataset) -> Iterator[None]:
+    """Flush and release at the end; where something went wrong already, that is what is told."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            dataset.close()
+        raise
+    dataset.close()
+
+
+def _record_bytes(frame: RawFrame) -> int:
+    """Return how many bytes the record of a frame takes at most."""
+    nbytes = sum(array.nbytes for array in (frame.positions, frame.velocities, frame.forces) if array is not None)
+    return nbytes + RECORD_OVERHEAD * (1 + len(frame.positions) // 100_000)
+
+
+def _room(shelf: _Shelf, nbytes: int, done: int, total: int) -> int:
+    """Return for how many bytes there is room now, `nbytes` at least, evicting if need be.
+
+    All writers of the node ask for all of them: between two questions of theirs, none writes more than that.
+    """
+    largest = min(BATCH_BYTES, shelf.quota // (BATCHES_IN_QUOTA * shelf.writers))
+    for size in dict.fromkeys((max(largest, nbytes), max(largest // 8, nbytes), nbytes)):
+        if make_room(shelf.store, size * shelf.writers, shelf.quota, spare={shelf.dataset.path.name}):
+            return size
+    found = survey(shelf.store.path)
+    raise StoreFullError(
+        f"{shelf.store.path} has no room for the rest of its part ({done} of {total} frames of this rank are there): "
+        f"it holds {show_size(found.used)} of a quota of {show_size(shelf.quota)}, and the disk has "
+        f"{show_size(found.free)} free; give a larger --quota, stage on more nodes, or see 'himach cache evict'"
+    )
+
+
+def _wait_for_growth(comm: Communicator, job: StageJob, origin: Origin) -> Origin | None:
+    """Wait on the first rank until the trajectory has more whole frames; None when it is idle for too long."""
+    answer: Origin | None = None
+    error: Exception | None = None
+    if comm.rank == 0:
+        try:
+            answer = _grown(job, origin)
+        except Exception as caught:  # raised on all ranks below
+            error = caught
+    if comm.size > 1:
+        arrival = comm.Ibarrier()  # waiting in a broadcast would take a processor a rank
+        while not arrival.Test():
+            time.sleep(REST)
+
+    def told() -> Origin | None:
+        if error is not None:
+            raise error
+        return answer
+
+    return on_first_rank(comm, told, share=True)
+
+
+def _look(path: str) -> tuple[int, int]:
+    """Return what changes when a file does: a manifest of more frames may be of as many bytes."""
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
+
+
+def _grown(job: StageJob, origin: Origin) -> Origin | None:
+    since = time.monotonic()
+    pause = POLL_SECONDS
+    looked_at = [path for file, _ in origin.files() for path in file.stamps]
+    seen: list[tuple[int, int]] = []
+    while job.idle is None or time.monotonic() < since + job.idle:
+        time.sleep(pause if job.idle is None else min(pause, max(0.01, since + job.idle - time.monotonic())))
+        now = [_look(path) for path in looked_at]
+        if now == seen:
+            continue
+        began = time.monotonic()
+        seen = now
+        try:
+            grown = _open_quietly(job)
+        except TrajectoryError:
+            continue  # caught in the act of writing; the next look finds it whole, or idle
+        if grown.n_frames < origin.n_frames or grown.n_atoms != origin.n_atoms:
+            raise TrajectoryError(
+                f"{origin.paths[-1]} had {origin.n_frames} frames of {origin.n_atoms} atoms and now has "
+                f"{grown.n_frames} of {grown.n_atoms}: it was replaced while it was followed; stage it again"
+            )
+        if grown.n_frames > origin.n_frames:
+            return grown
+        pause = max(POLL_SECONDS, POLL_PART * (time.monotonic() - began))
+    return None

@@ -1,0 +1,11 @@
+"""Zazen's situations on the stores of several nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.ranks import run_under_mpiexec
+
+
+def test_on_four_ranks():
+    run_under_mpiexec(Path(__file__).with_name("ranks_situations.py"), 4, timeout=200)

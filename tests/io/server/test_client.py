@@ -1,0 +1,215 @@
+"""Reading through a server: what is asked for, checked; damage; reads put in order."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import time
+
+import numpy as np
+import pytest
+from support.pushed import frame_of, push
+
+import himach
+from himach.io.store import bodhi
+from himach.io.store.store import Store, StoreBusyError, StoreNotFoundError
+
+
+def test_reading(run_server):
+    running = run_server()
+    push(running, range(300))
+    with Store(running.place).dataset("run") as dataset:
+        dataset.write(1000, 1.0, None, frame_of(1000))
+    with running.client() as client:
+        client.open("run")
+        native, alien = client.bitmaps()
+        assert list(native) == list(range(300)) and list(alien) == [1000]
+        assert client.have([0, 1000, 1001]).tolist() == [1, 2, 0]
+        wanted = [7, 1000, 299, 5000, 0, *range(100)]
+        for number, frame in zip(wanted, client.read(wanted), strict=True):
+            if number == 5000:
+                assert frame is None
+                continue
+            np.testing.assert_array_equal(frame.positions, frame_of(number))
+            assert frame.number == number and (frame.box is None) == (number == 1000)
+
+
+def test_reading_some_atoms_of_packed_frames(run_server):
+    running = run_server()
+    steps = np.random.default_rng(1).integers(0, 5000, (3, 9000, 3))
+    frames = steps.astype(np.float32) * np.float32(0.001) * np.float32(10)  # as from XTC
+    with himach.Writer("run", 9000, servers=[running.path]) as writer:
+        for number, positions in enumerate(frames):
+            writer.number = number
+            writer.push(positions, time=0.0, velocities=positions)
+    atoms = np.array([3, 8500], dtype=np.int64)
+    with running.client() as client:
+        client.open("run")
+        with client.places([0]) as (place,):
+            assert place.length < 1.6 * frames[0].nbytes  # two fields, one packed
+        for positions, frame in zip(frames, client.read(range(3)), strict=True):
+            np.testing.assert_array_equal(frame.positions, positions)
+            np.testing.assert_array_equal(frame.velocities, positions)
+        for positions, frame in zip(frames, client.read(range(3), atoms, bodhi.POSITIONS), strict=True):
+            np.testing.assert_array_equal(frame.positions[atoms], positions[atoms])
+            assert frame.velocities is None
+
+
+@pytest.fixture(params=["raw", "packed"])
+def large(request, run_server):
+    """A server with four large frames with velocities, and their positions."""
+    running = run_server()
+    rng = np.random.default_rng(1)
+    steps = rng.integers(0, 5000, (4, 60_000, 3))
+    frames = steps.astype(np.float32) * np.float32(0.001) * np.float32(10)
+    if request.param == "raw":
+        frames += rng.normal(size=frames.shape).astype(np.float32)
+    with himach.Writer("run", frames.shape[1], servers=[running.path]) as writer:
+        for number, positions in enumerate(frames):
+            writer.number = number
+            writer.push(positions, time=number, velocities=positions + 1)
+    return running, frames
+
+
+@pytest.mark.parametrize("fields", [0, bodhi.POSITIONS, bodhi.VELOCITIES, bodhi.FORCES])
+@pytest.mark.parametrize("atoms", [None, [0], [59_999], [0, 30_000, 30_001, 59_999], range(8000, 9000), range(60_000)])
+def test_only_the_blocks_that_are_asked_for_are_read(large, atoms, fields):
+    running, frames = large
+    chosen = None if atoms is None else np.array(atoms, dtype=np.int64)
+    rows = slice(None) if chosen is None else chosen
+    with running.client() as client:
+        client.open("run")
+        with client.places(range(4)) as places:
+            whole = sum(place.length for place in places)
+        for number, frame in enumerate(client.read(range(4), chosen, fields)):
+            assert (frame.number, frame.time) == (number, number)
+            assert (frame.positions is not None) == (fields in (0, bodhi.POSITIONS))
+            assert (frame.velocities is not None) == (fields in (0, bodhi.VELOCITIES))
+            if frame.positions is not None:
+                np.testing.assert_array_equal(frame.positions[rows], frames[number][rows])
+            if frame.velocities is not None:
+                np.testing.assert_array_equal(frame.velocities[rows], frames[number][rows] + 1)
+        assert client.nbytes <= whole
+        if fields and (chosen is None or chosen.size < 10):
+            assert client.nbytes < 0.8 * whole
+        if fields == bodhi.POSITIONS and chosen is not None and chosen.size == 1:
+            assert client.nbytes < 0.2 * whole
+
+
+@pytest.mark.parametrize("block", [0, 7, 14])
+def test_damage_outside_of_what_is_asked_for_is_not_read(large, block):
+    running, frames = large
+    with running.client() as client:
+        client.open("run")
+        with client.places([1]) as (place,):
+            segment = Store(running.place).dataset("run").path / f"n-{place.segment:016x}.seg"
+            head = os.pread(place.fd, 4096, place.offset)
+            (n_blocks,) = struct.unpack_from("<I", head, 108)
+            sizes = [struct.unpack_from("<I", head, 112 + 8 * i)[0] for i in range(n_blocks)]
+            begin = place.offset + -(-(112 + 8 * n_blocks) // 64) * 64
+        assert block < n_blocks // 2
+        with open(segment, "r+b") as file:
+            file.seek(begin + sum(sizes[:block]) + 70)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 1]))
+        (block_atoms,) = struct.unpack_from("<I", head, 76)
+        hit = np.array([block * block_atoms], dtype=np.int64)
+        other = np.array([(block + n_blocks // 4) % (n_blocks // 2) * block_atoms], dtype=np.int64)
+        assert list(client.read([1], hit)) == [None]
+        (frame,) = client.read([1], other)
+        np.testing.assert_array_equal(frame.positions[other], frames[1][other])
+
+
+def test_reading_is_checked(run_server):
+    running = run_server()
+    push(running, range(3))
+    (segment,) = Store(running.place).dataset("run").path.glob("*.seg")
+    with open(segment, "r+b") as file:
+        file.seek(-100, os.SEEK_END)
+        file.write(b"\xff" * 8)
+    with running.client() as client:
+        assert [frame is None for frame in client.open("run").read([0, 1, 2])] == [False, False, True]
+
+
+def test_places_hold_the_segment(run_server):
+    running = run_server()
+    push(running, range(3))
+    dataset = Store(running.place).dataset("run")
+    segment = dataset.segments()[0]["id"]
+    with running.client() as client, client.open("run").places([1]):
+        time.sleep(0.1)
+        with pytest.raises(StoreBusyError):
+            dataset.evict(segment)
+    dataset.evict(segment)
+
+
+FAR = 2000  # atoms: ten frames of so many are no neighbours any more
+
+
+def reading(running, wanted, order):
+    """Threads that each read some frames in a turn of theirs; `order` gets what they read."""
+
+    def read(numbers):
+        with running.client() as client, client.open("run").places(numbers) as places:
+            order.append(("begin", tuple(numbers)))
+            assert all(place is not None for place in places)
+            time.sleep(0.2)
+            order.append(("end", tuple(numbers)))
+
+    return [threading.Thread(target=read, args=(numbers,)) for numbers in wanted]
+
+
+def serialized(running, wanted):
+    """What happens in which order when others wait while frame 50 is being read."""
+    order = []
+    with running.client() as first:
+        with first.open("run").places([50]):
+            threads = reading(running, wanted, order)
+            for thread in threads:
+                thread.start()
+            deadline = time.monotonic() + 20
+            while first.counters()["waiting"] < len(wanted) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert order == []
+        for thread in threads:
+            thread.join(30)
+        return order, first.counters()["shared_turns"]
+
+
+def test_serialized_reads_take_turns(run_server):
+    running = run_server("--serialize-reads")
+    push(running, range(100), FAR)
+    order, shared = serialized(running, [[10], [90], [70]])
+    assert order == [(what, (number,)) for number in (70, 90, 10) for what in ("begin", "end")]
+    assert shared == 0
+
+
+def test_serialized_reads_of_neighbours_share_a_turn(run_server):
+    """Two clients that read every other frame each are one sweep; who reads far away waits for both."""
+    running = run_server("--serialize-reads")
+    push(running, range(100), FAR)
+    even, odd = list(range(60, 80, 2)), list(range(61, 80, 2))
+    order, shared = serialized(running, [even, [5], odd, [65, 66]])
+    assert [what for what, _ in order] == ["begin"] * 3 + ["end"] * 3 + ["begin", "end"]
+    assert {numbers for _, numbers in order[:6]} == {tuple(even), tuple(odd), (65, 66)}
+    assert order[6:] == [("begin", (5,)), ("end", (5,))]
+    assert shared == 2
+
+
+def test_serialized_reads_go_on_when_one_of_a_turn_is_killed(run_server):
+    running = run_server("--serialize-reads")
+    push(running, range(100), FAR)
+    with running.client() as held, running.client() as waiting:
+        held._link.open("run", b"")
+        held._link.places([50])  # a turn that nobody ends
+        waiting.open("run")
+        held.close()
+        with waiting.places([0]) as places:
+            assert places[0] is not None
+
+
+def test_unknown_dataset(run_server):
+    with run_server().client() as client, pytest.raises(StoreNotFoundError):
+        client.open("other")

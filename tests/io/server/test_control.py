@@ -1,0 +1,135 @@
+"""The server: starting, stopping, recovering; what is no server, or a stuck one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from support.pushed import frame_of, push
+
+import himach
+from himach.errors import UsageError
+from himach.io.server import control
+from himach.io.server.client import find
+from himach.io.server.serving import (
+    ServerProtocolError,
+    ServerUnreachableError,
+)
+from himach.io.store.store import Store, StoreBusyError
+
+
+def command(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "himach", "cache", *arguments], check=False, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_start_status_stop(tmp_path, key):
+    place = tmp_path / "store"
+    started = command("start", "--cache", place, "--listen", "127.0.0.1:0", "--key", key)
+    try:
+        assert started.returncode == 0, started.stderr
+        assert f"listens at {place}/server/socket" in started.stdout
+        assert "for other machines at 127.0.0.1:" in started.stdout
+        facts = json.loads(command("status", "--cache", place, "--json").stdout)["server"]
+        assert facts["running"] and facts["answers"] and facts["connections"] == 1 and facts["frames"] == 0
+        assert "frames pushed" in command("status", "--cache", place).stdout
+        again = command("start", "--cache", place)
+        assert again.returncode == 1 and f"pid {facts['pid']}" in again.stderr
+        for path in (place, place / "server", place / "server" / "socket"):
+            assert path.stat().st_mode & 0o077 == 0
+    finally:
+        stopped = command("stop", "--cache", place)
+    assert stopped.stdout == "stopped\n"
+    assert not (place / "server" / "socket").exists()
+    assert command("stop", "--cache", place).stdout == "there is no server to stop\n"
+    assert json.loads(command("status", "--cache", place, "--json").stdout)["server"] == {"running": False}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--listen", "nowhere"], "'nowhere' is no address"),
+        (["--listen", "127.0.0.1:99999"], "is no address"),
+        (["--allow-user", "nobody-by-this-name"], "there is no user"),
+    ],
+)
+def test_refused_options(tmp_path, key, options, said):
+    result = command("start", "--cache", tmp_path / "s", "--key", key, *options)
+    assert result.returncode == 2 and said in result.stderr
+
+
+def test_socket_path_too_long(tmp_path):
+    place = tmp_path / ("d" * 100)
+    with pytest.raises(UsageError, match=rf"has {len(str(place)) + 14} bytes; this system takes 107"):
+        control.start(place)
+
+
+def test_sigterm_ends_cleanly(run_server):
+    running = run_server()
+    push(running, range(5))
+    assert running.terminate() == 0
+    assert control.status(running.place) == {"running": False}
+    assert list(Store(running.place).dataset("run").native) == list(range(5))
+
+
+def test_sigterm_keeps_what_was_pushed(run_server):
+    running = run_server()
+    writer = himach.Writer("run", 100, servers=[running.path], timeout=0.5)
+    writer.push(frame_of(0), time=0)
+    time.sleep(0.3)
+    assert running.terminate() == 0
+    assert list(Store(running.place).dataset("run").native) == [0]
+    with contextlib.suppress(ServerUnreachableError):
+        writer.close()
+
+
+def test_sigkill_and_restart(run_server):
+    running = run_server()
+    push(running, range(5))
+    pid = running.process.pid
+    running.kill()
+    assert find(running.place) is None
+    assert control.status(running.place) == {"running": False}
+    running.start()
+    assert f"pid {pid}" in running.facts["notes"][0]
+    assert "the store has 5 frames" in running.facts["notes"][1]
+    with running.client() as client:
+        assert list(client.open("run").bitmaps()[0]) == list(range(5))
+
+
+def test_one_server_a_store(run_server):
+    running = run_server()
+    with pytest.raises(StoreBusyError, match="has a server already"):
+        control.start(running.place)
+
+
+def test_not_a_server(key):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def pose():
+            with listener.accept()[0] as raw:
+                raw.sendall(b"HTTP/1.1 400 Bad Request and so on, and so on.")
+
+        threading.Thread(target=pose, daemon=True).start()
+        with pytest.raises((ServerProtocolError, ServerUnreachableError)):
+            himach.Writer("run", 1, servers=[f"127.0.0.1:{listener.getsockname()[1]}"], key=key)
+
+
+def test_stop_of_a_stuck_server(run_server):
+    running = run_server()
+    running.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(StoreBusyError, match="has not ended"):
+            control.stop(running.place, seconds=0.3)
+        assert control.status(running.place, timeout=0.3)["answers"] is False
+    finally:
+        running.process.send_signal(signal.SIGCONT)
+    assert running.process.wait(30) in (0, 143)  # the signal may come when it has ended already

@@ -1,0 +1,135 @@
+"""Everything malformed or slow that a client can send to a server, and its limits."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+
+import pytest
+from support.messages import FLUSH, FRAME, HAVE, OPEN, STATUS, frame_body, message, open_body
+
+from himach.io.server.serving import (
+    ServerHandle,
+)
+
+
+def talk(path, *parts, wait=10.0):
+    """Send parts and return what comes back until the server closes."""
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.settimeout(wait)
+        raw.connect(path)
+        for part in parts:
+            raw.sendall(part)
+        answer = b""
+        while more := raw.recv(65536):
+            answer += more
+    return answer
+
+
+OPENED = message(OPEN, open_body())
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([b"GET / HTTP/1.1\r\n\r\n"], b"no message of himach"),
+        ([message(STATUS, version=2)], b"another version"),
+        ([message(99)], b"not known here"),
+        ([message(0)], b"not known here"),
+        ([message(2, bytes(48))], b"not known here"),
+        ([message(FRAME, size=0xFFFFFFFF)], b"length that its verb"),
+        ([message(STATUS, b"x")], b"length that its verb"),
+        ([message(HAVE, b"123456789")], b"length that its verb"),
+        ([message(HAVE, size=8 * 16385)], b"length that its verb"),
+        ([message(OPEN, open_body(), crc=1)], b"checksum"),
+        ([message(OPEN, open_body(name_bytes=4096))], b"does not fit"),
+        ([message(OPEN, open_body(name=b"a\0b"))], b"does not fit"),
+        ([message(FLUSH)], b"must be opened first"),
+        ([message(FRAME, frame_body())], b"must be opened first"),
+        ([OPENED, OPENED], b"needs another one"),
+        ([OPENED, message(FRAME, frame_body(claimed=3))], b"do not fit its length"),
+        ([OPENED, message(FRAME, frame_body(claimed=0xFFFFFFFF))], b"do not fit its length"),
+        ([OPENED, message(FRAME, frame_body(fields=8))], b"do not fit its length"),
+        ([OPENED, message(FRAME, frame_body(fields=2))], b"do not fit its length"),
+        ([OPENED, message(HAVE, b"\xff" * 8)], b"too large"),
+    ],
+)
+def test_malformed(run_server, parts, said):
+    running = run_server()
+    assert said in talk(running.path, *parts)
+    with running.client() as client:
+        assert client.counters()["connections"] == 1
+
+
+def test_truncated_frame_is_not_kept(run_server):
+    running = run_server()
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.connect(running.path)
+        raw.sendall(OPENED + message(FRAME, frame_body(1000))[:-1])
+        raw.recv(64)
+    with running.client() as client:
+        assert not client.open("run").bitmaps()[0]
+
+
+@contextlib.contextmanager
+def served(tmp_path, **limits):
+    """A server in a thread, with limits that no option sets."""
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        listener.setblocking(False)
+        handle = ServerHandle(os.fsencode(tmp_path / "store"), listener.fileno(), **limits)
+        thread = threading.Thread(target=handle.run)
+        thread.start()
+        try:
+            yield str(path)
+        finally:
+            os.write(handle.wake, b"x")
+            thread.join(30)
+            handle.close()
+
+
+@pytest.mark.parametrize("part", [OPENED[:7], OPENED[:16], OPENED[:-1]])
+def test_silence_amid_a_message(tmp_path, part):
+    with served(tmp_path, message_ms=300) as path:
+        start = time.monotonic()
+        assert talk(path, part) == b""
+        assert time.monotonic() - start < 5
+
+
+def test_trickle_amid_a_message(tmp_path):
+    with served(tmp_path, message_ms=500) as path, socket.socket(socket.AF_UNIX) as raw:
+        raw.connect(path)
+        start = time.monotonic()
+        with pytest.raises(OSError):  # reset or broken pipe
+            for byte in OPENED:
+                raw.sendall(bytes([byte]))
+                time.sleep(0.1)
+        assert time.monotonic() - start < 4
+
+
+def test_idle_connection_is_closed(tmp_path):
+    with served(tmp_path, idle_ms=300) as path:
+        assert talk(path, OPENED) != b""
+
+
+def test_too_many_connections(tmp_path):
+    with served(tmp_path, max_connections=3) as path, contextlib.ExitStack() as stack:
+        for _ in range(3):
+            raw = stack.enter_context(socket.socket(socket.AF_UNIX))
+            raw.connect(path)
+            raw.sendall(message(STATUS))
+            assert raw.recv(65536)
+        assert b"as many connections" in talk(path)
+        raw.close()
+        time.sleep(0.3)
+        assert b"no message" in talk(path, b"x" * 16)
+
+
+def test_frame_larger_than_allowed(tmp_path):
+    with served(tmp_path, max_frame=1000) as path:
+        assert b"length that its verb" in talk(path, OPENED, message(FRAME, frame_body(100)))

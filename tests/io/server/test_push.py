@@ -1,0 +1,373 @@
+"""Pushing: over loopback to several servers, one killed on the way; from MDAnalysis, OpenMM and C."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.messages import HAVE, HELD, OPEN, OPENED, message
+
+import himach
+from himach.errors import UsageError
+from himach.io.server.serving import ServerUnreachableError
+from himach.io.store.store import Store
+
+NATIVE = Path(__file__).parents[3] / "native"
+
+
+def frame_of(number, n_atoms=1000):
+    return (np.arange(n_atoms * 3, dtype=np.float32) + number * 10).reshape(n_atoms, 3)
+
+
+def natives(*places):
+    """Frame numbers that each store holds natively, after checking their content."""
+    found = []
+    for place in places:
+        dataset = Store(place).dataset("run")
+        numbers = list(dataset.native)
+        for number, frame in zip(numbers, dataset.read(numbers), strict=True):
+            assert frame is not None
+            np.testing.assert_array_equal(frame.positions, frame_of(number))
+            assert frame.time == number
+        found.append(numbers)
+    return found
+
+
+def push(writer, numbers):
+    for number in numbers:
+        writer.push(frame_of(number), time=number)
+
+
+def test_round_robin(run_server, key):
+    running = [run_server() for _ in range(3)]
+    with himach.Writer("run", 1000, servers=[one.address for one in running], key=key, durable=True) as writer:
+        push(writer, range(90))
+        writer.flush()
+        assert writer.facts() == {"acknowledged": 90, "in_flight": 0, "given_again": 0, "servers_up": 3}
+    held = natives(*(one.place for one in running))
+    assert sorted(number for numbers in held for number in numbers) == list(range(90))
+    assert [len(numbers) for numbers in held] == [30, 30, 30]
+
+
+def test_a_server_is_killed_while_frames_come(run_server, key):
+    """Every acknowledged frame is there; twice only those that the dead server had and could not be asked about."""
+    running = [run_server() for _ in range(3)]
+    with himach.Writer(
+        "run", 1000, servers=[one.address for one in running], key=key, timeout=5, batch_bytes=40_000
+    ) as writer:
+        push(writer, range(300))
+        running[1].kill()
+        push(writer, range(300, 600))
+        writer.flush()
+        assert writer.facts()["acknowledged"] == 600 and writer.facts()["servers_up"] == 2
+    dead_before = natives(running[1].place)[0]
+    held = natives(*(one.place for one in running))
+    assert set().union(*held) == set(range(600))
+    twice = sum(map(len, held)) - 600
+    assert twice <= len(dead_before) and twice <= writer_window(40_000)
+    assert not set(held[0]) & set(held[2])
+
+
+def writer_window(batch_bytes):
+    """Most frames of 1,000 atoms that can be in flight."""
+    return 4 * batch_bytes // 12_000 + 1
+
+
+def test_a_server_is_killed_and_comes_back(run_server, key):
+    """A server that can be asked again is asked: nothing is twice."""
+    running = run_server()
+    writer = himach.Writer("run", 1000, servers=[running.address], key=key, timeout=20, batch_bytes=40_000)
+    done = threading.Event()
+
+    def restart():
+        time.sleep(0.05)
+        running.kill()
+        running.start(running.address)
+        done.set()
+
+    thread = threading.Thread(target=restart)
+    thread.start()
+    number = 0
+    while not done.is_set() or number < 300:
+        push(writer, [number])
+        number += 1
+        writer.number = number
+        time.sleep(0.002)
+    writer.close()
+    thread.join(30)
+    dataset = Store(running.place).dataset("run")
+    assert natives(running.place) == [list(range(number))]
+    assert sum(segment["frames"] for segment in dataset.segments()) == number
+
+
+def test_a_lost_acknowledgement_is_asked_for(run_server, key):
+    """A connection that breaks after the frames went through: they are neither lost nor sent a second time."""
+    running = run_server()
+    host, port = running.address.split(":")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        cut = threading.Event()
+
+        def relay():
+            for attempt in range(2):
+                with listener.accept()[0] as inner, socket.create_connection((host, int(port))) as outer:
+                    back = threading.Thread(target=forward, args=(outer, inner, cut if attempt == 0 else None))
+                    back.start()
+                    forward(inner, outer, None)
+                    back.join(20)
+
+        thread = threading.Thread(target=relay, daemon=True)
+        thread.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with himach.Writer("run", 1000, servers=[address], key=key, timeout=1) as writer:
+            cut.set()  # from now on no answer comes through
+            push(writer, range(10))
+            writer.flush()
+            assert writer.facts()["given_again"] == 0
+    assert natives(running.place) == [list(range(10))]
+
+
+def forward(source, target, cut):
+    """Copy bytes until the end, or forget them once `cut` is set."""
+    try:
+        while data := source.recv(1 << 16):
+            if cut is None or not cut.is_set():
+                target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+
+def test_nodes_that_do_not_answer_are_passed_over(run_server, key):
+    running = run_server()
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody = f"127.0.0.1:{closed.getsockname()[1]}"
+    with himach.Writer("run", 1000, servers=[nobody, running.address], key=key) as writer:
+        push(writer, range(10))
+    assert natives(running.place) == [list(range(10))]
+    with pytest.raises(ServerUnreachableError, match="no server listens"):
+        himach.Writer("run", 1000, servers=[nobody], key=key)
+
+
+def test_nobody_is_left(run_server, key):
+    running = run_server()
+    writer = himach.Writer("run", 1000, servers=[running.address], key=key, timeout=0.5)
+    running.kill()
+    with pytest.raises(ServerUnreachableError, match="none of 1 servers answers"):
+        for number in range(10):
+            push(writer, [number])
+            time.sleep(0.2)
+    running.start(running.address)
+    writer.flush()
+    writer.close()
+
+
+@contextlib.contextmanager
+def forgetful(answers_have=True):
+    """A server that takes frames and never acknowledges one; says that it has none if asked, or not even that."""
+    header = struct.Struct("<4sHHII")
+    opened, held = message(OPENED, bytes(48)), message(HELD, b"\0")
+
+    def serve(raw):
+        with raw, contextlib.suppress(OSError):
+            while head := raw.recv(16, socket.MSG_WAITALL):
+                _, _, verb, size, _ = header.unpack(head)
+                raw.recv(size, socket.MSG_WAITALL)
+                if verb == OPEN:
+                    raw.sendall(opened)
+                elif verb == HAVE and answers_have:
+                    raw.sendall(held)
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+    with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{directory}/socket")
+        listener.listen()
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"{directory}/socket"
+
+
+@pytest.mark.parametrize("answers_have", [True, False])
+def test_a_server_that_never_acknowledges(answers_have):
+    with forgetful(answers_have) as path:
+        writer = himach.Writer("run", 1000, servers=[path], timeout=0.3)
+        push(writer, [0])
+        start = time.monotonic()
+        with pytest.raises(
+            ServerUnreachableError, match=r"no server has acknowledged a frame|none of 1 servers answers"
+        ):
+            writer.flush()
+        assert time.monotonic() - start < 10
+        assert writer.facts()["in_flight"] == 1
+        with pytest.raises(ServerUnreachableError):
+            writer.close()
+
+
+INTERRUPTED = """
+    import signal
+    import sys
+    import numpy as np
+    import himach
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+
+    with himach.Writer("run", 1000, servers=[sys.argv[1]], timeout=60, batch_bytes=20_000) as writer:
+        print("ready", flush=True)
+        while True:
+            writer.push(np.zeros((1000, 3)), time=0)
+"""
+
+
+def test_ctrl_c_ends_a_wait():
+    with forgetful() as path:
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(INTERRUPTED), path],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(1)  # it waits for acknowledgements now
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=10)
+        assert process.returncode == -signal.SIGINT
+        assert "KeyboardInterrupt" in said
+
+
+def test_frames_that_are_there_are_not_written_twice(run_server):
+    running = run_server()
+    for _ in range(2):
+        with himach.Writer("run", 1000, servers=[running.path]) as writer:
+            push(writer, range(10))
+    with running.client() as client:
+        assert client.counters()["existing"] == 10
+    assert sum(segment["frames"] for segment in Store(running.place).dataset("run").segments()) == 10
+
+
+def test_arguments(run_server):
+    running = run_server()
+    with pytest.raises(UsageError, match="lists of names"):
+        himach.Writer("run", 1, servers="n1:7411")
+    with pytest.raises(UsageError, match="at least one atom"):
+        himach.Writer("run", 0, servers=[running.path])
+    with himach.Writer("run", 5, servers=[running.path]) as writer, pytest.raises(ValueError, match=r"\(5, 3\)"):
+        writer.push(np.zeros((4, 3)), time=0)
+    writer.close()
+    with pytest.raises(ValueError, match="closed"):
+        writer.push(np.zeros((5, 3)), time=0)
+
+
+def test_from_mdanalysis(run_server):
+    mda = pytest.importorskip("MDAnalysis")
+    from MDAnalysisTests.datafiles import DCD, PSF
+
+    running = run_server()
+    universe = mda.Universe(PSF, DCD)
+    with himach.Writer("run", universe.atoms.n_atoms, servers=[running.path]) as writer:
+        for _ in universe.trajectory[:5]:
+            writer.write(universe)
+        with pytest.raises(ValueError, match="shape"):
+            writer.write(universe.select_atoms("protein and name CA"))
+    with running.client() as client:
+        for ts, frame in zip(universe.trajectory[:5], client.open("run").read(range(5)), strict=True):
+            np.testing.assert_array_equal(frame.positions, universe.atoms.positions)
+            assert frame.time == ts.time
+
+
+def test_from_openmm(run_server):
+    openmm = pytest.importorskip("openmm")
+    from openmm import app, unit
+
+    running = run_server()
+    system = openmm.System()
+    system.setDefaultPeriodicBoxVectors([3, 0, 0], [0, 3, 0], [0, 0, 3])
+    force = openmm.NonbondedForce()
+    force.setNonbondedMethod(openmm.NonbondedForce.CutoffPeriodic)
+    topology = app.Topology()
+    residue = topology.addResidue("AR", topology.addChain())
+    for _ in range(10):
+        system.addParticle(39.95)
+        force.addParticle(0, 0.34, 0.99)
+        topology.addAtom("AR", None, residue)
+    system.addForce(force)
+    integrator = openmm.LangevinMiddleIntegrator(300 * unit.kelvin, 1 / unit.picosecond, 0.002 * unit.picoseconds)
+    simulation = app.Simulation(topology, system, integrator, openmm.Platform.getPlatformByName("Reference"))
+    simulation.context.setPositions(np.array([(0.5 * i % 3, 0.7 * i % 3, 0.3 * i) for i in range(10)]))
+    with himach.Writer("run", 10, servers=[running.path]) as writer:
+        simulation.reporters.append(himach.OpenMMReporter(writer, 5, velocities=True, forces=True, periodic=False))
+        simulation.step(20)
+    state = simulation.context.getState(getPositions=True)
+    with running.client() as client:
+        frames = list(client.open("run").read(range(4)))
+    np.testing.assert_allclose(frames[-1].positions, state.getPositions(asNumpy=True) / unit.angstrom, rtol=1e-5)
+    np.testing.assert_allclose([frame.time for frame in frames], [0.01, 0.02, 0.03, 0.04])
+    np.testing.assert_allclose(frames[0].box, [30, 30, 30, 90, 90, 90], rtol=1e-5)
+    assert frames[0].velocities is not None and frames[0].forces is not None
+
+
+def config(*options):
+    """What `himach cache config` prints, as words."""
+    done = subprocess.run(
+        [sys.executable, "-m", "himach", "cache", "config", *options], check=True, capture_output=True, text=True
+    )
+    return done.stdout.split()
+
+
+def compiler(name):
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"there is no {name} here")
+    return found
+
+
+def test_from_c(run_server, key, tmp_path):
+    program, source = tmp_path / "push", NATIVE / "examples" / "push.c"
+    subprocess.run(
+        [compiler("cc"), "-O1", source, *config("--cflags", "--libs"), "-o", program],
+        check=True, timeout=300, cwd=tmp_path,
+    )  # fmt: skip
+    running = [run_server(), run_server()]
+    subprocess.run([program, key, "50", *(one.address for one in running)], check=True, timeout=120)
+    held = [set(Store(one.place).dataset("c-example").native) for one in running]
+    assert held[0] | held[1] == set(range(50)) and not held[0] & held[1]
+    calls = [line for line in source.read_text().splitlines() if "bodhi_" in line]
+    assert len(calls) < 25
+
+
+def test_from_fortran(run_server, key, tmp_path):
+    program, source = tmp_path / "push", NATIVE / "examples" / "push.f90"
+    subprocess.run(
+        [compiler("gfortran"), "-Wall", "-Werror", *config("--fortran"), source, *config("--libs"), "-o", program],
+        check=True, timeout=300, cwd=tmp_path,
+    )  # fmt: skip
+    running = run_server()
+    subprocess.run([program, key, "20", running.address], check=True, timeout=120)
+    dataset = Store(running.place).dataset("fortran-example")
+    for number, frame in enumerate(dataset.read(range(20))):
+        assert frame.time == number / 2 and frame.positions[0, 0] == number
+        assert frame.box.tolist() == [50, 50, 50, 90, 90, 90]
+        assert np.abs(frame.positions[1:]).max() <= number + 1
+    running.kill()
+    failed = subprocess.run(
+        [program, key, "1", running.address], check=False, capture_output=True, text=True, timeout=120
+    )
+    assert failed.returncode != 0 and "no server listens there" in failed.stderr
+
+
+def test_config_says_which():
+    done = subprocess.run(
+        [sys.executable, "-m", "himach", "cache", "config"], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "--cflags" in done.stderr

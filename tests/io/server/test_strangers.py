@@ -1,0 +1,176 @@
+"""Other users of the machine: what they can do to a server and its store, which is nothing unless they are allowed."""
+
+from __future__ import annotations
+
+import encodings.idna  # noqa: F401 - for create_connection(): a stranger may not be able to read Python's library
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from support.pushed import push
+
+import himach
+from himach.io.server.client import find
+from himach.io.server.serving import ServerRefusedError
+from himach.io.store.store import Store
+
+
+@pytest.fixture
+def stranger():
+    if os.geteuid() != 0 or shutil.which("useradd") is None:
+        pytest.skip("making a user needs root")
+    name = f"himach{os.getpid()}"
+    subprocess.run(["useradd", "--no-create-home", name], check=True)
+    try:
+        yield pwd.getpwnam(name)
+    finally:
+        subprocess.run(["userdel", name], check=True, capture_output=True)
+
+
+@pytest.fixture
+def open_place():
+    """A directory that everybody may enter, as /var/tmp is; pytest's own are closed."""
+    with tempfile.TemporaryDirectory(prefix="himach-test-") as directory:
+        os.chmod(directory, 0o1777)
+        yield Path(directory)
+
+
+def as_user(user, work):
+    """Run `work` in a child process of another user; return what it printed."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reader)
+            os.setgroups([])
+            os.setgid(user.pw_gid)
+            os.setuid(user.pw_uid)
+            try:
+                said = str(work())
+            except BaseException as error:  # the parent wants to know of any
+                said = f"{type(error).__name__}: {error}"
+            os.write(writer, said.encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as lines:
+        said = lines.read()
+    os.waitpid(child, 0)
+    return said
+
+
+def connect(path):
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.connect(str(path))
+    return "connected"
+
+
+def test_a_stranger_gets_nowhere(run_server, stranger, open_place, key):
+    running = run_server(name=open_place / "store")
+    push(running, range(3), 1000)
+    place = running.place
+    (segment,) = Store(place).dataset("run").path.glob("*.seg")
+    host, port = running.address.split(":")
+    assert "PermissionError" in as_user(stranger, lambda: connect(running.path))
+    assert "PermissionError" in as_user(stranger, lambda: os.listdir(place))
+    assert "PermissionError" in as_user(stranger, segment.read_bytes)
+    assert "PermissionError" in as_user(stranger, (place / "x").mkdir)
+    assert "PermissionError" in as_user(stranger, lambda: (place / "server" / "socket").symlink_to("/tmp"))
+    assert "PermissionError" in as_user(stranger, key.read_bytes)
+    assert "Refused" in as_user(stranger, lambda: find(place, owner=os.stat("/").st_uid))
+
+    def guess():
+        with socket.create_connection((host, int(port)), timeout=10) as raw:
+            raw.recv(40, socket.MSG_WAITALL)
+            raw.sendall(bytes(64))
+            return raw.recv(36, socket.MSG_WAITALL)[:4] != bytes(4) and raw.recv(1) == b""
+
+    assert as_user(stranger, guess) == "True"
+
+
+def test_an_allowed_user_may_read(run_server, stranger, open_place):
+    running = run_server("--allow-user", stranger.pw_name, name=open_place / "store")
+    push(running, range(3), 1000)
+    owner = os.geteuid()
+
+    def read():
+        with find(running.place, owner=owner) as client:
+            return [float(frame.positions[0, 0]) for frame in client.open("run").read(range(3))]
+
+    def write():
+        with find(running.place, owner=owner) as client, client.open("run").places([0]) as places:
+            return os.open(f"/proc/self/fd/{places[0].fd}", os.O_RDWR)
+
+    def push_there():
+        return himach.Writer("run", 1000, servers=[running.path])
+
+    def stop():
+        with find(running.place, owner=owner) as client:
+            return client.stop()
+
+    assert as_user(stranger, read) == "[0.0, 1000.0, 2000.0]"
+    assert "PermissionError" in as_user(stranger, write)
+    assert "Error" in as_user(stranger, push_there)
+    assert "may stop it" in as_user(stranger, stop)
+    assert "PermissionError" in as_user(stranger, lambda: os.listdir(running.place))
+    assert running.terminate() == 0
+    assert running.place.stat().st_mode & 0o077 == 0
+
+
+def test_a_user_not_on_the_list(run_server, stranger, open_place):
+    running = run_server("--allow-user", "nobody", name=open_place / "store")
+    owner = os.geteuid()
+
+    def ask():
+        with find(running.place, owner=owner) as client:
+            return client.counters()
+
+    assert "does not serve this user" in as_user(stranger, ask)
+
+
+def test_what_a_stranger_plants_is_refused(stranger, open_place, key):
+    """A store, a socket or a link that was there first."""
+
+    def plant_store():
+        (open_place / "store" / "server").mkdir(parents=True)
+        raw = socket.socket(socket.AF_UNIX)
+        raw.bind(str(open_place / "store" / "server" / "socket"))
+        raw.listen()
+        (open_place / "link").symlink_to(open_place / "store")
+
+    assert as_user(stranger, plant_store) == "None"
+    for name in ("store", "link"):
+        with pytest.raises(ServerRefusedError):
+            find(open_place / name)
+        result = subprocess.run(
+            [sys.executable, "-m", "himach", "cache", "start", "--cache", str(open_place / name)],
+            check=False, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert result.returncode == 1 and "belongs to user" in result.stderr
+    with pytest.raises(ServerRefusedError, match="not user"), socket.socket(socket.AF_UNIX) as raw:
+        path = open_place / "mine"
+        listener = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(f"""
+                    import os, socket, time
+                    os.setuid({stranger.pw_uid})
+                    s = socket.socket(socket.AF_UNIX); s.bind({str(path)!r}); s.listen(); time.sleep(60)
+                """)]
+        )  # fmt: skip
+        try:
+            while not path.exists():
+                time.sleep(0.02)
+            time.sleep(0.1)
+            himach.Writer("run", 1, servers=[str(path)], timeout=5)
+        finally:
+            listener.send_signal(signal.SIGKILL)
+            listener.wait()
+            raw.close()

@@ -1,0 +1,164 @@
+"""``himach cache`` as a person meets it: what it prints, its exit codes, and what it does to a store."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from support.commands import himach
+from support.shelves import fill, place_of, positions_of
+
+from himach.io.store.store import Store
+from himach.parallel.communicator import node_name
+
+
+def cache(place, *words):
+    return himach("cache", *words, "--cache", place)
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A store with two datasets, /made/up.xtc used last."""
+    store = tmp_path / "store"
+    old = fill(store, range(20), "old", segment_bytes=64_000)
+    fill(store, range(20, 50), "old", native=True, segment_bytes=64_000)
+    os.utime(old.path / "meta", (1000, 1000))
+    fill(store, range(1000), native=True)
+    return store
+
+
+def names(place) -> list[str]:
+    store = Store(place, read_only=True)
+    return sorted(store.open_directory(directory).name for directory in store.directories())
+
+
+def test_list(place):
+    done = cache(place, "list")
+    assert done.returncode == 0, done.stderr
+    head, first, second = done.stdout.splitlines()
+    assert head.split() == ["dataset", "native", "alien", "size", "last", "used", "generation"]
+    assert first.split()[:3] == ["/made/up.xtc", "1,000", "0"]
+    assert second.split()[:3] == ["old", "30", "20"]
+    assert second.split()[-1] == b"one".hex()
+    assert (next(place.glob("*/meta")).parent.parent) == place
+    assert cache(place, "list").stdout == done.stdout  # looking is no use
+
+
+def test_looking_at_no_store_makes_none(tmp_path):
+    for words, said in [
+        (["list"], "no frames are cached"),
+        (["verify"], "nothing to verify"),
+        (["evict", "--all"], "nothing to evict"),
+        (["status"], "there is no store yet"),
+    ]:
+        done = cache(tmp_path / "none", *words)
+        assert done.returncode == 0, done.stderr
+        assert said in done.stdout
+    assert not (tmp_path / "none").exists()
+
+
+def test_status(place):
+    facts = json.loads(cache(place, "status", "--json", "--quota", "2GB").stdout)
+    assert facts["node"] == node_name()
+    assert facts["place"] == str(place)
+    assert facts["identity"] == Store(place).identity
+    assert facts["quota"] == 2 * 10**9
+    assert (facts["datasets"], facts["native"], facts["alien"]) == (2, 1030, 20)
+    assert facts["used"] == sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    assert facts["free"] > 0
+    done = cache(place, "status", "--quota", "2GB")
+    assert done.returncode == 0
+    assert "quota        2.0 GB" in done.stdout
+    assert "file system  " in done.stdout
+
+
+def test_the_directory_may_name_the_node(tmp_path):
+    fill(tmp_path / "n7", range(3))
+    done = himach("cache", "list", "--cache", tmp_path / "{node}", HIMACH_NODE="n7")
+    assert "/made/up.xtc" in done.stdout
+    assert "/made/up.xtc" in himach("cache", "list", HIMACH_CACHE=str(tmp_path / "{node}"), HIMACH_NODE="n7").stdout
+
+
+def test_verify_names_what_is_bad_and_drops_it(place):
+    assert cache(place, "verify").returncode == 0
+    dataset = Store(place).dataset("old", b"one")
+    path, offset, _ = place_of(dataset, 33)
+    with open(path, "r+b") as file:
+        file.seek(offset + 1000)
+        file.write(b"\xff\xff\xff\xff")
+    done = cache(place, "verify")
+    assert done.returncode == 1
+    assert f"old: frame 33, segment {path.name}: block 1 of 1 is damaged (checksum)" in done.stdout
+    assert "1,049 frames are sound" in done.stdout
+    assert done.stderr == ""
+    done = cache(place, "verify", "--drop")
+    assert done.returncode == 1
+    assert "dropped 1 frames" in done.stdout
+    done = cache(place, "verify")
+    assert done.returncode == 0
+    assert "1,049 frames are sound" in done.stdout
+
+
+def test_evict_a_dataset(place):
+    done = cache(place, "evict", "old")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("freed ")
+    assert names(place) == ["/made/up.xtc"]
+    assert len(list(place.iterdir())) == 2
+    done = cache(place, "evict", "/made/upp.xtc")
+    assert done.returncode == 2
+    assert "did you mean '/made/up.xtc'?" in done.stderr
+
+
+def test_evict_aliens_only(place):
+    assert cache(place, "evict", "--aliens").returncode == 0
+    dataset = Store(place, read_only=True).dataset("old", b"one", create=False)
+    assert (len(dataset.native), len(dataset.alien)) == (30, 0)
+
+
+def test_evict_to_a_size_takes_what_was_not_used_for_longest(place):
+    done = cache(place, "evict", "--to", "6.4MB")
+    assert done.returncode == 0, done.stderr
+    assert names(place) == ["/made/up.xtc", "old"]
+    old = Store(place, read_only=True).dataset("old", b"one", create=False)
+    assert len(old.alien) < 20
+    assert len(Store(place, read_only=True).dataset("/made/up.xtc", b"one", create=False).native) == 1000
+
+
+def test_evict_all(place):
+    assert cache(place, "evict", "--all").returncode == 0
+    assert [path.name for path in place.iterdir()] == ["identity"]
+
+
+def test_what_is_held_is_named_and_stays(place):
+    dataset = Store(place).dataset("old", b"one")
+    reading = dataset.read(range(5))
+    assert next(reading) is not None
+    writing = Store(place).dataset("/made/up.xtc", b"one")
+    writing.write(2000, 0.0, None, positions_of(0))
+    writing.flush()
+    done = cache(place, "evict", "--all")
+    assert done.returncode == 1
+    held = place_of(dataset, 0)[0]
+    assert f"kept old: segment {held.stem} (" in done.stdout
+    assert "kept /made/up.xtc: segment a-" in done.stdout
+    assert held.exists()
+    dataset.refresh()
+    writing.refresh()
+    assert 0 in dataset.alien
+    assert list(writing.alien) == [2000]
+    assert len(writing.native) == 0
+    del reading
+    writing.close()
+
+
+def test_evict_asks_what(place):
+    done = cache(place, "evict")
+    assert done.returncode == 2
+    assert "say what to evict" in done.stderr
+    done = cache(place, "evict", "old", "--all")
+    assert done.returncode == 2
+    done = cache(place, "evict", "--to", "plenty")
+    assert done.returncode == 2
+    assert "'plenty' is no size" in done.stderr

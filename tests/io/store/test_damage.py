@@ -1,0 +1,275 @@
+"""Damage of every kind: the store opens, a damaged frame is a miss, every other is served, nothing is wrong."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from himach.io.store.store import Dataset, Store
+
+HEAD_BYTES, HEAD_PADDING = 128, range(120, 128)
+N_ATOMS = {"raw": 3, "packed": 40}  # as few as are worth packing
+PAYLOAD_BYTES = {"raw": 36, "packed": 192}
+FLIPS = int(os.environ.get("HIMACH_FLIPS", "400"))
+
+
+def positions(number: int, kind: str = "raw") -> np.ndarray:
+    rng = np.random.default_rng(number)
+    if kind == "packed":  # on XTC's grid, and each frame in as many bits as the others
+        return rng.integers(0, 50, (N_ATOMS[kind], 3)).astype(np.float32) * np.float32(0.001) * np.float32(10)
+    return rng.normal(size=(N_ATOMS[kind], 3)).astype(np.float32)
+
+
+def write(dataset: Dataset, numbers: range, kind: str = "raw", native: bool = False) -> None:
+    for number in numbers:
+        dataset.write(number, float(number), None, positions(number, kind), native=native)
+    dataset.flush()
+
+
+def served(dataset: Dataset, n: int, kind: str = "raw") -> set[int]:
+    """The frames that are read; each must be right. What is listed and not read must have been found out as damaged."""
+    found = set()
+    for number, frame in zip(range(n), dataset.read(np.arange(n)), strict=True):
+        if frame is not None:
+            assert frame.number == number and frame.time == number
+            assert np.array_equal(frame.positions, positions(number, kind)), number
+            found.add(number)
+    assert set(dataset.alien) | set(dataset.native) == found
+    return found
+
+
+@pytest.fixture
+def place():
+    """A directory in memory if there is one: thousands of stores are made there, and each syncs what it makes."""
+    memory = Path("/dev/shm")
+    directory = Path(tempfile.mkdtemp(prefix="himach-store-", dir=memory if os.access(memory, os.W_OK) else None))
+    yield directory
+    shutil.rmtree(directory)
+
+
+def make(place: Path, kind: str) -> Path:
+    """A store of eight frames; returns its one segment."""
+    with Store(place / "made").dataset("/s") as dataset:
+        write(dataset, range(8), kind)
+        (segment,) = dataset.path.glob("*.seg")
+    assert (segment.stat().st_size - 64) // 8 == record_bytes(kind)
+    return segment
+
+
+def record_bytes(kind: str) -> int:
+    return HEAD_BYTES + -(-PAYLOAD_BYTES[kind] // 64) * 64
+
+
+@pytest.fixture
+def made(place):
+    return make(place, "raw")
+
+
+def copy_of(place: Path) -> Path:
+    shutil.rmtree(place / "copy", ignore_errors=True)
+    shutil.copytree(place / "made", place / "copy")
+    return place / "copy"
+
+
+def reopened(place: Path, expected: set[int], kind: str, n: int = 8) -> None:
+    """What is served before, while and after a writer goes on."""
+    with Store(place).dataset("/s") as dataset:
+        assert served(dataset, n, kind) == expected
+        write(dataset, range(n, n + 2), kind)
+        assert served(dataset, n + 2, kind) == expected | {n, n + 1}
+    with Store(place).dataset("/s") as dataset:
+        assert served(dataset, n + 2, kind) == expected | {n, n + 1}
+        write(dataset, range(n + 2), kind)
+        assert served(dataset, n + 2, kind) == set(range(n + 2))
+    assert served(Store(place).dataset("/s"), n + 2, kind) == set(range(n + 2))
+
+
+@pytest.mark.parametrize("kind", ["raw", "packed"])
+@pytest.mark.parametrize("index", ["kept", "lost", "cut"])
+@pytest.mark.parametrize("tail", ["cut", "zeros", "garbage", "stale"])
+def test_a_segment_cut_at_every_byte_of_its_last_two_records(place, tail, index, kind):
+    made = make(place, kind)
+    whole = made.read_bytes()
+    record = record_bytes(kind)
+    rng = random.Random(1)
+    for cut in range(len(whole) - 2 * record, len(whole)):
+        store = copy_of(place)
+        segment = store / made.relative_to(place / "made")
+        missing = len(whole) - cut
+        rest = {
+            "cut": b"",
+            "zeros": bytes(missing),
+            "garbage": rng.randbytes(missing),
+            "stale": whole[64 : 64 + missing],
+        }[tail]
+        segment.write_bytes(whole[:cut] + rest)
+        if index == "lost":
+            segment.with_suffix(".idx").unlink()
+        elif index == "cut":
+            os.truncate(segment.with_suffix(".idx"), 64 + 5 * 32 + cut % 32)
+        last = whole[cut:] == rest  # a garbage byte may be the right one
+        whole_frames = 8 if last else (cut - 64) // record
+        damaged = set(range(whole_frames, 8))
+        if whole_frames < 8 and not any(whole[cut : 64 + (whole_frames + 1) * record]) and tail == "zeros":
+            damaged.discard(whole_frames)  # only the padding was cut, and zeros are what it was
+        with Store(store).dataset("/s") as dataset:
+            found = served(dataset, 8, kind)
+        assert found >= set(range(whole_frames))
+        assert not found & damaged or found - set(range(whole_frames)) <= padding_only(whole, segment, kind)
+        shutil.rmtree(store)
+        store = copy_of(place)
+        segment.write_bytes(whole[:cut] + rest)
+        reopened(store, found, kind)
+
+
+def padding_only(whole: bytes, segment: Path, kind: str) -> set[int]:
+    """Frames of which at most the padding differs from what was written."""
+    now = segment.read_bytes().ljust(len(whole), b"\0")
+    size = HEAD_BYTES + PAYLOAD_BYTES[kind]
+    starts = range(64, len(whole), record_bytes(kind))
+    return {i for i, at in enumerate(starts) if now[at : at + size] == whole[at : at + size]}
+
+
+@pytest.mark.parametrize("kind", ["raw", "packed"])
+def test_flipped_bits_cost_only_what_they_hit(place, kind):
+    """HIMACH_FLIPS=10000 for the long run."""
+    with Store(place / "made").dataset("/s") as dataset:
+        write(dataset, range(20), kind, native=True)
+        write(dataset, range(20, 40), kind)
+        directory = dataset.path.relative_to(place / "made")
+    rng = random.Random(FLIPS)
+    store = copy_of(place)
+    files = sorted(path for path in store.rglob("*") if path.is_file())
+    for _ in range(FLIPS):
+        path = rng.choice(files)
+        data = path.read_bytes()
+        bit = rng.randrange(len(data) * 8)
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with Store(store, read_only=rng.random() < 0.5).dataset("/s", create=False) as dataset:
+            found = served(dataset, 40, kind)
+        lost = set(range(40)) - found
+        if path.suffix == ".seg" and bit // 8 >= 64:
+            record = record_bytes(kind)
+            hit = (bit // 8 - 64) // record + (0 if path.name.startswith("n") else 20)
+            assert lost <= {hit}, (path.name, bit)
+            within = (bit // 8 - 64) % record
+            assert lost or within >= HEAD_BYTES + PAYLOAD_BYTES[kind] or within in HEAD_PADDING
+        else:
+            assert not lost, (path.name, bit)
+        for other in (store / directory).glob("*.idx"):
+            if other != path:
+                shutil.copy(place / "made" / other.relative_to(store), other)
+        path.write_bytes(data)
+
+
+def test_holes_are_remembered(place, made):
+    data = bytearray(made.read_bytes())
+    data[64 + 192 * 2 + 20] ^= 1
+    made.write_bytes(data)
+    made.with_suffix(".idx").unlink()
+    first = Store(place / "made").dataset("/s")
+    assert served(first, 8) == set(range(8)) - {2}
+    assert first.facts()["scanned"] > 0
+    again = Store(place / "made").dataset("/s")
+    assert served(again, 8) == set(range(8)) - {2}
+    assert again.facts()["scanned"] == 0
+
+
+def test_a_lost_index_is_rebuilt_once(place, made):
+    made.with_suffix(".idx").unlink()
+    assert Store(place / "made").dataset("/s").facts()["scanned"] > 0
+    assert made.with_suffix(".idx").exists()
+    with Store(place / "made").dataset("/s") as dataset:
+        assert dataset.facts()["scanned"] == 0
+        assert served(dataset, 8) == set(range(8))
+
+
+def test_dropped_frames_stay_dropped_when_the_index_is_lost(place, made):
+    with Store(place / "made").dataset("/s") as dataset:
+        assert dataset.drop([1, 6, 7]) == 3
+    for index in made.parent.glob("*.idx"):
+        index.unlink()
+    for _ in range(2):
+        with Store(place / "made").dataset("/s") as dataset:
+            assert served(dataset, 8) == {0, 2, 3, 4, 5}
+    with Store(place / "made").dataset("/s") as dataset:
+        write(dataset, range(8))
+    assert served(Store(place / "made").dataset("/s"), 8) == set(range(8))
+
+
+def test_files_that_are_nothing_do_no_harm(place, made):
+    directory = made.parent
+    (directory / "a-0000000000000001.seg").write_bytes(b"")
+    (directory / "a-0000000000000002.seg").write_bytes(os.urandom(1000))
+    (directory / "a-0000000000000003.idx").write_bytes(b"x")
+    (directory / "n-0000000000000004.seg").mkdir()
+    (directory / "n-xyz.seg").write_bytes(b"x")
+    (directory / "n-0000000000000005.seg").symlink_to("/nonexistent")
+    for _ in range(2):
+        with Store(place / "made").dataset("/s") as dataset:
+            assert served(dataset, 9) >= set(range(8))
+            write(dataset, range(8, 9))
+
+
+def test_a_segment_cut_under_an_open_dataset_is_a_miss(place, made):
+    dataset = Store(place / "made").dataset("/s")
+    os.truncate(made, 64 + 192 * 5 + 30)
+    assert served(dataset, 8) == set(range(5))
+
+
+def test_another_copy_is_read_when_one_is_damaged(place, made):
+    with Store(place / "made").dataset("/s") as dataset:
+        write(dataset, range(8), native=True)
+        (native,) = dataset.path.glob("n-*.seg")
+    data = bytearray(native.read_bytes())
+    for number in range(0, 8, 2):
+        data[64 + 192 * number + 128] ^= 1
+    native.write_bytes(data)
+    dataset = Store(place / "made").dataset("/s")
+    assert served(dataset, 8) == set(range(8))
+    assert set(dataset.native) == {1, 3, 5, 7}
+
+
+def forget(paths: list[Path]) -> None:
+    """Have the page cache drop these files, so that threads read them ahead."""
+    for path in paths:
+        with open(path, "rb") as file:
+            os.fdatasync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@pytest.mark.parametrize("direct", ["on", "off"])
+@pytest.mark.parametrize("kind", ["raw", "packed"])
+def test_damage_that_is_read_ahead_costs_only_what_it_hit(tmp_path, kind, direct):
+    rng = np.random.default_rng(5)
+    steps = rng.integers(0, 5000, (60, 10_000, 3))
+    frames = steps.astype(np.float32) * np.float32(0.001) * np.float32(10) + np.float32(0.0003 if kind == "raw" else 0)
+    with Store(tmp_path / "made").dataset("/s", segment_bytes=2 << 20) as dataset:
+        for number, positions in enumerate(frames):
+            dataset.write(number, float(number), None, positions)
+            if number % 4 == 0:
+                dataset.write(number, float(number), None, positions, native=True)
+    hit = set(range(1, 60, 7)) | {0, 8}
+    for number in hit:  # natives where there are some, whose aliens stand in
+        ((segment, copy, offset, length),) = dataset._handle.locate(np.array([number]))
+        with open(dataset.path / f"{'na'[copy]}-{segment:016x}.seg", "r+b") as file:
+            at = offset + int(rng.integers(200, length - 200))
+            file.seek(at)
+            byte = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([byte ^ 16]))
+    forget(list(dataset.path.glob("*.seg")))
+    dataset = Store(tmp_path / "made").dataset("/s")
+    order = np.concatenate([np.arange(60), rng.permutation(60)])
+    for number, frame in zip(order.tolist(), dataset.read(order, direct=direct), strict=True):
+        assert (frame is None) == (number in hit and number % 4 != 0)
+        assert frame is None or np.array_equal(frame.positions, frames[number])
+    assert not set(dataset.native) & hit

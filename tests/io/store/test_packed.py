@@ -1,0 +1,226 @@
+"""Packed positions: to the last bit what was written, with vector instructions, without them, and by the slow twin."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from himach.io.store import bodhi
+from himach.io.store.packed import Packer, unpack
+from himach.io.store.store import Store
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "native"))
+
+import make_golden
+import slow_bodhi
+
+PRECISIONS = [1e3, 1e2, 1e4, 10.0, 1e5, 1e6, 1.0]
+
+
+def on_grid(steps: np.ndarray, precision: float = 1e3) -> np.ndarray:
+    """Positions as a decoder of XTC makes them: two roundings."""
+    return steps.astype(np.float32) * np.float32(1.0 / precision) * np.float32(10)
+
+
+def waters(n: int, sites: int, box: int, seed: int, *, wrapped: bool) -> np.ndarray:
+    """Steps of molecules about random places in a box; molecules are split over it if wrapped."""
+    rng = np.random.default_rng(seed)
+    first = rng.integers(0, box, (n, 1, 3))
+    turns = rng.normal(size=(n, sites - 1, 3))
+    offsets = np.rint(96 * turns / np.linalg.norm(turns, axis=2, keepdims=True)).astype(np.int64)
+    steps = np.concatenate([first, first + offsets], axis=1).reshape(-1, 3)
+    return steps % box if wrapped else steps
+
+
+def decoded(blocks: list[bytes], n_atoms: int, block_atoms: int, portable: bool) -> np.ndarray:
+    parts = []
+    for i, block in enumerate(blocks):
+        out = np.full((min(block_atoms, n_atoms - i * block_atoms), 3), np.nan, dtype=np.float32)
+        assert unpack(block, out, portable)
+        parts.append(out)
+    return np.concatenate(parts)
+
+
+def assert_same_bits(a: np.ndarray, b: np.ndarray) -> None:
+    assert np.array_equal(a.view(np.uint32), b.view(np.uint32))
+
+
+def assert_round_trip(positions: np.ndarray, block_atoms: int, blocks: list[bytes] | None) -> None:
+    assert blocks is not None
+    assert_same_bits(decoded(blocks, len(positions), block_atoms, False), positions)
+    assert_same_bits(decoded(blocks, len(positions), block_atoms, True), positions)
+    assert_same_bits(np.concatenate([slow_bodhi.unpacked(block) for block in blocks]), positions)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    n_atoms=st.integers(60, 900),
+    widths=st.tuples(*[st.integers(0, 24)] * 3),
+    least=st.tuples(*[st.integers(-(2**23), 2**23)] * 3),
+    precision=st.sampled_from(PRECISIONS),
+    block_atoms=st.sampled_from([50, 128, 333, 4096]),
+    seed=st.integers(0, 2**32),
+)
+def test_any_grid_and_any_width(n_atoms, widths, least, precision, block_atoms, seed):
+    rng = np.random.default_rng(seed)
+    steps = np.stack([low + rng.integers(0, 2**width, n_atoms) for low, width in zip(least, widths, strict=True)], 1)
+    positions = on_grid(np.clip(steps, -(2**24), 2**24), precision)
+    packed = Packer().pack(positions, block_atoms)
+    if packed is not None:  # widths may be too large to be worth it
+        assert_round_trip(positions, block_atoms, packed)
+    assert packed is not None or sum(widths) > 50 or block_atoms < 100
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    chain=st.integers(0, 300),
+    n_waters=st.integers(0, 400),
+    sites=st.integers(2, 8),
+    ions=st.integers(0, 20),
+    box=st.sampled_from([300, 2500, 8000]),
+    wrapped=st.booleans(),
+    block_atoms=st.sampled_from([100, 257, 1000, 4096]),
+    seed=st.integers(0, 2**32),
+)
+def test_molecules_however_blocks_cut_them(chain, n_waters, sites, ions, box, wrapped, block_atoms, seed):
+    rng = np.random.default_rng(seed)
+    walk = np.cumsum(rng.integers(-150, 151, (chain, 3)), axis=0)
+    dispersed = rng.integers(0, box, (ions + 30, 3))
+    steps = np.concatenate([walk, waters(n_waters, sites, box, seed, wrapped=wrapped), dispersed])
+    packer = Packer()
+    for frame in range(2):  # the second by the plan of the first
+        positions = on_grid(steps + frame * rng.integers(-20, 20, (len(steps), 3)))
+        packed = packer.pack(positions, block_atoms)
+        assert packed is not None or len(steps) < 100 or block_atoms == 100
+        if packed is not None:
+            assert_round_trip(positions, block_atoms, packed)
+
+
+def test_waters_take_what_their_offsets_take():
+    whole = waters(4000, 3, 7000, 1, wrapped=False)
+    wrapped = waters(4000, 3, 7000, 1, wrapped=True)
+    sizes = [sum(map(len, Packer().pack(on_grid(steps)))) / (12 * len(steps)) for steps in (whole, wrapped)]
+    assert sizes[0] < 0.32
+    assert sizes[1] < 0.35
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -0.0, 0.005, 1e9, np.float32(1.2345678), 1e-45])
+@pytest.mark.parametrize("at", [0, 70, 299])
+def test_one_position_off_the_grid_keeps_the_frame_raw(tmp_path, value, at):
+    positions = on_grid(waters(100, 3, 2500, 1, wrapped=False))
+    assert Packer().pack(positions) is not None
+    positions[at, 1] = value
+    assert Packer().pack(positions) is None
+    with Store(tmp_path).dataset("/x") as dataset:
+        dataset.write(0, 0.0, None, positions)
+    (frame,) = dataset.read([0])
+    assert_same_bits(frame.positions, positions)
+
+
+def test_frames_of_other_grids_and_sizes_follow_one_another(tmp_path):
+    shapes = [(400, 1e3), (50, 1e2), (400, 1e2), (700, 1e3), (1, 1e3), (400, None), (400, 1e3)]
+    frames = []
+    for i, (n, precision) in enumerate(shapes):
+        steps = waters(n, 3, 3000, i, wrapped=i % 2 == 0)
+        frames.append(steps.astype(np.float32) * np.float32(1.1) if precision is None else on_grid(steps, precision))
+    with Store(tmp_path).dataset("/x") as dataset:
+        for number, positions in enumerate(frames):
+            velocities = positions / np.float32(7) if number % 3 else None
+            dataset.write(number, 0.0, None, positions, velocities, -positions if number % 3 == 2 else None)
+    lengths = [place[3] for place in dataset._handle.locate(np.arange(len(frames)))]
+    assert lengths[0] < 0.5 * frames[0].nbytes
+    assert lengths[5] > 2 * frames[5].nbytes
+    slow = slow_bodhi.frames(dataset.path)
+    for number, frame in enumerate(dataset.read(np.arange(len(frames)))):
+        assert_same_bits(frame.positions, frames[number])
+        assert (frame.velocities is None) == (number % 3 == 0)
+        (copy,) = slow[1, number]
+        for name in ("positions", "velocities", "forces"):
+            if getattr(frame, name) is not None:
+                assert_same_bits(getattr(copy, name), getattr(frame, name))
+    for frame in dataset.read(np.arange(len(frames)), fields=bodhi.FORCES):
+        assert frame.positions is None and frame.velocities is None
+        assert frame.forces is None or np.array_equal(frame.forces, -frames[frame.number])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    atoms=st.sets(st.integers(0, 8999), max_size=12),
+    request_bytes=st.sampled_from([0, 4096, 60_000]),
+    direct=st.sampled_from(["on", "off"]),
+    velocities=st.booleans(),
+)
+def test_some_atoms_of_packed_frames(tmp_path_factory, atoms, request_bytes, direct, velocities):
+    dataset = Store(tmp_path_factory.mktemp("some")).dataset("/x")
+    writer = dataset._handle.open_writer(bodhi.ALIEN, block_atoms=256)
+    frames = []
+    for number in range(12):  # of very different lengths, so that blocks are not where the last frame's were
+        steps = waters(3000, 3, 400 if number % 4 else 60_000, number, wrapped=False)
+        frames.append(on_grid(steps))
+        writer.append(number, 0.0, frames[-1], None, frames[-1] if velocities else None, None)
+    writer.close()
+    dataset.refresh()
+    chosen = np.array(sorted(atoms), dtype=np.int64)
+    reading = dataset.read(np.arange(12), chosen, request_bytes=request_bytes, direct=direct)
+    for number, frame in enumerate(reading):
+        assert_same_bits(frame.positions[chosen], frames[number][chosen])
+        assert not velocities or np.array_equal(frame.velocities[chosen], frames[number][chosen])
+    assert reading.nbytes < sum(place[3] for place in dataset._handle.locate(np.arange(12))) or len(atoms) > 5
+
+
+def test_golden_files_are_read_as_written(tmp_path):
+    shutil.copytree(make_golden.PACKED, tmp_path / "store")
+    golden = Store(tmp_path / "store", read_only=True)
+    (directory,) = golden.directories()
+    dataset = golden.open_directory(directory)
+    slow = slow_bodhi.frames(dataset.path)
+    for number, frame in enumerate(dataset.read(np.arange(make_golden.N_PACKED))):
+        wanted = make_golden.packed_frame(number)
+        (copy,) = slow[1, number]
+        for name in ("positions", "velocities", "box"):
+            assert (wanted[name] is None) == (getattr(frame, name) is None)
+            if wanted[name] is not None:
+                assert_same_bits(getattr(frame, name), wanted[name])
+                assert_same_bits(np.array(getattr(copy, name)), wanted[name])
+    assert next(dataset.path.glob("*.seg")).stat().st_size < 24_000  # 45 KB raw
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_damaged_blocks_are_refused_or_harmless(data):
+    """Without a checksum, as a decoder that trusts nothing sees them."""
+    steps = np.concatenate([waters(60, 3, 900, 3, wrapped=True), waters(20, 4, 900, 4, wrapped=False)])
+    (block,) = Packer().pack(on_grid(steps))
+    bad = bytearray(block)
+    for _ in range(data.draw(st.integers(1, 4))):
+        bad[data.draw(st.integers(0, len(bad) - 1) | st.integers(0, 120))] ^= 1 << data.draw(st.integers(0, 7))
+    cut = data.draw(st.just(len(bad)) | st.integers(0, len(bad)))
+    answers = []
+    for portable in (False, True):
+        out = np.zeros((len(steps), 3), dtype=np.float32)
+        answers.append((unpack(bytes(bad[:cut]), out, portable), out))
+    assert answers[0][0] == answers[1][0]
+    if answers[0][0]:
+        assert_same_bits(answers[0][1], answers[1][1])
+
+
+def test_every_damaged_byte_is_a_miss(tmp_path):
+    positions = on_grid(waters(40, 3, 900, 3, wrapped=True))
+    with Store(tmp_path).dataset("/x") as dataset:
+        dataset.write(0, 0.0, None, positions)
+    (segment,) = dataset.path.glob("*.seg")
+    good = segment.read_bytes()
+    _, _, offset, length = dataset._handle.locate(np.array([0]))[0]
+    for at in range(offset, offset + length, 7):
+        bad = bytearray(good)
+        bad[at] ^= 0x10
+        segment.write_bytes(bad)
+        with Store(tmp_path).dataset("/x", create=False) as again:
+            (frame,) = again.read([0])
+            assert frame is None or np.array_equal(frame.positions, positions)  # padding may hold anything

@@ -1,0 +1,430 @@
+"""Round trips through the store, beside a dict and the slow reader; refusals; sets of frames; dropping and evicting."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from himach.io.store import bodhi, store
+from himach.io.store.store import Store, StoreBusyError, StoreNotFoundError, StoreRefusedError, StoreVersionError
+
+NATIVE_TESTS = Path(__file__).parents[2] / "native"
+sys.path.insert(0, str(NATIVE_TESTS))
+
+import make_golden  # noqa: E402
+import slow_bodhi  # noqa: E402
+
+
+def made_up(number: int, n_atoms: int, fields: int, box: bool) -> dict[str, object]:
+    rng = np.random.default_rng((number, n_atoms, fields))
+    arrays = rng.normal(size=(3, n_atoms, 3)).astype(np.float32)
+    return {
+        "number": number,
+        "time": float(rng.normal()),
+        "box": rng.normal(size=6).astype(np.float32) if box else None,
+        "positions": arrays[0],
+        "velocities": arrays[1] if fields & 2 else None,
+        "forces": arrays[2] if fields & 4 else None,
+    }
+
+
+def same(a: np.ndarray | None, b: np.ndarray | None) -> bool:
+    return (a is None) == (b is None) and (a is None or np.array_equal(a, b))
+
+
+def assert_is(frame: object, wanted: dict[str, object]) -> None:
+    assert frame is not None
+    assert frame.number == wanted["number"]
+    assert frame.time == wanted["time"]
+    for name in ("box", "positions", "velocities", "forces"):
+        assert same(getattr(frame, name), wanted[name]), name
+
+
+@pytest.fixture
+def place():
+    directory = Path(tempfile.mkdtemp(prefix="himach-store-"))
+    yield directory / "store"
+    shutil.rmtree(directory)
+
+
+FRAME = st.tuples(
+    st.integers(0, 40) | st.integers(0, 2**63 - 1),
+    st.sampled_from([1, 2, 5, 21, 40, 100, 300, 4100]),
+    st.integers(0, 7),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    frames=st.lists(FRAME, max_size=25),
+    flushes=st.sets(st.integers(0, 24)),
+    dropped=st.lists(st.integers(0, 40), max_size=5),
+    segment_bytes=st.sampled_from([0, 4096, 20000]),
+    request=st.sampled_from([0, 4096, 100000]),
+    direct=st.sampled_from(["on", "off"]),
+    seed=st.integers(0, 99),
+)
+def test_round_trip_beside_a_dict_and_the_slow_reader(frames, flushes, dropped, segment_bytes, request, direct, seed):
+    directory = tempfile.mkdtemp(prefix="himach-store-")
+    try:
+        model: dict[tuple[bool, int], dict[str, object]] = {}
+        with Store(directory).dataset("/sim1", b"g", segment_bytes=segment_bytes) as dataset:
+            for i, (number, n_atoms, fields, box, native) in enumerate(frames):
+                wanted = made_up(number, n_atoms, fields, box)
+                new = dataset.write(**wanted, native=native)
+                held = (native, number) in model or (True, number) in model
+                assert new or held
+                if new:
+                    model[native, number] = wanted
+                if i in flushes:
+                    dataset.flush(durable=i % 2 == 0)
+            dataset.flush()
+            there = sum((False, number) in model for number in set(dropped))
+            assert dataset.drop(sorted(set(dropped))) == there
+            for number in dropped:
+                model.pop((False, number), None)
+            check_all(dataset, model, request, direct, seed)
+            found = slow_bodhi.frames(dataset.path)
+            assert set(found) == {(0 if native else 1, number) for native, number in model}
+            for (kind, number), copies in found.items():
+                assert_is(copies[0], model[kind == 0, number])
+        with Store(directory).dataset("/sim1", b"g", create=False) as again:
+            check_all(again, model, request, direct, seed)
+    finally:
+        shutil.rmtree(directory)
+
+
+def check_all(dataset, model, request, direct, seed):
+    natives = {number for native, number in model if native}
+    aliens = {number for native, number in model if not native}
+    assert set(dataset.native) == natives
+    assert set(dataset.alien) == aliens
+    numbers = np.array(sorted(natives | aliens | set(range(5)) | {1 << 62}), dtype=np.int64)
+    np.random.default_rng(seed).shuffle(numbers)
+    reading = dataset.read(numbers, request_bytes=request, direct=direct, ring=2)
+    for number in numbers.tolist():
+        frame = next(reading)
+        if number in natives:
+            assert_is(frame, model[True, number])
+        elif number in aliens:
+            assert_is(frame, model[False, number])
+        else:
+            assert frame is None
+    assert next(reading, "end") == "end"
+    positions = [
+        frame.velocities is None and frame.forces is None for frame in dataset.read(numbers, fields=1) if frame
+    ]
+    assert all(positions)
+
+
+def test_golden_files_are_read_as_written(place):
+    shutil.copytree(make_golden.GOLDEN, place)
+    golden = Store(place, read_only=True)
+    (directory,) = golden.directories()
+    dataset = golden.open_directory(directory)
+    assert (dataset.name, dataset.generation) == (make_golden.NAME, make_golden.GENERATION)
+    assert tuple(dataset.native) == make_golden.NATIVE
+    assert tuple(dataset.alien) == (9,)
+    for number, frame in zip((0, 1, 2, 7, 9), dataset.read([0, 1, 2, 7, 9]), strict=True):
+        assert_is(frame, make_golden.frame(number))
+    assert dataset.facts()["scanned"] == 0
+    slow = slow_bodhi.frames(dataset.path)
+    assert set(slow) == {(0, 0), (0, 1), (0, 2), (0, 7), (1, 9)}
+    for (_, number), (copy,) in slow.items():
+        assert_is(copy, make_golden.frame(number))
+
+
+def test_the_slow_reader_reads_the_index(place):
+    with Store(place).dataset("/sim1") as dataset:
+        for number in range(5):
+            dataset.write(**made_up(number, 3, 1, False))
+        dataset.flush()
+        (index,) = dataset.path.glob("a-*.idx")
+        places = dataset._handle.locate(np.arange(5, dtype=np.int64))
+        assert slow_bodhi.indexed(index) == [(1, n, offset, length) for n, (_, _, offset, length) in enumerate(places)]
+
+
+def test_generations_are_apart(place):
+    opened = Store(place)
+    for generation in (b"one", b"two"):
+        with opened.dataset("/sim1", generation) as dataset:
+            dataset.write(**made_up(len(generation) + generation[0], 2, 1, True))
+    assert sorted(opened.generations("/sim1")) == [b"one", b"two"]
+    assert opened.generations("/sim2") == []
+    assert tuple(opened.dataset("/sim1", b"one").alien) == (3 + ord("o"),)
+    for directory in opened.directories():
+        opened.remove(directory)
+    assert opened.directories() == []
+    with pytest.raises(StoreNotFoundError, match="/sim1"):
+        opened.dataset("/sim1", b"one", create=False)
+
+
+def test_a_write_shows_only_after_a_flush(place):
+    one, two = Store(place).dataset("/s"), Store(place).dataset("/s")
+    one.write(**made_up(1, 5, 1, True), native=True)
+    assert not one.native
+    one.flush()
+    assert 1 in one.native and 1 not in two.native
+    two.refresh()
+    assert 1 in two.native
+    assert_is(next(two.read([1])), made_up(1, 5, 1, True))
+    assert not two.write(**made_up(1, 5, 1, True), native=False)
+    assert one.kept == 1 and two.kept == 0
+
+
+def test_evicting_spares_what_is_held(place):
+    dataset = Store(place).dataset("/s", segment_bytes=4096)
+    for number in range(20):
+        dataset.write(**made_up(number, 50, 1, False))
+    dataset.flush()
+    other = Store(place).dataset("/s")
+    busy = [segment for segment in other.segments() if segment["busy"]]
+    assert len(busy) == 1
+    with pytest.raises(StoreBusyError):
+        other.evict(busy[0]["id"])
+    reading = dataset.read(np.arange(20))
+    first = next(reading)
+    held = dataset._handle.locate(np.array([0]))[0][0]
+    with pytest.raises(StoreBusyError):
+        other.evict(held)
+    del reading, first
+    other.evict(held)
+    assert 0 not in other.alien
+    frames = list(dataset.read(np.arange(20)))
+    assert frames[0] is None and frames[19] is not None
+    dataset.refresh()
+    assert 0 not in dataset.alien and 19 in dataset.alien
+    with pytest.raises(StoreNotFoundError):
+        other.evict(held)
+
+
+def test_arrays_are_writable_and_outlive_the_reading(place):
+    with Store(place).dataset("/s") as dataset:
+        for number in range(3):
+            dataset.write(**made_up(number, 100, 7, True))
+        dataset.flush()
+        reading = dataset.read([0, 1])
+        frame = next(reading)
+        assert frame.positions.flags.writeable and frame.positions.flags.c_contiguous
+        assert frame.positions.ctypes.data % 64 == 0
+        frame.positions += 1
+        del reading
+        assert same(frame.positions, made_up(0, 100, 7, True)["positions"] + np.float32(1))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"positions": np.zeros((3, 3))}, "positions must be a float32"),
+        ({"velocities": np.zeros((2, 3), np.float32)}, "velocities must be a float32 array of shape"),
+        ({"positions": np.zeros((3, 6), np.float32)[:, ::2]}, "positions must be C-contiguous"),
+        ({"box": np.zeros(3, np.float32)}, "box must have 6 numbers"),
+        ({"number": -1}, "frame -1"),
+        ({"positions": np.zeros((0, 3), np.float32)}, "0 atoms"),
+    ],
+)
+def test_arguments_are_refused_by_name(place, change, text):
+    with Store(place).dataset("/s") as dataset, pytest.raises(ValueError, match=text):
+        dataset.write(**(made_up(1, 3, 1, True) | change))
+
+
+def test_names_are_refused(place):
+    opened = Store(place)
+    with pytest.raises(ValueError, match="4096"):
+        opened.dataset("x" * 5000)
+    with pytest.raises(ValueError, match="NUL"):
+        opened.dataset("a\0b")
+    with pytest.raises(ValueError, match="hexadecimal"):
+        opened.open_directory("../../../../../../../../../etc/x")
+    with pytest.raises(ValueError, match="letters"):
+        opened.dataset("/s").keep("../evil", b"")
+
+
+def test_small_files_are_kept_with_the_dataset(place):
+    dataset = Store(place).dataset("/s")
+    assert dataset.kept_file("topology.pdb") is None
+    dataset.keep("topology.pdb", b"one")
+    dataset.keep("topology.pdb", b"two")
+    assert Store(place).dataset("/s").kept_file("topology.pdb") == b"two"
+
+
+def test_identity_is_kept_and_a_damaged_one_replaced(place):
+    identity = Store(place).identity
+    assert Store(place).identity == identity
+    (place / "identity").write_bytes(b"garbage")
+    new = Store(place).identity
+    assert new != identity
+    assert Store(place).identity == new
+
+
+def unknown_version(path: Path, magic: bytes) -> None:
+    data = bytearray(path.read_bytes())
+    size = int.from_bytes(data[8:12], "little")
+    data[4:6] = (7).to_bytes(2, "little")
+    data[12:16] = bytes(4)
+    data[12:16] = slow_bodhi.crc32c(bytes(data[:size])).to_bytes(4, "little")
+    assert data[:4] == magic
+    path.write_bytes(data)
+
+
+def test_an_unknown_version_is_refused_and_left_alone(place):
+    with Store(place).dataset("/s") as dataset:
+        for number in range(3):
+            dataset.write(**made_up(number, 3, 1, False))
+            dataset.close()
+        directory = dataset.path
+    (segment,) = directory.glob("*.seg")
+    unknown_version(segment, b"BdhS")
+    before = segment.read_bytes()
+    with Store(place).dataset("/s") as dataset:
+        facts = dataset.facts()
+        assert (facts["refused_segments"], facts["refused_version"], facts["alien"]) == (1, 7, 0)
+        dataset.write(**made_up(1, 3, 1, False))
+    assert segment.read_bytes() == before
+    meta = (directory / "meta").read_bytes()
+    unknown_version(directory / "meta", b"BdhM")
+    with pytest.raises(StoreVersionError, match="7"):
+        Store(place).dataset("/s")
+    (directory / "meta").write_bytes(meta)
+    unknown_version(place / "identity", b"BdhI")
+    with pytest.raises(StoreVersionError, match="version 7"):
+        Store(place)
+
+
+def test_an_index_of_an_unknown_version_is_not_overwritten(place):
+    with Store(place).dataset("/s") as dataset:
+        dataset.write(**made_up(1, 3, 1, False))
+        directory = dataset.path
+    (index,) = directory.glob("*.idx")
+    unknown_version(index, b"BdhX")
+    before = index.read_bytes()
+    with Store(place).dataset("/s") as dataset:
+        assert tuple(dataset.alien) == (1,)
+        dataset.write(**made_up(2, 3, 1, False))
+        dataset.flush()
+        assert tuple(dataset.alien) == (1, 2)
+    assert index.read_bytes() == before
+
+
+def test_a_meta_file_of_another_dataset_is_a_conflict(place):
+    opened = Store(place)
+    one, two = opened.dataset("/one"), opened.dataset("/two")
+    shutil.copy(one.path / "meta", two.path / "meta")
+    with pytest.raises(StoreRefusedError, match="/one"):
+        opened.dataset("/two")
+
+
+def test_a_segment_of_another_dataset_is_left_alone(place):
+    opened = Store(place)
+    one, two = opened.dataset("/one"), opened.dataset("/two")
+    one.write(**made_up(1, 3, 1, False))
+    one.close()
+    (segment,) = one.path.glob("*.seg")
+    shutil.copy(segment, two.path / segment.name)
+    two.refresh()
+    assert not two.alien and two.facts()["refused_segments"] == 1
+    two.write(**made_up(2, 3, 1, False))
+    two.close()
+    assert (two.path / segment.name).read_bytes() == segment.read_bytes()
+
+
+def test_unsafe_places_are_refused(place, monkeypatch):
+    place.mkdir(mode=0o700)
+    place.chmod(0o777)
+    with pytest.raises(StoreRefusedError, match="anybody"):
+        Store(place)
+    place.chmod(0o700)
+    with pytest.raises(StoreNotFoundError):
+        Store(place, create=False)
+    Store(place)
+    assert (place.stat().st_mode & 0o777) == 0o700
+    link = place.with_name("link")
+    link.symlink_to(place)
+    monkeypatch.setenv("HIMACH_CACHE", str(link))
+    with pytest.raises(StoreRefusedError, match="symbolic link"):
+        Store()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a directory of another user")
+def test_another_users_store_is_refused(place):
+    Store(place)
+    os.chown(place, 65534, 65534)
+    with pytest.raises(StoreRefusedError, match="65534"):
+        Store(place)
+    assert Store(place, read_only=True).directories() == []
+
+
+def test_a_read_only_store_is_not_written(place):
+    with Store(place).dataset("/s") as dataset:
+        dataset.write(**made_up(1, 3, 1, False))
+    (index,) = dataset.path.glob("*.idx")
+    index.unlink()
+    read_only = Store(place, read_only=True).dataset("/s", create=False)
+    assert tuple(read_only.alien) == (1,)
+    assert not index.exists()
+    with pytest.raises(ValueError, match="open for writing"):
+        read_only.write(**made_up(2, 3, 1, False))
+
+
+def test_default_place(monkeypatch):
+    for name in ("HIMACH_CACHE", "SLURM_TMPDIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    own = f"himach-{os.geteuid()}"
+    assert store.default_place() == Path("/var/tmp") / own
+    monkeypatch.setenv("XDG_CACHE_HOME", "/home/x/.cache")
+    assert store.default_place() == Path("/home/x/.cache/himach")
+    monkeypatch.setenv("SLURM_TMPDIR", "/scratch/job7")
+    assert store.default_place() == Path("/scratch/job7") / own
+    monkeypatch.setenv("HIMACH_CACHE", "/local/{node}/cache")
+    monkeypatch.setenv("HIMACH_NODE", "n17")
+    assert store.default_place() == Path("/local/n17/cache")
+
+
+def test_frames_of_several_segments_come_in_the_order_asked_for(place):
+    writers = [Store(place).dataset("/s", segment_bytes=30000) for _ in range(3)]
+    for number in range(90):
+        writers[number // 5 % 3].write(**made_up(number, 200, 3, True))
+        if number % 7 == 0:
+            writers[number // 5 % 3].flush()
+    for writer in writers:
+        writer.close()
+    dataset = Store(place).dataset("/s")
+    assert len(dataset.segments()) > 6
+    for step in (1, -1, 7):
+        numbers = np.arange(90)[::step]
+        for number, frame in zip(numbers.tolist(), dataset.read(numbers, request_bytes=50000), strict=True):
+            assert_is(frame, made_up(number, 200, 3, True))
+
+
+def test_checksums_can_be_turned_off(place):
+    with Store(place).dataset("/s") as dataset:
+        dataset.write(**made_up(1, 100, 1, False))
+        dataset.flush()
+        (segment,) = dataset.path.glob("*.seg")
+        with segment.open("r+b") as file:
+            file.seek(64 + 128 + 4)
+            file.write(b"\xff\xff")
+        assert next(dataset.read([1], verify=False)) is not None
+        reading = dataset.read([1])
+        assert next(reading) is None
+        assert reading.misses == {"damaged": 1}
+        assert 1 not in dataset.alien
+        assert dataset.write(**made_up(1, 100, 1, False))
+        dataset.flush()
+        assert_is(next(dataset.read([1])), made_up(1, 100, 1, False))
+    again = Store(place).dataset("/s")
+    assert_is(next(again.read([1])), made_up(1, 100, 1, False))
+
+
+def test_the_way_of_checksums_has_a_name():
+    assert bodhi.checksum_way() in {"portable", "sse4.2", "pclmul", "vpclmul", "arm64"}

@@ -1,0 +1,277 @@
+import pickle
+import warnings
+
+import MDAnalysis as mda
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from MDAnalysis import transformations
+from MDAnalysisTests import datafiles as data
+from support.io_samples import FORMATS, copied, make
+
+from himach.errors import AnalysisError
+from himach.frame import RawFrame
+from himach.io.topology.loading import load_topology
+from himach.io.trajectory.origin import open_origin
+from himach.io.universe.view import View
+
+
+@pytest.fixture(scope="module", params=["XTC", "TRR", "DCD"])
+def opened(request):
+    topology, trajectory = FORMATS[request.param]
+    origin = open_origin([trajectory], topology)
+    return origin, pickle.loads(pickle.dumps(load_topology(topology, origin))), mda.Universe(topology, trajectory)
+
+
+def new_view(opened, **options):
+    origin, topology, _ = opened
+    return View(topology, origin, range(origin.n_frames), next(origin.read([0])), name="Shell", **options)
+
+
+SELECTIONS = [
+    "name CA",
+    "protein and around 3.5 resid 1",
+    "sphzone 6 resid 10",
+    "point 10 10 10 8",
+    "prop z > 3",
+    "resid 5:9",
+]
+QUANTITIES = {
+    "centre of mass": lambda group: group.center_of_mass(),
+    "wrapped": lambda group: group.center_of_geometry(wrap=group.dimensions is not None),
+    "radius of gyration": lambda group: group.radius_of_gyration(),
+    "positions": lambda group: group.positions,
+    "box": lambda group: group.dimensions if group.dimensions is not None else 0,
+    "bounds": lambda group: group.bbox(),
+    "residues": lambda group: group.residues.atoms.center(None, compound="residues"),
+}
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_groups_are_those_of_mdanalysis_at_each_frame(opened, copy):
+    origin, _, theirs = opened
+    view = new_view(opened, copy=copy)
+    ours = view.universe
+    groups = [
+        (ours.select_atoms(s, updating=u), theirs.select_atoms(s, updating=u)) for s in SELECTIONS for u in (0, 1)
+    ]
+    for number in [0, 3, 1, origin.n_frames - 1, 0]:
+        frame = view.bind(next(origin.read([number])), number)
+        ts = theirs.trajectory[number]
+        assert (frame.number, frame.step, frame.time) == (number, number, ts.time)
+        assert frame.universe is ours
+        assert ours.trajectory.frame == ours.trajectory.ts.frame == number
+        assert ours.trajectory.time == ts.time
+        for mine, other in groups:
+            np.testing.assert_array_equal(mine.indices, other.indices)
+            for name, quantity in QUANTITIES.items():
+                if len(mine):
+                    np.testing.assert_array_equal(quantity(mine), quantity(other), err_msg=name)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    words=st.lists(
+        st.sampled_from(["name CA", "resid 3:40", "prop x > 0", "around 4 resid 7", "byres name N"]), min_size=1
+    ),
+    joins=st.lists(st.sampled_from(["and", "or", "and not"]), min_size=9),
+    numbers=st.lists(st.integers(0, 9), min_size=1, max_size=4),
+)
+def test_any_updating_selection(opened, words, joins, numbers):
+    origin, _, theirs = opened
+    text = words[0] + "".join(f" {join} ({word})" for join, word in zip(joins, words[1:5], strict=False))
+    view = new_view(opened)
+    mine, other = (universe.select_atoms(text, updating=True) for universe in (view.universe, theirs))
+    for number in numbers:
+        view.bind(next(origin.read([number])), number)
+        theirs.trajectory[number]
+        np.testing.assert_array_equal(mine.indices, other.indices)
+
+
+def test_positions_are_one_memory(opened):
+    origin = opened[0]
+    view = new_view(opened)
+    raw = next(origin.read([1]))
+    frame = view.bind(raw, 1)
+    assert frame.positions is raw.positions
+    frame.positions[5] = [1, 2, 3]
+    np.testing.assert_array_equal(view.universe.atoms[5].position, [1, 2, 3])
+    view.universe.atoms.translate([1, 0, 0])
+    np.testing.assert_array_equal(frame.positions[5], [2, 2, 3])
+
+
+def test_views_do_not_see_each_others_changes(opened):
+    origin = opened[0]
+    first, second, third = new_view(opened), new_view(opened, copy=True), new_view(opened, copy=True)
+    raw = next(origin.read([1]))
+    kept = raw.positions.copy()
+    for view in (third, second):  # whoever copies maps before the one who writes to the source's own memory
+        frame = view.bind(raw, 1)
+        frame.positions[:] = 0
+        np.testing.assert_array_equal(raw.positions, kept)
+    frame = first.bind(raw, 1)
+    np.testing.assert_array_equal(frame.positions, kept)
+    second.universe.add_TopologyAttr("tempfactors")
+    assert not hasattr(third.universe.atoms, "tempfactors")
+    assert not hasattr(new_view(opened).universe.atoms, "tempfactors")
+
+
+def test_setup_writes_do_not_reach_map(opened):
+    origin = opened[0]
+    view = new_view(opened)
+    group = view.universe.select_atoms("prop x > 1000", updating=True)
+    assert len(group) == 0
+    view.universe.atoms.translate([5000, 0, 0])
+    group.is_uptodate = False
+    assert len(group) == origin.n_atoms
+    view.bind(next(origin.read([0])), 0)
+    assert len(group) == 0
+
+
+def test_other_frames_are_out_of_reach(opened):
+    trajectory = new_view(opened).universe.trajectory
+    for move in (
+        lambda: trajectory[1],
+        lambda: trajectory[:2],
+        lambda: list(trajectory),
+        lambda: next(trajectory),
+        trajectory.next,
+        trajectory.rewind,
+        lambda: list(trajectory[:]),
+        lambda: trajectory[:][1],
+        trajectory.timeseries,
+    ):
+        with pytest.raises(AnalysisError, match=r"Shell: .*each rank sees some frames only"):
+            move()
+
+
+def test_facts(opened):
+    origin, _, theirs = opened
+    trajectory = new_view(opened).universe.trajectory
+    assert len(trajectory) == trajectory.n_frames == len(theirs.trajectory)
+    assert trajectory.dt == pytest.approx(theirs.trajectory.dt)
+    assert trajectory.totaltime == pytest.approx(theirs.trajectory.totaltime)
+    assert trajectory.filename == origin.paths[0]
+    assert trajectory.n_atoms == origin.n_atoms
+    assert trajectory.ts.dt == trajectory.dt
+    assert repr(trajectory)
+
+
+def test_box_velocities_and_forces_come_and_go(tmp_path):
+    universe = mda.Universe.empty(2)
+    origin = open_origin([make(tmp_path / "a.xtc", list(range(9)), n_atoms=2)])
+    some = np.ones((2, 3), np.float32)
+    box = np.full(6, 90, np.float32)
+    view = View(universe._topology, origin, range(9), RawFrame(0, 0.0, some.copy()))
+    for number, has in enumerate([(0, 0, 0), (1, 1, 0), (0, 0, 1), (1, 1, 1), (0, 0, 0), (1, 0, 0)]):
+        raw = RawFrame(
+            number,
+            0.0,
+            some.copy(),
+            *(value if h else None for value, h in zip((box, 2 * some, 3 * some), has, strict=True)),
+        )
+        frame = view.bind(raw, number)
+        np.testing.assert_array_equal(frame.positions, some)
+        ts = view.universe.trajectory.ts
+        assert [frame.box is not None, frame.velocities is not None, frame.forces is not None] == [bool(h) for h in has]
+        assert (view.universe.dimensions is not None, ts.has_velocities, ts.has_forces) == tuple(bool(h) for h in has)
+        if has[1]:
+            np.testing.assert_array_equal(view.universe.atoms.velocities, 2 * some)
+            frame.velocities[:] = 7
+            assert view.universe.atoms.velocities[0, 0] == 7
+
+
+def test_transformations_run_on_every_frame(opened):
+    origin, _, theirs = opened
+
+    def turned(universe):
+        group = universe.select_atoms("resid 1:20")
+        return [transformations.translate([1, 2, 3]), transformations.rotate.rotateby(30, [0, 0, 1], ag=group), box]
+
+    def box(ts):
+        ts.dimensions = [50, 60, 70, 90, 90, 90]
+        return ts
+
+    view = new_view(opened)
+    view.universe.trajectory.add_transformations(*turned(view.universe))
+    reference = theirs.copy()
+    reference.trajectory.add_transformations(*turned(reference))
+    for number in (0, 2, 1):
+        frame = view.bind(next(origin.read([number])), number)
+        ts = reference.trajectory[number]
+        np.testing.assert_array_equal(frame.positions, ts.positions)
+        np.testing.assert_array_equal(frame.box, [50, 60, 70, 90, 90, 90])
+
+
+def test_transformation_may_return_another_timestep(opened):
+    origin = opened[0]
+    view = new_view(opened)
+
+    def replaced(ts):
+        new = ts.copy()
+        new.positions += 1
+        return new
+
+    view.universe.trajectory.add_transformations(replaced)
+    for number in (0, 1):
+        raw = next(origin.read([number]))
+        frame = view.bind(raw, number)
+        np.testing.assert_array_equal(frame.positions, raw.positions + 1)
+        assert view.universe.trajectory.frame == number
+
+
+@pytest.mark.parametrize("name", ["NoJump", "PositionAverager"])
+def test_transformations_that_need_other_frames(opened, name):
+    transformation = {
+        "NoJump": transformations.nojump.NoJump,
+        "PositionAverager": lambda: transformations.PositionAverager(3),
+    }[name]()
+    with pytest.raises(AnalysisError, match=rf"{name} needs other frames.*reduce\(\)"):
+        new_view(opened).universe.trajectory.add_transformations(transformation)
+
+
+def test_load_new_is_refused(opened):
+    with pytest.raises(AnalysisError, match="load_new"):
+        new_view(opened).universe.load_new(data.XTC)
+
+
+def test_copy_stays_where_it_was_made(opened):
+    origin = opened[0]
+    view = new_view(opened)
+    reference = view.universe.copy()
+    before = reference.atoms.positions
+    view.bind(next(origin.read([1])), 1)
+    np.testing.assert_array_equal(reference.atoms.positions, before)
+    assert reference.trajectory.frame == 0
+    assert not np.array_equal(view.universe.atoms.positions, before)
+    with pytest.raises(AnalysisError):
+        reference.trajectory[1]
+
+
+def test_writing_the_frame(opened, tmp_path):
+    view = new_view(opened)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        view.universe.select_atoms("resid 1").write(tmp_path / "a.pdb")
+        merged = mda.Merge(view.universe.select_atoms("resid 1"))
+    assert len(merged.atoms) == len(view.universe.select_atoms("resid 1"))
+
+
+def test_auxiliary(tmp_path):
+    origin = open_origin([make(tmp_path / "a.xtc", [0, 1, 2, 3, 4], n_atoms=2)])
+    np.savetxt(tmp_path / "a.xvg", [[t, 10 * t] for t in range(5)])
+    view = View(mda.Universe.empty(2)._topology, origin, range(5), next(origin.read([0])))
+    view.universe.trajectory.add_auxiliary("pull", str(tmp_path / "a.xvg"))
+    for number in (0, 3, 1, 4):
+        view.bind(next(origin.read([number])), number)
+        assert view.universe.trajectory.ts.aux.pull[1] == 10 * number
+
+
+def test_no_file_appears(tmp_path):
+    topology, trajectory = copied("XTC", tmp_path)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    origin = open_origin([trajectory], topology)
+    view = View(load_topology(topology, origin), origin, range(10), next(origin.read([0])))
+    view.universe.copy()
+    assert sorted(path.name for path in tmp_path.iterdir()) == before

@@ -1,0 +1,292 @@
+"""Every likely mistake ends all ranks within seconds, with the exit code and a message that names it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+import uuid
+from pathlib import Path
+
+import MDAnalysisTests.datafiles as data
+import pytest
+from support.commands import DATA, himach, processes_with, start_himach, wait_until
+
+SCRIPT = '''
+import himach
+
+class Probe(himach.Analysis):
+    """Does what its parameter says, at frame 40."""
+    what: str = "nothing"
+    cutoff: float = 3.5
+
+    def setup(self, universe):
+        self.atoms = universe.select_atoms("name CA")
+        if self.what == "setup":
+            raise ValueError("setup went wrong")
+        if self.what == "selection":
+            universe.select_atoms("nam CA")
+        if self.what in ("transformation", "exit in a transformation"):
+            universe.trajectory.add_transformations(self.transform)
+
+    def transform(self, timestep):
+        if timestep.frame == 40:
+            raise ValueError("transformation went wrong") if self.what == "transformation" else SystemExit(7)
+        return timestep
+
+    def map(self, frame):
+        if frame.number == 40:
+            if self.what == "map":
+                raise ValueError("map went wrong")
+            if self.what == "assign":
+                self.last = frame.number
+            if self.what == "key":
+                yield [1, 2], 3
+            if self.what == "value":
+                yield 1, (item for item in "abc")
+            if self.what == "lambda":
+                yield 1, lambda: 0
+            if self.what == "pair":
+                yield 5
+            if self.what == "leave":
+                import os
+                os._exit(3)
+            if self.what == "exit":
+                raise SystemExit(7)
+            if self.what == "kill":
+                import os, signal
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.what == "sleep":
+                import time
+                time.sleep(60)
+        yield "n", frame.number
+
+    def reduce(self, key, series):
+        if self.what == "reduce":
+            raise ValueError("reduce went wrong")
+        return (item for item in "abc") if self.what == "yield" else len(series)
+
+    def finish(self, results):
+        if self.what == "finish":
+            raise ValueError("finish went wrong")
+        return {"counts": {"n": [results["n"]]}}
+
+    def plot(self, outcome, axes):
+        if self.what == "plot":
+            raise ValueError("plot went wrong")
+        axes.plot([1, 2])
+'''
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "probe.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def line_of(text: str) -> int:
+    """Number of the script's line that holds `text`."""
+    return next(i for i, line in enumerate(SCRIPT.splitlines(), 1) if text in line)
+
+
+def refused(done, code: int, *words: str) -> None:
+    """The command ended with `code` and one message that holds `words`, and no traceback of himach's."""
+    assert done.returncode == code, done.stderr
+    for word in words:
+        assert word in done.stderr, done.stderr
+    assert done.stderr.count("himach: error:") == 1, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    assert "BAD TERMINATION" not in done.stdout + done.stderr
+    assert "MPI_Abort" not in done.stderr
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("method", ["setup", "map", "reduce", "finish", "plot"])
+def test_an_exception_in_a_method_names_the_place_and_the_line(script, tmp_path, method, ranks):
+    done = himach("run", script, *DATA, "-n", ranks, "-p", f"what={method}", "--out", tmp_path / "out")
+    refused(done, 1, f"Probe.{method}()", f"ValueError: {method} went wrong", f"line {line_of(f'{method} went wrong')}")
+    if method == "map":
+        refused(done, 1, "frame 40", "time", "rank")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_an_exit_in_a_method_is_a_failure_of_that_method(script, ranks):
+    done = himach("run", script, *DATA, "-n", ranks, "-p", "what=exit")
+    refused(done, 1, "Probe.map()", "frame 40", "SystemExit: 7")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("what", ["transformation", "exit in a transformation"])
+def test_an_exception_in_a_transformation_names_the_frame(script, what, ranks):
+    done = himach("run", script, *DATA, "-n", ranks, "-p", f"what={what}")
+    refused(done, 1, "Probe.setup()'s transformations failed at frame 40", f"line {line_of('else SystemExit(7)')}")
+
+
+def test_a_bad_selection_is_named(script):
+    refused(himach("run", script, *DATA, "-p", "what=selection"), 1, "Probe.setup()", "nam")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("assign", ["self.last", "yield"]),
+        ("key", ["list", "[1, 2]"]),
+        ("value", ["generator", "pickled"]),
+        ("lambda", ["pickled"]),
+        ("pair", ["5"]),
+    ],
+)
+def test_what_map_may_not_do_is_refused_by_name(script, what, words, ranks):
+    done = himach("run", script, *DATA, "-n", ranks, "-p", f"what={what}")
+    refused(done, 1, "Probe.map()", "frame 40", *words)
+
+
+def test_missing_files_are_named():
+    refused(himach("run", "rmsd", "--trajectory", "/nowhere/a.xtc"), 2, "/nowhere/a.xtc")
+    refused(himach("run", "rmsd", "--trajectory", data.DCD, "--topology", "/nowhere/b.gro"), 2, "/nowhere/b.gro")
+    refused(himach("run", "/nowhere/c.py", *DATA), 2, "/nowhere/c.py")
+    refused(himach("run", "rmsd", "-n", "2", "--trajectory", "/nowhere/a.xtc"), 2, "/nowhere/a.xtc")
+
+
+def test_frames_out_of_range_are_named():
+    refused(himach("run", "rmsd", *DATA, "--start", "98"), 2, "98 frames", "start 98")
+    refused(himach("run", "rmsd", *DATA, "--step", "0"), 2, "step")
+
+
+def test_a_topology_that_does_not_fit_is_named():
+    done = himach("run", "rmsd", "--trajectory", data.DCD, "--topology", data.GRO)
+    refused(done, 1, Path(data.DCD).name, Path(data.GRO).name, "3341", "47681")
+
+
+def test_a_trajectory_without_topology_asks_for_one():
+    refused(himach("run", "rmsd", "--trajectory", data.DCD), 2, "--topology")
+
+
+def test_parameters_unknown_or_of_the_wrong_type_are_named(script):
+    refused(himach("run", script, *DATA, "-p", "cutof=3"), 2, "'cutof'", "did you mean 'cutoff'?")
+    refused(himach("run", script, *DATA, "-p", "cutoff=wide"), 2, "cutoff", "'wide'", "float")
+    refused(himach("run", script, *DATA, "-p", "cutoff"), 2, "NAME=VALUE")
+    refused(himach("run", script, *DATA, "-n", "2", "-p", "cutof=3"), 2, "'cutof'", "did you mean 'cutoff'?")
+
+
+def test_unknown_analyses_and_options_are_named():
+    refused(himach("run", "rmsf", *DATA), 2, "'rmsf'", "did you mean")
+    refused(himach("run", "rmsd", *DATA, "--steps", "2"), 2, "--steps")
+    refused(himach("run", "rmsd"), 2, "--trajectory")
+    refused(himach("walk"), 2, "walk")
+
+
+def test_a_script_with_no_analysis_or_two_is_told(tmp_path):
+    none, two = tmp_path / "none.py", tmp_path / "two.py"
+    none.write_text("x = 1\n")
+    two.write_text("import himach\nclass A(himach.Analysis): ...\nclass B(himach.Analysis): ...\n")
+    refused(himach("run", none, *DATA), 2, "none.py", "no analysis")
+    refused(himach("run", two, *DATA), 2, "two.py:A", "two.py:B")
+    refused(himach("run", f"{two}:C", *DATA), 2, "'C'")
+
+
+def test_a_script_that_cannot_be_run_is_told_with_its_line(tmp_path):
+    path = tmp_path / "broken.py"
+    path.write_text("import himach\nx = (\n")
+    refused(himach("run", path, *DATA), 1, "broken.py", "line 2")
+    path.write_text("import himach\nimport no_such_module\n")
+    refused(himach("run", path, *DATA), 1, "broken.py", "line 2", "no_such_module")
+
+
+def test_a_directory_with_other_files_is_refused(script, tmp_path):
+    out = tmp_path / "thesis"
+    out.mkdir()
+    (out / "chapter1.tex").write_text("precious")
+    done = himach("run", script, *DATA, "--out", out)
+    refused(done, 2, str(out))
+    assert (out / "chapter1.tex").read_text() == "precious"
+
+
+def test_a_damaged_frame_is_named(tmp_path):
+    whole = Path(data.XTC).read_bytes()
+    path = tmp_path / "damaged.xtc"
+    path.write_bytes(whole[: len(whole) // 2] + bytes(64) + whole[len(whole) // 2 + 64 :])
+    done = himach("run", "rmsd", "--trajectory", path, "--topology", data.GRO, "-p", "selection=name CA")
+    # Damage inside compressed positions may still decode to some positions; in this place it does not.
+    refused(done, 1, "damaged.xtc", "frame")
+
+
+def test_a_trajectory_cut_in_its_last_frame_is_analysed_to_the_last_whole_one(tmp_path):
+    path = tmp_path / "cut.xtc"
+    path.write_bytes(Path(data.XTC).read_bytes()[:-1000])
+    done = himach(
+        "run", "rmsd", "--trajectory", path, "--topology", data.GRO, "-p", "selection=name CA", "--out", tmp_path / "o"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "cut.xtc" in done.stderr
+    assert len((tmp_path / "o" / "rmsd.csv").read_text().splitlines()) == 1 + 9
+
+
+def test_a_reduce_that_yields_needs_a_stage_that_follows(script):
+    refused(himach("run", script, *DATA, "-p", "what=yield"), 1, "Probe.reduce()", "'n'", "`then`")
+
+
+def test_a_rank_that_ends_by_itself_ends_all(script):
+    refused(himach("run", script, *DATA, "-n", 2, "-p", "what=leave"), 1, "exit code 3")
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_rank_killed_by_a_signal_ends_all(script, ranks):
+    mark = uuid.uuid4().hex
+    begun = time.monotonic()
+    done = himach("run", script, *DATA, "-n", ranks, "-p", "what=kill", HIMACH_TEST_MARK=mark)
+    assert time.monotonic() - begun < 20
+    refused(done, 1, "SIGKILL")
+    assert wait_until(lambda: not processes_with(mark))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_the_run_with_their_code_and_leave_no_rank(script, ranks, number, code, monkeypatch):
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("HIMACH_TEST_MARK", mark)
+    process = start_himach("run", script, *DATA, "-n", ranks, "-p", "what=sleep")
+    try:
+        assert wait_until(lambda: len(processes_with(mark)) > (3 if ranks > 1 else 0))
+        time.sleep(3.5)  # into map()
+        begun = time.monotonic()
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=15)
+        assert time.monotonic() - begun < 8
+        assert process.returncode == code, stderr
+        assert "Traceback" not in stderr
+        assert wait_until(lambda: not processes_with(mark))
+    finally:
+        process.kill()
+
+
+def test_ranks_end_when_the_command_that_started_them_is_killed(script, monkeypatch):
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("HIMACH_TEST_MARK", mark)
+    process = start_himach("run", script, *DATA, "-n", "2", "-p", "what=sleep")
+    assert wait_until(lambda: len(processes_with(mark)) > 3)
+    time.sleep(3)
+    process.kill()
+    process.wait()
+    assert wait_until(lambda: not processes_with(mark))
+
+
+def test_no_mpiexec_is_told_with_the_way_out(script, tmp_path):
+    # A Python without mpiexec beside it, and none on the path.
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    (bare / "python").symlink_to(shutil.which("python3") or "python3")
+    from himach.errors import RankError
+    from himach.parallel import spawn
+
+    old_path, old_exe = os.environ["PATH"], spawn.sys.executable
+    try:
+        os.environ["PATH"] = str(bare)
+        spawn.sys.executable = str(bare / "python")
+        with pytest.raises(RankError, match=r"himach\[local\]"):
+            spawn.launch(["true"], 2, tmp_path)
+    finally:
+        os.environ["PATH"], spawn.sys.executable = old_path, old_exe

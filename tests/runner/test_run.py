@@ -1,0 +1,227 @@
+"""`himach.run` from Python: a script, `__main__`, several ranks, what comes back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import MDAnalysis as mda
+import numpy as np
+import pytest
+from MDAnalysis.analysis import rms
+from MDAnalysisTests.datafiles import DCD, PSF
+from support.ranks import clean_environment, mpiexec
+
+import himach
+from himach import examples
+
+
+class Radius(himach.Analysis):
+    """Radius of gyration."""
+
+    selection: str = "protein"
+
+    def setup(self, universe):
+        self.group = universe.select_atoms(self.selection)
+        self.n_selected = len(self.group)
+
+    def map(self, frame):
+        yield "radius", self.group.radius_of_gyration()
+
+    def reduce(self, key, series):
+        return {"time_ps": series.times, "radius": np.array(series.values)}
+
+    def finish(self, results):
+        return {"radius": results["radius"]}
+
+    def plot(self, outcome, axes):
+        axes.plot(outcome["radius"]["time_ps"], outcome["radius"]["radius"], label=f"{self.n_selected} atoms")
+
+
+class Every(himach.Analysis):
+    """Numbers and steps as map() and setup() saw them."""
+
+    def map(self, frame):
+        yield frame.number, (frame.step, frame.time, len(self.frames), self.dt)
+
+    def reduce(self, key, series):
+        return series.values[0]
+
+
+def test_an_analysis_defined_in_a_test_runs_alone_and_on_two_ranks():
+    universe = mda.Universe(PSF, DCD)
+    expected = [universe.select_atoms("protein").radius_of_gyration() for _ in universe.trajectory]
+    alone = himach.run(Radius(), DCD, PSF)
+    np.testing.assert_array_equal(alone.outcome["radius"]["radius"], expected)
+    several = himach.run(Radius, DCD, PSF, ranks=2)
+    np.testing.assert_array_equal(several.outcome["radius"]["radius"], expected)
+    assert several.record["ranks"] == 2
+    assert "3341 atoms" in str(several.plot().axes[0].get_legend_handles_labels()[1])  # setup()'s state came back
+
+
+def test_start_stop_and_step_are_mdanalysis_s():
+    universe = mda.Universe(PSF, DCD)
+    for start, stop, step in [(None, None, None), (10, 50, 7), (-5, None, None), (None, -90, None), (90, 1000, 3)]:
+        frames = [ts.frame for ts in universe.trajectory[start:stop:step]]
+        result = himach.run(Every(), DCD, PSF, start=start, stop=stop, step=step)
+        assert list(result.outcome["key"]) == frames
+        assert [value[0] for value in result.outcome["result"]] == list(range(len(frames)))
+        assert result.outcome["result"][0][2] == len(frames)
+        assert result.record["frames"] == len(frames)
+
+
+def test_several_analyses_share_one_pass():
+    result = himach.run([Radius(), examples.load("rmsd")(selection="name CA")], DCD, PSF, ranks=2)
+    assert list(result.outcome) == ["Radius", "rmsd"]
+    peer = rms.RMSD(mda.Universe(PSF, DCD), select="name CA").run()
+    np.testing.assert_allclose(result.outcome["rmsd"]["rmsd"]["rmsd"], peer.results.rmsd[:, 2], atol=1e-4)
+
+
+SCRIPT = """
+import himach
+
+class Count(himach.Analysis):
+    def map(self, frame):
+        yield "frames", 1
+    def combine(self, key, series):
+        return sum(series.values)
+    def reduce(self, key, series):
+        return series.values[0]
+
+result = himach.run(Count(), {trajectory!r}, {topology!r}{more})
+if result.outcome is not None:
+    print("counted", dict(zip(result.outcome["key"], result.outcome["result"].tolist())), result.record["ranks"])
+"""
+
+
+@pytest.mark.parametrize(("more", "n", "expected"), [("", 1, 1), (", ranks=2", 1, 2), ("", 3, 3)])
+def test_a_script_runs_its_own_class(tmp_path, more, n, expected):
+    """Plainly, with ranks that it starts (the class is in __main__, with no guard), and under mpiexec."""
+    script = tmp_path / "count.py"
+    script.write_text(SCRIPT.format(trajectory=str(DCD), topology=str(PSF), more=more))
+    if n > 1:
+        done = mpiexec(n, [sys.executable, str(script)])
+    else:
+        done = subprocess.run(
+            [sys.executable, str(script)], capture_output=True, text=True, env=clean_environment(), check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[0] == f"counted {{'frames': 98}} {expected}"
+
+
+def test_a_mistake_in_an_argument_is_an_exception():
+    with pytest.raises(himach.UsageError, match="selectoin"):
+        Radius(selectoin="x")
+    with pytest.raises(himach.UsageError, match="/nowhere"):
+        himach.run(Radius(), "/nowhere/a.dcd", PSF)
+    with pytest.raises(himach.UsageError, match="ranks"):
+        himach.run(Radius(), DCD, PSF, ranks=0)
+    with pytest.raises(himach.UsageError, match="Analysis"):
+        himach.run("rmsd", DCD, PSF)
+    with pytest.raises(himach.UsageError, match="/nowhere"):
+        himach.run(Radius(), "/nowhere/a.dcd", PSF, ranks=2)
+
+
+def test_an_error_in_map_has_its_cause_in_process_and_its_text_from_ranks():
+    class Fails(himach.Analysis):
+        def map(self, frame):
+            raise ZeroDivisionError("oh")
+
+        def reduce(self, key, series):
+            return None
+
+    with pytest.raises(himach.AnalysisError, match=r"Fails\.map\(\)") as caught:
+        himach.run(Fails(), DCD, PSF)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    with pytest.raises(himach.AnalysisError, match=r"Fails\.map\(\).*ZeroDivisionError: oh"):
+        himach.run(Fails(), DCD, PSF, ranks=2)
+
+
+def test_examples_come_with_himach():
+    assert himach.examples.load("rmsd") is examples.load("rmsd")
+
+
+def test_importing_himach_starts_nothing():
+    code = textwrap.dedent(
+        """
+        import sys, signal
+        before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+        import himach, himach.cli
+        assert before == (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT))
+        heavy = {"MDAnalysis", "mpi4py", "numpy", "matplotlib", "socket", "multiprocessing"} & set(sys.modules)
+        print(sorted(heavy))
+        """
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]", done.stdout
+
+
+def test_out_from_python(tmp_path: Path):
+    himach.run(Radius(), DCD, PSF, ranks=2, out=tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["Radius.png", "radius.csv", "run.json"]
+
+
+ON_THE_FIRST_RANK = """
+import sys, warnings
+import himach
+from himach.parallel.environment import promised_rank
+
+first = promised_rank() == 0
+
+class Count(himach.Analysis):
+    def setup(self, universe):
+        print("set up")
+        warnings.warn("mind the gap")
+    def map(self, frame):
+        yield "frames", 1
+    def reduce(self, key, series):
+        return len(series)
+
+result = himach.run(Count(), {trajectory!r}, {topology!r}, progress=first, out="out" if first else None)
+print("after", result.outcome is not None)
+"""
+
+
+def test_what_a_script_asks_for_on_its_first_rank_alone_holds_for_all(tmp_path):
+    """Progress, output and a voice; after the run, all ranks speak again."""
+    script = tmp_path / "count.py"
+    script.write_text(ON_THE_FIRST_RANK.format(trajectory=str(DCD), topology=str(PSF)))
+    done = mpiexec(3, [sys.executable, str(script)], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("set up") == 1
+    assert done.stderr.count("mind the gap") == 2  # the warning and the line that gave it
+    assert done.stdout.count("after") == 3
+    assert done.stdout.count("True") == 1
+    assert (tmp_path / "out" / "run.json").exists()
+
+
+MANY_RUNS = """
+from himach.runner.run import on_all_ranks
+for _ in range(3000):  # MPICH has 2048 communicators
+    on_all_ranks(lambda world: world.node.barrier())
+"""
+
+
+def test_a_process_may_run_as_often_as_it_likes():
+    done = mpiexec(2, [sys.executable, "-c", MANY_RUNS])
+    assert done.returncode == 0, done.stderr
+
+
+UNFORESEEN = """
+from himach.runner.run import on_all_ranks
+
+def work(world):
+    if world.comm.rank == 1:
+        raise ZeroDivisionError("oh")
+    world.comm.barrier()
+
+on_all_ranks(work)
+"""
+
+
+def test_the_whole_traceback_of_an_error_that_one_rank_has_alone():
+    done = mpiexec(2, [sys.executable, "-c", UNFORESEEN], environ={"HIMACH_DEBUG": "1"})
+    assert done.returncode != 0
+    assert "in work" in done.stderr and "himach: error: ZeroDivisionError: oh" in done.stderr, done.stderr

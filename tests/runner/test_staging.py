@@ -1,0 +1,416 @@
+"""Staging: as a user does it, on one node and on several, interrupted, under a quota, and beside a simulation."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import MDAnalysis
+import numpy as np
+import pytest
+from MDAnalysisTests.datafiles import DCD, PSF
+from support.commands import himach, wait_until
+from support.ranks import clean_environment, mpiexec
+
+from himach.errors import UsageError
+from himach.io.store.eviction import survey
+from himach.io.store.store import Store, StoreFullError, StoreNotFoundError
+from himach.io.trajectory.manifest import Manifest
+from himach.io.trajectory.xdr_index import read_index
+from himach.parallel.communicator import alone
+from himach.runner.staging import StageJob, stage
+
+N_FRAMES = 98
+ADK = [DCD, "--topology", PSF]
+
+
+def write_xtc(path: Path, n_frames: int, n_atoms: int = 300) -> bytes:
+    """A made-up trajectory; returns its bytes."""
+    universe = MDAnalysis.Universe.empty(n_atoms, trajectory=True)
+    rng = np.random.default_rng(1)
+    with MDAnalysis.Writer(str(path), n_atoms) as writer:
+        for number in range(n_frames):
+            universe.atoms.positions = rng.uniform(0, 50, (n_atoms, 3))
+            universe.trajectory.ts.time = 2.0 * number
+            writer.write(universe.atoms)
+    return path.read_bytes()
+
+
+def natives(place: Path) -> list[set[int]]:
+    """Frames natively in each dataset of a store."""
+    store = Store(place, read_only=True)
+    return [set(store.open_directory(directory).native) for directory in store.directories()]
+
+
+def copies(place: Path) -> int:
+    """Frames in all segments, copies counted each."""
+    store = Store(place, read_only=True)
+    datasets = [store.open_directory(directory) for directory in store.directories()]
+    return sum(segment["frames"] for dataset in datasets for segment in dataset.segments())
+
+
+def stage_on_nodes(tmp_path: Path, nodes: list[str], *words: object):
+    """``himach stage`` with a rank on each of these nodes."""
+    names = " ".join(nodes)
+    command = shlex.join([sys.executable, "-P", "-m", "himach", *map(str, words)])
+    script = f"set -- {names}; shift $PMI_RANK; HIMACH_NODE=$1 exec {command}"
+    return mpiexec(len(nodes), ["sh", "-c", script], environ={"HIMACH_CACHE": str(tmp_path / "{node}")})
+
+
+def test_staged_once_read_from_the_cache_ever_after(tmp_path):
+    place = tmp_path / "store"
+    first = himach("stage", *ADK, "--dataset", "adk", "--cache", place)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.startswith("adk: 98 frames staged, 98 of them now (98 on ")
+    again = himach("stage", *ADK, "--dataset", "adk", "--cache", place)
+    assert "98 frames staged, 0 of them now" in again.stdout
+    assert copies(place) == N_FRAMES
+    with MDAnalysis.Universe(PSF, DCD).trajectory as trajectory:
+        (dataset,) = (Store(place).open_directory(name) for name in Store(place).directories())
+        for timestep, frame in zip(trajectory, dataset.read(range(N_FRAMES)), strict=True):
+            assert np.array_equal(frame.positions, timestep.positions)
+            assert frame.time == pytest.approx(timestep.time)
+    done = himach("run", "rmsd", "--trajectory", "adk", "--cache", place, "--out", tmp_path / "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["bytes"]["origin"] == 0
+    assert record["assignment"] == {"native": N_FRAMES, "alien": 0, "residue": 0}
+    plain = himach("run", "rmsd", "-t", DCD, "-s", PSF, "--cache", "off", "--out", tmp_path / "plain")
+    assert plain.returncode == 0, plain.stderr
+    assert (tmp_path / "out" / "rmsd.csv").read_bytes() == (tmp_path / "plain" / "rmsd.csv").read_bytes()
+
+
+@pytest.mark.parametrize("placement", ["spread", "runs"])
+@pytest.mark.parametrize("nodes", [["a", "b"], ["a", "a", "b"], ["a", "b", "c"]])
+def test_every_frame_lies_on_one_node(tmp_path, nodes, placement):
+    done = stage_on_nodes(tmp_path, nodes, "stage", *ADK, "--placement", placement)
+    assert done.returncode == 0, done.stderr
+    assert "98 frames staged, 98 of them now" in done.stdout
+    names = sorted(set(nodes))
+    held = [natives(tmp_path / name)[0] for name in names]
+    assert set.union(*held) == set(range(N_FRAMES))
+    assert sum(map(len, held)) == N_FRAMES == sum(copies(tmp_path / name) for name in names)
+    assert max(map(len, held)) - min(map(len, held)) <= 1
+    for i, frames in enumerate(held):
+        if placement == "spread":
+            assert all(frame % len(names) == i for frame in frames)
+        else:
+            assert max(frames) - min(frames) == len(frames) - 1
+    again = stage_on_nodes(tmp_path, nodes, "stage", *ADK, "--placement", "runs")
+    assert "0 of them now" in again.stdout
+    assert sum(copies(tmp_path / name) for name in names) == N_FRAMES
+
+
+def test_a_run_on_the_nodes_reads_what_was_staged_there(tmp_path):
+    nodes = ["a", "a", "b"]
+    assert stage_on_nodes(tmp_path, nodes, "stage", *ADK, "--placement", "runs").returncode == 0
+    done = stage_on_nodes(tmp_path, nodes, "run", "rmsd", "-t", DCD, "-s", PSF, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["assignment"] == {"native": N_FRAMES, "alien": 0, "residue": 0}
+    assert record["bytes"]["origin"] == 0
+    assert record["nodes"] == 2
+
+
+def test_the_quota_holds_with_several_ranks_of_a_node(tmp_path):
+    write_xtc(tmp_path / "a.xtc", 300, 3000)  # 11 MB
+    words = ["stage", tmp_path / "a.xtc", "--quota", "4MB"]
+    done = stage_on_nodes(tmp_path, ["a", "a", "a"], *words)
+    assert done.returncode == 1
+    assert done.stderr.count("has no room") == 1
+    assert 2_000_000 < survey(tmp_path / "a").used <= 4_000_000
+    done = stage_on_nodes(tmp_path, ["a", "a", "a"], *words[:2], "--quota", "40MB")
+    assert done.returncode == 0, done.stderr
+    assert copies(tmp_path / "a") == 300
+
+
+def test_what_a_lost_node_held_is_staged_again(tmp_path):
+    assert stage_on_nodes(tmp_path, ["a", "b"], "stage", *ADK).returncode == 0
+    evicted = himach("cache", "evict", "--all", "--cache", tmp_path / "a")
+    assert evicted.returncode == 0, evicted.stderr
+    done = stage_on_nodes(tmp_path, ["a", "b"], "stage", *ADK)
+    assert "98 frames staged, 49 of them now (49 on a, 49 on b)" in done.stdout
+
+
+def test_a_killed_stage_is_resumed_and_nothing_is_there_twice(tmp_path):
+    path = tmp_path / "long.xtc"
+    write_xtc(path, 400, 3000)
+    place = tmp_path / "store"
+    for _ in range(3):
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "himach", "stage", str(path), "--cache", str(place), "-q"],
+            env=clean_environment(),
+        )
+        before = held(place)
+        assert wait_until(lambda: held(place) > before or process.poll() is not None, 30)  # noqa: B023
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done = himach("stage", path, "--cache", place)
+    assert done.returncode == 0, done.stderr
+    assert natives(place) == [set(range(400))]
+    assert copies(place) == 400
+    assert himach("cache", "verify", "--cache", place).returncode == 0
+
+
+def follow(path: Path, place: Path, *words: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "himach", "stage", str(path), "--follow", "--cache", str(place), *map(str, words)],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def held(place: Path) -> int:
+    try:
+        return sum(map(len, natives(place)))
+    except StoreNotFoundError:  # just being made
+        return 0
+
+
+def frame_ends(path: Path) -> list[int]:
+    return read_index(str(path), "XTC").offsets[1:].tolist()
+
+
+def test_a_growing_trajectory_is_followed_by_whole_frames(tmp_path):
+    content = write_xtc(tmp_path / "whole.xtc", 12)
+    ends = frame_ends(tmp_path / "whole.xtc")
+    path, place = tmp_path / "growing.xtc", tmp_path / "store"
+    path.write_bytes(content[: ends[0] // 2])  # not even a frame
+    process = follow(path, place, "--idle", 8)
+    try:
+        time.sleep(2)
+        assert process.poll() is None
+        sizes = [ends[0], (ends[3] + ends[4]) // 2, ends[6], ends[9] + 5, len(content)]
+        whole = [1, 4, 7, 10, 12]
+        at = path.stat().st_size
+        for size, n_frames in zip(sizes, whole, strict=True):
+            with open(path, "ab") as file:
+                file.write(content[at:size])
+            at = size
+            assert wait_until(lambda n=n_frames: held(place) >= n, 20)
+            assert held(place) == n_frames
+        out, error = process.communicate(timeout=40)
+    finally:
+        process.kill()
+    assert process.returncode == 0, error
+    assert "12 frames staged, 12 of them now" in out
+    assert "warning" not in error
+    assert natives(place) == [set(range(12))]
+    assert "0 of them now" in himach("stage", path, "--cache", place).stdout
+    assert len(natives(place)) == 1  # a grown trajectory is the same dataset
+
+
+class GrowingFile:
+    """A TRR file that another program appends to, half a frame at a time, too."""
+
+    def __init__(self, folder: Path) -> None:
+        with MDAnalysis.Writer(str(folder / "whole.trr"), N_MADE) as writer:
+            for atoms in made_up(range(8)):
+                writer.write(atoms)
+        self.path = folder / "growing.trr"
+        self.content = (folder / "whole.trr").read_bytes()
+        self.ends = [*read_index(str(folder / "whole.trr"), "TRR").offsets[1:].tolist()]
+
+    def grow(self, n_frames: int) -> None:
+        end = self.ends[n_frames - 1]
+        half = (self.ends[1] - self.ends[0]) // 2 if n_frames < len(self.ends) else 0
+        self.path.write_bytes(self.content[: end + half])
+
+
+class GrowingNetCDF:
+    """An AMBER NetCDF file that its writer holds open and syncs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "growing.nc"
+        self.writer = MDAnalysis.Writer(str(self.path), N_MADE)
+        self.n_frames = 0
+
+    def grow(self, n_frames: int) -> None:
+        for atoms in made_up(range(self.n_frames, n_frames)):
+            self.writer.write(atoms)
+        self.n_frames = n_frames
+        self.writer.trjfile.sync()
+
+
+class GrowingDirectory:
+    """A frame directory to which files are added, and then the manifest and times that speak of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "frames"
+        self.path.mkdir()
+        self.n_frames = 0
+
+    def grow(self, n_frames: int) -> None:
+        numbers = range(self.n_frames, n_frames)
+        for number, atoms in zip(numbers, made_up(numbers), strict=True):
+            with MDAnalysis.Writer(str(self.path / f"frame-{number:04d}.xtc"), N_MADE) as writer:
+                writer.write(atoms)
+        self.n_frames = n_frames
+        np.save(self.path / "times.npy", 2.0 * np.arange(n_frames))
+        manifest = Manifest(n_frames, N_MADE, 1, "XTC", "frame-%04d.xtc", None, {}, "made up")
+        manifest.write(str(self.path / "himach.json"))
+
+
+N_MADE = 30
+
+
+def made_up(numbers: range) -> Iterator[MDAnalysis.AtomGroup]:
+    universe = MDAnalysis.Universe.empty(N_MADE, trajectory=True)
+    for number in numbers:
+        universe.atoms.positions = np.random.default_rng(number).uniform(0, 50, (N_MADE, 3))
+        universe.trajectory.ts.time = 2.0 * number
+        yield universe.atoms
+
+
+@pytest.mark.parametrize("kind", [GrowingFile, GrowingNetCDF, GrowingDirectory])
+def test_whatever_grows_is_followed(tmp_path, kind):
+    growing, place = kind(tmp_path), tmp_path / "store"
+    growing.grow(1)
+    process = follow(growing.path, place, "--idle", 6)
+    try:
+        for n_frames in (1, 4, 8):
+            growing.grow(n_frames)
+            assert wait_until(lambda n=n_frames: held(place) >= n or process.poll() is not None, 20)
+            time.sleep(2.5)  # looked at in vain meanwhile
+            assert held(place) == n_frames
+        out, error = process.communicate(timeout=40)
+    finally:
+        process.kill()
+    assert process.returncode == 0, error
+    assert "8 frames staged, 8 of them now" in out
+    assert "warning" not in error
+    (directory,) = Store(place).directories()
+    for atoms, frame in zip(made_up(range(8)), Store(place).open_directory(directory).read(range(8)), strict=True):
+        assert frame.time == pytest.approx(2.0 * frame.number)
+        assert np.allclose(frame.positions, atoms.positions, atol=0.006)
+    assert "0 of them now" in himach("stage", growing.path, "--cache", place).stdout
+    assert len(natives(place)) == 1
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_following_ends_when_told_and_keeps_what_was_staged(tmp_path, number, code):
+    write_xtc(tmp_path / "a.xtc", 5)
+    process = follow(tmp_path / "a.xtc", tmp_path / "store")
+    try:
+        assert wait_until(lambda: held(tmp_path / "store") == 5, 20)
+        process.send_signal(number)
+        process.communicate(timeout=40)
+    finally:
+        process.kill()
+    assert process.returncode == code
+    assert natives(tmp_path / "store") == [set(range(5))]
+
+
+def test_following_on_two_nodes(tmp_path):
+    content = write_xtc(tmp_path / "whole.xtc", 10)
+    ends = frame_ends(tmp_path / "whole.xtc")
+    path = tmp_path / "growing.xtc"
+    path.write_bytes(content[: ends[4]])
+    grow = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys, time; time.sleep(4); open(sys.argv[1], 'ab').write(open(sys.argv[2], 'rb').read()"
+            f"[{ends[4]}:])",
+            str(path),
+            str(tmp_path / "whole.xtc"),
+        ]
+    )
+    done = stage_on_nodes(tmp_path, ["a", "b"], "stage", path, "--follow", "--idle", 5)
+    grow.wait()
+    assert done.returncode == 0, done.stderr
+    assert "10 frames staged, 10 of them now (5 on a, 5 on b)" in done.stdout
+
+
+def test_a_trajectory_that_is_replaced_while_it_is_followed_is_told(tmp_path):
+    path = tmp_path / "a.xtc"
+    write_xtc(path, 5)
+    process = follow(path, tmp_path / "store", "--idle", 20)
+    try:
+        assert wait_until(lambda: held(tmp_path / "store") == 5, 20)
+        write_xtc(tmp_path / "b.xtc", 3)
+        os.replace(tmp_path / "b.xtc", path)
+        _, error = process.communicate(timeout=40)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert "had 5 frames of 300 atoms and now has 3" in error
+
+
+def job(path: Path, place: Path, **choices) -> StageJob:
+    return StageJob([path], cache=str(place), quiet=True, **choices)
+
+
+def test_the_quota_makes_room_at_the_cost_of_older_datasets(tmp_path):
+    place = tmp_path / "store"
+    for name in ("old", "newer"):
+        write_xtc(tmp_path / f"{name}.xtc", 100, 7500)  # 3.7 MB each, packed
+        staged = stage(
+            alone(), job(tmp_path / f"{name}.xtc", place, dataset=name, quota=100 << 20, segment_size=500_000)
+        )
+        assert staged.new == 100
+    write_xtc(tmp_path / "newest.xtc", 100, 7500)
+    quota = 11_000_000
+    staged = stage(alone(), job(tmp_path / "newest.xtc", place, dataset="newest", quota=quota, segment_size=500_000))
+    assert staged.new == 100
+    store = Store(place, read_only=True)
+    left = {dataset.name: len(dataset.native) for dataset in map(store.open_directory, store.directories())}
+    assert left["newest"] == 100
+    assert left["newer"] == 100
+    assert 0 < left["old"] < 100
+    assert survey(place).used <= quota
+
+
+def test_without_room_staging_fails_with_what_was_staged_kept(tmp_path):
+    place = tmp_path / "store"
+    write_xtc(tmp_path / "a.xtc", 100, 7500)
+    with pytest.raises(StoreFullError, match=r"no room.*quota of 2\.0 MB"):
+        stage(alone(), job(tmp_path / "a.xtc", place, quota=2_000_000, segment_size=500_000))
+    assert survey(place).used <= 2_000_000
+    (kept,) = natives(place)
+    assert kept == set(range(len(kept)))
+    assert len(kept) > 20
+    assert stage(alone(), job(tmp_path / "a.xtc", place)).new == 100 - len(kept)
+
+
+def test_what_makes_no_sense_is_refused(tmp_path):
+    path = tmp_path / "a.xtc"
+    with pytest.raises(UsageError, match="'off' makes no sense"):
+        StageJob([path], cache="off")
+    with pytest.raises(UsageError, match="give both"):
+        StageJob([path], idle=3.0)
+    done = himach("stage", path, "--cache", tmp_path / "store")
+    assert done.returncode == 2
+    assert "there is no trajectory" in done.stderr
+    write_xtc(path, 2)
+    done = himach("stage", path, "--cache", tmp_path / "store", "--quota", "1kB")
+    assert done.returncode == 2
+    assert "quota of 1.0 kB (1000 bytes) is smaller than a segment" in done.stderr
+    done = himach("stage", path, "--topology", PSF, "--cache", tmp_path / "store")
+    assert done.returncode == 1
+    assert "3341 atoms" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_full_disk_ends_staging_with_a_word(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2M", "tmpfs", str(disk)], check=True)
+    try:
+        write_xtc(tmp_path / "a.xtc", 100, 7500)
+        done = himach("stage", tmp_path / "a.xtc", "--cache", disk / "store", "--quota", "1GB")
+        assert done.returncode == 1
+        assert "has no room" in done.stderr
+        assert len(natives(disk / "store")[0]) > 10
+        assert os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize >= 100_000
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)

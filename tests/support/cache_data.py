@@ -1,0 +1,114 @@
+"""A small trajectory, an analysis that tells every bit it saw of every frame, and ways to look into stores."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import MDAnalysis as mda
+import numpy as np
+
+import himach
+from himach.io.dataset.kept import dataset_name
+from himach.io.store.store import Dataset, Store
+from himach.io.trajectory.origin import open_origin
+
+N_FRAMES = 64
+N_ATOMS = 50
+
+
+class Emit(himach.Analysis):
+    """Emits of each frame its number, time, and a checksum of all that it holds."""
+
+    def map(self, frame):
+        arrays = (frame.positions, frame.box, frame.velocities, frame.forces)
+        checksum = zlib.crc32(b"".join(b"-" if array is None else array.tobytes() for array in arrays))
+        yield "frame", (frame.number, frame.time, checksum)
+
+    def reduce(self, key, series):
+        return series.values
+
+    def finish(self, results):
+        numbers, times, checksums = map(np.array, zip(*results["frame"], strict=True))
+        return {"frames": {"number": numbers, "time": times, "checksum": checksums}, "dt": np.array([self.dt or -1.0])}
+
+
+def make(folder: Path, n_frames: int = N_FRAMES, name: str = "md.trr", seed: int = 7) -> tuple[Path, Path]:
+    """Write a trajectory with velocities, and a topology; return their paths. More frames extend what fewer make."""
+    universe = mda.Universe.empty(N_ATOMS, trajectory=True, velocities=True)
+    universe.add_TopologyAttr("names", ["C"] * N_ATOMS)
+    universe.add_TopologyAttr("resnames", ["RES"])
+    universe.add_TopologyAttr("resids", [1])
+    topology, trajectory = folder / "top.gro", folder / name
+    random = np.random.default_rng(seed)
+    with mda.Writer(str(trajectory), N_ATOMS, multiframe=True) as writer:
+        for number in range(n_frames):
+            ts = universe.trajectory.ts
+            universe.atoms.positions = random.normal(0, 10, (N_ATOMS, 3))
+            universe.atoms.velocities = random.normal(0, 1, (N_ATOMS, 3))
+            ts.dimensions = [30 + number, 31, 32, 90, 90, 90]
+            ts.time, ts.frame = 2.0 * number, number
+            writer.write(universe.atoms)
+    if not topology.exists():
+        universe.atoms.write(str(topology))
+    return topology, trajectory
+
+
+def make_dump(folder: Path, n_frames: int = N_FRAMES) -> tuple[Path, Path]:
+    """Write a LAMMPS dump, whose times are known by reading frames only; they are uneven."""
+    topology, _ = make(folder, 1)
+    trajectory = folder / "md.lammpsdump"
+    random = np.random.default_rng(1)
+    with trajectory.open("w") as file:
+        for number in range(n_frames):
+            file.write(f"ITEM: TIMESTEP\n{number * number}\nITEM: NUMBER OF ATOMS\n{N_ATOMS}\n")
+            file.write("ITEM: BOX BOUNDS pp pp pp\n0 30\n0 30\n0 30\nITEM: ATOMS id type x y z\n")
+            for atom, place in enumerate(random.uniform(0, 30, (N_ATOMS, 3))):
+                file.write(f"{atom + 1} 1 {place[0]:.4f} {place[1]:.4f} {place[2]:.4f}\n")
+    return topology, trajectory
+
+
+def analyse(trajectory: Path, topology: Path | None, **options: object) -> himach.Result:
+    """Run `Emit`."""
+    return himach.run(Emit(), trajectory, topology, progress=False, **options)
+
+
+def numbers_of(result: himach.Result) -> list[int]:
+    """Return the numbers of the frames that were read, each as often as it was."""
+    return [int(number) for number in result.outcome["frames"]["number"]]
+
+
+def bits(outcome: dict) -> list[bytes]:
+    """Return every bit of an outcome of `Emit`."""
+    columns = outcome["frames"]
+    return [np.asarray(columns[name]).tobytes() for name in ("number", "time", "checksum")] + [outcome["dt"].tobytes()]
+
+
+def datasets(place: Path, trajectory: Path) -> list[Dataset]:
+    """Return all generations of a trajectory in a store."""
+    store = Store(place, create=False)
+    name = dataset_name([trajectory])
+    return [store.dataset(name, generation, create=False) for generation in store.generations(name)]
+
+
+def only_dataset(place: Path, trajectory: Path) -> Dataset:
+    """Return the one generation of a trajectory in a store."""
+    (dataset,) = datasets(place, trajectory)
+    return dataset
+
+
+def put(dataset: Dataset, trajectory: Path, numbers: Iterable[int], *, native: bool) -> None:
+    """Write frames of a trajectory to a store."""
+    origin = open_origin([trajectory])
+    for frame in origin.read(numbers):
+        dataset.write(
+            frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces, native=native
+        )
+    dataset.close()
+
+
+def drop_all(dataset: Dataset) -> None:
+    """Drop every frame of a dataset, and keep the rest of it."""
+    dataset.drop(sorted(dataset.alien))
+    dataset.drop(sorted(dataset.native), native=True)

@@ -1,0 +1,152 @@
+"""Results: what they hold, how they show themselves."""
+
+import io
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from support.sample_runs import Drawn, Failing, Plain, make_record
+
+import himach
+from himach.result import Result, print_outcome
+
+OUTCOME = {"survival": {"tau_ps": [0.0, 10.0], "survival": [1.0, 0.5]}, "x": np.arange(6.0).reshape(2, 3), "k": 0.25}
+
+
+class Balanced(HTMLParser):
+    """Fails where tags do not match."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open = []
+        self.feed(page)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in ("img", "meta"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_one_outcome_or_one_by_label():
+    assert Result([Plain()], [5], make_record(Plain())).outcome == 5
+    assert Result([Plain()], [5], make_record(Plain()), several=True).outcome == {"Plain": 5}
+    both = Result([Plain(), Drawn(), Plain()], [5, 6, 7], make_record(Plain()))
+    assert list(both.outcome.items()) == [("Plain", 5), ("Drawn", 6), ("Plain-2", 7)]
+
+
+def test_a_result_prints_its_tables_and_sums_up_the_run():
+    result = Result([Plain()], [OUTCOME], make_record(Plain()))
+    assert repr(result).splitlines() == [
+        "survival",
+        "  tau_ps  survival",
+        "  ------  --------",
+        "     0.0       1.0",
+        "    10.0       0.5",
+        "  [2 rows]",
+        "",
+        "x: array (2, 3) float64, from 0 to 5",
+        "k: 0.25",
+        "",
+        "10 frames on 1 rank in 1.5 s (map: 1 s, 10 frames/s)",
+    ]
+
+
+def test_several_analyses_stand_under_their_labels():
+    text = repr(Result([Plain(), Drawn(), Plain()], [5, OUTCOME, None], make_record(Plain())))
+    assert text.startswith("Plain: 5\n\nDrawn\n=====\n\nsurvival\n")
+    assert "\n\nPlain-2: no outcome\n\n" in text
+
+
+def test_other_ranks_have_no_outcome(tmp_path):
+    result = Result([Drawn()], None, make_record(Drawn()))
+    assert result.outcome is None
+    assert repr(result) == "Result(Drawn): the outcome is on rank 0"
+    assert result.write(tmp_path / "out") == []
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(himach.UsageError, match="rank 0"):
+        result.plot()
+
+
+def test_a_notebook_shows_tables_and_plot():
+    page = Result([Drawn()], [OUTCOME], make_record(Drawn()))._repr_html_()
+    Balanced(page)
+    assert "<b>survival</b>" in page
+    assert "data:image/png;base64,iVBOR" in page
+    assert "10 frames/s" in page
+
+
+def test_a_notebook_shows_the_tables_although_the_plot_fails():
+    page = Result([Failing(), Plain()], [OUTCOME, "<b>"], make_record(Failing()))._repr_html_()
+    Balanced(page)
+    assert "<b>survival</b>" in page
+    assert "plot() of Failing failed: KeyError" in page
+    assert "&lt;b&gt;" in page
+
+
+def test_plots_are_figures_that_show_themselves():
+    figure = Result([Drawn(), Plain(), Drawn()], [OUTCOME] * 3, make_record(Drawn())).plot()
+    assert isinstance(figure, Figure)
+    assert [axes.get_title() for axes in figure.axes] == ["Drawn", "Drawn-2"]
+    assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+def test_plots_go_where_they_are_asked_to():
+    figure = Figure()
+    axes = figure.subplots(1, 2)
+    assert Result([Drawn()], [OUTCOME], make_record(Drawn())).plot(axes[0]) is figure
+    assert axes[0].get_xlabel() == "time (ps)"
+    both = Result([Drawn(), Drawn()], [OUTCOME] * 2, make_record(Drawn()))
+    assert both.plot(axes) is figure
+    with pytest.raises(himach.UsageError, match="2 plots need as many axes, there are 1"):
+        both.plot(axes[0])
+    with pytest.raises(himach.UsageError, match=r"Plain has no plot\(\)"):
+        Result([Plain()], [OUTCOME], make_record(Plain())).plot()
+
+
+def test_plotting_leaves_pyplot_alone():
+    import matplotlib.pyplot as plt
+
+    Result([Drawn()], [OUTCOME], make_record(Drawn())).plot()
+    assert plt.get_fignums() == []
+
+
+def test_a_terminal_without_unicode_gets_escapes():
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    print_outcome(Result([Plain()], [{"r": himach.Table({"Å": ["é"]})}], make_record(Plain())), stream)
+    assert b"\\xc5" in raw.getvalue()
+    assert b"\\xe9" in raw.getvalue()
+
+
+def test_a_result_writes_itself(tmp_path):
+    result = Result([Drawn()], [OUTCOME], make_record(Drawn()))
+    assert result.write(tmp_path / "out") == ["survival.csv", "x.npy", "k.json", "Drawn.png"]
+
+
+def test_a_result_writes_into_no_other_directory(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(himach.UsageError, match="neither empty"):
+        Result([Plain()], [OUTCOME], make_record(Plain())).write(tmp_path)
+
+
+def test_outcomes_of_many_parts_are_shortened():
+    result = Result([Plain()], [{f"part{i}": i for i in range(1000)}], make_record(Plain()))
+    assert "part39: 39\n... and 960 more\n" in repr(result)
+    assert "part40" not in result._repr_html_()
+
+
+def test_errors_and_cached_frames_are_summed_up():
+    record = make_record(Plain())
+    record["errors"] = ["frame 5 was damaged"]
+    record["assignment"] = {"native": 3, "alien": 1, "residue": 6}
+    record["seconds"]["total"] = 3725
+    record["nodes"], record["ranks"] = 2, 8
+    lines = repr(Result([Plain()], [1], record)).splitlines()
+    assert lines[-2:] == [
+        "10 frames on 8 ranks of 2 nodes in 1 h 02 min (map: 1 s, 10 frames/s), 4 of them cached",
+        "error: frame 5 was damaged",
+    ]
