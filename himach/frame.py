@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ POSITIONS, VELOCITIES, FORCES = 1, 2, 4
 FIELDS = POSITIONS | VELOCITIES | FORCES
 
 
-@dataclass
+@dataclass(frozen=True)
 class Needs:
     """What of each frame the analyses of a pass need. A source reads no more where reading less is cheaper.
 
@@ -31,7 +30,7 @@ class Needs:
     atoms
         Indices of the atoms, ascending int64 (n,); None for all.
     fields
-        Which of `FIELDS`, or-ed; grows when a map() touches what nobody has touched before (see `RawFrame.more`).
+        Which of `FIELDS`, or-ed, are sure to be needed; others may turn out to be on the way.
     """
 
     atoms: Indices | None = None
@@ -56,9 +55,6 @@ class RawFrame:
         float32 (n_atoms, 3) in Å/ps and kJ/(mol Å), or None.
     unread
         Which of `FIELDS` were not read and may be there, or-ed.
-    more
-        Reads this frame again with these fields too, into arrays that stay, and has them read with all frames from
-        then on; None where nothing is unread.
     """
 
     number: int
@@ -68,7 +64,6 @@ class RawFrame:
     velocities: Vectors | None = None
     forces: Vectors | None = None
     unread: int = field(default=0, kw_only=True)
-    more: Callable[[int], RawFrame] | None = field(default=None, kw_only=True)
 
 
 @dataclass(slots=True)

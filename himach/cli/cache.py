@@ -11,7 +11,7 @@ import click
 from himach.cli.listing import Listing
 
 if TYPE_CHECKING:
-    from himach.io.store.listing import Holding
+    from himach.io.dataset.listing import Entry
 
 __all__ = ["cache", "cache_option"]
 
@@ -32,13 +32,14 @@ def cache() -> None:
 @cache_option
 def list_(cache: str | None) -> None:
     """List the datasets: frames, bytes, last use."""
-    from himach.io.store.listing import holdings, open_here, place
+    from himach.io.dataset.listing import entries, open_existing
+    from himach.io.store.place import store_place
 
-    store = open_here(cache)
+    store = open_existing(cache)
     if store is None:
-        click.echo(f"no frames are cached: there is no store at {place(cache)}")
+        click.echo(f"no frames are cached: there is no store at {store_place(cache)}")
         return
-    found = holdings(store)
+    found = entries(store)
     if not found:
         click.echo(f"no frames are cached at {store.path}")
         return
@@ -55,7 +56,7 @@ def list_(cache: str | None) -> None:
             click.echo(f"{one.name}: {one.note}")
 
 
-def _row(one: Holding) -> tuple[str, ...]:
+def _row(one: Entry) -> tuple[str, ...]:
     from himach.io.store.sizes import show_size
 
     used = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.last_used)) if one.last_used else "unknown"
@@ -67,13 +68,14 @@ def _row(one: Holding) -> tuple[str, ...]:
 @click.option("--drop", is_flag=True, help="Drop the frames that are bad; they are then read from the origin again.")
 def verify(cache: str | None, drop: bool) -> None:
     """Read everything again, check it, and name what is bad: exit code 1 if anything is."""
+    from himach.io.dataset.listing import open_existing
     from himach.io.store import verify as verifying
-    from himach.io.store.listing import open_here, place
+    from himach.io.store.place import store_place
     from himach.io.store.sizes import show_size
 
-    store = open_here(cache, writing=drop)
+    store = open_existing(cache, writing=drop)
     if store is None:
-        click.echo(f"nothing to verify: there is no store at {place(cache)}")
+        click.echo(f"nothing to verify: there is no store at {store_place(cache)}")
         return
     found = verifying.verify(store)
     for bad in found.bad:
@@ -98,7 +100,8 @@ def evict(dataset: str | None, aliens: bool, to: str | None, everything: bool, c
 
     What a run reads or writes just now stays and is named; the exit code is then 1.
     """
-    from himach.io.store.listing import evict_chosen, open_here, place
+    from himach.io.dataset.listing import evict_chosen, open_existing
+    from himach.io.store.place import store_place
     from himach.io.store.sizes import parse_size, show_size
 
     if dataset is None and not (aliens or to or everything):
@@ -106,15 +109,15 @@ def evict(dataset: str | None, aliens: bool, to: str | None, everything: bool, c
     if dataset is not None and everything:
         raise click.UsageError(f"either the dataset {dataset} or --all")
     size = None if to is None else parse_size(to)
-    store = open_here(cache, writing=True)
+    store = open_existing(cache, writing=True)
     if store is None:
-        click.echo(f"nothing to evict: there is no store at {place(cache)}")
+        click.echo(f"nothing to evict: there is no store at {store_place(cache)}")
         return
     freed = evict_chosen(store, dataset, aliens=aliens, to=size)
     click.echo(f"freed {show_size(freed.nbytes)} in whole segments: {freed.segments}")
-    for line in freed.held:
+    for line in freed.busy:
         click.echo(f"kept {line}")
-    if freed.held:
+    if freed.busy:
         raise click.exceptions.Exit(1)
 
 
@@ -125,9 +128,9 @@ def evict(dataset: str | None, aliens: bool, to: str | None, everything: bool, c
 def status(cache: str | None, quota: str | None, as_json: bool) -> None:
     """Say where the store of this node lies and what it holds."""
     from himach.cli.server import server_lines, server_status
-    from himach.io.store import listing as holdings
+    from himach.io.dataset import listing
 
-    facts = holdings.status(cache, quota)
+    facts = listing.status(cache, quota)
     server = server_status(cache)
     facts["server"] = server if as_json else server_lines(server)
     click.echo(json.dumps(facts, indent=2) if as_json else _lines(facts))

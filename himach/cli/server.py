@@ -12,12 +12,6 @@ from himach.cli.cache import cache_option
 __all__ = ["config", "server_lines", "server_status", "start", "stop"]
 
 
-def _place(cache: str | None) -> Path | None:
-    from himach.parallel.communicator import node_name
-
-    return None if cache is None else Path(cache.replace("{node}", node_name()))
-
-
 @click.command()
 @click.option("--listen", metavar="HOST:PORT", help="Also take frames that other machines push; port 0 chooses one.")
 @click.option(
@@ -50,12 +44,10 @@ def start(
 
     if foreground:
         control.serve(
-            _place(cache), listen=listen, key_file=key, allow_users=users, serialize_reads=serialize_reads, ready=ready
+            cache, listen=listen, key_file=key, allow_users=users, serialize_reads=serialize_reads, ready=ready
         )
         return
-    facts = control.start(
-        _place(cache), listen=listen, key_file=key, allow_users=users, serialize_reads=serialize_reads
-    )
+    facts = control.start(cache, listen=listen, key_file=key, allow_users=users, serialize_reads=serialize_reads)
     for note in facts["notes"]:
         click.echo(note)
     click.echo(f"server {facts['pid']} of {facts['store']} listens at {facts['socket']}")
@@ -89,14 +81,14 @@ def stop(cache: str | None) -> None:
     """Stop this node's server and wait for its end."""
     from himach.io.server import control
 
-    click.echo("stopped" if control.stop(_place(cache)) else "there is no server to stop")
+    click.echo("stopped" if control.stop(cache) else "there is no server to stop")
 
 
 def server_status(cache: str | None) -> dict[str, Any]:
     """Return the server's part of ``cache status --json``; see `himach.io.server.control.status`."""
     from himach.io.server import control
 
-    return control.status(_place(cache))
+    return control.status(cache)
 
 
 def server_lines(facts: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """How the ranks of a run open the trajectory together: `open_job()` finds caches and origin, topology and first frame.
 
 The first rank opens the origin for all, because N ranks would parse and index N times. Where the origin is away, a
-node whose store has a note of it stands in.
+node whose store has a stamp of it stands in.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from MDAnalysis.core.topology import Topology
 
     from himach.frame import RawFrame
-    from himach.io.dataset.cache import Found, Package
-    from himach.io.dataset.kept import Note
+    from himach.io.dataset.attachment import OriginFiles
+    from himach.io.dataset.lookup import Candidate
+    from himach.io.dataset.origin_stamp import OriginStamp
     from himach.io.store.store import Dataset, Store
     from himach.io.trajectory.origin import Origin
 
@@ -67,8 +68,8 @@ class _Choice:
     ----------
     origin
         None if it is away.
-    note
-        On the origin, as it is or was.
+    stamp
+        Of the origin, as it is or was.
     name, generations
         Of the dataset in stores: the content is in any of these generations, and each store uses one.
     holder
@@ -76,10 +77,10 @@ class _Choice:
     """
 
     origin: Origin | None
-    note: Note | None
+    stamp: OriginStamp | None
     name: str
     generations: Sequence[bytes]
-    holder: tuple[int, Found] | None = None
+    holder: tuple[int, Candidate] | None = None
 
 
 def open_job(world: World, job: Job) -> Opened:
@@ -95,11 +96,9 @@ def open_job(world: World, job: Job) -> Opened:
     quota = _choose_quota(comm, store)
     found = comm.gather(_find(world, store, job))
     choice: _Choice = on_first_rank(comm, partial(_choose, job, store, found), share=True)
-    parcel: Package | None = None
-    if choice.holder is not None:
-        parcel = _send_parcel(comm, store, choice.holder)
+    files = None if choice.holder is None else _send_files(comm, store, choice.holder)
     cached = _open_dataset(world, store, choice, job, quota)
-    frames, origin, topology, first = _look(comm, job, choice, parcel, cached, quota > 0)
+    frames, origin, topology, first = _look(comm, job, choice, files, cached, quota > 0)
     return Opened(origin, topology, frames, first, cached, quota)
 
 
@@ -113,9 +112,9 @@ def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:
 def _open_store(comm: Communicator, choice: str) -> Store | None:
     if choice == "off":
         return None
-    from himach.io.dataset.cache import open_store
+    from himach.io.store.place import open_chosen
 
-    store, reason = on_every_rank(comm, partial(open_store, choice))
+    store, reason = on_every_rank(comm, partial(open_chosen, choice))
     warn_once(comm, [reason] if reason else [])
     return store
 
@@ -143,61 +142,70 @@ def _choose_quota(comm: Communicator, store: Store | None) -> int:
     return quota
 
 
-def _find(world: World, store: Store | None, job: Job) -> tuple[bool, list[Found]]:
+def _find(world: World, store: Store | None, job: Job) -> tuple[bool, list[Candidate]]:
     """Return whether this rank speaks for a store, and what that holds of the trajectory."""
     if store is None or world.leaders is None:
         return False, []
-    from himach.io.dataset.cache import find, names_of
+    from himach.io.dataset.lookup import find, names_of
 
     return True, find(store, names_of(job.trajectories))
 
 
-def _choose(job: Job, store: Store | None, told: Sequence[tuple[bool, list[Found]]]) -> _Choice:
+def _choose(job: Job, store: Store | None, told: Sequence[tuple[bool, list[Candidate]]]) -> _Choice:
     """Open the origin, or find out which store stands in for it. On the first rank."""
-    from himach.io.dataset.cache import known_indexes, match, names_of
-    from himach.io.dataset.kept import frame_keywords
+    from himach.io.dataset.attachment import attached_indexes
+    from himach.io.dataset.lookup import match, names_of
+    from himach.io.dataset.origin_stamp import frame_keywords
     from himach.io.trajectory.origin import open_origin
 
     name = names_of(job.trajectories)[0]
     found = [(rank, one) for rank, (_, datasets) in enumerate(told) for one in datasets]
     if not all(os.path.exists(os.path.expanduser(path)) for path in job.trajectories):
         wanted = frame_keywords(job.keywords)
-        fitting = [(rank, one) for rank, one in found if one.note.keywords == wanted]
+        fitting = [(rank, one) for rank, one in found if one.stamp.keywords == wanted]
         if fitting:
-            rank, best = max(fitting, key=lambda pair: (pair[1].note.seen, pair[1].note.n_frames))
-            same = [one.generation for _, one in fitting if one.note.content == best.note.content]
-            return _Choice(None, best.note, best.name, list(dict.fromkeys(same)), (rank, best))
-    known = {} if store is None else known_indexes(store, [one for one in told[0][1] if one.name == name])
+            rank, best = max(fitting, key=lambda pair: (pair[1].stamp.seen, pair[1].stamp.n_frames))
+            same = [one.generation for _, one in fitting if one.stamp.content == best.stamp.content]
+            return _Choice(None, best.stamp, best.name, list(dict.fromkeys(same)), (rank, best))
+    mine = [(one.name, one.generation) for one in told[0][1] if one.name == name]
+    known = {} if store is None else attached_indexes(store, mine)
     origin = open_origin(job.trajectories, job.topology, job.keywords, known)
     if not any(has_store for has_store, _ in told):
         return _Choice(origin, None, name, [])
-    note, generations = match(origin, job.keywords, [one for _, one in found if one.name == name])
-    return _Choice(origin, note, name, generations)
+    stamp, generations = match(origin, job.keywords, [one for _, one in found if one.name == name])
+    return _Choice(origin, stamp, name, generations)
 
 
-def _send_parcel(comm: Communicator, store: Store | None, holder: tuple[int, Found]) -> Package:
-    from himach.io.dataset.cache import package
+def _send_files(comm: Communicator, store: Store | None, holder: tuple[int, Candidate]) -> OriginFiles:
+    """Return on all ranks what the holder's store has of an origin that is away."""
+    from himach.io.dataset.attachment import origin_files
 
     rank, found = holder
-    parcel: Package = comm.bcast(package(store, found) if comm.rank == rank and store else None, root=rank)
-    return parcel
+
+    def read() -> OriginFiles:
+        assert store is not None
+        return origin_files(store, found.name, found.generation, found.stamp)
+
+    files: OriginFiles = comm.bcast(read() if comm.rank == rank else None, root=rank)
+    return files
 
 
 def _open_dataset(world: World, store: Store | None, choice: _Choice, job: Job, quota: int) -> Dataset | None:
-    """Open the dataset in this node's store, the first rank of a node first, which keeps the note."""
-    from himach.io.dataset.cache import find, keep_note, own_generation
+    """Open the dataset in this node's store; the first rank of a node first, as it attaches the origin."""
+    from himach.io.dataset.attachment import attach_origin
+    from himach.io.dataset.lookup import find, own_generation
     from himach.io.store.eviction import segment_bytes
     from himach.io.store.store import StoreError, StoreNotFoundError
 
     generation: bytes | None = None
     reason = ""
     cached: Dataset | None = None
-    if world.leaders is not None and store is not None and choice.note is not None:
+    if world.leaders is not None and store is not None and choice.stamp is not None:
         try:
             generation = own_generation(find(store, [choice.name]), choice.generations)
             cached = store.dataset(choice.name, generation, create=quota > 0, segment_bytes=segment_bytes(quota))
             if quota > 0 and choice.origin is not None:
-                keep_note(cached, choice.note, choice.origin, job.topology)
+                attach_origin(cached, choice.stamp, choice.origin, job.topology)
         except StoreNotFoundError:  # there is no room to make it
             cached = generation = None
         except StoreError as error:
@@ -214,14 +222,14 @@ def _open_dataset(world: World, store: Store | None, choice: _Choice, job: Job, 
 
 
 def _look(
-    comm: Communicator, job: Job, choice: _Choice, parcel: Package | None, cached: Dataset | None, keep: bool
+    comm: Communicator, job: Job, choice: _Choice, files: OriginFiles | None, cached: Dataset | None, keep: bool
 ) -> tuple[range, Origin, Topology, RawFrame]:
     """Return the selection, the origin (or what stands in for it), the topology and the first frame."""
-    from himach.io.dataset.cache import read_some
+    from himach.io.dataset.lookup import read_some
     from himach.io.topology.loading import load_topology
 
     if choice.origin is None:
-        return _look_without(comm, job, choice, parcel, cached)
+        return _look_without(comm, job, choice, files, cached)
     origin = choice.origin
 
     def looked() -> tuple[range, Topology, RawFrame]:
@@ -235,39 +243,38 @@ def _look(
 
 
 def _look_without(
-    comm: Communicator, job: Job, choice: _Choice, parcel: Package | None, cached: Dataset | None
+    comm: Communicator, job: Job, choice: _Choice, files: OriginFiles | None, cached: Dataset | None
 ) -> tuple[range, Origin, Topology, RawFrame]:
     """Do as `_look` does, with what stores hold in place of the origin."""
-    from himach.io.dataset.cache import read_some
-    from himach.io.dataset.kept import KeptOrigin, times_from
+    from himach.io.dataset.lookup import read_some, stand_in, wanted_frames
 
-    note = choice.note
-    assert note is not None
-    assert parcel is not None
-    origin = KeptOrigin(note, times_from(parcel.times, note.n_frames), job.keywords)
-    frames = on_every_rank(comm, lambda: select(origin.n_frames, job.start, job.stop, job.step))
-    seen = comm.gather(read_some(cached, origin.wanted(frames)))
+    stamp = choice.stamp
+    assert stamp is not None
+    assert files is not None
+    frames = on_every_rank(comm, lambda: select(stamp.n_frames, job.start, job.stop, job.step))
+    found = comm.gather(read_some(cached, wanted_frames(stamp, files.times, frames)))
 
-    def looked() -> tuple[KeptOrigin, Topology, RawFrame]:
-        for some in seen:
-            origin.give(some)
-        topology = _kept_topology(job, origin, parcel.topologies, cached)
+    def looked() -> tuple[Origin, Topology, RawFrame]:
+        origin = stand_in(stamp, files.times, job.keywords, [frame for some in found for frame in some])
+        topology = _attached_topology(job, origin, files.topologies, cached)
         return origin, topology, next(origin.read([frames[0]]))
 
     shared, topology, first = on_first_rank(comm, looked, share=True)
     return frames, shared, topology, first
 
 
-def _kept_topology(job: Job, origin: Origin, kept: dict[str, tuple[str, bytes]], cached: Dataset | None) -> Topology:
-    """Load the topology that the user names, if it can be reached, else the one that was kept."""
+def _attached_topology(
+    job: Job, origin: Origin, attached: dict[str, tuple[str, bytes]], cached: Dataset | None
+) -> Topology:
+    """Load the topology that the user names, if it can be reached, else the one that was attached."""
     from himach.io.topology.loading import load_topology
 
     path = None if job.topology is None else os.path.abspath(os.path.expanduser(job.topology))
-    used = path if path is not None else next(reversed(kept), None)
-    if used is None or used not in kept or (path is not None and os.path.exists(path)):
-        return load_topology(job.topology, origin, job.keywords, cached, keep=False)
-    suffix, content = kept[used]
+    used = path if path is not None else next(reversed(attached), None)
+    if used is None or used not in attached or (path is not None and os.path.exists(path)):
+        return load_topology(job.topology, origin, job.keywords, cached, attach=False)
+    suffix, content = attached[used]
     with tempfile.TemporaryDirectory(prefix="himach-") as folder:
         file = Path(folder, f"topology{suffix}")
         file.write_bytes(content)
-        return load_topology(file, origin, job.keywords, cached, keep=False)
+        return load_topology(file, origin, job.keywords, cached, attach=False)

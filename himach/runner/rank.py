@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from himach.frame import Frame, RawFrame
-    from himach.io.dataset.writeback import Kept
+    from himach.engine import Passed
+    from himach.io.dataset.writeback import Written
     from himach.io.store.store import Dataset as Cached
+    from himach.io.universe.view import View
     from himach.runner.opening import Opened
     from himach.zazen.share import Share
 
@@ -79,11 +80,7 @@ def perform(world: World, job: Job, started: float) -> Done:
     HimachError
         What went wrong, on the rank where it did, or on all of them (`himach.parallel.collective.is_everywhere`).
     """
-    from himach.io.dataset.cache import server_of
-    from himach.io.dataset.source import Source
-    from himach.io.dataset.writeback import Quota
     from himach.runner.opening import open_job
-    from himach.zazen import assign
 
     comm = world.comm
     labels = unique_labels(job.labels)
@@ -93,52 +90,19 @@ def perform(world: World, job: Job, started: float) -> Done:
         on_first_rank(comm, partial(prepare_out, out, labels))
     chains = [stages(analysis) for analysis in job.analyses]
     opened = open_job(world, job)
-    origin, frames, cached = opened.origin, opened.frames, opened.cached
-    binds, needs = _set_up(comm, chains, opened)
+    views = on_every_rank(comm, partial(_set_up, comm.rank, chains, opened))
     ready = time.time()
 
-    held = None if world.leaders is None else cached
-    share = on_every_rank(comm, lambda: assign(world, held, frames, origin=origin.present))
-    source = Source(origin, cached, Quota(opened.quota, world.node.size), server_of(cached), needs)
-    memory = Memory(int(job.memory or default_memory()) // world.node.size, scratch_directory())
+    share = _assign(world, opened)
     assigned = time.time()
-    with Progress(comm, len(frames), sys.stderr, quiet=quiet) as display:
-        meeting = Meeting(comm)
-        take = partial(_take, share, display, meeting)
-        try:
-            passed = run_pass(
-                comm, chains, frames, take, source.read, binds, meeting.watched(display), meeting.together, memory
-            )
-        finally:
-            kept = source.close()
-    share.close()
-    _settle(world, cached, share, kept)
+    passed, read = _map_and_reduce(world, job, chains, opened, views, share, quiet)
     reduced = time.time()
 
     ends = [chain[-1] for chain in chains]
     outcomes = on_first_rank(comm, lambda: _finish(ends, passed.results or []))
     seconds = {"startup": ready - started, "zazen": assigned - ready, **passed.seconds, "finish": time.time() - reduced}
     seconds = _slowest(comm, {**seconds, "total": time.time() - started})
-    from_cache, from_origin = map(sum, zip(*comm.allgather((source.bytes_cache, source.bytes_origin)), strict=True))
-    paths = [str(path) for path in origin.paths]
-    record = Record(
-        himach=version("himach"),
-        analyses=[analysis_record(analysis) for analysis in job.analyses],
-        dataset=Dataset(
-            path=paths[0] if len(paths) == 1 else paths,
-            frames=origin.n_frames,
-            atoms=origin.n_atoms,
-            fingerprint=origin.fingerprint,
-        ),
-        frames=len(frames),
-        ranks=comm.size,
-        nodes=len(world.nodes),
-        assignment=cast(Assignment, share.counts),
-        bytes=Bytes(cache=from_cache, origin=from_origin, shuffled=passed.shuffled),
-        seconds=cast(Seconds, seconds),
-        pairs=passed.pairs,
-        errors=[],
-    )
+    record = _record(world, job, opened, share, passed, read, seconds)
     if out is not None:
         drawing = partial(located, method="plot", rank=0)
         on_first_rank(comm, partial(write_run, out, labels, ends, outcomes, record, drawing))
@@ -159,31 +123,103 @@ def stages(analysis: Analysis) -> list[Analysis]:
     return chain
 
 
-def _set_up(
-    comm: Communicator, chains: Sequence[Sequence[Analysis]], opened: Opened
-) -> tuple[list[Callable[[RawFrame, int], Frame]], Needs]:
-    """Give every analysis its own Universe and call setup(); return what binds a frame to each, and what all need."""
+def _set_up(rank: int, chains: Sequence[Sequence[Analysis]], opened: Opened) -> list[View]:
+    """Give every analysis its own Universe and call setup(); return what binds frames to each."""
     from himach.io.universe.view import View
 
-    def set_up() -> list[View]:
-        views: list[View] = []
-        origin, frames = opened.origin, opened.frames
-        dt = origin.dt(frames)
-        for i, chain in enumerate(chains):
-            view = View(opened.topology, origin, frames, opened.first, name=chain[0].label(), copy=i > 0)
-            for stage in chain:
-                stage.__dict__.update(frames=frames, dt=dt)
-                with located(stage, "setup", comm.rank):
-                    stage.setup(view.universe)
-            if chain[0].defines("atoms"):
-                with located(chain[0], "atoms", comm.rank):
-                    # As the class has it: setup() may have an attribute of that name.
-                    view.ask(type(chain[0]).atoms(chain[0], view.universe))
-            views.append(view)
-        return views
+    views: list[View] = []
+    dt = opened.origin.dt(opened.frames)
+    for i, chain in enumerate(chains):
+        view = View(opened.topology, opened.origin, opened.frames, opened.first, name=chain[0].label(), copy=i > 0)
+        for stage in chain:
+            stage.__dict__.update(frames=opened.frames, dt=dt)
+            with located(stage, "setup", rank):
+                stage.setup(view.universe)
+        if chain[0].defines("atoms"):
+            with located(chain[0], "atoms", rank):
+                # As the class has it: setup() may have an attribute of that name.
+                view.ask(type(chain[0]).atoms(chain[0], view.universe))
+        views.append(view)
+    return views
 
-    views = on_every_rank(comm, set_up)
-    return [view.bind for view in views], Needs(_union([view.needs for view in views]), POSITIONS)
+
+def _assign(world: World, opened: Opened) -> Share:
+    """Agree with all nodes who reads which frame."""
+    from himach.zazen import assign
+
+    held = None if world.leaders is None else opened.cached
+    return on_every_rank(world.comm, lambda: assign(world, held, opened.frames, origin=opened.origin.present))
+
+
+def _map_and_reduce(
+    world: World,
+    job: Job,
+    chains: Sequence[Sequence[Analysis]],
+    opened: Opened,
+    views: Sequence[View],
+    share: Share,
+    quiet: bool,
+) -> tuple[Passed, Mapping[str, int]]:
+    """Take every frame of this rank through map(), all pairs through reduce(); return also the bytes read, by place."""
+    from himach.io.dataset.lookup import server_of
+    from himach.io.dataset.source import Source
+    from himach.io.dataset.writeback import Quota
+
+    comm, frames = world.comm, opened.frames
+    needs = Needs(_union([view.needs for view in views]), POSITIONS)
+    quota = Quota(opened.quota, world.node.size)
+    source = Source(opened.origin, opened.cached, quota, server_of(opened.cached), needs)
+    binds = [partial(view.bind, late=source.late) for view in views]
+    memory = Memory(int(job.memory or default_memory()) // world.node.size, scratch_directory())
+    with Progress(comm, len(frames), sys.stderr, quiet=quiet) as display:
+        meeting = Meeting(comm)
+        take = partial(_take, share, display, meeting)
+        try:
+            passed = run_pass(
+                comm, chains, frames, take, source.read, binds, meeting.watched(display), meeting.together, memory
+            )
+        finally:
+            written = source.close()
+    share.close()
+    _settle(world, opened.cached, share, written)
+    return passed, {"cache": source.bytes_cache, "origin": source.bytes_origin}
+
+
+def _record(
+    world: World,
+    job: Job,
+    opened: Opened,
+    share: Share,
+    passed: Passed,
+    read: Mapping[str, int],
+    seconds: Mapping[str, float],
+) -> Record:
+    """Return what the run was and did."""
+    origin = opened.origin
+    paths = [str(path) for path in origin.paths]
+    everyone = world.comm.allgather(read)
+    return Record(
+        himach=version("himach"),
+        analyses=[analysis_record(analysis) for analysis in job.analyses],
+        dataset=Dataset(
+            path=paths[0] if len(paths) == 1 else paths,
+            frames=origin.n_frames,
+            atoms=origin.n_atoms,
+            fingerprint=origin.fingerprint,
+        ),
+        frames=len(opened.frames),
+        ranks=world.comm.size,
+        nodes=len(world.nodes),
+        assignment=cast(Assignment, share.counts),
+        bytes=Bytes(
+            cache=sum(rank["cache"] for rank in everyone),
+            origin=sum(rank["origin"] for rank in everyone),
+            shuffled=passed.shuffled,
+        ),
+        seconds=cast(Seconds, seconds),
+        pairs=passed.pairs,
+        errors=[],
+    )
 
 
 def _union(needs: Sequence[npt.NDArray[np.int64] | None]) -> npt.NDArray[np.int64] | None:
@@ -198,7 +234,7 @@ def _union(needs: Sequence[npt.NDArray[np.int64] | None]) -> npt.NDArray[np.int6
     return union
 
 
-def _settle(world: World, cached: Cached | None, share: Share, kept: Kept) -> None:
+def _settle(world: World, cached: Cached | None, share: Share, written: Written) -> None:
     """Drop the copies that other nodes' make superfluous, and say what could not be kept."""
     import numpy as np
 
@@ -209,9 +245,9 @@ def _settle(world: World, cached: Cached | None, share: Share, kept: Kept) -> No
         with suppress(StoreError):  # they are surplus in the next run, too
             cached.drop(np.fromiter(share.surplus, dtype=np.int64))
     reasons = []
-    skipped = world.comm.allreduce(kept.skipped)
-    if kept.skipped:
-        why = kept.reason or "the disk is slower than the analysis"
+    skipped = world.comm.allreduce(written.skipped)
+    if written.skipped:
+        why = written.reason or "the disk is slower than the analysis"
         reasons.append(f"{skipped} frames were not kept in the cache: {why} (node {world.name})")
     warn_once(world.comm, reasons)
 

@@ -23,9 +23,11 @@ from pyroaring import BitMap64
 
 from himach.errors import NoFrameError, TrajectoryError, UsageError
 from himach.frame import RawFrame
-from himach.io.dataset.cache import find, keep_note, match, open_store, own_generation
-from himach.io.dataset.kept import Note, dataset_name
+from himach.io.dataset.attachment import attach_origin
+from himach.io.dataset.lookup import dataset_name, find, match, own_generation
+from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.store.eviction import check_quota, chosen_quota, make_room, segment_bytes, survey
+from himach.io.store.place import open_chosen
 from himach.io.store.sizes import show_size
 from himach.io.store.store import Dataset, Store, StoreFullError
 from himach.io.topology.loading import load_topology
@@ -171,13 +173,13 @@ def stage(world: World, job: StageJob) -> Staged:
         if grown is None:
             break
         natives, span, origin = BitMap64(), range(origin.n_frames, grown.n_frames), grown
-        on_every_rank(world.comm, partial(_keep_note, world, dataset, origin, job))
+        on_every_rank(world.comm, partial(_attach_origin, world, dataset, origin, job))
     return Staged(job.name, origin.n_frames, new, _count(world, dataset))
 
 
 def _open_store(comm: Communicator, job: StageJob) -> Store:
     def opened() -> Store:
-        store, reason = open_store(job.cache)
+        store, reason = open_chosen(job.cache)
         if store is None:
             raise UsageError(reason)
         return store
@@ -236,14 +238,14 @@ def _open_dataset(world: World, store: Store, origin: Origin, job: StageJob, quo
     generation: bytes = world.node.bcast(own_generation(own, generations))
     size = job.segment_size or segment_bytes(quota)
     dataset = on_every_rank(comm, lambda: store.dataset(job.name, generation, segment_bytes=size))
-    on_every_rank(comm, partial(_keep_note, world, dataset, origin, job))
+    on_every_rank(comm, partial(_attach_origin, world, dataset, origin, job))
     return dataset
 
 
-def _keep_note(world: World, dataset: Dataset, origin: Origin, job: StageJob) -> None:
-    """Keep with the dataset, once a node, what an analysis without the origin needs."""
+def _attach_origin(world: World, dataset: Dataset, origin: Origin, job: StageJob) -> None:
+    """Attach to the dataset, once a node, what an analysis without the origin needs."""
     if world.leaders is not None:
-        keep_note(dataset, Note.of(origin, job.keywords), origin, job.topology)
+        attach_origin(dataset, OriginStamp.of(origin, job.keywords), origin, job.topology)
 
 
 def _natives(world: World, dataset: Dataset) -> BitMap64:

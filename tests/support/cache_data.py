@@ -10,7 +10,7 @@ import MDAnalysis as mda
 import numpy as np
 
 import himach
-from himach.io.dataset.kept import dataset_name
+from himach.io.dataset.lookup import dataset_name
 from himach.io.store.store import Dataset, Store
 from himach.io.trajectory.origin import open_origin
 

@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import TrajectoryError, UsageError
-from himach.io.dataset.cache import Found, find, names_of, package, read_some
-from himach.io.dataset.kept import KeptOrigin, Note, frame_keywords, times_from
+from himach.io.dataset.attachment import origin_files
+from himach.io.dataset.lookup import Candidate, find, names_of, read_some, stand_in, wanted_frames
+from himach.io.dataset.origin_stamp import OriginStamp, frame_keywords
+from himach.io.store.place import open_store, store_place
 from himach.io.store.sizes import show_size
-from himach.io.store.store import Store, StoreError, StoreNotFoundError, default_place
+from himach.io.store.store import Store, StoreError, StoreNotFoundError
 from himach.io.topology.loading import load_topology, own_topology
 from himach.io.trajectory.origin import Origin, open_origin
-from himach.parallel.communicator import node_name
 
 __all__ = ["as_text", "describe"]
 
-NO_ORIGIN = "away; this is what was kept when it was last seen, "
+NO_ORIGIN = "away; this is what was noted when it was last seen, "
 
 
 def describe(
@@ -57,15 +58,15 @@ def describe(
         As `open_origin` and `load_topology` do.
     """
     paths = [Path(os.path.expanduser(path)) for path in trajectories]
-    held = _Held(cache, paths, keywords or {})
+    cached = _Cached(cache, paths, keywords or {})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # they are told in the answer
-        if held.found and not all(path.exists() for path in paths):
-            origin, shown, away = held.stand_in()
+        if cached.found and not all(path.exists() for path in paths):
+            origin, shown, away = cached.stand_in()
         else:
             origin, away = open_origin(trajectories, topology, keywords), None
             shown = _own_topology(origin)
-            held.choose(origin)
+            cached.choose(origin)
         if topology is not None:
             load_topology(topology, origin, keywords)
             shown = os.path.abspath(os.path.expanduser(topology))
@@ -83,14 +84,14 @@ def describe(
         "topology": shown,
         "fingerprint": origin.fingerprint,
         "warnings": list(origin.warnings),
-        "cached": held.text(origin.n_frames),
+        "cached": cached.text(origin.n_frames),
     }
 
 
 def as_text(facts: Mapping[str, Any]) -> str:
     """Return what `describe` tells as lines for a terminal, with units."""
     box, dt = facts["box"], facts["dt"]
-    held = ["positions", *(name for name in ("velocities", "forces") if facts[name])]
+    fields = ["positions", *(name for name in ("velocities", "forces") if facts[name])]
     formats = facts["format"] if isinstance(facts["format"], list) else [facts["format"]]
     lines = [
         ("format", ", ".join(formats)),
@@ -99,7 +100,7 @@ def as_text(facts: Mapping[str, Any]) -> str:
         ("topology", facts["topology"] or "none: give --topology"),
         ("frames", f"{facts['frames']:,}"),
         ("atoms", f"{facts['atoms']:,}"),
-        ("holds", ", ".join(held)),
+        ("holds", ", ".join(fields)),
         ("time", f"{_shown(facts['first_time'])} to {_shown(facts['last_time'])} ps"),
         ("between frames", "uneven or unknown" if dt is None else f"{_shown(dt)} ps"),
         ("box", "none" if box is None else "{:.5g} x {:.5g} x {:.5g} Å, {:.5g} {:.5g} {:.5g} degrees".format(*box)),
@@ -111,7 +112,7 @@ def as_text(facts: Mapping[str, Any]) -> str:
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
 
 
-class _Held:
+class _Cached:
     """What this node's store holds of a trajectory.
 
     Attributes
@@ -121,38 +122,38 @@ class _Held:
     """
 
     def __init__(self, cache: str | None, paths: Sequence[Path], keywords: Mapping[str, Any]) -> None:
-        self._place = default_place() if cache is None else Path(cache.replace("{node}", node_name())).expanduser()
+        self._place = store_place(cache)
         self._keywords = keywords
         self._store: Store | None = None
         self._nothing = f"nothing in {self._place}"
-        self.found: list[Found] = []
+        self.found: list[Candidate] = []
         try:
-            self._store = Store(self._place, create=False, read_only=True)
+            self._store = open_store(cache, create=False, read_only=True)
             wanted = frame_keywords(keywords)
-            self.found = [one for one in find(self._store, names_of(paths)) if one.note.keywords == wanted]
+            self.found = [one for one in find(self._store, names_of(paths)) if one.stamp.keywords == wanted]
         except StoreNotFoundError:
             self._nothing = f"nothing: there is no store at {self._place}"
         except StoreError as error:
             self._nothing = f"nothing: {error}"
 
     def choose(self, origin: Origin) -> None:
-        """Keep what is found of an origin as it is now."""
+        """Leave out what is not of the origin as it is now."""
         if self.found:
-            note = Note.of(origin, self._keywords, [one.note for one in self.found])
-            self.found = [one for one in self.found if one.note.verdict(note) != "changed"]
+            stamp = OriginStamp.of(origin, self._keywords, [one.stamp for one in self.found])
+            self.found = [one for one in self.found if one.stamp.compare(stamp) != "changed"]
 
     def stand_in(self) -> tuple[Origin, str | None, str]:
         """Return what stands for an origin that is away, its topology, and what to say of it."""
         assert self._store is not None
-        best = max(self.found, key=lambda one: (one.note.seen, one.note.n_frames))
+        best = max(self.found, key=lambda one: (one.stamp.seen, one.stamp.n_frames))
         self.found = [best]
-        kept = package(self._store, best)
-        origin = KeptOrigin(best.note, times_from(kept.times, best.note.n_frames), self._keywords)
-        dataset = self._store.dataset(best.name, best.generation, create=False)
-        origin.give(read_some(dataset, origin.wanted(range(origin.n_frames))))
-        seen = best.note.seen
+        files = origin_files(self._store, best.name, best.generation, best.stamp)
+        wanted = wanted_frames(best.stamp, files.times, range(best.stamp.n_frames))
+        frames = read_some(self._store.dataset(best.name, best.generation, create=False), wanted)
+        origin = stand_in(best.stamp, files.times, self._keywords, frames)
+        seen = best.stamp.seen
         away = NO_ORIGIN + time.strftime("%Y-%m-%d %H:%M", time.localtime(seen)) if seen else "none: it was pushed"
-        used = next(reversed(kept.topologies), None)
+        used = next(reversed(files.topologies), None)
         return origin, used, away
 
     def text(self, n_frames: int) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.frame import FIELDS, Needs, RawFrame
-from himach.io.dataset.writeback import Keeper, Kept, Quota
+from himach.io.dataset.writeback import Quota, Writeback, Written
 from himach.io.store.store import Dataset, StoreError
 from himach.io.trajectory.origin import Origin
 
@@ -38,7 +37,7 @@ class Source:
         A connection to the store's server, in which the dataset is open. Frames are then read as it says, in turn with
         its other readers; None: this process reads the store by itself.
     needs
-        What of each frame is needed; more may be read.
+        What of each frame is needed; `late` reads what turns out to be needed beside that.
 
     Attributes
     ----------
@@ -57,15 +56,22 @@ class Source:
         self._origin = origin
         self._cached = cached
         self._server = server
-        self._needs = Needs() if needs is None else needs
-        self._keeper: Keeper | None = None
+        self._atoms = None if needs is None else needs.atoms
+        self._fields = FIELDS if needs is None else needs.fields
+        self._numbers: Numbers = np.empty(0, dtype=np.int64)
+        self._late: dict[int, _LateReader] = {}
+        self._writeback: Writeback | None = None
         if cached is not None and quota is not None and quota.nbytes > 0 and origin.present:
-            self._keeper = Keeper(cached, quota)
+            self._writeback = Writeback(cached, quota)
         self.bytes_origin = 0
         self.bytes_cache = 0
 
     def read(self, numbers: Numbers) -> Iterator[RawFrame]:
-        """Read frames in the order asked for; the arrays of one hold until the next (see `Origin.read`)."""
+        """Read frames in the order asked for; the arrays of one hold until the next (see `Origin.read`).
+
+        Of a frame from the cache, velocities and forces that were not asked for so far are unread.
+        """
+        self._numbers, self._late = numbers, {}
         if self._cached is None:
             yield from self._from_origin(numbers)
             return
@@ -75,12 +81,37 @@ class Source:
             read = from_cache if held[start] else self._from_origin
             yield from read(numbers[start:stop])
 
-    def close(self) -> Kept:
-        """Close what is open, and return what came of keeping frames."""
+    def late(self, number: int, field: int) -> RawFrame:
+        """Read a field of a frame that was given out without it; from the next `read` on, it is read with every frame.
+
+        Parameters
+        ----------
+        number
+            The frame that was given out last.
+        field
+            One of `himach.frame.FIELDS`.
+
+        Returns
+        -------
+        RawFrame
+            Has that field, at least; its arrays hold until the next call.
+        """
+        assert self._cached is not None
+        self._fields |= field
+        if field not in self._late:
+            (place,) = np.flatnonzero(self._numbers == number)[:1]
+            self._late[field] = _LateReader(self._cached, self._numbers[place:], self._atoms, field)
+        reader = self._late[field]
+        frame = reader.frame(number)
+        self.bytes_cache += reader.nbytes()
+        return next(self._origin.read([number])) if frame is None else frame
+
+    def close(self) -> Written:
+        """Close what is open, and return what came of keeping frames in the cache."""
         self._origin.close()
         if self._server is not None:
             self._server.close()
-        return Kept() if self._keeper is None else self._keeper.close()
+        return Written() if self._writeback is None else self._writeback.close()
 
     def _by_server(self, numbers: Numbers) -> Iterator[RawFrame]:
         assert self._server is not None
@@ -99,43 +130,23 @@ class Source:
             yield from self._from_cache(numbers[done:])
 
     def _from_cache(self, numbers: Numbers) -> Iterator[RawFrame]:
-        done = 0
-        while done < len(numbers):  # once, unless a map() comes to need another field on the way
-            for frame in self._read_cached(numbers[done:], self._needs.fields):
-                done += 1
-                yield frame
-
-    def _read_cached(self, numbers: Numbers, fields: int) -> Iterator[RawFrame]:
-        """Read frames for as long as nothing but these fields is needed."""
         assert self._cached is not None
-        reading = self._cached.read(numbers, self._needs.atoms, fields)
+        fields = self._fields
+        reading = self._cached.read(numbers, self._atoms, fields)
         try:
             for number, frame in zip(numbers.tolist(), reading, strict=True):
                 if frame is None:
-                    self._forget_damaged(number, reading.reason)
+                    self._drop_damaged(number, reading.reason)
                     yield from self._from_origin(np.array([number]))
                 else:
-                    if fields != FIELDS:
-                        frame.unread = FIELDS & ~fields
-                        frame.more = partial(self._again, number)
+                    frame.unread = FIELDS & ~fields
                     yield frame
-                if self._needs.fields != fields:
-                    return
         finally:
             self.bytes_cache += reading.nbytes
 
-    def _again(self, number: int, field: int) -> RawFrame:
-        """Read a frame again with one more field, and all frames that follow."""
-        self._needs.fields |= field
-        (frame,) = self._from_cache(np.array([number]))
-        arrays = (frame.positions, frame.velocities, frame.forces)
-        positions, velocities, forces = (None if array is None else array.copy() for array in arrays)
-        assert positions is not None
-        return RawFrame(number, frame.time, positions, frame.box, velocities, forces)
-
-    def _forget_damaged(self, number: int, reason: str) -> None:
-        """Drop a frame that is damaged, so that it is kept anew."""
-        if reason != "damaged" or self._keeper is None:
+    def _drop_damaged(self, number: int, reason: str) -> None:
+        """Drop a frame that is damaged, so that it is written anew."""
+        if reason != "damaged" or self._writeback is None:
             return
         assert self._cached is not None
         try:
@@ -145,15 +156,36 @@ class Source:
             pass
 
     def _from_origin(self, numbers: Numbers) -> Iterator[RawFrame]:
-        for frame in self._origin.read(numbers, self._needed()):
+        for frame in self._origin.read(numbers, self._first_atoms()):
             self.bytes_origin += self._origin.nbytes((frame.number,))
-            if self._keeper is not None:
-                self._keeper.keep(frame)
+            if self._writeback is not None:
+                self._writeback.offer(frame)
             yield frame
 
-    def _needed(self) -> int | None:
+    def _first_atoms(self) -> int | None:
         """Return how many atoms from the first on must be read from the origin; a frame that is kept is kept whole."""
-        atoms = self._needs.atoms
-        if atoms is None or self._keeper is not None:
+        atoms = self._atoms
+        if atoms is None or self._writeback is not None:
             return None
         return int(atoms[-1]) + 1 if len(atoms) else 0
+
+
+class _LateReader:
+    """A second reader over the frames of a task, for a field that turned out to be needed after the task had begun."""
+
+    def __init__(self, cached: Dataset, numbers: Numbers, atoms: Numbers | None, field: int) -> None:
+        self._reading = cached.read(numbers, atoms, field)
+        self._numbers = iter(numbers.tolist())
+        self._last: tuple[int, RawFrame | None] = (-1, None)
+        self._counted = 0
+
+    def frame(self, number: int) -> RawFrame | None:
+        """Return the frame of the last call or one behind it; None if it cannot be read any more."""
+        while self._last[0] != number:
+            self._last = next(self._numbers), next(self._reading)
+        return self._last[1]
+
+    def nbytes(self) -> int:
+        """Return the bytes read since this was last asked."""
+        before, self._counted = self._counted, self._reading.nbytes
+        return self._counted - before

@@ -1,4 +1,4 @@
-"""Keeping frames in a store while an analysis goes on: `Keeper`, a bounded queue and a thread that writes from it."""
+"""Writing missed frames to a store while an analysis goes on: `Writeback`, a bounded queue and a thread behind it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from himach.io.store.eviction import make_room
 from himach.io.store.sizes import show_size
 from himach.io.store.store import Dataset, StoreError, StoreFullError
 
-__all__ = ["Keeper", "Kept", "Quota"]
+__all__ = ["Quota", "Writeback", "Written"]
 
 QUEUE_BYTES = 32 << 20
 BATCH_BYTES = 2 << 20  # in the queue before the thread wakes
@@ -33,12 +33,12 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Quota:
-    """Limits of what is kept.
+    """Limits of what is written.
 
     Attributes
     ----------
     nbytes
-        That the store may hold; 0: nothing is kept.
+        That the store may hold; 0: nothing is written.
     writers
         Ranks that write to the store at once.
     """
@@ -48,30 +48,30 @@ class Quota:
 
 
 @dataclass
-class Kept:
-    """What came of keeping.
+class Written:
+    """What came of it.
 
     Attributes
     ----------
-    kept
+    frames
         Frames that are in the store now.
     skipped
-        Frames that could not be kept.
+        Frames that could not be written.
     reason
         Why, as a store's error says it; empty if the disk was too slow, or if none was skipped.
     """
 
-    kept: int = 0
+    frames: int = 0
     skipped: int = 0
     reason: str = ""
 
 
-class Keeper:
+class Writeback:
     """Writes frames to a dataset as aliens, behind the analysis.
 
     A frame is copied once, into memory that is used again; the store's library writes it without the GIL. Where the
     disk is slower than the analysis, the queue fills: then the analysis waits for a small part of its time, and beyond
-    that frames are not kept. After an error of the store nothing more is kept.
+    that frames are skipped. After an error of the store nothing more is written.
 
     Parameters
     ----------
@@ -92,14 +92,14 @@ class Keeper:
         self._abandoned = False
         self._offered = 0
         self._known = 0
-        self._kept = 0
+        self._written = 0
         self._reason = ""
         self._capacity = MIN_FRAMES
         self._batch = 1
         self._started = time.monotonic()
         self._waited = 0.0
 
-    def keep(self, frame: RawFrame) -> None:
+    def offer(self, frame: RawFrame) -> None:
         """Take a copy of a frame to be written; its arrays may be reused at once. Never raises."""
         self._offered += 1
         if self._reason:
@@ -115,7 +115,7 @@ class Keeper:
                 if len(self._queue) >= self._batch:
                     self._changed.notify_all()
 
-    def close(self) -> Kept:
+    def close(self) -> Written:
         """Write what is queued, for as long as the disk is not too slow; return what came of it all. Never raises."""
         if self._thread is not None:
             with self._changed:
@@ -127,13 +127,13 @@ class Keeper:
             # One frame may still be under way to a disk that does not answer: the run does not wait for it.
             self._thread.join(1.0)
             self._queue.clear()
-        return Kept(self._kept, self._offered - self._known - self._kept, self._reason)
+        return Written(self._written, self._offered - self._known - self._written, self._reason)
 
     def _start(self, frame: RawFrame) -> None:
         nbytes = _record_bytes(frame)
         self._capacity = max(MIN_FRAMES, QUEUE_BYTES // nbytes)
         self._batch = max(1, min(BATCH_BYTES // nbytes, self._capacity // 2))
-        self._thread = threading.Thread(target=self._work, name="himach-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="himach-writeback", daemon=True)
         self._thread.start()
 
     def _allowed(self) -> float:
@@ -158,7 +158,7 @@ class Keeper:
             self._dataset.flush()
         except StoreError as error:
             self._reason = str(error)
-        self._kept = self._dataset.kept
+        self._written = self._dataset.written
         with contextlib.suppress(StoreError):
             self._dataset.close()
 

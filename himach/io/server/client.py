@@ -19,7 +19,8 @@ from himach.frame import RawFrame
 from himach.io.server import serving
 from himach.io.server.serving import ServerRefusedError, ServerUnreachableError
 from himach.io.store import bodhi
-from himach.io.store.store import StoreError, default_place
+from himach.io.store.place import store_place
+from himach.io.store.store import StoreError
 
 __all__ = ["DIRECTORY", "Client", "Place", "find", "socket_path"]
 
@@ -31,7 +32,7 @@ HEAD_BYTES = 4096  # as much is read of a record to see where in it blocks lie
 
 def socket_path(store: str | os.PathLike[str] | None = None) -> Path:
     """Return where the server of a store listens for clients of this machine."""
-    return Path(store if store is not None else default_place()) / DIRECTORY / "socket"
+    return store_place(store) / DIRECTORY / "socket"
 
 
 class Place:
@@ -233,7 +234,7 @@ def find(
     Parameters
     ----------
     store
-        The store's directory; None for `himach.io.store.store.default_place`.
+        The store's directory; None for that of `store_place`.
     owner
         The user whose server it must be; None for this one. A server run by anybody else is refused.
     timeout
@@ -249,7 +250,7 @@ def find(
     ServerRefusedError
         The store's directory or what listens there belongs to another user, or the server refuses this one.
     """
-    place = Path(store if store is not None else default_place())
+    place = store_place(store)
     wanted = os.geteuid() if owner is None else owner
     try:
         found = place.stat()

@@ -27,7 +27,8 @@ from himach.io.server import serving
 from himach.io.server.admission import Doorkeeper, default_key_file, make_key, read_key
 from himach.io.server.client import DIRECTORY, find
 from himach.io.server.serving import ServerRefusedError
-from himach.io.store.store import Store, StoreBusyError, StoreError, default_place
+from himach.io.store.place import open_store, store_place
+from himach.io.store.store import Store, StoreBusyError, StoreError
 
 __all__ = ["serve", "start", "status", "stop"]
 
@@ -179,7 +180,7 @@ def serve(  # the parts of a server, joined
     Parameters
     ----------
     store
-        Its directory; None for `himach.io.store.store.default_place`.
+        Its directory; None for that of `store_place`.
     listen
         HOST:PORT for pushers from other machines; port 0 chooses one; None: none are admitted.
     key_file
@@ -202,7 +203,7 @@ def serve(  # the parts of a server, joined
     StoreError
         The store or the key file cannot be used.
     """
-    place = Store(store).path.absolute()
+    place = open_store(store).path.absolute()
     users = [_user_id(user) for user in allow_users]
     directory = _directory(place)
     lock = _Lock(directory / "lock")
@@ -299,7 +300,7 @@ def start(
         pid, store, socket, listen (None, or HOST:PORT), key, started (seconds since 1970), notes (what a killed
         server has left).
     """
-    place = Store(store).path.absolute()
+    place = open_store(store).path.absolute()
     running = _peek(place)
     if running is not None:
         raise StoreBusyError(f"{place} has a server already (pid {running.get('pid')})")
@@ -373,7 +374,7 @@ def stop(store: str | os.PathLike[str] | None = None, *, seconds: float = SECOND
     StoreBusyError
         It did not end in time.
     """
-    place = Path(store if store is not None else default_place())
+    place = store_place(store)
     if _peek(place) is None:
         return False
     try:
@@ -403,7 +404,7 @@ def status(store: str | os.PathLike[str] | None = None, *, timeout: float = 30.0
         admitted, refused, timed_out, frames, frame_bytes, existing, failed, batches, reads, places, waiting,
         serialize_reads, shared_turns. answers is false if it runs and does not answer.
     """
-    place = Path(store if store is not None else default_place())
+    place = store_place(store)
     facts = _peek(place)
     if facts is None:
         return {"running": False}

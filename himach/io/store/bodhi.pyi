@@ -69,7 +69,7 @@ class DatasetHandle:
     ) -> ReaderHandle: ...
 
 class WriterHandle:
-    kept: int
+    written: int
     def append(
         self,
         number: int,

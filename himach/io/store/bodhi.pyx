@@ -337,7 +337,7 @@ cdef class WriterHandle:
         return 0
 
     @property
-    def kept(self):
+    def written(self):
         """Number of frames made visible."""
         self.require_open()
         return bodhi_writer_kept(self.writer)

@@ -114,13 +114,13 @@ class Freed:
         Bytes freed.
     segments
         The segments deleted.
-    held
+    busy
         Those that were to go, with the reason why they did not.
     """
 
     nbytes: int = 0
     segments: list[Segment] = field(default_factory=list)
-    held: list[tuple[Segment, str]] = field(default_factory=list)
+    busy: list[tuple[Segment, str]] = field(default_factory=list)
 
 
 def reserve(size: int) -> int:
@@ -273,8 +273,8 @@ def make_room(store: Store, nbytes: int, quota: int, *, spare: Collection[str] =
         if sum(segment.nbytes for segment in chosen) < short:
             return False
         freed = act(store, chosen)
-        held |= {(segment.directory, segment.id) for segment, _ in freed.held}
-        if not freed.segments and not freed.held:
+        held |= {(segment.directory, segment.id) for segment, _ in freed.busy}
+        if not freed.segments and not freed.busy:
             return False
 
 
@@ -327,15 +327,15 @@ def _evict(store: Store, directory: str, segments: list[Segment], freed: Freed) 
     try:
         delete = _deleter(store, directory)
     except StoreError as error:
-        freed.held += [(segment, str(error)) for segment in segments]
+        freed.busy += [(segment, str(error)) for segment in segments]
         return
     for segment in segments:
         try:
             delete(segment)
         except StoreBusyError:
-            freed.held.append((segment, "a writer or reader holds it"))
+            freed.busy.append((segment, "a writer or reader holds it"))
         except StoreError as error:  # of another version, or somebody else has evicted it
-            freed.held.append((segment, str(error)))
+            freed.busy.append((segment, str(error)))
         else:
             freed.segments.append(segment)
             freed.nbytes += segment.nbytes

@@ -1,4 +1,4 @@
-"""The frame store of this node, from Python: `Store`, its datasets, and where the store lies by default.
+"""The frame store of this node, from Python: `Store`, and its datasets.
 
 A `Store` is a directory on a local disk; `Store.dataset` opens one generation of one trajectory in it. A `Dataset`
 says which frames are held (`native`, `alien`), keeps more of them (`write`, `flush`) and reads them (`read`). The work
@@ -31,7 +31,6 @@ from himach.io.store.bodhi import (
     StoreSystemError,
     StoreVersionError,
 )
-from himach.parallel.communicator import node_name
 
 __all__ = [
     "Dataset",
@@ -45,7 +44,6 @@ __all__ = [
     "StoreRefusedError",
     "StoreSystemError",
     "StoreVersionError",
-    "default_place",
 ]
 
 Numbers = npt.NDArray[np.int64]
@@ -55,36 +53,21 @@ SUBDIRECTORY = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
 NUMBERS_AT_ONCE = 1 << 16
 
 
-def default_place() -> Path:
-    """Return where this node's store lies unless the caller says otherwise; nothing is made.
-
-    ``$HIMACH_CACHE``, with ``{node}`` standing for the node's name; else ``himach-<uid>`` in the job's scratch
-    directory ``$SLURM_TMPDIR``; else ``$XDG_CACHE_HOME/himach`` if that is set; else ``/var/tmp/himach-<uid>``.
-    """
-    chosen = os.environ.get("HIMACH_CACHE")
-    if chosen:
-        return Path(chosen.replace("{node}", node_name()))
-    own = f"himach-{os.geteuid()}"
-    scratch = os.environ.get("SLURM_TMPDIR")
-    if scratch:
-        return Path(scratch, own)
-    home = os.environ.get("XDG_CACHE_HOME")
-    return Path(home, "himach") if home else Path("/var/tmp", own)
-
-
 class Store:
     """The frame store in one directory.
 
     Parameters
     ----------
     path
-        Its directory; None for `default_place`. It is made with mode 0700 if `create`, and its parents too.
+        Its directory (see `himach.io.store.place`). It is made with mode 0700 if `create`, and its parents too.
     create
         Make the store if there is none.
     read_only
         Write and repair nothing; only then may it be another user's.
     allow_network
         Accept a network file system, where every node would claim every frame.
+    follow_link
+        Accept a symbolic link in place of the directory; another user may have put it where the user named nothing.
 
     Raises
     ------
@@ -98,19 +81,20 @@ class Store:
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | None = None,
+        path: str | os.PathLike[str],
         *,
         create: bool = True,
         read_only: bool = False,
         allow_network: bool = False,
+        follow_link: bool = True,
     ) -> None:
-        self.path = Path(path) if path is not None else default_place()
+        self.path = Path(path)
         if create and not read_only:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         flags = bodhi.CREATE if create and not read_only else 0
         flags |= bodhi.READ_ONLY if read_only else 0
         flags |= bodhi.ALLOW_NETWORK if allow_network else 0
-        if path is None and self.path.is_symlink():
+        if not follow_link and self.path.is_symlink():
             raise StoreRefusedError(f"{self.path} is a symbolic link; another user may have put it there")
         self._handle = bodhi.StoreHandle(os.fsencode(self.path), flags)
 
@@ -237,7 +221,7 @@ class Dataset:
 
     @property
     def path(self) -> Path:
-        """Its directory. Files whose names begin with ``x-`` are the caller's; see `keep`."""
+        """Its directory. Files whose names begin with ``x-`` are the caller's; see `attach`."""
         return self.store.path / self._handle.directory
 
     @property
@@ -315,9 +299,9 @@ class Dataset:
         return self._writers[kind]
 
     @property
-    def kept(self) -> int:
+    def written(self) -> int:
         """Number of frames that this object has written and made visible."""
-        return sum(writer.kept for writer in self._writers.values())
+        return sum(writer.written for writer in self._writers.values())
 
     def flush(self, *, durable: bool = False) -> None:
         """Make the frames written so far visible: they outlive this process, and with `durable` the machine.
@@ -411,8 +395,8 @@ class Dataset:
         """
         self._handle.evict(segment)
 
-    def keep(self, name: str, content: bytes) -> None:
-        """Keep a small file with the dataset (a topology, a note on the origin), in place of one of the same name."""
+    def attach(self, name: str, content: bytes) -> None:
+        """Keep a small file beside the frames (a topology, the stamp of an origin), in place of one of that name."""
         target = self._file(name)
         temporary = target.with_name(f"tmp-{os.getpid():x}-{os.urandom(4).hex()}")
         try:
@@ -425,8 +409,8 @@ class Dataset:
             temporary.unlink(missing_ok=True)
             raise StoreSystemError(f"{target}: {error.strerror}") from None
 
-    def kept_file(self, name: str) -> bytes | None:
-        """Return what `keep` kept under this name, or None."""
+    def attachment(self, name: str) -> bytes | None:
+        """Return what `attach` put there under this name, or None."""
         try:
             return self._file(name).read_bytes()
         except OSError:

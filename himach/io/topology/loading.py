@@ -1,7 +1,7 @@
 """Topologies: `load_topology()` parses once and guesses once, for a Universe on every rank.
 
-What comes of it is kept with the dataset in a store (see `parsed`), under a name that tells the content of the topology
-file, the keywords, and the version of MDAnalysis: a later run neither parses nor guesses.
+What comes of it is attached to the dataset in a store (see `parsed`), under a name that tells the content of the
+topology file, the keywords, and the version of MDAnalysis: a later run neither parses nor guesses.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["load_topology", "own_topology"]
 
-MAX_BYTES = 256 << 20  # of a topology file whose parse is kept
-MOST_KEPT = 4  # parses beside a dataset, the newest
+MAX_BYTES = 256 << 20  # of a topology file whose parse is attached
+MOST_ATTACHED = 4  # parses beside a dataset, the newest
 _CONNECTIONS = frozenset({"bonds", "angles", "dihedrals", "impropers"})
 
 
@@ -36,8 +36,8 @@ def load_topology(
     topology: str | os.PathLike[str] | None,
     origin: Origin,
     keywords: Mapping[str, Any] | None = None,
-    kept: Dataset | None = None,
-    keep: bool = True,
+    dataset: Dataset | None = None,
+    attach: bool = True,
 ) -> Topology:
     """Parse a topology and guess what it lacks, as MDAnalysis.Universe does.
 
@@ -52,10 +52,10 @@ def load_topology(
         The dataset that it is for.
     keywords
         Keywords of MDAnalysis.Universe, e.g. topology_format, to_guess, atom_style.
-    kept
-        A store's dataset beside which what was parsed is looked for; None: nowhere.
-    keep
-        Whether to keep it there, too.
+    dataset
+        In a store: what was parsed before is looked for among its attachments; None: nowhere.
+    attach
+        Whether to attach what is parsed to it.
 
     Raises
     ------
@@ -71,19 +71,19 @@ def load_topology(
             keywords.setdefault("topology_format", keywords["format"])
     else:
         path = existing(topology, "topology")
-    name = None if kept is None else _name(path, keywords)
-    if kept is not None and name is not None:
-        return _kept_or_parsed(kept, keep, name, path, origin, keywords)
+    name = None if dataset is None else _name(path, keywords)
+    if dataset is not None and name is not None:
+        return _attached_or_parsed(dataset, attach, name, path, origin, keywords)
     return _guess(_parse(path, origin, keywords), path, origin, keywords)
 
 
-def _kept_or_parsed(
-    kept: Dataset, keep: bool, name: str, path: str, origin: Origin, keywords: Mapping[str, Any]
+def _attached_or_parsed(
+    dataset: Dataset, attach: bool, name: str, path: str, origin: Origin, keywords: Mapping[str, Any]
 ) -> Topology:
-    """Return the topology as it is kept, else parse and keep it; warn as parsing did."""
+    """Return the topology as it is attached, else parse and attach it; warn as parsing did."""
     from himach.io.topology.parsed import decode
 
-    content = kept.kept_file(name)
+    content = dataset.attachment(name)
     if content is not None:
         try:
             topology, told = decode(content)
@@ -99,14 +99,14 @@ def _kept_or_parsed(
         topology = _guess(_parse(path, origin, keywords), path, origin, keywords)
     for warning in caught:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    if keep:
+    if attach:
         texts = [[str(w.message), w.filename, w.lineno] for w in caught if w.category is UserWarning]
-        _keep(kept, name, topology, {"warnings": texts})
+        _attach(dataset, name, topology, {"warnings": texts})
     return topology
 
 
-def _keep(kept: Dataset, name: str, topology: Topology, told: dict[str, Any]) -> None:
-    """Keep a topology beside a dataset, if that is possible, in place of the oldest one."""
+def _attach(dataset: Dataset, name: str, topology: Topology, told: dict[str, Any]) -> None:
+    """Attach a topology to a dataset, if that is possible, in place of the oldest one."""
     from himach.io.store.store import StoreError
     from himach.io.topology.parsed import encode
 
@@ -114,9 +114,9 @@ def _keep(kept: Dataset, name: str, topology: Topology, told: dict[str, Any]) ->
     if content is None:
         return
     try:
-        kept.keep(name, content)
-        others = sorted(kept.path.glob("x-parsed-*"), key=lambda file: file.stat().st_mtime_ns)
-        for file in others[:-MOST_KEPT]:
+        dataset.attach(name, content)
+        others = sorted(dataset.path.glob("x-parsed-*"), key=lambda file: file.stat().st_mtime_ns)
+        for file in others[:-MOST_ATTACHED]:
             file.unlink(missing_ok=True)
     except (StoreError, OSError):  # the next run parses again
         pass

@@ -41,6 +41,8 @@ class FrameDirectory:
         If its manifest or times make no sense.
     """
 
+    present = True
+
     def __init__(self, path: str, keywords: Mapping[str, Any]) -> None:
         self.path = path
         manifest_path = find(path)

@@ -47,6 +47,8 @@ class FrameFile(Protocol):
 
     Attributes
     ----------
+    present
+        Whether the file can be reached; see `himach.io.trajectory.absent_file`.
     path
         Absolute path.
     kind
@@ -65,6 +67,7 @@ class FrameFile(Protocol):
         Keywords of MDAnalysis that this topology needs.
     """
 
+    present: bool
     path: str
     kind: str
     n_frames: int

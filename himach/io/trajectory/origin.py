@@ -26,7 +26,7 @@ from himach.io.trajectory.messages import reason
 from himach.io.trajectory.readahead import Ahead
 from himach.io.trajectory.xdr_index import XdrIndex
 
-__all__ = ["Origin", "open_origin"]
+__all__ = ["Origin", "OriginFacts", "open_origin"]
 
 Numbers = npt.NDArray[np.int64]
 Times = npt.NDArray[np.float64]
@@ -41,6 +41,16 @@ class _Stamp:
     time: float
 
 
+@dataclass(frozen=True)
+class OriginFacts:
+    """What opening a dataset finds out by reading of its files: see `Origin`."""
+
+    fingerprint: str
+    timestep: float | None
+    has_velocities: bool
+    has_forces: bool
+
+
 class Origin:
     """Frames of one dataset, numbered through from 0.
 
@@ -50,6 +60,8 @@ class Origin:
         The files and how many frames of each count, in order.
     keywords
         Keywords of MDAnalysis that the dataset was opened with.
+    facts
+        What is known of files that cannot be reached; None: they are read.
 
     Attributes
     ----------
@@ -71,7 +83,7 @@ class Origin:
         What was warned of on opening.
     """
 
-    def __init__(self, parts: Sequence[Part], keywords: Mapping[str, Any]) -> None:
+    def __init__(self, parts: Sequence[Part], keywords: Mapping[str, Any], facts: OriginFacts | None = None) -> None:
         self._parts = list(parts)
         self._starts = np.cumsum([0] + [part.n_frames for part in parts])
         self._open_part: Part | None = None
@@ -83,15 +95,12 @@ class Origin:
         self.n_frames = int(self._starts[-1])
         self.n_atoms = parts[0].file.n_atoms
         self.topology = parts[0].file.topology
-        self.fingerprint = _fingerprint(parts)
         self._times = self._known_times()
-        first = next(self.read([0]))
-        self.has_velocities = first.velocities is not None
-        self.has_forces = first.forces is not None
-        self.timestep: float | None = None
-        if self.n_frames > 1:
-            start, following = self.times([0, 1])
-            self.timestep = float(following - start)
+        facts = facts or self._look()
+        self.fingerprint = facts.fingerprint
+        self.timestep = facts.timestep
+        self.has_velocities = facts.has_velocities
+        self.has_forces = facts.has_forces
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open_part": None, "_ahead": None}
@@ -104,8 +113,13 @@ class Origin:
 
     @property
     def present(self) -> bool:
-        """Whether frames can be read from it; see `himach.io.dataset.kept.KeptOrigin`."""
-        return True
+        """Whether frames can be read from all its files."""
+        return all(part.file.present for part in self._parts)
+
+    @property
+    def known_times(self) -> Times | None:
+        """Times of all frames, float64 (n_frames,), ps, where they are known without reading frames; else None."""
+        return self._times
 
     def read(self, numbers: Iterable[int], needed: int | None = None) -> Iterator[RawFrame]:
         """Read frames, in the order asked for; the operating system is asked for their bytes ahead of that.
@@ -236,6 +250,14 @@ class Origin:
             f"frame {number} of the dataset cannot be read from {path}{within}: {reason(error)}; "
             f"copy the file again, or leave the frame out with --start {number + 1} or --stop {number}"
         )
+
+    def _look(self) -> OriginFacts:
+        """Find out what reading the ends of the files and the first frames tells."""
+        first = next(self.read([0]))
+        velocities, forces = first.velocities is not None, first.forces is not None
+        start, following = self.times([0, 1]) if self.n_frames > 1 else (0.0, None)
+        timestep = None if following is None else float(following - start)
+        return OriginFacts(_fingerprint(self._parts), timestep, velocities, forces)
 
     def _known_times(self) -> Times | None:
         """Return all times where they are known without reading frames, checked to run on."""

@@ -27,6 +27,8 @@ class ReaderFile:
     The opened reader travels as a pickle, with the index that it built; the file is opened again from that.
     """
 
+    present = True
+
     def __init__(self, path: str, reader: Any, n_frames: int) -> None:
         self.path = path
         self.stamps: tuple[str, ...] = (path,)

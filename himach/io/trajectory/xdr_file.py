@@ -39,6 +39,7 @@ class XdrFile:
         Of MDAnalysis: dt and time_offset (ps), convert_units.
     """
 
+    present = True
     _descriptor = -1
 
     def __init__(self, path: str, index: XdrIndex, keywords: Mapping[str, Any]) -> None:

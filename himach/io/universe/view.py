@@ -25,7 +25,10 @@ from himach.io.trajectory.origin import Origin
 from himach.io.universe.asked import AskedVectors, asked_atoms
 from himach.io.universe.gather import copy_rows
 
-__all__ = ["View"]
+__all__ = ["LateFields", "View"]
+
+#: Reads a field of the frame of a number that was read without it (see `himach.io.dataset.source.Source.late`).
+LateFields = Callable[[int, int], RawFrame]
 
 
 class View:
@@ -94,7 +97,7 @@ class View:
         """Indices of the atoms that a frame must have when it is bound, ascending int64 (n,); None for all."""
         return self._reader.needs
 
-    def bind(self, raw: RawFrame, step: int) -> Frame:
+    def bind(self, raw: RawFrame, step: int, late: LateFields | None = None) -> Frame:
         """Bind the Universe to a frame, with the transformations and auxiliaries that setup() added.
 
         Parameters
@@ -103,6 +106,8 @@ class View:
             The frame; its positions become the Universe's own (without `copy`).
         step
             Its position in the selection.
+        late
+            Reads velocities or forces that are unread, when they are touched.
 
         Returns
         -------
@@ -110,7 +115,7 @@ class View:
             Whose positions, velocities, forces and box are the Universe's own memory; holds until the next bind().
         """
         assert self._frames[step] == raw.number, f"frame {raw.number} is not at step {step} of {self._frames}"
-        ts = self._reader.bind(raw, self._copy)
+        ts = self._reader.bind(raw, self._copy, late)
         return _BoundFrame(raw.number, step, raw.time, ts, self.universe)
 
 
@@ -192,6 +197,7 @@ class _Timestep(Timestep):  # type: ignore[misc]
     """A timestep that shows the atoms asked for, and reads velocities and forces when they are touched."""
 
     _raw: RawFrame | None = None
+    _late: LateFields | None = None
     _untouched = 0
     _asked: Mapping[str, AskedVectors] = MappingProxyType({})
     _shown = False
@@ -204,17 +210,17 @@ class _Timestep(Timestep):  # type: ignore[misc]
         """Show the atoms asked for only; or, for a transformation, all."""
         self._shown = shown and bool(self._asked)
 
-    def expect(self, raw: RawFrame) -> None:
-        """Take velocities and forces from this frame when they are touched."""
-        self._raw, self._untouched = raw, VELOCITIES | FORCES
+    def expect(self, raw: RawFrame, late: LateFields | None) -> None:
+        """Take velocities and forces from this frame, or from `late`, when they are touched."""
+        self._raw, self._late, self._untouched = raw, late, VELOCITIES | FORCES
 
     def _touch(self, field: int) -> None:
         if not self._untouched & field or self._raw is None:
             return
         self._untouched &= ~field
         raw = self._raw
-        if raw.unread & field and raw.more is not None:
-            raw = raw.more(field)
+        if raw.unread & field and self._late is not None:
+            raw = self._late(raw.number, field)
         has, own = (
             (Timestep.has_velocities, Timestep.velocities)
             if field == VELOCITIES
@@ -340,7 +346,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         """Indices of the atoms that are needed; None for all, also because a transformation may touch any."""
         return None if self.transformations else self._asked
 
-    def bind(self, raw: RawFrame, copy: bool) -> Timestep:
+    def bind(self, raw: RawFrame, copy: bool, late: LateFields | None = None) -> Timestep:
         """Show a frame, then apply auxiliaries and transformations as every reader of MDAnalysis does."""
         own = self._own
         own.frame = raw.number
@@ -351,7 +357,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
             own.has_positions = True
         own._pos = self._copied(raw.positions) if copy else raw.positions
         own.dimensions = raw.box
-        own.expect(raw)
+        own.expect(raw, late)
         self.ts = own
         if self._auxs or self._transformations:
             own.show(False)

@@ -10,7 +10,7 @@ import pytest
 
 from himach.frame import RawFrame
 from himach.io.dataset import writeback
-from himach.io.dataset.writeback import Keeper, Quota
+from himach.io.dataset.writeback import Quota, Writeback
 from himach.io.store.store import Store, StorePoisonedError
 
 
@@ -20,11 +20,11 @@ class Disk:
     def __init__(self, dataset, write):
         self.store, self.path = dataset.store, dataset.path
         self._dataset, self._write = dataset, write
-        self.kept = 0
+        self.written = 0
 
     def write(self, *frame):
-        self._write(self.kept)
-        self.kept += 1
+        self._write(self.written)
+        self.written += 1
         return True
 
     def flush(self):
@@ -44,51 +44,51 @@ def frame(number: int, n_atoms: int = 1000) -> RawFrame:
     return RawFrame(number, float(number), positions, None, -positions if number % 2 else None)
 
 
-def keep(disk, count: int) -> tuple[writeback.Kept, float]:
-    """Keep so many frames; return what came of it, and the seconds that it took."""
+def write_all(disk, count: int) -> tuple[writeback.Written, float]:
+    """Offer so many frames; return what came of it, and the seconds that it took."""
     began = time.monotonic()
-    subject = Keeper(disk, Quota(1 << 30))
+    subject = Writeback(disk, Quota(1 << 30))
     for number in range(count):
-        subject.keep(frame(number))
+        subject.offer(frame(number))
     return subject.close(), time.monotonic() - began
 
 
 def test_frames_are_copied_and_kept(dataset):
-    subject = Keeper(dataset, Quota(1 << 30))
+    subject = Writeback(dataset, Quota(1 << 30))
     shared = frame(0)
     for number in range(500):
         new = frame(number, 1000 if number % 7 else 30)
         if number % 7:
             shared.positions[:] = new.positions  # as a reader that reuses its arrays
             new.positions = shared.positions
-        subject.keep(new)
+        subject.offer(new)
     shared.positions[:] = -1
-    assert subject.close() == writeback.Kept(500, 0, "")
+    assert subject.close() == writeback.Written(500, 0, "")
     found = [each for each in dataset.read(np.arange(500)) if each is not None and each.positions[0, 0] == each.number]
     assert len(found) == 500
 
 
 def test_known_frames_are_not_skipped_ones(dataset):
-    assert keep(dataset, 20)[0] == writeback.Kept(20, 0, "")
+    assert write_all(dataset, 20)[0] == writeback.Written(20, 0, "")
     again = Store(dataset.store.path).dataset("/sim")
-    assert keep(again, 30)[0] == writeback.Kept(10, 0, "")
+    assert write_all(again, 30)[0] == writeback.Written(10, 0, "")
 
 
 def test_slow_disk(dataset, monkeypatch):
     monkeypatch.setattr(writeback, "QUEUE_BYTES", 100_000)
-    kept, seconds = keep(Disk(dataset, lambda count: time.sleep(0.02)), 1000)
-    assert kept.kept + kept.skipped == 1000
-    assert kept.skipped > 900
-    assert kept.reason == ""
+    got, seconds = write_all(Disk(dataset, lambda count: time.sleep(0.02)), 1000)
+    assert got.frames + got.skipped == 1000
+    assert got.skipped > 900
+    assert got.reason == ""
     assert seconds < 2.5
 
 
 def test_disk_that_never_answers(dataset, monkeypatch):
     monkeypatch.setattr(writeback, "QUEUE_BYTES", 100_000)
     never = threading.Event()
-    kept, seconds = keep(Disk(dataset, lambda count: never.wait(30)), 100)
+    got, seconds = write_all(Disk(dataset, lambda count: never.wait(30)), 100)
     never.set()
-    assert kept.skipped == 100
+    assert got.skipped == 100
     assert seconds < 4
 
 
@@ -97,17 +97,17 @@ def test_failing_disk(dataset):
         if count == 50:
             raise StorePoisonedError("write: Input/output error")
 
-    kept, _ = keep(Disk(dataset, write), 1000)
-    assert kept == writeback.Kept(50, 950, "write: Input/output error")
+    got, _ = write_all(Disk(dataset, write), 1000)
+    assert got == writeback.Written(50, 950, "write: Input/output error")
 
 
 def test_no_room_in_the_quota(dataset):
-    subject = Keeper(dataset, Quota(100_000))
+    subject = Writeback(dataset, Quota(100_000))
     for number in range(100):
         full = frame(number)
         full.positions += 0.1234567  # off the grid, and so not packed
-        subject.keep(full)
-    kept = subject.close()
-    assert kept.kept + kept.skipped == 100
-    assert kept.kept < 10
-    assert "quota" in kept.reason
+        subject.offer(full)
+    got = subject.close()
+    assert got.frames + got.skipped == 100
+    assert got.frames < 10
+    assert "quota" in got.reason

@@ -118,8 +118,8 @@ def test_what_is_held_stays(tmp_path):
     use(writing, 1)
     assert not make_room(Store(tmp_path / "store"), 1000, 20_000)  # the quota asks for more than can go
     freed = act(Store(tmp_path / "store"), plan(survey(tmp_path / "store").segments, 10**9))
-    assert {reason for _, reason in freed.held} == {"a writer or reader holds it"}
-    assert len(freed.held) >= 2
+    assert {reason for _, reason in freed.busy} == {"a writer or reader holds it"}
+    assert len(freed.busy) >= 2
     assert place_of(dataset, 0)[0].exists()
     assert segment_files(writing)
     del reading
@@ -189,7 +189,7 @@ def test_segments_of_which_nothing_says_what_they_are_go_too_unless_held(tmp_pat
     (dataset.path / "meta").write_bytes(b"nothing")
     segments = survey(tmp_path / "store").segments
     freed = act(Store(tmp_path / "store"), segments)
-    assert [reason for _, reason in freed.held] == ["a writer or reader holds it"]
+    assert [reason for _, reason in freed.busy] == ["a writer or reader holds it"]
     assert place_of(dataset, 0)[0].exists()
     del reading
     assert len(freed.segments) == len(segments) - 1
@@ -205,5 +205,5 @@ def test_an_orphan_of_another_version_stays(tmp_path):
     data[4] = 9
     path.write_bytes(data)
     freed = act(Store(tmp_path / "store"), survey(tmp_path / "store").segments)
-    assert "version 9" in freed.held[0][1]
+    assert "version 9" in freed.busy[0][1]
     assert path.exists()

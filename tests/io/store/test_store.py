@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from himach.io.store import bodhi, store
+from himach.io.store import bodhi
 from himach.io.store.store import Store, StoreBusyError, StoreNotFoundError, StoreRefusedError, StoreVersionError
 
 NATIVE_TESTS = Path(__file__).parents[2] / "native"
@@ -179,7 +179,7 @@ def test_a_write_shows_only_after_a_flush(place):
     assert 1 in two.native
     assert_is(next(two.read([1])), made_up(1, 5, 1, True))
     assert not two.write(**made_up(1, 5, 1, True), native=False)
-    assert one.kept == 1 and two.kept == 0
+    assert one.written == 1 and two.written == 0
 
 
 def test_evicting_spares_what_is_held(place):
@@ -247,15 +247,15 @@ def test_names_are_refused(place):
     with pytest.raises(ValueError, match="hexadecimal"):
         opened.open_directory("../../../../../../../../../etc/x")
     with pytest.raises(ValueError, match="letters"):
-        opened.dataset("/s").keep("../evil", b"")
+        opened.dataset("/s").attach("../evil", b"")
 
 
 def test_small_files_are_kept_with_the_dataset(place):
     dataset = Store(place).dataset("/s")
-    assert dataset.kept_file("topology.pdb") is None
-    dataset.keep("topology.pdb", b"one")
-    dataset.keep("topology.pdb", b"two")
-    assert Store(place).dataset("/s").kept_file("topology.pdb") == b"two"
+    assert dataset.attachment("topology.pdb") is None
+    dataset.attach("topology.pdb", b"one")
+    dataset.attach("topology.pdb", b"two")
+    assert Store(place).dataset("/s").attachment("topology.pdb") == b"two"
 
 
 def test_identity_is_kept_and_a_damaged_one_replaced(place):
@@ -338,7 +338,7 @@ def test_a_segment_of_another_dataset_is_left_alone(place):
     assert (two.path / segment.name).read_bytes() == segment.read_bytes()
 
 
-def test_unsafe_places_are_refused(place, monkeypatch):
+def test_unsafe_places_are_refused(place):
     place.mkdir(mode=0o700)
     place.chmod(0o777)
     with pytest.raises(StoreRefusedError, match="anybody"):
@@ -348,11 +348,6 @@ def test_unsafe_places_are_refused(place, monkeypatch):
         Store(place, create=False)
     Store(place)
     assert (place.stat().st_mode & 0o777) == 0o700
-    link = place.with_name("link")
-    link.symlink_to(place)
-    monkeypatch.setenv("HIMACH_CACHE", str(link))
-    with pytest.raises(StoreRefusedError, match="symbolic link"):
-        Store()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a directory of another user")
@@ -374,20 +369,6 @@ def test_a_read_only_store_is_not_written(place):
     assert not index.exists()
     with pytest.raises(ValueError, match="open for writing"):
         read_only.write(**made_up(2, 3, 1, False))
-
-
-def test_default_place(monkeypatch):
-    for name in ("HIMACH_CACHE", "SLURM_TMPDIR", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    own = f"himach-{os.geteuid()}"
-    assert store.default_place() == Path("/var/tmp") / own
-    monkeypatch.setenv("XDG_CACHE_HOME", "/home/x/.cache")
-    assert store.default_place() == Path("/home/x/.cache/himach")
-    monkeypatch.setenv("SLURM_TMPDIR", "/scratch/job7")
-    assert store.default_place() == Path("/scratch/job7") / own
-    monkeypatch.setenv("HIMACH_CACHE", "/local/{node}/cache")
-    monkeypatch.setenv("HIMACH_NODE", "n17")
-    assert store.default_place() == Path("/local/n17/cache")
 
 
 def test_frames_of_several_segments_come_in_the_order_asked_for(place):

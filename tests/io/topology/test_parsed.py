@@ -248,7 +248,7 @@ def test_a_kept_topology_is_not_parsed_again(dataset, parses, tmp_path):
     assert load_topology(copied, origin, {}, dataset).resnames.values[0] == "ALA"
     load_topology(data.GRO, origin, {"to_guess": ["masses"]}, dataset)
     assert len(parses) == 3
-    load_topology(data.GRO, origin, {"to_guess": ["masses"], "vdwradii": {"X": 1.0}}, dataset, keep=False)
+    load_topology(data.GRO, origin, {"to_guess": ["masses"], "vdwradii": {"X": 1.0}}, dataset, attach=False)
     load_topology(data.GRO, origin, {"to_guess": ["masses"], "vdwradii": {"X": 1.0}}, dataset)
     assert len(parses) == 5
 
@@ -292,7 +292,7 @@ def test_few_are_kept(dataset):
     origin = open_origin([data.DCD], data.PSF)
     for radius in range(7):
         load_topology(data.PSF, origin, {"vdwradii": {"X": radius}}, dataset)
-    assert len(list(dataset.path.glob("x-parsed-*"))) == loading.MOST_KEPT
+    assert len(list(dataset.path.glob("x-parsed-*"))) == loading.MOST_ATTACHED
 
 
 def test_warnings_come_again(dataset, tmp_path):

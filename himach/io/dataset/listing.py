@@ -1,4 +1,4 @@
-"""What the store of this node holds, for people: `open_here()`, `holdings()`, `status()` and `evict_chosen()`."""
+"""What the store of this node has, for people: `open_existing()`, `entries()`, `status()` and `evict_chosen()`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError, nearest
-from himach.io.dataset.kept import dataset_name
+from himach.io.dataset.lookup import dataset_name
 from himach.io.store.eviction import Segment, act, chosen_quota, plan, reserve, survey
+from himach.io.store.place import open_store, store_place
 from himach.io.store.sizes import show_size
-from himach.io.store.store import Store, StoreError, StoreNotFoundError, default_place
+from himach.io.store.store import Store, StoreError, StoreNotFoundError
 from himach.parallel.communicator import node_name
 
-__all__ = ["Evicted", "Holding", "evict_chosen", "holdings", "open_here", "place", "status"]
+__all__ = ["Entry", "Evicted", "entries", "evict_chosen", "open_existing", "status"]
 
 
 @dataclass(frozen=True)
-class Holding:
+class Entry:
     """A dataset in a store.
 
     Attributes
@@ -48,18 +49,13 @@ class Holding:
     note: str = ""
 
 
-def place(choice: str | None) -> Path:
-    """Return where the store lies: the directory that was given, with ``{node}`` replaced, else the default place."""
-    return default_place() if choice is None else Path(choice.replace("{node}", node_name()))
-
-
-def open_here(choice: str | None, *, writing: bool = False) -> Store | None:
+def open_existing(choice: str | None, *, writing: bool = False) -> Store | None:
     """Open the store of this node, or return None if there is none.
 
     Parameters
     ----------
     choice
-        See `place`.
+        See `store_place`.
     writing
         Open for changes; else nothing is changed, and looking at a dataset is no use of it.
 
@@ -68,9 +64,8 @@ def open_here(choice: str | None, *, writing: bool = False) -> Store | None:
     StoreError
         If it is refused.
     """
-    named = choice is not None or bool(os.environ.get("HIMACH_CACHE"))
     try:
-        return Store(place(choice) if named else None, create=False, read_only=not writing)
+        return open_store(choice, create=False, read_only=not writing)
     except StoreNotFoundError:
         return None
 
@@ -83,16 +78,16 @@ class Evicted:
     ----------
     nbytes, segments
         What was freed.
-    held
+    busy
         The segments that were to go and did not, each with dataset and reason, for people.
     """
 
     nbytes: int = 0
     segments: int = 0
-    held: list[str] = field(default_factory=list)
+    busy: list[str] = field(default_factory=list)
 
 
-def holdings(store: Store) -> list[Holding]:
+def entries(store: Store) -> list[Entry]:
     """Return the datasets in a store, the one used last first."""
     found = []
     for directory in store.directories():
@@ -102,14 +97,14 @@ def holdings(store: Store) -> list[Holding]:
             dataset = store.open_directory(directory)
             facts = dataset.facts()
         except StoreError as error:
-            found.append(Holding(directory, "", directory, 0, 0, nbytes, last_used, str(error)))
+            found.append(Entry(directory, "", directory, 0, 0, nbytes, last_used, str(error)))
             continue
         note = ""
         if facts["refused_segments"]:
             note = f"{facts['refused_segments']} segments of another version or dataset are left alone"
         generation = dataset.generation.hex()
         found.append(
-            Holding(dataset.name, generation, directory, facts["native"], facts["alien"], nbytes, last_used, note)
+            Entry(dataset.name, generation, directory, facts["native"], facts["alien"], nbytes, last_used, note)
         )
     return sorted(found, key=lambda one: (-one.last_used, one.name))
 
@@ -123,10 +118,10 @@ def status(choice: str | None, quota: str | None = None) -> dict[str, Any]:
         ``node``, ``place``, ``identity`` (None: there is no store yet), ``file_system``, and in bytes ``size``,
         ``free``, ``reserve``, ``quota``, ``used``; then ``datasets``, ``native``, ``alien`` (counts).
     """
-    where = place(choice)
-    store = open_here(choice)
+    where = store_place(choice)
+    store = open_existing(choice)
     found = survey(where)
-    held = holdings(store) if store is not None else []
+    found_there = entries(store) if store is not None else []
     return {
         "node": node_name(),
         "place": str(where),
@@ -137,9 +132,9 @@ def status(choice: str | None, quota: str | None = None) -> dict[str, Any]:
         "reserve": reserve(found.size),
         "quota": chosen_quota(where, quota),
         "used": found.used,
-        "datasets": len(held),
-        "native": sum(one.native for one in held),
-        "alien": sum(one.alien for one in held),
+        "datasets": len(found_there),
+        "native": sum(one.native for one in found_there),
+        "alien": sum(one.alien for one in found_there),
     }
 
 
@@ -179,7 +174,7 @@ def evict_chosen(store: Store, dataset: str | None = None, *, aliens: bool = Fal
         freed = act(store, chosen)
         evicted.nbytes += freed.nbytes
         evicted.segments += len(freed.segments)
-        evicted.held += [_describe(names, segment, reason) for segment, reason in freed.held]
+        evicted.busy += [_describe(names, segment, reason) for segment, reason in freed.busy]
         left = [one for one in left if one not in chosen]
     if to is None and not aliens:
         for directory in names:
@@ -189,7 +184,7 @@ def evict_chosen(store: Store, dataset: str | None = None, *, aliens: bool = Fal
 
 def _names(path: Path, dataset: str | None) -> dict[str, str]:
     """Return the names of the datasets that are meant, by subdirectory."""
-    known = holdings(Store(path, create=False, read_only=True))  # looking is no use
+    known = entries(Store(path, create=False, read_only=True))  # looking is no use
     if dataset is None:
         return {one.directory: one.name for one in known}
     wanted = {dataset, dataset_name([dataset])}

@@ -1,7 +1,7 @@
-"""What a store keeps of an origin beside its frames: `Note`, and `KeptOrigin`, which stands for an origin that is away.
+"""`OriginStamp`: an origin as it was when a store last had to do with it.
 
-A note tells whether frames in a store are still those of the trajectory: `Note.verdict` compares sizes and times of the
-files first, then digests of their content. `FILE` is the name that a note is kept under in a dataset.
+A stamp tells whether frames in a store are still those of the trajectory: `OriginStamp.compare` looks at the files'
+sizes and times first, then at digests of their content.
 """
 
 from __future__ import annotations
@@ -10,35 +10,18 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-import numpy as np
-
-from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.trajectory.frame_directory import FrameDirectory
 from himach.io.trajectory.frame_file import TOPOLOGY_KEYWORDS
 from himach.io.trajectory.manifest import TIMES
-from himach.io.trajectory.origin import Origin, Times
+from himach.io.trajectory.origin import Origin
 
-__all__ = [
-    "FILE",
-    "INDEX_FILE",
-    "TIMES_FILE",
-    "KeptOrigin",
-    "Note",
-    "dataset_name",
-    "digest",
-    "frame_keywords",
-    "times_from",
-    "times_of",
-]
+__all__ = ["OriginStamp", "digest", "frame_keywords"]
 
-FILE = "origin.json"
-TIMES_FILE = "times"
-INDEX_FILE = "index"
 VERSION = 1
 
 #: Content that a digest covers: whole files where they have no more than this together, else blocks all over them.
@@ -47,11 +30,11 @@ BLOCK_BYTES = 1 << 16
 #: Files of a frame directory that are looked at; where there are more, as many all over it.
 MAX_FILES = 4096
 
-Verdict = Literal["same", "grown", "changed"]
+Comparison = Literal["same", "grown", "changed"]
 
 
 @dataclass(frozen=True)
-class Note:
+class OriginStamp:
     """An origin as it was when a store last had to do with it.
 
     Attributes
@@ -69,7 +52,7 @@ class Note:
     own_keywords
         Keywords of MDAnalysis that the dataset itself brings (see `FrameFile.keywords`).
     topologies
-        Name that each topology file is kept under, by its absolute path; the one used last comes last.
+        Name of the attachment that each topology file is, by its absolute path; the one used last comes last.
     seen
         When the origin was looked at, seconds since 1970.
     """
@@ -91,13 +74,13 @@ class Note:
     seen: float = 0.0
 
     @classmethod
-    def of(cls, origin: Origin, keywords: Mapping[str, Any], known: Sequence[Note] = ()) -> Note:
-        """Return the note on an origin that can be reached, as it is now.
+    def of(cls, origin: Origin, keywords: Mapping[str, Any], known: Sequence[OriginStamp] = ()) -> OriginStamp:
+        """Return the stamp of an origin that can be reached, as it is now.
 
-        Reads `DIGEST_BYTES` of it at most, and nothing where a `known` note has the same files, sizes and times.
+        Reads `DIGEST_BYTES` of it at most, and nothing where a `known` stamp has the same files, sizes and times.
         """
-        files = tuple(_stamp(path) for path in _files(origin))
-        content = next((note.content for note in known if note.files == files), None)
+        files = tuple(_file_stamp(path) for path in _files(origin))
+        content = next((stamp.content for stamp in known if stamp.files == files), None)
         return cls(
             paths=origin.paths,
             kinds=origin.kinds,
@@ -116,8 +99,8 @@ class Note:
         )
 
     @classmethod
-    def pushed(cls, name: str, generation: bytes, n_frames: int, first: Sequence[RawFrame]) -> Note:
-        """Return a note on frames that a simulation pushed: they have no origin, and are known by their name alone.
+    def pushed(cls, name: str, generation: bytes, n_frames: int, first: Sequence[RawFrame]) -> OriginStamp:
+        """Return the stamp of frames that a simulation pushed: they have no origin, and are known by their name alone.
 
         Parameters
         ----------
@@ -146,8 +129,8 @@ class Note:
         )
 
     @classmethod
-    def parse(cls, content: bytes | None) -> Note | None:
-        """Return the note that `encode` encoded; None if it is missing, damaged or of another version."""
+    def parse(cls, content: bytes | None) -> OriginStamp | None:
+        """Return the stamp that `encode` encoded; None if it is missing, damaged or of another version."""
         try:
             values = json.loads(content or b"")
             if values.pop("version") != VERSION:
@@ -160,7 +143,7 @@ class Note:
             return None
 
     def encode(self) -> bytes:
-        """Return the note as JSON."""
+        """Return the stamp as JSON."""
         return json.dumps({"version": VERSION, **asdict(self)}, default=repr).encode()
 
     @property
@@ -169,8 +152,8 @@ class Note:
         made_of = [self.keywords, self.n_atoms, self.content, *(size for _, size, _ in self.files)]
         return hashlib.sha256(json.dumps(made_of).encode()).digest()
 
-    def verdict(self, now: Note) -> Verdict:
-        """Tell whether the frames that were there at this note are those of the origin as it is `now`."""
+    def compare(self, now: OriginStamp) -> Comparison:
+        """Tell whether the frames that were there at this stamp are those of the origin as it is `now`."""
         if (self.keywords, self.n_atoms, len(self.files)) != (now.keywords, now.n_atoms, len(now.files)):
             return "changed"
         if self.files == now.files or (self._sizes == now._sizes and self.content == now.content):
@@ -188,87 +171,10 @@ class Note:
     def _sizes(self) -> list[int]:
         return [size for _, size, _ in self.files]
 
-    def with_topology(self, path: str, name: str) -> Note:
-        """Return the note with a topology file, as the one used last."""
-        others = {known: kept for known, kept in self.topologies.items() if known != path}
+    def with_topology(self, path: str, name: str) -> OriginStamp:
+        """Return the stamp with a topology file, as the one used last."""
+        others = {known: attached for known, attached in self.topologies.items() if known != path}
         return replace(self, topologies={**others, path: name})
-
-
-class KeptOrigin(Origin):
-    """An origin that is away, as its note tells of it; it has only the frames that it is given.
-
-    Parameters
-    ----------
-    note
-        The note that a store kept.
-    times
-        Times of all frames, float64 (n_frames,), ps, where they were known without reading frames.
-    keywords
-        Keywords of MDAnalysis.
-    """
-
-    def __init__(self, note: Note, times: Times | None, keywords: Mapping[str, Any]) -> None:
-        self._parts = []
-        self._starts = np.zeros(1, dtype=np.int64)
-        self._open_part = None
-        self._times = times
-        self._frames: dict[int, RawFrame] = {}
-        self.keywords = {**note.own_keywords, **keywords}
-        self.warnings = ()
-        self.paths = note.paths
-        self.kinds = note.kinds
-        self.n_frames = note.n_frames
-        self.n_atoms = note.n_atoms
-        self.topology = None
-        self.fingerprint = note.fingerprint
-        self.has_velocities = note.has_velocities
-        self.has_forces = note.has_forces
-        self.timestep = note.timestep
-
-    @property
-    def present(self) -> bool:
-        """Whether frames can be read from it."""
-        return False
-
-    def wanted(self, frames: range) -> list[int]:
-        """Return the frames that setting up a run asks of an origin."""
-        asked = {0, frames[0]}
-        if self._times is None:
-            middle = max(0, (len(frames) - 1) // 2)
-            asked.update(frames[step] for step in (1, middle, middle + 1, -2, -1) if -len(frames) <= step < len(frames))
-        return sorted(asked)
-
-    def give(self, frames: Iterable[RawFrame]) -> None:
-        """Give it frames that some cache holds."""
-        self._frames.update((frame.number, frame) for frame in frames)
-
-    def nbytes(self, numbers: Iterable[int]) -> int:
-        """Return 0: nothing is read from it."""
-        return 0
-
-    def locate(self, number: int) -> tuple[str, int]:
-        """Return the path of the dataset and the number."""
-        return self.paths[0], number
-
-    def _read(self, number: int, needed: int | None = None) -> RawFrame:
-        if not 0 <= number < self.n_frames:
-            raise UsageError(f"there is no frame {number}; {self.paths[0]} has {self.n_frames} frames, from 0")
-        if number not in self._frames:
-            raise TrajectoryError(
-                f"frame {number} cannot be had: no cache gives it, and {self.paths[0]} cannot be reached; "
-                "make it readable again, or select frames that are cached"
-            )
-        return self._frames[number]
-
-
-def dataset_name(paths: Sequence[str | os.PathLike[str]]) -> str:
-    """Return the name of the dataset that these trajectory files make: its absolute path; of several, one for all."""
-    absolute = [os.path.abspath(os.path.expanduser(path)) for path in paths]
-    first = os.fsencode(absolute[0]).decode("utf-8", "backslashreplace")
-    if len(absolute) == 1:
-        return first
-    others = hashlib.sha256(b"\0".join(map(os.fsencode, absolute))).hexdigest()[:16]
-    return f"{first} and {len(absolute) - 1} more ({others})"
 
 
 def frame_keywords(keywords: Mapping[str, Any]) -> str:
@@ -317,21 +223,9 @@ def _files(origin: Origin) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _stamp(path: str) -> tuple[str, int, int]:
+def _file_stamp(path: str) -> tuple[str, int, int]:
     try:
         status = os.stat(path)
     except FileNotFoundError:  # a file of a frame directory, which is missed when one of its frames is read
         return path, -1, 0
     return path, status.st_size, status.st_mtime_ns
-
-
-def times_of(origin: Origin) -> bytes | None:
-    """Return the times of all frames as they are kept, or None where a format does not tell them."""
-    return None if origin._times is None else np.ascontiguousarray(origin._times, dtype="<f8").tobytes()
-
-
-def times_from(content: bytes | None, n_frames: int) -> Times | None:
-    """Return the times that `times_of` encoded, or None."""
-    if content is None or len(content) != 8 * n_frames:
-        return None
-    return np.frombuffer(content, dtype="<f8").astype(np.float64)

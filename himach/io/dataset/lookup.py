@@ -1,0 +1,197 @@
+"""Which datasets of a node's store have the frames of a trajectory, and what stands in for one that is away.
+
+`find()` says what a store holds under a trajectory's names, `match()` what of that is the trajectory as it is now,
+`stand_in()` makes an origin of what a store knows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from himach.frame import RawFrame
+from himach.io.dataset.attachment import attached_stamp
+from himach.io.dataset.origin_stamp import OriginStamp
+from himach.io.store.store import Dataset, Store, StoreError
+from himach.io.trajectory.absent_file import AbsentFile
+from himach.io.trajectory.join import Part
+from himach.io.trajectory.origin import Origin, OriginFacts, Times
+
+if TYPE_CHECKING:
+    from himach.io.server.client import Client
+
+__all__ = [
+    "Candidate",
+    "dataset_name",
+    "find",
+    "match",
+    "names_of",
+    "own_generation",
+    "read_some",
+    "server_of",
+    "stand_in",
+    "wanted_frames",
+]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A dataset in a node's store that goes by the name of a trajectory.
+
+    Attributes
+    ----------
+    name, generation
+        What the store knows it by.
+    stamp
+        Of its origin.
+    frames
+        How many frames of it are cached there.
+    """
+
+    name: str
+    generation: bytes
+    stamp: OriginStamp
+    frames: int
+
+
+def dataset_name(paths: Sequence[str | os.PathLike[str]]) -> str:
+    """Return the name of the dataset that these trajectory files make: its absolute path; of several, one for all."""
+    absolute = [os.path.abspath(os.path.expanduser(path)) for path in paths]
+    first = os.fsencode(absolute[0]).decode("utf-8", "backslashreplace")
+    if len(absolute) == 1:
+        return first
+    others = hashlib.sha256(b"\0".join(map(os.fsencode, absolute))).hexdigest()[:16]
+    return f"{first} and {len(absolute) - 1} more ({others})"
+
+
+def names_of(trajectories: Sequence[Path]) -> list[str]:
+    """Return the names that the dataset of these trajectories may have: by its path, or as the user gave it."""
+    names = [dataset_name(trajectories)]
+    if len(trajectories) == 1:
+        names.append(os.fspath(trajectories[0]))
+    return list(dict.fromkeys(names))
+
+
+def find(store: Store, names: Sequence[str]) -> list[Candidate]:
+    """Return what a store holds under these names, the generations with most frames first."""
+    found = []
+    for name in names:
+        for generation in store.generations(name):
+            try:
+                dataset = store.dataset(name, generation, create=False)
+                facts = dataset.facts()
+            except StoreError:
+                continue
+            stamp = attached_stamp(dataset) or _pushed(dataset)
+            if stamp is not None:
+                found.append(Candidate(name, generation, stamp, facts["native"] + facts["alien"]))
+    return sorted(found, key=lambda one: -one.frames)
+
+
+def _pushed(dataset: Dataset) -> OriginStamp | None:
+    """Return the stamp of a dataset that was never an origin's; None if it was, or if it holds nothing."""
+    native = dataset.native
+    if os.path.isabs(dataset.name) or not native:
+        return None
+    first = native.min()
+    frames = read_some(dataset, [number for number in (first, first + 1) if number in native])
+    return OriginStamp.pushed(dataset.name, dataset.generation, native.max() + 1, frames) if frames else None
+
+
+def match(origin: Origin, keywords: Mapping[str, Any], found: Sequence[Candidate]) -> tuple[OriginStamp, list[bytes]]:
+    """Return the stamp of an origin, and the generations under which stores have its frames, or else may keep them.
+
+    Parameters
+    ----------
+    origin
+        Can be reached.
+    keywords
+        Keywords of MDAnalysis.
+    found
+        What stores hold under its name; generations of what it was before are left out.
+    """
+    stamp = OriginStamp.of(origin, keywords, [one.stamp for one in found])
+    valid = [one.generation for one in found if one.stamp.compare(stamp) != "changed"]
+    return stamp, list(dict.fromkeys(valid)) or [_unused(stamp, found)]
+
+
+def _unused(stamp: OriginStamp, found: Sequence[Candidate]) -> bytes:
+    """Return a generation that no store has."""
+    used = {one.generation for one in found}
+    generation = stamp.generation
+    while generation in used:
+        generation += b"'"
+    return generation
+
+
+def own_generation(candidates: Sequence[Candidate], generations: Sequence[bytes]) -> bytes:
+    """Return which of the generations a store uses, given what it holds: the one that it holds most of."""
+    return next((one.generation for one in candidates if one.generation in generations), generations[0])
+
+
+def read_some(dataset: Dataset | None, numbers: Iterable[int]) -> list[RawFrame]:
+    """Return those of a few frames that a node's store holds."""
+    if dataset is None:
+        return []
+    return [
+        replace(frame, positions=frame.positions.copy())
+        for number in numbers
+        for frame in dataset.read([number])
+        if frame is not None
+    ]
+
+
+def wanted_frames(stamp: OriginStamp, times: Times | None, frames: range) -> list[int]:
+    """Return the frames that setting up a run over `frames` asks of an origin that is away."""
+    asked = {0, frames[0]}
+    if times is None:
+        middle = max(0, (len(frames) - 1) // 2)
+        asked.update(frames[step] for step in (1, middle, middle + 1, -2, -1) if -len(frames) <= step < len(frames))
+    return sorted(asked)
+
+
+def stand_in(
+    stamp: OriginStamp, times: Times | None, keywords: Mapping[str, Any], frames: Iterable[RawFrame]
+) -> Origin:
+    """Return an origin that is away, as its stamp tells of it.
+
+    Parameters
+    ----------
+    stamp
+        Attached to a dataset of some store.
+    times
+        Of all frames, float64 (n_frames,), ps; None where they are not known.
+    keywords
+        Keywords of MDAnalysis.
+    frames
+        Those that some cache gives: it has no others.
+    """
+    given = {frame.number: frame for frame in frames}
+    parts, first = [], 0
+    for path, kind, n_frames in zip(stamp.paths, stamp.kinds, stamp.part_frames, strict=True):
+        of_part = None if times is None else times[first : first + n_frames]
+        file = AbsentFile(path, kind, n_frames, stamp.n_atoms, of_part, stamp.own_keywords, first, given)
+        parts.append(Part(file, n_frames))
+        first += n_frames
+    facts = OriginFacts(stamp.fingerprint, stamp.timestep, stamp.has_velocities, stamp.has_forces)
+    return Origin(parts, keywords, facts)
+
+
+def server_of(dataset: Dataset | None) -> Client | None:
+    """Return a connection to the server of a dataset's store, with the dataset open in it, if there is a server."""
+    if dataset is None or not (dataset.store.path / "server" / "socket").exists():
+        return None
+    from himach.io.server.client import find as find_server
+
+    client = None
+    try:
+        client = find_server(dataset.store.path)
+        return None if client is None else client.open(dataset.name, dataset.generation)
+    except StoreError:  # it refuses, or does not know the dataset: the store can be read without it
+        if client is not None:
+            client.close()
+        return None

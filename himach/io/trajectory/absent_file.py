@@ -1,0 +1,75 @@
+"""Frames of a file that is away, as far as others gave them: `AbsentFile`, one of the kinds of `FrameFile`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import TrajectoryError
+from himach.frame import RawFrame
+
+__all__ = ["AbsentFile"]
+
+Times = npt.NDArray[np.float64]
+
+
+class AbsentFile:
+    """A file that cannot be reached; it has the frames that it is given.
+
+    Parameters
+    ----------
+    path, kind, n_frames, n_atoms, times, keywords
+        As of a `FrameFile`.
+    first
+        Number in the dataset of its first frame.
+    frames
+        Frames by their number in the dataset.
+    """
+
+    present = False
+    timed = True
+    topology: str | None = None
+    stamps: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        path: str,
+        kind: str,
+        n_frames: int,
+        n_atoms: int,
+        times: Times | None,
+        keywords: Mapping[str, Any],
+        first: int,
+        frames: Mapping[int, RawFrame],
+    ) -> None:
+        self.path = path
+        self.kind = kind
+        self.n_frames = n_frames
+        self.n_atoms = n_atoms
+        self.times = times
+        self.keywords = keywords
+        self._first = first
+        self._frames = frames
+
+    def read(self, index: int, needed: int | None = None) -> RawFrame:
+        """Return one frame, if it was given."""
+        number = self._first + index
+        if number not in self._frames:
+            raise TrajectoryError(
+                f"frame {number} cannot be had: no cache gives it, and {self.path} cannot be reached; "
+                "make it readable again, or select frames that are cached"
+            )
+        return self._frames[number]
+
+    def expect(self, indices: Sequence[int]) -> None:
+        """Do nothing: there are no bytes to ask for."""
+
+    def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
+        """Return 0: nothing is read from it."""
+        return 0
+
+    def release(self) -> None:
+        """Do nothing: nothing is open."""
