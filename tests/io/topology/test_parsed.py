@@ -284,7 +284,7 @@ def test_damaged_and_unwritable_keeping_costs_a_parse(dataset, parses, monkeypat
     def full(*_):
         raise StoreFullError("full")
 
-    monkeypatch.setattr(type(dataset), "keep", full)
+    monkeypatch.setattr(type(dataset), "attach", full)
     assert same(load_topology(data.PSF, origin, {}, dataset), expected)
 
 
