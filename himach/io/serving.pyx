@@ -27,7 +27,7 @@ cdef extern from "bodhi.h" nogil:
         BODHI_ERROR_PROTOCOL
         BODHI_ERROR_UNSAFE
 
-cdef extern from "wire.h" nogil:
+cdef extern from "net/wire.h" nogil:
     enum:
         WIRE_TOKEN
         WIRE_MAX_NUMBERS
@@ -55,7 +55,7 @@ cdef extern from "wire.h" nogil:
         unsigned char *body
         uint32_t size
 
-cdef extern from "serve.h" nogil:
+cdef extern from "server/serve.h" nogil:
     ctypedef struct bodhi_server:
         pass
     ctypedef struct bodhi_serve_options:
@@ -74,7 +74,7 @@ cdef extern from "serve.h" nogil:
     int bodhi_server_admit(bodhi_server *server, int fd)
     void bodhi_server_close(bodhi_server *server)
 
-cdef extern from "link.h" nogil:
+cdef extern from "net/link.h" nogil:
     ctypedef struct wire_link:
         int fd
         wire_parser incoming "in"
@@ -90,7 +90,7 @@ cdef extern from "link.h" nogil:
     void link_close(wire_link *link)
     int64_t link_now()
 
-cdef extern from "record.h" nogil:
+cdef extern from "store/record.h" nogil:
     enum parsed:
         PARSED
     enum:
@@ -110,7 +110,7 @@ cdef extern from "record.h" nogil:
     parsed parse_record(const unsigned char *data, size_t size, const segment_key *key, uint64_t offset,
                         record_header *header, size_t *needed)
 
-cdef extern from "unpack.h" nogil:
+cdef extern from "read/unpack.h" nogil:
     ctypedef struct bodhi_range:
         pass
     ctypedef struct selection:
@@ -136,7 +136,7 @@ cdef extern from "unpack.h" nogil:
     unpacked unpack_fields(unsigned char *record, const record_header *header, const selection *asked,
                            const piece *pieces, size_t n_pieces, float *positions, float **fields)
 
-cdef extern from "hmac.h" nogil:
+cdef extern from "base/hmac.h" nogil:
     enum:
         HMAC_BYTES
     void bodhi_hmac(const void *key, size_t key_bytes, const void *data, size_t size, uint8_t *out)

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "bodhi.h"
-#include "record.h"
+#include "store/record.h"
 #include "target.h"
 
 #define DIRECTORY "127781690bad84b6-efd01f60ba992926" /* of the dataset "/s" with an empty generation */

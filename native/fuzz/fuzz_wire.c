@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "record.h"
+#include "net/wire.h"
+#include "store/record.h"
 #include "target.h"
-#include "wire.h"
 
 enum { MAX_FRAME = 1 << 16 };
 

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "codec/xtc.h"
 #include "target.h"
-#include "xtc.h"
 
 enum { HEAD = 29, MOST_ATOMS = 1 << 12 };
 
