@@ -27,6 +27,9 @@ cdef extern from "bodhi.h" nogil:
         BODHI_ERROR_PROTOCOL
         BODHI_ERROR_UNSAFE
 
+cdef extern from "base/clock.h" nogil:
+    int64_t now_ms()
+
 cdef extern from "net/wire.h" nogil:
     enum:
         WIRE_TOKEN
@@ -88,7 +91,6 @@ cdef extern from "net/link.h" nogil:
     int link_open(wire_link *link, uint32_t flags, const uint8_t *token, const char *name, const void *generation,
                   size_t generation_bytes, int64_t deadline)
     void link_close(wire_link *link)
-    int64_t link_now()
 
 cdef extern from "store/record.h" nogil:
     enum parsed:
@@ -291,7 +293,7 @@ cdef class LinkHandle:
         self.timeout_ms = timeout_ms
         self.link.interrupted = interrupted
         with nogil:
-            status = link_dial(&self.link, self.address, owner, NULL, 0, link_now() + self.timeout_ms)
+            status = link_dial(&self.link, self.address, owner, NULL, 0, now_ms() + self.timeout_ms)
         check(status)
 
     def __dealloc__(self):
@@ -311,7 +313,7 @@ cdef class LinkHandle:
             raise ServerUnreachableError("the connection is closed")
         with nogil:
             status = link_ask(&self.link, <wire_verb>verb, &part, 1, <wire_verb>expected,
-                              link_now() + self.timeout_ms)
+                              now_ms() + self.timeout_ms)
             if status < 0:
                 link_close(&self.link)  # an answer that comes late must not be taken for another one
         check(status)
@@ -330,7 +332,7 @@ cdef class LinkHandle:
         cdef int status
         memset(token, 0, sizeof(token))
         with nogil:
-            status = link_open(&self.link, 0, token, text, fingerprint, size, link_now() + self.timeout_ms)
+            status = link_open(&self.link, 0, token, text, fingerprint, size, now_ms() + self.timeout_ms)
         check(status)
         cdef bytes body = self.body()
         self.native_count = int.from_bytes(body[:8], "little")
@@ -363,7 +365,7 @@ cdef class LinkHandle:
         """The places were read: the next one's turn."""
         cdef int status
         with nogil:
-            status = link_send_message(&self.link, <wire_verb>WIRE_DONE, NULL, 0, link_now() + self.timeout_ms)
+            status = link_send_message(&self.link, <wire_verb>WIRE_DONE, NULL, 0, now_ms() + self.timeout_ms)
         check(status)
 
     def blocks(self, const unsigned char[::1] head, uint64_t segment, uint64_t offset, uint64_t number, int fields=0,

@@ -11,6 +11,8 @@
 
 #define POLYNOMIAL 0x82F63B78U /* bit-reflected */
 
+bool bodhi_bypass_checksums = false;
+
 static uint32_t slices[8][256];
 
 typedef uint32_t crc_function(uint32_t crc, const unsigned char *data, size_t size);

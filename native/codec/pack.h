@@ -37,7 +37,7 @@ typedef struct {
 } packer;
 
 /* Pack a frame's positions into p->bytes and p->sizes. False if they lie on no grid that is known, would not become
- * smaller, or memory is out: they are kept raw then. */
+ * smaller, or memory is out: they stay raw then. */
 bool pack_positions(packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms);
 
 void packer_free(packer *p);

@@ -12,15 +12,10 @@
 
 enum {
     SCALED_AT_ONCE = 1024, /* atoms, which stay in a core's own cache */
-    BITS_AT_ONCE = 57,     /* that one load gives, wherever they begin */
-    /* Writers give the index behind the last one where atoms lie too far apart for any small size; no run may use it.
-     */
-    FIRST_INDEX = 9,
-    LAST_INDEX = 73
+    BITS_AT_ONCE = 57      /* that one load gives, wherever they begin */
 };
 
-/* Size number i is the greatest whose cube fits into i bits, nearly 2 ** (i / 3); the last stands for none. */
-static const uint32_t small_sizes[LAST_INDEX + 1] = {
+const uint32_t xtc_small_sizes[XTC_LAST_INDEX + 1] = {
     0,       0,       0,       0,       0,        0,        0,        0,       0,       8,       10,
     12,      16,      20,      25,      32,       40,       50,       64,      80,      101,     128,
     161,     203,     256,     322,     406,      512,      645,      812,     1024,    1290,    1625,
@@ -114,7 +109,7 @@ static inline void set_radix(radix *r, const uint32_t size[3], unsigned bits) {
 /* That of small sizes, made when it is first used: frames go back and forth between some. */
 static inline const radix *small_radix(radix *radixes, int index) {
     if (radixes[index].bits == 0) {
-        const uint32_t size = small_sizes[index];
+        const uint32_t size = xtc_small_sizes[index];
         set_radix(&radixes[index], (const uint32_t[3]){size, size, size}, (unsigned)index);
     }
     return &radixes[index];
@@ -233,7 +228,7 @@ static inline void scale_coordinates(float *positions, size_t n, float unit, flo
 }
 
 static inline bool is_index(int index) {
-    return index >= FIRST_INDEX && index <= LAST_INDEX;
+    return index >= XTC_FIRST_INDEX && index <= XTC_LAST_INDEX;
 }
 
 enum xtc_status xtc_decode(const uint8_t *bytes, size_t n_bytes, const int32_t least[3], const int32_t greatest[3],
@@ -242,8 +237,8 @@ enum xtc_status xtc_decode(const uint8_t *bytes, size_t n_bytes, const int32_t l
     if (!set_sizes(&sizes, least, greatest) || !is_index(index)) {
         return XTC_SENSELESS;
     }
-    radix smalls[LAST_INDEX + 1];
-    for (int k = FIRST_INDEX; k <= LAST_INDEX; k++) {
+    radix smalls[XTC_LAST_INDEX + 1];
+    for (int k = XTC_FIRST_INDEX; k <= XTC_LAST_INDEX; k++) {
         smalls[k].bits = 0;
     }
     const radix *small = small_radix(smalls, index);

@@ -16,6 +16,12 @@ enum xtc_status {
     XTC_SENSELESS = 3 /* sizes that no writer uses */
 };
 
+/* Writers give the index behind the last one where atoms lie too far apart for any small size; no run may use it. */
+enum { XTC_FIRST_INDEX = 9, XTC_LAST_INDEX = 73 };
+
+/* Size number i is the greatest whose cube fits into i bits, nearly 2 ** (i / 3); the last stands for none. */
+extern const uint32_t xtc_small_sizes[XTC_LAST_INDEX + 1];
+
 /* Decode the first `needed` of n_atoms atoms, and maybe more, from n_bytes bytes (and XTC_PAD readable ones behind) to
  * out, 3 * n_atoms floats.
  * least, greatest: of each axis, as in the frame's header; index: of the small sizes; unit: 1 / precision. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "net/wire.h"
 #include "store/record.h"
 #include "target.h"

@@ -13,20 +13,14 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/hmac.h"
 #include "base/io.h"
 #include "base/status.h"
 
 enum { NONCE = 32, GREETING = 40, REPLY = 36, STEP_MS = 200 };
-
-int64_t link_now(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* --- The key ----------------------------------------------------------------------------------------------------- */
 
@@ -77,7 +71,7 @@ static int unreachable(const wire_link *link, const char *what) {
 /* Wait for the socket; false if the deadline has passed or somebody interrupts. */
 static bool await(wire_link *link, short events, int64_t deadline) {
     for (;;) {
-        int64_t left = deadline - link_now();
+        int64_t left = deadline - now_ms();
         struct pollfd one = {.fd = link->fd, .events = events};
         int n = bodhi_io.poll(&one, 1, left < 0 ? 0 : left > STEP_MS ? STEP_MS : (int)left);
         if (link->interrupted != NULL && link->interrupted() != 0) {
@@ -344,7 +338,7 @@ int link_receive(wire_link *link, int64_t deadline) {
     }
 }
 
-int link_error(const wire_link *link) {
+static int link_error(const wire_link *link) {
     int status = (int)wire_get32(link->in.body);
     return bodhi_fail(status < 0 ? status : BODHI_ERROR_PROTOCOL, "%s: %.*s", link->address, (int)link->in.size - 4,
                       (const char *)link->in.body + 4);

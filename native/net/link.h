@@ -26,7 +26,7 @@ BODHI_CHECKED int link_read_key(const char *path, uint8_t key[KEY_MOST], size_t 
 
 /* Of `link` only `interrupted` is set before; every function below can then fail with INTERRUPTED. Connect to
  * "host:port" or to the path of a Unix socket, whose server must be of user `owner`, and be admitted. `key` may be NULL
- * for a path. Deadlines are those of link_now(). Errors: UNREACHABLE, UNSAFE, PROTOCOL, ARGUMENT, MEMORY.
+ * for a path. Deadlines are times of now_ms(). Errors: UNREACHABLE, UNSAFE, PROTOCOL, ARGUMENT, MEMORY.
  */
 BODHI_CHECKED int link_dial(wire_link *link, char *address, uid_t owner, const uint8_t *key, size_t key_bytes,
                             int64_t deadline);
@@ -47,16 +47,10 @@ BODHI_CHECKED int link_receive(wire_link *link, int64_t deadline);
 BODHI_CHECKED int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n, enum wire_verb expected,
                            int64_t deadline);
 
-/* The error that the ERROR in link->in tells of. */
-int link_error(const wire_link *link);
-
 /* OPEN a dataset. Errors: as link_ask. */
 BODHI_CHECKED int link_open(wire_link *link, uint32_t flags, const uint8_t token[WIRE_TOKEN], const char *name,
                             const void *generation, size_t generation_bytes, int64_t deadline);
 
 void link_close(wire_link *link);
-
-/* Milliseconds of a clock that never goes back. */
-int64_t link_now(void);
 
 #endif

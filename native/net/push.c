@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
 #include "net/link.h"
@@ -64,40 +65,40 @@ static void acknowledged(bodhi_pusher *p, slot *s) {
     slots_drop(&p->unused, s);
 }
 
-static void give_again(bodhi_pusher *p, slot *s) {
+static void requeue(bodhi_pusher *p, slot *s) {
     s->again = true;
     slots_append(&p->waiting, s);
 }
 
-/* All that was sent to a server is to be given again. */
-static void give_all_again(bodhi_pusher *p, server *from) {
+/* All that was sent to a server is to be sent again. */
+static void requeue_all(bodhi_pusher *p, server *from) {
     slot *s;
     while ((s = slots_take(&from->sent)) != NULL) {
-        give_again(p, s);
+        requeue(p, s);
     }
 }
 
 /* --- Servers ----------------------------------------------------------------------------------------------------- */
 
-/* Leave a server alone for a while. */
-static void rest(server *s) {
+/* Do not try a server again for a while. */
+static void back_off(server *s) {
     link_close(&s->link);
     s->asked_at = 0;
     s->unasked = 0;
-    s->retry_at = link_now() + s->pause_ms;
+    s->retry_at = now_ms() + s->pause_ms;
     s->pause_ms = s->pause_ms * 2 > MAX_PAUSE_MS ? MAX_PAUSE_MS : s->pause_ms * 2;
 }
 
 static int connect_server(bodhi_pusher *p, server *s) {
-    int64_t deadline = link_now() + p->options.timeout_ms;
+    int64_t deadline = now_ms() + p->options.timeout_ms;
     uint32_t flags = WIRE_PUSHES | (p->options.durable != 0 ? (uint32_t)WIRE_DURABLE : 0U);
-    int64_t dialled = link_now() + DIAL_MS < deadline ? link_now() + DIAL_MS : deadline;
+    int64_t dialled = now_ms() + DIAL_MS < deadline ? now_ms() + DIAL_MS : deadline;
     int status = link_dial(&s->link, s->address, geteuid(), p->key_bytes > 0 ? p->key : NULL, p->key_bytes, dialled);
     if (status == BODHI_OK) {
         status = link_open(&s->link, flags, s->token, p->name, p->generation, p->generation_bytes, deadline);
     }
     if (status != BODHI_OK) {
-        rest(s);
+        back_off(s);
         return status;
     }
     s->asked_at = 0;
@@ -116,7 +117,7 @@ static int ask_what_it_has(bodhi_pusher *p, server *s) {
         wire_put64(numbers + (size_t)n++ * 8, each->number);
     }
     wire_part part = {numbers, (size_t)n * 8};
-    int status = link_ask(&s->link, WIRE_HAVE, &part, 1, WIRE_HELD, link_now() + p->options.timeout_ms);
+    int status = link_ask(&s->link, WIRE_HAVE, &part, 1, WIRE_HELD, now_ms() + p->options.timeout_ms);
     free(numbers);
     if (status == BODHI_OK && s->link.in.size != (uint32_t)n) {
         status = bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", s->address);
@@ -126,7 +127,7 @@ static int ask_what_it_has(bodhi_pusher *p, server *s) {
         if (s->link.in.body[i] == 1) {
             acknowledged(p, each);
         } else {
-            give_again(p, each);
+            requeue(p, each);
         }
     }
     return status;
@@ -134,22 +135,22 @@ static int ask_what_it_has(bodhi_pusher *p, server *s) {
 
 /* A server broke off or was too slow: ask it once more; what it does not have, or nobody knows of, is to be given
  * again. */
-static void doubt(bodhi_pusher *p, int i) {
+static void resync(bodhi_pusher *p, int i) {
     server *s = &p->servers[i];
     link_close(&s->link);
     int status = connect_server(p, s);
     if (status == BODHI_OK && s->sent.n > 0 && ask_what_it_has(p, s) != BODHI_OK) {
-        rest(s);
+        back_off(s);
     }
-    give_all_again(p, s);
+    requeue_all(p, s);
 }
 
 /* --- Acknowledgements -------------------------------------------------------------------------------------------- */
 
-/* Take an ACK. False: the server cannot keep frames now. */
+/* Take an ACK. False: the server cannot store frames now. */
 static bool take_acks(bodhi_pusher *p, int i) {
     server *s = &p->servers[i];
-    bool keeps = true;
+    bool stores = true;
     for (uint32_t at = 0; at + WIRE_ACK_BYTES <= s->link.in.size; at += WIRE_ACK_BYTES) {
         uint64_t number;
         int32_t status;
@@ -162,20 +163,20 @@ static bool take_acks(bodhi_pusher *p, int i) {
             acknowledged(p, found);
         } else {
             p->refused = status;
-            keeps = false;
-            give_again(p, found);
+            stores = false;
+            requeue(p, found);
         }
     }
     s->asked_at = 0;
-    if (keeps) {
+    if (stores) {
         s->pause_ms = FIRST_PAUSE_MS;
         p->refused = 0;
     }
-    return keeps;
+    return stores;
 }
 
 /* Take all that a server has sent. */
-static void hear(bodhi_pusher *p, int i) {
+static void receive_acks(bodhi_pusher *p, int i) {
     server *s = &p->servers[i];
     while (s->link.fd >= 0) {
         int status = link_receive(&s->link, 0);
@@ -183,18 +184,18 @@ static void hear(bodhi_pusher *p, int i) {
             return;
         }
         if (status != BODHI_OK || s->link.in.verb != WIRE_ACK) {
-            doubt(p, i);
+            resync(p, i);
             return;
         }
         if (!take_acks(p, i)) {
-            give_all_again(p, s);
-            rest(s);
+            requeue_all(p, s);
+            back_off(s);
         }
     }
 }
 
-/* Hear all servers, waiting up to `wait_ms` for the first word; doubt those that are late. */
-static void hear_all(bodhi_pusher *p, int64_t wait_ms) {
+/* Receive from all servers, waiting up to `wait_ms` for the first word; resync with those that are late. */
+static void receive_all(bodhi_pusher *p, int64_t wait_ms) {
     struct pollfd polled[64];
     nfds_t n = 0;
     for (int i = 0; i < p->n_servers && n < sizeof polled / sizeof *polled; i++) {
@@ -203,26 +204,26 @@ static void hear_all(bodhi_pusher *p, int64_t wait_ms) {
         }
     }
     (void)bodhi_io.poll(polled, n, (int)wait_ms);
-    int64_t now = link_now();
+    int64_t now = now_ms();
     for (int i = 0; i < p->n_servers; i++) {
         server *s = &p->servers[i];
         if (s->link.fd >= 0) {
-            hear(p, i);
+            receive_acks(p, i);
         }
         if (s->link.fd >= 0 && s->asked_at != 0 && now - s->asked_at > p->options.timeout_ms) {
-            doubt(p, i);
+            resync(p, i);
         }
     }
 }
 
 static void ask_for_acks(bodhi_pusher *p, int i) {
     server *s = &p->servers[i];
-    if (link_send_message(&s->link, WIRE_FLUSH, NULL, 0, link_now() + p->options.timeout_ms) != BODHI_OK) {
-        doubt(p, i);
+    if (link_send_message(&s->link, WIRE_FLUSH, NULL, 0, now_ms() + p->options.timeout_ms) != BODHI_OK) {
+        resync(p, i);
         return;
     }
     s->unasked = 0;
-    s->asked_at = s->asked_at == 0 ? link_now() : s->asked_at;
+    s->asked_at = s->asked_at == 0 ? now_ms() : s->asked_at;
 }
 
 /* --- Giving ------------------------------------------------------------------------------------------------------ */
@@ -233,7 +234,7 @@ static int choose_server(bodhi_pusher *p) {
         int i = p->turn;
         server *s = &p->servers[i];
         p->turn = (p->turn + 1) % p->n_servers;
-        if (s->link.fd >= 0 || (link_now() >= s->retry_at && connect_server(p, s) == BODHI_OK)) {
+        if (s->link.fd >= 0 || (now_ms() >= s->retry_at && connect_server(p, s) == BODHI_OK)) {
             return i;
         }
     }
@@ -244,8 +245,8 @@ static void give(bodhi_pusher *p, slot *s, int i) {
     server *to = &p->servers[i];
     slots_append(&to->sent, s);
     p->facts.given_again += s->again;
-    if (link_send(&to->link, s->message, s->size, link_now() + p->options.timeout_ms) != BODHI_OK) {
-        doubt(p, i);
+    if (link_send(&to->link, s->message, s->size, now_ms() + p->options.timeout_ms) != BODHI_OK) {
+        resync(p, i);
         return;
     }
     to->unasked += (int64_t)s->size;
@@ -297,21 +298,21 @@ static void ask_all_for_acks(bodhi_pusher *p) {
 static int wait_until(bodhi_pusher *p, bool (*enough)(const bodhi_pusher *p), bool ask) {
     enum { STEP_MS = 100 };
     int64_t before = p->facts.acknowledged;
-    int64_t since = link_now();
-    hear_all(p, 0);
+    int64_t since = now_ms();
+    receive_all(p, 0);
     bool given = give_waiting(p);
     while (!(given && enough(p))) {
-        int64_t silent = link_now() - since;
+        int64_t silent = now_ms() - since;
         if (p->facts.acknowledged != before) {
             before = p->facts.acknowledged;
-            since = link_now();
+            since = now_ms();
         } else if (silent >= p->options.timeout_ms * (given ? PATIENCE : INT64_C(1))) {
             return fail_nowhere(p);
         }
         if (ask) {
             ask_all_for_acks(p);
         }
-        hear_all(p, STEP_MS);
+        receive_all(p, STEP_MS);
         given = give_waiting(p);
         if (is_interrupted(p)) {
             return bodhi_fail(BODHI_ERROR_INTERRUPTED, "interrupted; %lld frames are in flight",

@@ -61,9 +61,9 @@ static const verb_limits limits[WIRE_VERBS] = {
 /* --- Parser ------------------------------------------------------------------------------------------------------ */
 
 static bool reserve(wire_parser *parser, size_t size) {
-    enum { KEPT = 1 << 20 };
-    /* A large buffer is not kept for small messages, so that idle connections cost little. */
-    if (size <= parser->capacity && (parser->capacity <= KEPT || size > KEPT)) {
+    enum { REUSED = 1 << 20 };
+    /* A large buffer is not reused for small messages, so that idle connections cost little. */
+    if (size <= parser->capacity && (parser->capacity <= REUSED || size > REUSED)) {
         return true;
     }
     free(parser->body);
@@ -293,6 +293,12 @@ void wire_write_ack(unsigned char out[WIRE_ACK_BYTES], uint64_t number, int32_t 
 void wire_parse_ack(const unsigned char data[WIRE_ACK_BYTES], uint64_t *number, int32_t *status) {
     *number = wire_get64(data);
     *status = (int32_t)wire_get32(data + 8);
+}
+
+void wire_write_held(unsigned char *answers, const bodhi_place *places, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        answers[i] = places[i].found == 0 ? 0 : (unsigned char)(places[i].kind == BODHI_NATIVE ? 1 : 2);
+    }
 }
 
 void wire_write_place(unsigned char out[WIRE_PLACE_BYTES], const wire_place *place) {

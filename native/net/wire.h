@@ -25,8 +25,8 @@
  * STOPPING  server   nothing
  * ERROR     server   status i32, text
  *
- * Requests are answered in their order, ACK comes when a batch is kept. After OPEN with the token of an older
- * connection that one is dropped first, so that what was not yet kept of it never will be. */
+ * Requests are answered in their order, ACK comes when a batch is stored. After OPEN with the token of an older
+ * connection that one is dropped first, so that what was not yet stored of it never will be. */
 #ifndef BODHI_WIRE_H
 #define BODHI_WIRE_H
 
@@ -71,7 +71,7 @@ enum wire_verb {
     WIRE_VERBS /* one more than the last */
 };
 
-/* Of OPEN: whether frames will be pushed (the dataset is made if it is not there), and kept durably. */
+/* Of OPEN: whether frames will be pushed (the dataset is made if it is not there), and stored durably. */
 enum wire_flag { WIRE_PUSHES = 1, WIRE_DURABLE = 2 };
 
 enum wire_counter {
@@ -85,7 +85,7 @@ enum wire_counter {
     COUNT_FRAMES,
     COUNT_FRAME_BYTES,
     COUNT_EXISTING, /* frames pushed that were there */
-    COUNT_FAILED,   /* frames pushed that could not be kept */
+    COUNT_FAILED,   /* frames pushed that could not be stored */
     COUNT_BATCHES,
     COUNT_READS,  /* requests */
     COUNT_PLACES, /* frames in them */
@@ -177,6 +177,7 @@ typedef struct {
 
 void wire_write_ack(unsigned char out[WIRE_ACK_BYTES], uint64_t number, int32_t status);
 void wire_parse_ack(const unsigned char data[WIRE_ACK_BYTES], uint64_t *number, int32_t *status);
+void wire_write_held(unsigned char *answers, const bodhi_place *places, size_t n);
 void wire_write_place(unsigned char out[WIRE_PLACE_BYTES], const wire_place *place);
 void wire_parse_place(const unsigned char data[WIRE_PLACE_BYTES], wire_place *place);
 

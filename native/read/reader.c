@@ -9,7 +9,7 @@
 
 enum {
     NEAR_ATOMS = 64,
-    MOST_LEFT = 64 << 20, /* bytes of memory that a reader leaves to the next */
+    MOST_SPARE = 64 << 20, /* bytes of memory that a reader passes on to the next */
     /* What is read through the page cache is best checked while the processor's cache has it; a direct read is best a
      * huge page. Rings this small stay in the processor's cache, which was worth 10 to 20 %. */
     BUFFERED_RING = 6,
@@ -104,45 +104,54 @@ static bool copy_asked(bodhi_reader *r) {
     return true;
 }
 
-/* Take the memory that a reader left. The caller holds the dataset's mutex. */
+/* The memory of a reader that is closed. */
+typedef struct {
+    spare_memory head;
+    window window;
+    float *positions;
+    size_t position_capacity;
+} reader_memory;
+
+static void free_memory(spare_memory *memory) {
+    reader_memory *spare = (reader_memory *)(void *)memory;
+    window_free(&spare->window);
+    free(spare->positions);
+    free(spare);
+}
+
+/* Take the spare memory. The caller holds the dataset's mutex. */
 static void take_memory(bodhi_reader *r) {
-    struct reader_memory *left = r->dataset->left;
-    if (left != NULL && !r->direct) {
-        r->dataset->left = NULL;
-        r->windows[0] = left->window;
-        r->positions = left->positions;
-        r->position_capacity = left->position_capacity;
-        free(left);
+    reader_memory *spare = (reader_memory *)(void *)r->dataset->spare;
+    if (spare != NULL && !r->direct) {
+        r->dataset->spare = NULL;
+        r->windows[0] = spare->window;
+        r->positions = spare->positions;
+        r->position_capacity = spare->position_capacity;
+        free(spare);
     }
 }
 
-/* Leave the memory of the first window and of positions, if it is not much. */
-static void leave_memory(bodhi_reader *r) {
+/* Give the memory of the first window and of positions to the next reader, if it is not much. */
+static void pass_memory_on(bodhi_reader *r) {
     if (r->direct || r->windows == NULL || r->windows[0].buffer == NULL ||
-        r->windows[0].capacity + r->position_capacity > MOST_LEFT) {
+        r->windows[0].capacity + r->position_capacity > MOST_SPARE) {
         return;
     }
-    struct reader_memory *left = malloc(sizeof *left);
-    if (left == NULL) {
+    reader_memory *spare = malloc(sizeof *spare);
+    if (spare == NULL) {
         return;
     }
-    *left = (struct reader_memory){r->windows[0], r->positions, r->position_capacity};
-    left->window.layout.known = false;
+    *spare = (reader_memory){{free_memory}, r->windows[0], r->positions, r->position_capacity};
+    spare->window.layout.known = false;
     pthread_mutex_lock(&r->dataset->mutex);
-    struct reader_memory *other = r->dataset->left;
-    r->dataset->left = left;
+    spare_memory *other = r->dataset->spare;
+    r->dataset->spare = &spare->head;
     pthread_mutex_unlock(&r->dataset->mutex);
-    reader_memory_free(other);
+    if (other != NULL) {
+        other->free(other);
+    }
     r->windows[0] = (window){0};
     r->positions = NULL;
-}
-
-void reader_memory_free(struct reader_memory *memory) {
-    if (memory != NULL) {
-        window_free(&memory->window);
-        free(memory->positions);
-        free(memory);
-    }
 }
 
 static int set_up(bodhi_reader *r, const int64_t *numbers, int64_t n) {
@@ -201,12 +210,12 @@ void bodhi_reader_close(bodhi_reader *reader) {
     for (int i = 0; i < reader->n_threads; i++) {
         pthread_join(reader->threads[i], NULL);
     }
-    leave_memory(reader);
+    pass_memory_on(reader);
     for (int64_t i = 0; reader->windows != NULL && i < reader->options.ring; i++) {
         window_free(&reader->windows[i]);
     }
     window_free(&reader->spare);
-    dataset_reader_left(reader->dataset);
+    dataset_remove_reader(reader->dataset);
     pthread_cond_destroy(&reader->changed);
     pthread_mutex_destroy(&reader->mutex);
     free(reader->windows);

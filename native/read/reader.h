@@ -56,13 +56,6 @@ typedef struct {
     int status; /* of filling it: OK or MEMORY */
 } window;
 
-/* What a reader leaves to the next one of its dataset, so that pages need not be made anew for every few frames. */
-struct reader_memory {
-    window window;
-    float *positions;
-    size_t position_capacity;
-};
-
 struct bodhi_reader {
     bodhi_dataset *dataset;
     bodhi_read_options options;

@@ -94,12 +94,12 @@ static bool learn_layout(const bodhi_reader *r, layout *l, const place *p, enum 
     if (p->head == UINT16_MAX || !reserve_head(l, size)) {
         return true; /* records are read whole */
     }
-    int fd = dataset_hold(r->dataset, p->segment, false);
+    int fd = dataset_pin(r->dataset, p->segment, false);
     if (fd < 0) {
         return true;
     }
     ssize_t got = io_read(fd, l->head, size, (uint64_t)p->offset * UNIT, mode == FILL_CACHED ? READ_CACHED : READ_ANY);
-    dataset_release(r->dataset, p->segment);
+    dataset_unpin(r->dataset, p->segment);
     if (got < (ssize_t)size) {
         return mode != FILL_CACHED || got < 0;
     }
@@ -296,15 +296,15 @@ static int read_alone(const bodhi_reader *r, window *w, uint32_t index, int fd) 
 }
 
 /* Read the items of a request that went wrong each by itself. */
-static void settle(const bodhi_reader *r, window *w, const extent *e, const request *q) {
-    int fd = dataset_hold(r->dataset, e->segment, false);
+static void read_separately(const bodhi_reader *r, window *w, const extent *e, const request *q) {
+    int fd = dataset_pin(r->dataset, e->segment, false);
     int error = errno;
     for (size_t i = q->first; i < q->last; i++) {
         uint32_t index = w->order[i];
         w->items[index].error = fd < 0 ? error : read_alone(r, w, index, fd);
     }
     if (fd >= 0) {
-        dataset_release(r->dataset, e->segment);
+        dataset_unpin(r->dataset, e->segment);
     }
 }
 
@@ -320,7 +320,7 @@ static bool read_request(const bodhi_reader *r, window *w, const extent *e, cons
         return false;
     }
     if (!all) {
-        settle(r, w, e, q);
+        read_separately(r, w, e, q);
     }
     return true;
 }
@@ -352,7 +352,7 @@ static bool read_extent(const bodhi_reader *r, window *w, const extent *e, int f
 }
 
 static bool fill_extent(const bodhi_reader *r, window *w, const extent *e, enum fill_mode mode) {
-    int fd = dataset_hold(r->dataset, e->segment, mode == FILL_DIRECT);
+    int fd = dataset_pin(r->dataset, e->segment, mode == FILL_DIRECT);
     if (fd < 0) {
         for (size_t i = e->first; i < e->last; i++) {
             w->items[w->order[i]].error = errno;
@@ -360,7 +360,7 @@ static bool fill_extent(const bodhi_reader *r, window *w, const extent *e, enum 
         return true;
     }
     bool there = read_extent(r, w, e, fd, mode);
-    dataset_release(r->dataset, e->segment);
+    dataset_unpin(r->dataset, e->segment);
     return there;
 }
 

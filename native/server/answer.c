@@ -1,26 +1,18 @@
-/* What the server answers to each verb; see wire.h for the messages and answer.h for the parts. */
+/* What the server answers to each verb; see wire.h for the messages. */
 #include "server/answer.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/io.h"
+#include "base/clock.h"
 #include "base/status.h"
+#include "server/connection.h"
+#include "server/open_datasets.h"
+#include "server/places.h"
+#include "server/turns.h"
 #include "store/dataset.h"
 
 /* --- Output ------------------------------------------------------------------------------------------------------ */
-
-bool answer_error(connection *c, int status, const char *text) {
-    size_t size = strnlen(text, WIRE_MAX_TEXT);
-    unsigned char *body = output_body(c, 4 + size);
-    if (body != NULL) {
-        wire_put32(body, (uint32_t)status);
-        memcpy(body + 4, text, size);
-        output_done(c, WIRE_ERROR, 4 + size);
-    }
-    return false;
-}
 
 static bool send_empty(connection *c, enum wire_verb verb) {
     if (output_body(c, 0) == NULL) {
@@ -53,14 +45,14 @@ static void send_acks(connection *c, uint64_t client, const task *batch) {
     output_done(c, WIRE_ACK, n * WIRE_ACK_BYTES);
 }
 
-static void answer_flushed(bodhi_server *server, const held *h, const task *done) {
+static void answer_flushed(bodhi_server *server, const open_dataset *d, const task *done) {
     for (const task *t = done->batch; t != NULL; t = t->next) {
         server->counters[COUNT_EXISTING] += t->status == BODHI_EXISTS;
         server->counters[COUNT_FAILED] += t->status < 0;
     }
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
-        if (c->fd >= 0 && c->dataset == h && (c->flags & WIRE_PUSHES) != 0) {
+        if (c->fd >= 0 && c->dataset == d && (c->flags & WIRE_PUSHES) != 0) {
             send_acks(c, connection_id(server, c), done->batch);
         }
     }
@@ -76,8 +68,8 @@ static void answer_had(bodhi_server *server, const task *done) {
     unsigned char *body = done->status == BODHI_OK ? output_body(c, done->n) : NULL;
     if (body == NULL) {
         c->ending = true;
-        (void)answer_error(c, done->status == BODHI_OK ? BODHI_ERROR_MEMORY : done->status,
-                           "what is kept cannot be told now");
+        (void)output_error(c, done->status == BODHI_OK ? BODHI_ERROR_MEMORY : done->status,
+                           "what is stored cannot be told now");
         return;
     }
     memcpy(body, done->body, done->n);
@@ -85,33 +77,33 @@ static void answer_had(bodhi_server *server, const task *done) {
 }
 
 void answer_done(bodhi_server *server) {
-    for (held *h = server->datasets; h != NULL; h = h->next) {
-        task *done = h->keeper == NULL ? NULL : keeper_take_done(h->keeper);
+    for (open_dataset *d = server->datasets; d != NULL; d = d->next) {
+        task *done = d->ingest == NULL ? NULL : ingest_take_done(d->ingest);
         while (done != NULL) {
             task *next = done->next;
             if (done->verb == TASK_FLUSH) {
-                answer_flushed(server, h, done);
+                answer_flushed(server, d, done);
             } else if (done->verb == TASK_HAVE) {
                 answer_had(server, done);
             }
-            h->awaited--;
+            d->awaited--;
             task_free(done);
             done = next;
         }
     }
-    held_close_idle(server);
+    datasets_close_idle(server);
 }
 
 /* A task of a connection with the body of its message; NULL after an answer that says why not. */
 static task *new_task(bodhi_server *server, connection *c, enum task_verb verb) {
-    held *h = c->dataset;
-    task *t = keeper_task(verb, connection_id(server, c), (c->flags & WIRE_DURABLE) != 0);
-    if (t != NULL && h->keeper == NULL) {
-        h->keeper = keeper_start(h->dataset, server->kept[1]);
+    open_dataset *d = c->dataset;
+    task *t = task_new(verb, connection_id(server, c), (c->flags & WIRE_DURABLE) != 0);
+    if (t != NULL && d->ingest == NULL) {
+        d->ingest = ingest_start(d->dataset, server->ingested[1]);
     }
-    if (t == NULL || h->keeper == NULL) {
+    if (t == NULL || d->ingest == NULL) {
         free(t);
-        (void)answer_error(c, BODHI_ERROR_MEMORY, "no memory, or no thread to write with");
+        (void)output_error(c, BODHI_ERROR_MEMORY, "no memory, or no thread to write with");
         return NULL;
     }
     return t;
@@ -120,26 +112,26 @@ static task *new_task(bodhi_server *server, connection *c, enum task_verb verb) 
 static bool answer_frame(bodhi_server *server, connection *c) {
     bodhi_frame frame;
     if ((c->flags & WIRE_PUSHES) == 0) {
-        return answer_error(c, BODHI_ERROR_UNSAFE, "frames may be pushed only after an OPEN that says so");
+        return output_error(c, BODHI_ERROR_UNSAFE, "frames may be pushed only after an OPEN that says so");
     }
     if (!wire_parse_frame(c->in.body, c->in.size, &frame)) {
-        return answer_error(c, BODHI_ERROR_ARGUMENT, "the frame's fields do not fit its length");
+        return output_error(c, BODHI_ERROR_ARGUMENT, "the frame's fields do not fit its length");
     }
-    held *h = c->dataset;
+    open_dataset *d = c->dataset;
     task *t = new_task(server, c, TASK_FRAME);
     if (t == NULL) {
         return false;
     }
     t->frame = frame;
     t->n = c->in.size;
-    keeper_take_body(h->keeper, t, &c->in);
-    h->since = h->since == 0 ? now_ms() : h->since;
-    h->durable = h->durable || t->durable;
-    held_give(h, t);
+    ingest_take_body(d->ingest, t, &c->in);
+    d->unflushed_since = d->unflushed_since == 0 ? now_ms() : d->unflushed_since;
+    d->durable = d->durable || t->durable;
+    datasets_submit(d, t);
     server->counters[COUNT_FRAMES]++;
     server->counters[COUNT_FRAME_BYTES] += c->in.size - WIRE_FRAME_HEAD;
-    if (++h->n_pushed == WIRE_MAX_NUMBERS) {
-        held_flush(h);
+    if (++d->n_unflushed == WIRE_MAX_NUMBERS) {
+        datasets_flush(d);
     }
     return true;
 }
@@ -163,9 +155,9 @@ static void drop_older(bodhi_server *server, const connection *c) {
 
 static bool send_opened(connection *c) {
     bodhi_facts facts;
-    const bodhi_dataset *d = c->dataset->dataset;
+    const bodhi_dataset *dataset = c->dataset->dataset;
     if (bodhi_dataset_query(c->dataset->dataset, &facts) != BODHI_OK) {
-        return answer_error(c, BODHI_ERROR_SYSTEM, bodhi_message());
+        return output_error(c, BODHI_ERROR_SYSTEM, bodhi_message());
     }
     unsigned char *body = output_body(c, 48);
     if (body == NULL) {
@@ -173,9 +165,9 @@ static bool send_opened(connection *c) {
     }
     wire_put64(body, (uint64_t)facts.native);
     wire_put64(body + 8, (uint64_t)facts.alien);
-    memcpy(body + 16, d->store->identity, 16);
-    wire_put64(body + 32, d->key.dataset);
-    wire_put64(body + 40, d->key.generation);
+    memcpy(body + 16, dataset->store->identity, 16);
+    wire_put64(body + 32, dataset->key.dataset);
+    wire_put64(body + 40, dataset->key.generation);
     output_done(c, WIRE_OPENED, 48);
     return true;
 }
@@ -183,19 +175,19 @@ static bool send_opened(connection *c) {
 static bool answer_open(bodhi_server *server, connection *c) {
     wire_open open;
     if (!wire_parse_open(c->in.body, c->in.size, &open)) {
-        return answer_error(c, BODHI_ERROR_ARGUMENT, "the dataset's name or generation does not fit the length");
+        return output_error(c, BODHI_ERROR_ARGUMENT, "the dataset's name or generation does not fit the length");
     }
     if ((open.flags & WIRE_PUSHES) != 0 && (c->rights & RIGHT_PUSH) == 0) {
-        return answer_error(c, BODHI_ERROR_UNSAFE, "this user may read here, and not push");
+        return output_error(c, BODHI_ERROR_UNSAFE, "this user may read here, and not push");
     }
     if (c->dataset != NULL) {
-        return answer_error(c, BODHI_ERROR_ARGUMENT, "this connection has a dataset open; it needs another one");
+        return output_error(c, BODHI_ERROR_ARGUMENT, "this connection has a dataset open; it needs another one");
     }
     memcpy(c->token, open.token, WIRE_TOKEN);
     drop_older(server, c);
-    int status = held_open(server, &open, &c->dataset);
+    int status = datasets_acquire(server, &open, &c->dataset);
     c->flags = open.flags;
-    return status == BODHI_OK ? send_opened(c) : answer_error(c, status, bodhi_message());
+    return status == BODHI_OK ? send_opened(c) : output_error(c, status, bodhi_message());
 }
 
 /* --- Asking ------------------------------------------------------------------------------------------------------ */
@@ -214,7 +206,7 @@ static bool take_numbers(connection *c, int64_t **numbers, size_t *n) {
     return true;
 }
 
-static bool say_what_is_there(connection *c, const int64_t *numbers, size_t n) {
+static bool answer_have_now(connection *c, const int64_t *numbers, size_t n) {
     bodhi_dataset *dataset = c->dataset->dataset;
     bodhi_place *places = malloc((n + 1) * sizeof *places);
     unsigned char *body = output_body(c, n);
@@ -223,32 +215,32 @@ static bool say_what_is_there(connection *c, const int64_t *numbers, size_t n) {
         status = bodhi_dataset_locate(dataset, numbers, (int64_t)n, places);
     }
     if (status == BODHI_OK) {
-        held_say(places, n, n, body);
+        wire_write_held(body, places, n);
         output_done(c, WIRE_HELD, n);
     }
     free(places);
-    return status == BODHI_OK ? true : answer_error(c, status, bodhi_message());
+    return status == BODHI_OK ? true : output_error(c, status, bodhi_message());
 }
 
-/* A reader is told at once. A pusher gets its answer when what it pushed before is kept or refused. */
+/* A reader is told at once. A pusher gets its answer when what it pushed before is stored or refused. */
 static bool answer_have(bodhi_server *server, connection *c) {
     int64_t *numbers;
     size_t n;
     if (!take_numbers(c, &numbers, &n)) {
-        return answer_error(c, BODHI_ERROR_ARGUMENT, "a frame number is too large");
+        return output_error(c, BODHI_ERROR_ARGUMENT, "a frame number is too large");
     }
     if ((c->flags & WIRE_PUSHES) == 0) {
-        return say_what_is_there(c, numbers, n);
+        return answer_have_now(c, numbers, n);
     }
-    held *h = c->dataset;
-    held_flush(h);
+    open_dataset *d = c->dataset;
+    datasets_flush(d);
     task *t = new_task(server, c, TASK_HAVE);
     if (t == NULL) {
         return false;
     }
     t->n = n;
-    keeper_take_body(h->keeper, t, &c->in);
-    held_give(h, t);
+    ingest_take_body(d->ingest, t, &c->in);
+    datasets_submit(d, t);
     c->asked = true;
     return true;
 }
@@ -257,7 +249,7 @@ static bool answer_list(connection *c) {
     uint32_t kind = wire_get32(c->in.body);
     uint64_t from = wire_get64(c->in.body + 8);
     if (kind > BODHI_ALIEN || from > INT64_MAX) {
-        return answer_error(c, BODHI_ERROR_ARGUMENT, "the kind or the first frame number is out of range");
+        return output_error(c, BODHI_ERROR_ARGUMENT, "the kind or the first frame number is out of range");
     }
     uint64_t *numbers = malloc(WIRE_MAX_NUMBERS * sizeof *numbers);
     int64_t count = 0;
@@ -271,7 +263,7 @@ static bool answer_list(connection *c) {
     }
     free(numbers);
     if (body == NULL) {
-        return answer_error(c, BODHI_ERROR_MEMORY, "out of memory");
+        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
     }
     output_done(c, WIRE_NUMBERS, size);
     return true;
@@ -279,37 +271,16 @@ static bool answer_list(connection *c) {
 
 /* --- Reading ----------------------------------------------------------------------------------------------------- */
 
-bool answer_places(bodhi_server *server, connection *c, const int64_t *numbers, size_t n) {
-    wire_place *places = malloc(n * sizeof *places);
-    size_t at = c->n_out;
-    unsigned char *body = places == NULL ? NULL : output_body(c, n * WIRE_PLACE_BYTES);
-    if (body == NULL) {
-        free(places);
-        return answer_error(c, BODHI_ERROR_MEMORY, "out of memory");
-    }
-    held_places(c->dataset, numbers, n, places, c->descriptors, WIRE_MAX_SEGMENTS, &c->n_descriptors);
-    c->descriptors_at = at;
-    for (size_t i = 0; i < n; i++) {
-        wire_write_place(body + i * WIRE_PLACE_BYTES, &places[i]);
-    }
-    free(places);
-    output_done(c, WIRE_PLACES, n * WIRE_PLACE_BYTES);
-    server->counters[COUNT_READS]++;
-    server->counters[COUNT_PLACES] += n;
-    return true;
-}
-
 static bool answer_read(bodhi_server *server, connection *c) {
     int64_t *numbers;
     size_t n;
     if ((c->rights & RIGHT_READ) == 0) {
-        return answer_error(c, BODHI_ERROR_UNSAFE, "places are given to clients of this machine only");
+        return output_error(c, BODHI_ERROR_UNSAFE, "places are given to clients of this machine only");
     }
     if (!take_numbers(c, &numbers, &n)) {
-        return answer_error(c, BODHI_ERROR_ARGUMENT, "a frame number is too large");
+        return output_error(c, BODHI_ERROR_ARGUMENT, "a frame number is too large");
     }
-    return server->options.serialize_reads == 0 ? answer_places(server, c, numbers, n)
-                                                : turn_ask(server, c, numbers, n);
+    return server->options.serialize_reads == 0 ? send_places(server, c, numbers, n) : turn_wait(server, c, numbers, n);
 }
 
 /* --- Control ----------------------------------------------------------------------------------------------------- */
@@ -334,7 +305,7 @@ static bool answer_status(bodhi_server *server, connection *c) {
 
 static bool answer_stop(bodhi_server *server, connection *c) {
     if ((c->rights & RIGHT_STOP) == 0) {
-        return answer_error(c, BODHI_ERROR_UNSAFE, "only the server's own user on its own machine may stop it");
+        return output_error(c, BODHI_ERROR_UNSAFE, "only the server's own user on its own machine may stop it");
     }
     server->stopping = true;
     return send_empty(c, WIRE_STOPPING);
@@ -352,13 +323,13 @@ bool answer(bodhi_server *server, connection *c) {
         break;
     }
     if (c->dataset == NULL) {
-        return answer_error(c, BODHI_ERROR_ARGUMENT, "a dataset must be opened first");
+        return output_error(c, BODHI_ERROR_ARGUMENT, "a dataset must be opened first");
     }
     switch (c->in.verb) {
     case WIRE_FRAME:
         return answer_frame(server, c);
     case WIRE_FLUSH:
-        held_flush(c->dataset);
+        datasets_flush(c->dataset);
         return true;
     case WIRE_HAVE:
         return answer_have(server, c);
@@ -370,6 +341,6 @@ bool answer(bodhi_server *server, connection *c) {
         turn_end(server, c);
         return true;
     default:
-        return answer_error(c, BODHI_ERROR_ARGUMENT, "the server does not take this verb");
+        return output_error(c, BODHI_ERROR_ARGUMENT, "the server does not take this verb");
     }
 }

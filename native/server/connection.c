@@ -1,4 +1,6 @@
-/* Connections of the server: their bytes, in and out, and what they wait for. What messages mean is answer.c's. */
+/* Connections of the server; see connection.h. */
+#include "server/connection.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,9 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
-#include "base/status.h"
-#include "server/answer.h"
 
 enum {
     TURN_BYTES = 8 << 20,    /* read from one connection before the next has its turn */
@@ -37,6 +38,17 @@ void output_done(connection *c, enum wire_verb verb, size_t size) {
     wire_part part = {.data = c->out + c->n_out + WIRE_HEADER, .size = size};
     wire_header(c->out + c->n_out, verb, &part, 1);
     c->n_out += WIRE_HEADER + size;
+}
+
+bool output_error(connection *c, int status, const char *text) {
+    size_t size = strnlen(text, WIRE_MAX_TEXT);
+    unsigned char *body = output_body(c, 4 + size);
+    if (body != NULL) {
+        wire_put32(body, (uint32_t)status);
+        memcpy(body + 4, text, size);
+        output_done(c, WIRE_ERROR, 4 + size);
+    }
+    return false;
 }
 
 static void close_descriptors(connection *c) {
@@ -107,18 +119,15 @@ void connection_drop(bodhi_server *server, connection *c) {
     wire_free(&c->in);
     free(c->out);
     c->out = NULL;
-    turn_end(server, c);
-    if (c->dataset != NULL) {
-        held_release(server, c->dataset); /* what was pushed is kept for those who ask later */
-        c->dataset = NULL;
-    }
+    c->dropped = true;
+    server->n_dropped++;
 }
 
 /* Whether more is to be read of it now. */
 static bool listens(const connection *c) {
     bool full = c->n_out - c->out_sent >= OUTPUT_ENOUGH;
-    bool behind = c->dataset != NULL && c->dataset->keeper != NULL && (c->flags & WIRE_PUSHES) != 0 &&
-                  keeper_is_behind(c->dataset->keeper);
+    bool behind = c->dataset != NULL && c->dataset->ingest != NULL && (c->flags & WIRE_PUSHES) != 0 &&
+                  ingest_is_behind(c->dataset->ingest);
     return !c->ending && !full && !behind && !c->asked && c->turn != TURN_WAITING && c->n_descriptors == 0;
 }
 
@@ -133,7 +142,7 @@ static void ask_events(const bodhi_server *server, connection *c) {
     }
 }
 
-void connection_settle(bodhi_server *server, connection *c) {
+void connection_update(bodhi_server *server, connection *c) {
     if (!connection_send(server, c)) {
         connection_drop(server, c);
         return;
@@ -149,7 +158,7 @@ void connection_settle(bodhi_server *server, connection *c) {
 
 static connection *free_slot(bodhi_server *server) {
     for (int i = 0; i < server->n_slots; i++) {
-        if (server->connections[i].fd < 0) {
+        if (server->connections[i].fd < 0 && !server->connections[i].dropped) {
             return &server->connections[i];
         }
     }
@@ -158,7 +167,7 @@ static connection *free_slot(bodhi_server *server) {
 
 void connection_refuse(bodhi_server *server, int fd, int status, const char *text) {
     connection told = {.fd = fd};
-    (void)answer_error(&told, status, text);
+    (void)output_error(&told, status, text);
     (void)connection_send(server, &told);
     free(told.out);
     (void)io_close(fd);
@@ -214,11 +223,11 @@ static bool received(bodhi_server *server, connection *c, size_t n) {
     }
     if (result != WIRE_MESSAGE) {
         server->counters[COUNT_REFUSED]++;
-        return answer_error(c, result == WIRE_BAD_VERSION ? BODHI_ERROR_VERSION : BODHI_ERROR_ARGUMENT,
+        return output_error(c, result == WIRE_BAD_VERSION ? BODHI_ERROR_VERSION : BODHI_ERROR_ARGUMENT,
                             wire_explain(result));
     }
     begin_deadline(server, c);
-    return answer(server, c);
+    return server->on_message(server, c);
 }
 
 /* Read what is there, within bounds, and answer it. False: the other side has gone. */
@@ -252,7 +261,7 @@ static bool discard(const connection *c) {
     return true;
 }
 
-void connection_heard(bodhi_server *server, connection *c, uint32_t events) {
+void connection_event(bodhi_server *server, connection *c, uint32_t events) {
     bool alive = true;
     if (c->shut) {
         alive = discard(c);
@@ -262,6 +271,6 @@ void connection_heard(bodhi_server *server, connection *c, uint32_t events) {
     if (!alive || ((events & (EPOLLERR | EPOLLHUP)) != 0 && (c->ending || c->asked || c->turn == TURN_WAITING))) {
         connection_drop(server, c);
     } else {
-        connection_settle(server, c);
+        connection_update(server, c);
     }
 }

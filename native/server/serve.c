@@ -10,9 +10,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
 #include "server/answer.h"
+#include "server/connection.h"
+#include "server/open_datasets.h"
+#include "server/turns.h"
 
 enum {
     TICK_MS = 200, /* deadlines are looked at so often */
@@ -20,12 +24,6 @@ enum {
     MAX_CONNECTIONS = 4096,
     N_EVENTS = 64
 };
-
-int64_t now_ms(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* --- Coming in --------------------------------------------------------------------------------------------------- */
 
@@ -42,10 +40,10 @@ static unsigned rights_of(const bodhi_server *server, uid_t user) {
     return 0;
 }
 
-static void listen_to_newcomers(bodhi_server *server, bool on) {
+static void set_accepting(bodhi_server *server, bool on) {
     struct epoll_event event = {.events = on ? EPOLLIN : 0U, .data.u64 = (uint64_t)EVENT_LISTENER << 32};
     if (bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_MOD, server->options.listener, &event) == 0) {
-        server->deaf = !on;
+        server->accept_paused = !on;
     }
 }
 
@@ -54,7 +52,7 @@ static void accept_local(bodhi_server *server) {
         int fd = bodhi_io.accept4(server->options.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-                listen_to_newcomers(server, false); /* it would be told of again and again */
+                set_accepting(server, false); /* it would be told of again and again */
             }
             return;
         }
@@ -91,17 +89,36 @@ int bodhi_server_admit(bodhi_server *server, int fd) {
 
 /* --- The loop ---------------------------------------------------------------------------------------------------- */
 
+/* Connections that were dropped end their turn and let go of their dataset; what they pushed is there for those who ask
+ * later. Returns whether there were any: others may have got something to send by it. */
+static bool reap(bodhi_server *server) {
+    bool any = server->n_dropped > 0;
+    for (int i = 0; i < server->n_slots && server->n_dropped > 0; i++) {
+        connection *c = &server->connections[i];
+        if (c->dropped) {
+            c->dropped = false;
+            server->n_dropped--;
+            turn_end(server, c);
+            if (c->dataset != NULL) {
+                datasets_release(server, c->dataset);
+                c->dataset = NULL;
+            }
+        }
+    }
+    return any;
+}
+
 /* Look at every deadline, and have batches acknowledged that are due. */
 static void tick(bodhi_server *server) {
     int64_t now = now_ms();
-    for (held *h = server->datasets; h != NULL; h = h->next) {
-        if (h->since != 0 && now >= h->since + server->options.batch_ms) {
-            held_flush(h);
+    for (open_dataset *d = server->datasets; d != NULL; d = d->next) {
+        if (d->unflushed_since != 0 && now >= d->unflushed_since + server->options.batch_ms) {
+            datasets_flush(d);
         }
     }
     turn_tick(server, now);
-    if (server->deaf) {
-        listen_to_newcomers(server, true);
+    if (server->accept_paused) {
+        set_accepting(server, true);
     }
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
@@ -113,11 +130,11 @@ static void tick(bodhi_server *server) {
 }
 
 /* Acknowledgements and turns put output into other connections than the one that was heard. */
-static void settle_all(bodhi_server *server) {
+static void update_all(bodhi_server *server) {
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
         if (c->fd >= 0 && (c->n_out > 0 || c->events == 0 || c->ending)) {
-            connection_settle(server, c);
+            connection_update(server, c);
         }
     }
 }
@@ -138,13 +155,13 @@ static void handle(bodhi_server *server, const struct epoll_event *event) {
         take_admitted(server);
     } else if (serial == EVENT_LISTENER) {
         accept_local(server);
-    } else if (serial == EVENT_KEPT) {
-        (void)drain(server->kept);
+    } else if (serial == EVENT_INGESTED) {
+        (void)drain(server->ingested);
         answer_done(server);
     } else if (serial >= FIRST_SERIAL) {
         connection *c = &server->connections[(uint32_t)event->data.u64];
         if (c->fd >= 0 && c->serial == serial) { /* else it was closed since epoll told */
-            connection_heard(server, c, event->events);
+            connection_event(server, c, event->events);
         }
     }
 }
@@ -160,12 +177,16 @@ int bodhi_server_run(bodhi_server *server) {
         }
         for (int i = 0; i < n; i++) {
             handle(server, &events[i]);
+            (void)reap(server);
         }
         if (now_ms() >= next_tick) {
             tick(server);
+            (void)reap(server);
             next_tick = now_ms() + TICK_MS;
         }
-        settle_all(server);
+        do {
+            update_all(server);
+        } while (reap(server));
         if (drain(server->wake)) {
             return BODHI_OK;
         }
@@ -183,9 +204,9 @@ static bool watch(const bodhi_server *server, int fd, uint32_t serial) {
 static bool open_descriptors(bodhi_server *server) {
     server->epoll = epoll_create1(EPOLL_CLOEXEC);
     return server->epoll >= 0 && pipe2(server->wake, O_CLOEXEC | O_NONBLOCK) == 0 &&
-           pipe2(server->admitted, O_CLOEXEC | O_NONBLOCK) == 0 && pipe2(server->kept, O_CLOEXEC | O_NONBLOCK) == 0 &&
-           watch(server, server->wake[0], EVENT_WAKE) && watch(server, server->admitted[0], EVENT_ADMITTED) &&
-           watch(server, server->kept[0], EVENT_KEPT) &&
+           pipe2(server->admitted, O_CLOEXEC | O_NONBLOCK) == 0 &&
+           pipe2(server->ingested, O_CLOEXEC | O_NONBLOCK) == 0 && watch(server, server->wake[0], EVENT_WAKE) &&
+           watch(server, server->admitted[0], EVENT_ADMITTED) && watch(server, server->ingested[0], EVENT_INGESTED) &&
            (server->options.listener < 0 || watch(server, server->options.listener, EVENT_LISTENER));
 }
 
@@ -232,8 +253,9 @@ int bodhi_server_open(const char *directory, const bodhi_serve_options *options,
         return bodhi_fail_memory();
     }
     opened->options = *options;
+    opened->on_message = answer;
     opened->epoll = opened->wake[0] = opened->wake[1] = opened->admitted[0] = opened->admitted[1] = -1;
-    opened->kept[0] = opened->kept[1] = -1;
+    opened->ingested[0] = opened->ingested[1] = -1;
     choose_defaults(&opened->options);
     int status = make_server(opened, directory);
     if (status != BODHI_OK) {
@@ -256,44 +278,55 @@ static void close_pipe(const int ends[2]) {
     }
 }
 
-void bodhi_server_close(bodhi_server *server) {
-    if (server == NULL) {
-        return;
-    }
-    for (held *h = server->datasets; h != NULL; h = h->next) {
-        held_flush(h);
-        if (h->keeper != NULL) {
-            keeper_finish(h->keeper);
+/* Write and acknowledge what was pushed. */
+static void finish_ingest(bodhi_server *server) {
+    for (open_dataset *d = server->datasets; d != NULL; d = d->next) {
+        datasets_flush(d);
+        if (d->ingest != NULL) {
+            ingest_finish(d->ingest);
         }
     }
     answer_done(server);
-    for (held *h = server->datasets; h != NULL; h = h->next) {
-        keeper_free(h->keeper);
-        h->keeper = NULL;
+    for (open_dataset *d = server->datasets; d != NULL; d = d->next) {
+        ingest_free(d->ingest);
+        d->ingest = NULL;
     }
+}
+
+/* Send what goes out at once, then close. */
+static void close_connections(bodhi_server *server) {
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
         c->turn = TURN_NONE; /* nobody's turn comes any more */
         if (c->fd >= 0) {
-            (void)connection_send(server, c); /* what goes out at once */
+            (void)connection_send(server, c);
+            connection_drop(server, c);
         }
     }
-    for (int i = 0; i < server->n_slots; i++) {
-        if (server->connections[i].fd >= 0) {
-            connection_drop(server, &server->connections[i]);
-        }
-    }
-    held_close_all(server);
+    (void)reap(server);
+}
+
+static void close_descriptors(bodhi_server *server) {
     int fd;
     while (server->admitted[0] >= 0 && read(server->admitted[0], &fd, sizeof fd) == (ssize_t)sizeof fd) {
         (void)io_close(fd);
     }
     close_pipe(server->wake);
     close_pipe(server->admitted);
-    close_pipe(server->kept);
+    close_pipe(server->ingested);
     if (server->epoll >= 0) {
         (void)io_close(server->epoll);
     }
+}
+
+void bodhi_server_close(bodhi_server *server) {
+    if (server == NULL) {
+        return;
+    }
+    finish_ingest(server);
+    close_connections(server);
+    datasets_close_all(server);
+    close_descriptors(server);
     bodhi_close(server->store);
     free(server->connections);
     free(server->allowed);

@@ -38,7 +38,7 @@ int bodhi_server_wake(const bodhi_server *server);
  * (it is closed). */
 BODHI_CHECKED int bodhi_server_admit(bodhi_server *server, int fd);
 
-/* Keep and acknowledge what was pushed, and end. Closing NULL is allowed. */
+/* Write and acknowledge what was pushed, and end. Closing NULL is allowed. */
 void bodhi_server_close(bodhi_server *server);
 
 #endif

@@ -1,13 +1,16 @@
-/* Reads in order, for disks whose arm has to travel: one sweep at a time, in the order of the segments. Connections
- * whose frames are neighbours share a turn: their bytes are asked of the disk together, each once and in one large
- * request, before they are told where their frames lie. */
+/* Reads in order; see turns.h. For disks whose arm has to travel: one sweep at a time, in the order of the segments.
+ * Connections whose frames are neighbours share a turn: their bytes are asked of the disk together, each once and in
+ * one large request, before they are told where their frames lie. */
+#include "server/turns.h"
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/io.h"
-#include "base/status.h"
-#include "server/answer.h"
+#include "server/connection.h"
+#include "server/places.h"
 #include "store/dataset.h"
 
 enum {
@@ -35,17 +38,18 @@ static bool is_same_segment(const extent *a, const extent *b) {
 
 /* Sort extents and join those that are neighbours; returns how many are left. */
 static size_t join(extent *extents, size_t n) {
-    size_t kept = 0;
+    size_t joined = 0;
     qsort(extents, n, sizeof *extents, by_place);
     for (size_t i = 0; i < n; i++) {
-        extent *last = &extents[kept == 0 ? 0 : kept - 1];
-        if (kept > 0 && is_same_segment(last, &extents[i]) && (uint64_t)extents[i].at.offset <= last->end + GAP_BYTES) {
+        extent *last = &extents[joined == 0 ? 0 : joined - 1];
+        if (joined > 0 && is_same_segment(last, &extents[i]) &&
+            (uint64_t)extents[i].at.offset <= last->end + GAP_BYTES) {
             last->end = extents[i].end > last->end ? extents[i].end : last->end;
         } else {
-            extents[kept++] = extents[i];
+            extents[joined++] = extents[i];
         }
     }
-    return kept;
+    return joined;
 }
 
 /* Whether any of some sorted extents is a neighbour of any of others. */
@@ -104,7 +108,7 @@ static void begin_reading(const bodhi_dataset *dataset, const extent *extents, s
             if (fd >= 0) {
                 (void)io_close(fd);
             }
-            fd = open_segment(dataset, &extents[i].at);
+            fd = dataset_share_segment(dataset, &extents[i].at);
         }
         if (fd >= 0) {
             (void)posix_fadvise(fd, extents[i].at.offset, (off_t)extents[i].end - extents[i].at.offset,
@@ -145,13 +149,13 @@ static void take_in(bodhi_server *server, connection *c, sweep *s) {
 }
 
 /* The next connection that waits and whose frames are neighbours of those of this turn; NULL: none, or it is enough. */
-static connection *find_neighbour(bodhi_server *server, const held *h, const sweep *s) {
+static connection *find_neighbour(bodhi_server *server, const open_dataset *d, const sweep *s) {
     if (bytes_of(s->extents, s->n) >= SWEEP_BYTES) {
         return NULL;
     }
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
-        if (c->fd >= 0 && c->turn == TURN_WAITING && c->dataset == h &&
+        if (c->fd >= 0 && c->turn == TURN_WAITING && c->dataset == d &&
             are_neighbours(s->extents, s->n, c->extents, c->n_extents)) {
             return c;
         }
@@ -188,11 +192,11 @@ static connection *choose_next(bodhi_server *server) {
 }
 
 /* Tell those whose turn has come where their frames lie. */
-static void tell(bodhi_server *server) {
+static void send_granted(bodhi_server *server) {
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
         if (c->fd >= 0 && c->turn == TURN_GRANTED && c->wanted != NULL) {
-            c->ending = !answer_places(server, c, c->wanted, c->n_wanted);
+            c->ending = !send_places(server, c, c->wanted, c->n_wanted);
             forget_wanted(c);
         }
     }
@@ -203,26 +207,26 @@ static void begin_turn(bodhi_server *server) {
     if (c == NULL) {
         return;
     }
-    const held *h = c->dataset;
+    const open_dataset *d = c->dataset;
     sweep s = {0};
     if (c->n_extents > 0) {
         server->position = c->extents[0].at;
     }
-    for (; c != NULL; c = find_neighbour(server, h, &s)) {
+    for (; c != NULL; c = find_neighbour(server, d, &s)) {
         server->counters[COUNT_SHARED] += s.n > 0;
         take_in(server, c, &s);
     }
-    begin_reading(h->dataset, s.extents, s.n);
+    begin_reading(d->dataset, s.extents, s.n);
     free(s.extents);
     server->reading_deadline = now_ms() + server->options.message_ms;
-    tell(server);
+    send_granted(server);
 }
 
-bool turn_ask(bodhi_server *server, connection *c, const int64_t *numbers, size_t n) {
+bool turn_wait(bodhi_server *server, connection *c, const int64_t *numbers, size_t n) {
     turn_end(server, c); /* one that asks again has read what it had */
     if (!note_wanted(c, numbers, n)) {
         forget_wanted(c);
-        return answer_error(c, BODHI_ERROR_MEMORY, "out of memory");
+        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
     }
     c->turn = TURN_WAITING;
     if (server->n_reading == 0) {

@@ -19,6 +19,12 @@ struct bodhi_store {
 
 enum { DIRECTORY_NAME = 34, MAX_NAME = 4096, MAX_OPEN_SEGMENTS = 64 };
 
+/* What a reader that is closed hands to the next, so that pages need not be made anew for every few frames. Only
+ * readers know what follows this head. */
+typedef struct spare_memory {
+    void (*free)(struct spare_memory *memory);
+} spare_memory;
+
 struct bodhi_dataset {
     bodhi_store *store;
     int fd; /* of the directory */
@@ -37,7 +43,7 @@ struct bodhi_dataset {
     size_t n_tombstones[2]; /* those that wait for their segment */
     unsigned open_segments;
     unsigned readers;
-    struct reader_memory *left; /* by a reader that is gone; NULL: nothing */
+    spare_memory *spare; /* NULL: none */
     uint64_t clock;
     unsigned refused_version;
     uint64_t scanned;
@@ -48,6 +54,8 @@ static inline bool is_read_only(const bodhi_dataset *dataset) {
 }
 
 /* Everything below: the caller holds the mutex, unless said otherwise. Statuses as in bodhi.h. */
+
+/* --- catalog.c: the segments that a dataset knows ----------------------------------------------------------------- */
 
 /* The segment of this kind and id, or NULL. */
 segment *dataset_find(const bodhi_dataset *dataset, unsigned kind, uint64_t id, uint32_t *ordinal);
@@ -61,34 +69,19 @@ int dataset_load(bodhi_dataset *dataset, uint32_t ordinal, bool writing);
 /* Forget a segment that was deleted, and its frames. */
 void dataset_forget(bodhi_dataset *dataset, uint32_t ordinal);
 
-/* Put tombstones into force. `n` of one kind; those that match nothing yet are kept for later. False: memory is out. */
-bool dataset_bury(bodhi_dataset *dataset, unsigned kind, const tombstone *dead, size_t n);
+/* --- descriptors.c: these take the mutex themselves ----------------------------------------------------------------
+ */
 
-/* A descriptor for reading a segment, which is then not evicted before dataset_release(). -1 and errno: ENOENT if it is
- * gone. These two take the mutex themselves. */
-int dataset_hold(bodhi_dataset *dataset, uint32_t ordinal, bool direct);
-void dataset_release(bodhi_dataset *dataset, uint32_t ordinal);
+/* A descriptor for reading a segment, which is then not evicted before dataset_unpin(). -1 and errno: ENOENT if it is
+ * gone. */
+int dataset_pin(bodhi_dataset *dataset, uint32_t ordinal, bool direct);
+void dataset_unpin(bodhi_dataset *dataset, uint32_t ordinal);
 
-/* Free what a reader left. Of reader.c; for the end of a dataset. */
-void reader_memory_free(struct reader_memory *memory);
+/* A descriptor of a place's segment for others, the caller's to close; the segment is not evicted while anybody has it
+ * open. -1 if it is gone. */
+int dataset_share_segment(const bodhi_dataset *dataset, const bodhi_place *at);
 
-/* A reader goes; with the last one go the descriptors, so that segments may be evicted. Takes the mutex itself. */
-void dataset_reader_left(bodhi_dataset *dataset);
-
-/* Let the disk begin with what was appended, if that is at least `least` bytes, so that a durable flush waits less.
- * Like the other functions of a writer, from its thread; takes no mutex. */
-void writer_start_writing(bodhi_writer *writer, uint64_t least);
-
-/* A durable flush in steps, so that more is appended while another thread syncs: what was appended before the first
- * step becomes visible by the last, with whether the sync succeeded. A status below 0 of the last step may have undone
- * what was appended since the first. Another flush in between is not allowed. */
-enum { MAX_UNSYNCED = 8 }; /* full segments that wait for the next durable flush */
-typedef struct {
-    int fds[MAX_UNSYNCED + 2]; /* to be synced and closed */
-    int n;
-} sync_list;
-int writer_begin_flush(bodhi_writer *writer, sync_list *list);
-bool sync_listed(sync_list *list);
-int writer_end_flush(bodhi_writer *writer, bool synced);
+/* A reader goes; with the last one go the descriptors, so that segments may be evicted. */
+void dataset_remove_reader(bodhi_dataset *dataset);
 
 #endif

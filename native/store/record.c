@@ -8,8 +8,6 @@
 /* Headers of other versions are checked up to this length. */
 enum { MAX_FOREIGN_HEADER = 65536 };
 
-bool bodhi_bypass_checksums = false;
-
 /* --- Little-endian numbers -------------------------------------------------------------------------------------- */
 
 static void put(unsigned char *out, uint64_t value, size_t bytes) {
@@ -71,7 +69,10 @@ static void write_prefix(unsigned char *out, uint32_t magic, unsigned type, size
     put(out + 12, checksum_of_header(out, bytes), 4);
 }
 
-enum parsed check_prefix(const unsigned char *data, size_t size, uint32_t magic, uint32_t *bytes, unsigned *version) {
+/* Check magic, length, checksum and version of the header at `data`, of which `size` bytes are there. *bytes is set to
+ * the header's length unless damaged or short, *version to its version unless damaged. */
+static enum parsed check_prefix(const unsigned char *data, size_t size, uint32_t magic, uint32_t *bytes,
+                                unsigned *version) {
     if (size < PREFIX_BYTES) {
         return PARSED_SHORT;
     }

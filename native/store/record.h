@@ -35,9 +35,6 @@ enum entry_type { ENTRY_FRAME = 1, ENTRY_TOMBSTONE = 2, ENTRY_HOLE = 3 };
 #define MAGIC_INDEX    0x58686442U /* "BdhX" */
 #define MAGIC_RECORD   0x52686442U /* "BdhR" */
 
-/* For fuzzing only: take every checksum as right. */
-extern bool bodhi_bypass_checksums;
-
 /* What a file belongs to; repeated in every record. */
 typedef struct {
     uint64_t segment;    /* random, also in the file's name */
@@ -87,10 +84,6 @@ static inline unsigned count_fields(unsigned fields) {
 
 /* Hash of names for directories and keys: FNV-1a of 64 bits with a final mix; stable for good. */
 uint64_t hash_bytes(const void *data, size_t size);
-
-/* Check magic, length, checksum and version of the header at `data`, of which `size` bytes are there. *bytes is set to
- * the header's length unless damaged or short, *version to its version unless damaged. */
-enum parsed check_prefix(const unsigned char *data, size_t size, uint32_t magic, uint32_t *bytes, unsigned *version);
 
 void write_identity(unsigned char out[IDENTITY_BYTES], const uint8_t identity[16]);
 enum parsed parse_identity(const unsigned char *data, size_t size, uint8_t identity[16], unsigned *version);

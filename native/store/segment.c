@@ -133,10 +133,10 @@ typedef struct {
 static bool visit_loaded(void *context, const record_header *header) {
     load *l = context;
     index_entry entry = entry_of(header);
-    bool kept =
+    bool added =
         entry.type == ENTRY_FRAME ? found_frame(l->found, l->ordinal, &entry) : found_tombstone(l->found, &entry);
-    l->no_memory = l->no_memory || !kept;
-    return kept;
+    l->no_memory = l->no_memory || !added;
+    return added;
 }
 
 static scan_result load_by_scan(load *l, uint64_t from, uint64_t to) {
@@ -376,7 +376,7 @@ int segment_recover(int directory, segment *s, int fd) {
         return errno;
     }
     char temporary[SEGMENT_NAME];
-    (void)snprintf(temporary, sizeof temporary, "tmp-%016" PRIx64, s->key.segment); /* ours alone: we hold the lock */
+    (void)snprintf(temporary, sizeof temporary, "tmp-%016" PRIx64, s->key.segment); /* ours alone: we have the lock */
     (void)bodhi_io.unlinkat(directory, temporary, 0);
     rebuild r = {.segment = s->key.segment, .fd = io_open(directory, temporary, O_WRONLY | O_CREAT | O_EXCL)};
     if (r.fd < 0) {

@@ -14,7 +14,7 @@ typedef struct {
     uint32_t segment; /* position in the dataset's list of segments */
     uint16_t head;    /* header and block table; 0xFFFF: that or more */
     uint8_t fields;   /* the low four bits; the high four are the encoding */
-    uint8_t dead;     /* dropped or found damaged: kept in place, passed over */
+    uint8_t dead;     /* dropped or found damaged: stays in place, passed over */
 } place;
 
 /* Copies of one frame lie side by side. `places` is sorted by number; so is `recent`, a short list of those that came

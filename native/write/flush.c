@@ -18,10 +18,10 @@ int writer_failed(bodhi_writer *w, const char *call) {
     return status;
 }
 
-bool writer_give_back(bodhi_writer *w) {
+bool writer_release_segment(bodhi_writer *w) {
     bool synced = true;
     (void)io_close(w->at.index_fd);
-    w->holding = false;
+    w->has_segment = false;
     w->n_pending = w->n_syncing = 0;
     w->n_gathered = 0;
     if (w->n_unsynced == MAX_UNSYNCED) {
@@ -67,7 +67,7 @@ int writer_write_gathered(bodhi_writer *w) {
 }
 
 static bool sync_all(bodhi_writer *w) {
-    bool done = !w->holding || io_sync(w->at.fd);
+    bool done = !w->has_segment || io_sync(w->at.fd);
     if (w->directory_unsynced) {
         done = io_sync(w->dataset->fd) && done;
         w->directory_unsynced = false;
@@ -109,7 +109,7 @@ static int publish(bodhi_writer *w, size_t n) {
     w->n_pending -= n;
     w->n_syncing = 0;
     memmove(w->pending, w->pending + n, w->n_pending * sizeof *w->pending);
-    w->kept += frames;
+    w->shown += frames;
     pthread_mutex_lock(&dataset->mutex);
     (void)dataset_load(dataset, w->at.ordinal, true); /* if this fails, a refresh does it later */
     pthread_mutex_unlock(&dataset->mutex);
@@ -119,7 +119,7 @@ static int publish(bodhi_writer *w, size_t n) {
 /* After a failed fsync nobody knows whether the bytes that have no index entry yet are on disk: cut them off, so that
  * nobody finds them, and leave the segment alone, so that it is not synced once more. */
 static void cut_pending(bodhi_writer *w) {
-    if (w->holding && w->n_pending > 0) {
+    if (w->has_segment && w->n_pending > 0) {
         (void)io_truncate(w->at.fd, w->pending[0].at);
         w->n_pending = w->n_syncing = 0;
         pthread_mutex_lock(&w->dataset->mutex);
@@ -143,7 +143,7 @@ static int show(bodhi_writer *w, size_t n) {
     if (!write_entries(w, n)) {
         int error = writer_failed(w, "write of the index");
         (void)io_truncate(w->at.index_fd, w->at.index_end);
-        (void)writer_give_back(w);
+        (void)writer_release_segment(w);
         return error;
     }
     return publish(w, n);
@@ -164,7 +164,7 @@ int writer_flush(bodhi_writer *w, bool durable) {
 /* Hand over descriptors of all that is to be synced; false if there are none left to be had. */
 static bool list_unsynced(bodhi_writer *w, sync_list *list) {
     int own[2] = {-1, -1};
-    if (w->holding && (own[0] = io_duplicate(w->at.fd)) < 0) {
+    if (w->has_segment && (own[0] = io_duplicate(w->at.fd)) < 0) {
         return false;
     }
     if (w->directory_unsynced && (own[1] = io_duplicate(w->dataset->fd)) < 0) {
@@ -217,21 +217,21 @@ int writer_end_flush(bodhi_writer *w, bool synced) {
 
 /* --- Segments ---------------------------------------------------------------------------------------------------- */
 
-/* Leave a full segment. */
-static int leave(bodhi_writer *w) {
+/* Flush and release a full segment. */
+static int close_segment(bodhi_writer *w) {
     int status = writer_flush(w, false);
-    if (status == BODHI_OK && !writer_give_back(w)) {
+    if (status == BODHI_OK && !writer_release_segment(w)) {
         return writer_failed(w, "fdatasync");
     }
     return status;
 }
 
 int writer_have_room(bodhi_writer *w, uint64_t length) {
-    if (w->holding && (w->at.end + length <= w->segment_bytes || w->at.end == SEGMENT_HEADER_BYTES)) {
+    if (w->has_segment && (w->at.end + length <= w->segment_bytes || w->at.end == SEGMENT_HEADER_BYTES)) {
         return BODHI_OK;
     }
-    if (w->holding) {
-        int status = leave(w);
+    if (w->has_segment) {
+        int status = close_segment(w);
         if (status != BODHI_OK) {
             return status;
         }
@@ -241,7 +241,7 @@ int writer_have_room(bodhi_writer *w, uint64_t length) {
     int status = claim_segment(w->dataset, w->kind, length, w->segment_bytes, &w->at);
     pthread_mutex_unlock(&w->dataset->mutex);
     if (status == BODHI_OK) {
-        w->holding = true;
+        w->has_segment = true;
         w->written = w->at.end;
         w->started = w->at.end;
         w->directory_unsynced = w->directory_unsynced || w->at.created;

@@ -198,8 +198,8 @@ int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodhi_write_option
     return BODHI_OK;
 }
 
-void writer_start_writing(bodhi_writer *w, uint64_t least) {
-    if (w->holding && w->written >= w->started + least) {
+void writer_start_writeback(bodhi_writer *w, uint64_t least) {
+    if (w->has_segment && w->written >= w->started + least) {
         /* A hint: whether the bytes reach the disk is asked of fdatasync() alone. */
         (void)sync_file_range(w->at.fd, (off_t)w->started, (off_t)(w->written - w->started), SYNC_FILE_RANGE_WRITE);
         w->started = w->written;
@@ -207,7 +207,7 @@ void writer_start_writing(bodhi_writer *w, uint64_t least) {
 }
 
 int64_t bodhi_writer_kept(const bodhi_writer *writer) {
-    return writer->kept;
+    return writer->shown;
 }
 
 int bodhi_writer_close(bodhi_writer *writer) {
@@ -215,8 +215,8 @@ int bodhi_writer_close(bodhi_writer *writer) {
         return BODHI_OK;
     }
     int status = writer->poisoned ? writer_fail_poisoned() : writer_flush(writer, false);
-    if (writer->holding) {
-        (void)writer_give_back(writer);
+    if (writer->has_segment) {
+        (void)writer_release_segment(writer);
     }
     while (writer->n_unsynced > 0) {
         (void)io_close(writer->unsynced[--writer->n_unsynced]);

@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "bodhi.h"
 #include "net/link.h"
@@ -234,7 +235,7 @@ static void read_places(void) {
         wire_put64(numbers + 8 * i, i);
     }
     wire_part part = {numbers, sizeof numbers};
-    int64_t deadline = link_now() + PATIENCE_MS;
+    int64_t deadline = now_ms() + PATIENCE_MS;
     if (link_dial(&link, socket_path, geteuid(), NULL, 0, deadline) != BODHI_OK) {
         return;
     }

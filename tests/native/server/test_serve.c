@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "bodhi.h"
 #include "net/link.h"
@@ -203,7 +204,7 @@ static void *flush_pusher(void *pusher) {
 static void ask(wire_link *link, enum wire_verb verb, enum wire_verb expected) {
     unsigned char numbers[16] = {0}; /* frame 0 and frame 0; of LIST: natives from 0 on */
     wire_part part = {numbers, verb == WIRE_STATUS ? 0 : sizeof numbers};
-    CHECK(link_ask(link, verb, &part, 1, expected, link_now() + 5000) == BODHI_OK);
+    CHECK(link_ask(link, verb, &part, 1, expected, now_ms() + 5000) == BODHI_OK);
 }
 
 static int64_t acknowledged(const bodhi_pusher *pusher) {
@@ -232,8 +233,8 @@ static void test_a_flush_that_hangs(void) {
         (void)usleep(1000);
     }
     for (int i = 0; i < 2; i++) {
-        CHECK(link_dial(&readers[i], address, geteuid(), NULL, 0, link_now() + 5000) == BODHI_OK);
-        CHECK(link_open(&readers[i], 0, no_token, "run", NULL, 0, link_now() + 5000) == BODHI_OK);
+        CHECK(link_dial(&readers[i], address, geteuid(), NULL, 0, now_ms() + 5000) == BODHI_OK);
+        CHECK(link_open(&readers[i], 0, no_token, "run", NULL, 0, now_ms() + 5000) == BODHI_OK);
         CHECK(wire_get64(readers[i].in.body) == 1); /* native frame */
         ask(&readers[i], WIRE_READ, WIRE_PLACES);
         CHECK(readers[i].n_descriptors == 1);
