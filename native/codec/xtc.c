@@ -83,11 +83,11 @@ static inline uint64_t take_swapped(bit_reader *in, unsigned bits) {
 
 /* Three sizes, with what takes and divides a number quickly where it is short enough. */
 typedef struct {
-    uint32_t size[3];
     uint64_t inverse[3]; /* 2 ** 64 / size, rounded up; exact for numbers below 2 ** 64 / size */
+    uint64_t mask;       /* of whole bytes */
+    uint32_t size[3];
     unsigned bits;
     unsigned whole, unused; /* bits in whole bytes; those of the last byte that are not the number's */
-    uint64_t mask;          /* of whole bytes */
     bool quick;
 } radix;
 

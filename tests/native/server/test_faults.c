@@ -246,7 +246,7 @@ static void read_places(void) {
     if (status == BODHI_OK) {
         status = link_ask(&link, WIRE_READ, &part, 1, WIRE_PLACES, deadline);
     }
-    for (uint32_t i = 0; status == BODHI_OK && i < FRAMES; i++) {
+    for (size_t i = 0; status == BODHI_OK && i < FRAMES; i++) {
         wire_place place;
         wire_parse_place(link.in.body + i * WIRE_PLACE_BYTES, &place);
         CHECK(place.descriptor >= -1 && (place.descriptor < link.n_descriptors || link.n_descriptors == 0));
