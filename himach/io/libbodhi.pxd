@@ -1,4 +1,4 @@
-"""The C library of the frame store, as Cython sees it: native/bodhi.h and native/crc32c.h."""
+"""The C library of the frame store, as Cython sees it: native/bodhi.h and native/base/crc32c.h."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t

@@ -1,4 +1,4 @@
-"""Boundary to the C library's packing of positions (native/pack.h, native/packed.h), outside of any store.
+"""Boundary to the C library's packing of positions (native/codec/pack.h, packed.h), outside of any store.
 
 `pack()` turns positions into blocks, `unpack()` a block into positions.
 """

@@ -1,4 +1,4 @@
-"""Boundary to the sockets of the frame store (native/serve.h, link.h): check, convert, release the GIL, call, raise.
+"""Boundary to the sockets of the frame store (native/server/serve.h, native/net/link.h): check, convert, release the GIL, call, raise.
 
 `ServerHandle` runs the event loop, `LinkHandle` is a client's connection; `himach.io.server` and `himach.io.client` are
 their faces.
@@ -170,7 +170,7 @@ COUNTERS = (
     "shared_turns",
 )
 if len(COUNTERS) != N_COUNTERS:
-    raise ImportError("the names of the counters do not fit native/wire.h")
+    raise ImportError("the names of the counters do not fit native/net/wire.h")
 
 PLACE = np.dtype(
     [("segment", "<u8"), ("offset", "<u8"), ("length", "<u8"), ("descriptor", "<i4"), ("kind", "<u4")]

@@ -81,7 +81,8 @@ static bool read_block(const unsigned char *data, size_t size, uint32_t n_atoms,
     return b->n_atoms == n_atoms && atoms == n_atoms && b->streams + streams + PACKED_ROW_BYTES == size;
 }
 
-void packed_decode_row(const packed_stream *streams, unsigned sites, uint32_t row, uint32_t n, packed_grid grid,
+/* Decode molecules 8 * row to 8 * row + n - 1, n at most 8, of a section; `out` is that of its first molecule. */
+static void decode_row(const packed_stream *streams, unsigned sites, uint32_t row, uint32_t n, packed_grid grid,
                        float *out) {
     uint32_t first[PACKED_AXES][PACKED_LANES] = {{0}};
     for (unsigned k = 0; k < sites * PACKED_AXES; k++) {
@@ -115,7 +116,7 @@ static const unsigned char *decode_section(const block *b, const section *s, con
     uint32_t row = packed_decode_rows(streams, s->sites, rows, b->grid, out);
     for (; row < rows; row++) {
         uint32_t left = s->molecules - row * PACKED_LANES;
-        packed_decode_row(streams, s->sites, row, left < PACKED_LANES ? left : PACKED_LANES, b->grid, out);
+        decode_row(streams, s->sites, row, left < PACKED_LANES ? left : PACKED_LANES, b->grid, out);
     }
     return words;
 }

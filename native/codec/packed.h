@@ -53,10 +53,6 @@ typedef struct {
     uint32_t width; /* 0 to 32 */
 } packed_stream;
 
-/* Decode molecules 8 * row to 8 * row + n - 1, n at most 8, of a section; `out` is that of its first molecule. */
-void packed_decode_row(const packed_stream *streams, unsigned sites, uint32_t row, uint32_t n, packed_grid grid,
-                       float *out);
-
 /* Decode rows from 0 on with the processor's vector instructions. Returns how many it has done: all but the last one,
  * or none where there are no such instructions. */
 uint32_t packed_decode_rows(const packed_stream *streams, unsigned sites, uint32_t n_rows, packed_grid grid,

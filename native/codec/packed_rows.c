@@ -1,5 +1,5 @@
 /* Decoding rows of packed blocks with vector instructions where the processor has them; the portable twin, by which the
- * last row of every section is decoded too, is packed_decode_row(). */
+ * last row of every section is decoded too, is decode_row() of packed.c. */
 #include "codec/packed.h"
 
 bool packed_portable = false;

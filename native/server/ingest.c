@@ -140,7 +140,7 @@ static void settle_acks(ingest *in, task *batch, int flushed, bool durable) {
     }
 }
 
-static int answer_have(ingest *in, task *t) {
+static int look_up(ingest *in, task *t) {
     int64_t *numbers = (int64_t *)(void *)t->body;
     bodhi_place *places = malloc((t->n + 1) * sizeof *places);
     if (places == NULL) {
@@ -281,7 +281,7 @@ static void run_task(ingest *in, task *t) {
         flush(in, t);
         return;
     case TASK_HAVE:
-        t->status = answer_have(in, t);
+        t->status = look_up(in, t);
         break;
     default:
         close_writer(in);
