@@ -19,15 +19,18 @@ static inline uint64_t rows_mix(uint64_t x) {
 
 static inline uint64_t rows_hash(const int64_t *row, size_t width) {
     uint64_t hash = (uint64_t)width * UINT64_C(0x9E3779B97F4A7C15);
-    for (size_t i = 0; i < width; i++)
+    for (size_t i = 0; i < width; i++) {
         hash = rows_mix(hash + (uint64_t)row[i] + UINT64_C(0x9E3779B97F4A7C15));
+    }
     return hash;
 }
 
 static inline int rows_same(const int64_t *a, const int64_t *b, size_t width) {
-    for (size_t i = 0; i < width; i++)
-        if (a[i] != b[i])
+    for (size_t i = 0; i < width; i++) {
+        if (a[i] != b[i]) {
             return 0;
+        }
+    }
     return 1;
 }
 
@@ -36,6 +39,7 @@ static inline int rows_same(const int64_t *a, const int64_t *b, size_t width) {
  * behind one another, as those of two ranks do. A merge goes from both ends to the middle, so that the processor has
  * two chains of comparisons to work on. `spare` is as long as `items`. Items of one key stay as they came.
  */
+/* NOLINTBEGIN(bugprone-macro-parentheses): a type cannot stand in parentheses */
 #define ROWS_DEFINE_SORT(name, type, key)                                                                              \
     static inline size_t name##_run(const type *items, size_t start, size_t n) {                                       \
         size_t stop = start + 1;                                                                                       \
@@ -85,6 +89,7 @@ static inline int rows_same(const int64_t *a, const int64_t *b, size_t width) {
         if (from != items)                                                                                             \
             memcpy(items, from, n * sizeof(type));                                                                     \
     }
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 #define ROWS_ALL(item)   (item)
 #define ROWS_ABOVE(item) ((uint32_t)((item) >> 32))

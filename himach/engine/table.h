@@ -24,20 +24,23 @@ static inline void rows_table_end(struct rows_table *table) {
 static inline int rows_table_grow(struct rows_table *table) {
     const size_t room = 4 * table->room;
     int64_t *keys = realloc(table->keys, room * table->width * sizeof(int64_t));
-    if (keys == NULL)
+    if (keys == NULL) {
         return 0;
+    }
     table->keys = keys;
     uint32_t *slots = calloc(2 * room, sizeof(uint32_t));
-    if (slots == NULL)
+    if (slots == NULL) {
         return 0;
+    }
     free(table->slots);
     table->slots = slots;
     table->room = room;
     table->mask = 2 * room - 1;
     for (size_t group = 0; group < table->groups; group++) {
         uint64_t slot = rows_hash(keys + group * table->width, table->width) & table->mask;
-        while (slots[slot])
+        while (slots[slot]) {
             slot = (slot + 1) & table->mask;
+        }
         slots[slot] = (uint32_t)group + 1;
     }
     return 1;
@@ -54,13 +57,15 @@ static inline __attribute__((always_inline)) int rows_table_number_(struct rows_
         const int64_t *row = rows + i * width;
         uint64_t slot = rows_hash(row, width) & table->mask;
         uint32_t known;
-        while ((known = table->slots[slot]) && !rows_same(table->keys + (known - 1) * width, row, width))
+        while ((known = table->slots[slot]) && !rows_same(table->keys + (known - 1) * width, row, width)) {
             slot = (slot + 1) & table->mask;
+        }
         if (known == 0) {
             memcpy(table->keys + table->groups * width, row, width * sizeof(int64_t));
             table->slots[slot] = known = (uint32_t)++table->groups;
-            if (table->groups == table->room && !rows_table_grow(table))
+            if (table->groups == table->room && !rows_table_grow(table)) {
                 return 0;
+            }
         }
         ids[i] = known - 1;
     }
@@ -69,8 +74,9 @@ static inline __attribute__((always_inline)) int rows_table_number_(struct rows_
 
 /* Write the number of each of the n rows to `ids`; return 0 if memory is out. */
 static inline int rows_table_number(struct rows_table *table, const int64_t *rows, size_t n, uint32_t *ids) {
-    if (table->width == 1)
+    if (table->width == 1) {
         return rows_table_number_(table, rows, n, 1, ids);
+    }
     return rows_table_number_(table, rows, n, table->width, ids);
 }
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "packed.h"
+#include "codec/packed.h"
 #include "target.h"
 
 /* Decode from and to memory of just the right sizes, so that any byte beyond is noticed. */

@@ -10,8 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/crc32c.h"
 #include "bodhi.h"
-#include "record.h"
+#include "store/record.h"
 #include "target.h"
 
 #define DIRECTORY "127781690bad84b6-efd01f60ba992926" /* of the dataset "/s" with an empty generation */
@@ -53,7 +54,7 @@ static void remove_segments(bodhi_dataset *dataset) {
     }
 }
 
-static volatile float kept; /* so that what is read is looked at */
+static volatile float sum; /* so that what is read is looked at */
 
 /* Read frames and look at every value that was asked for. */
 static void read_frames(bodhi_dataset *dataset, const int64_t *numbers, int64_t count,
@@ -69,7 +70,7 @@ static void read_frames(bodhi_dataset *dataset, const int64_t *numbers, int64_t 
         int64_t last = options->n_ranges > 0 ? options->atoms[0].last : frame.n_atoms;
         for (size_t k = 0; k < sizeof fields / sizeof *fields; k++) {
             for (int64_t i = first * 3; fields[k] != NULL && i < last * 3 && i < frame.n_atoms * 3; i++) {
-                kept += fields[k][i];
+                sum += fields[k][i];
             }
         }
     }
@@ -77,14 +78,14 @@ static void read_frames(bodhi_dataset *dataset, const int64_t *numbers, int64_t 
 }
 
 static void read_and_write(bodhi_dataset *dataset) {
-    uint64_t held[64];
+    uint64_t stored[64];
     int64_t numbers[64];
     int64_t count = 0;
-    if (bodhi_dataset_numbers(dataset, BODHI_ALIEN, 0, held, 64, &count) != BODHI_OK) {
+    if (bodhi_dataset_numbers(dataset, BODHI_ALIEN, 0, stored, 64, &count) != BODHI_OK) {
         abort();
     }
     for (int64_t i = 0; i < count; i++) {
-        numbers[i] = (int64_t)held[i];
+        numbers[i] = (int64_t)stored[i];
     }
     const bodhi_range some = {.first = 5, .last = 40};
     const bodhi_read_options part = {.no_thread = 1, .fields = BODHI_POSITIONS, .atoms = &some, .n_ranges = 1};

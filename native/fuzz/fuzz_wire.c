@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "record.h"
+#include "base/crc32c.h"
+#include "net/wire.h"
+#include "store/record.h"
 #include "target.h"
-#include "wire.h"
 
 enum { MAX_FRAME = 1 << 16 };
 

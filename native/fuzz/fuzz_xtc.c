@@ -5,9 +5,10 @@
  * sizes (one byte), the least and the greatest coordinate of each axis (six 32-bit integers), and the coordinates. */
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "codec/xtc.h"
 #include "target.h"
-#include "xtc.h"
 
 enum { HEAD = 29, MOST_ATOMS = 1 << 12 };
 
@@ -43,8 +44,17 @@ static frame parse(const uint8_t *data, size_t size) {
     return in;
 }
 
+typedef struct {
+    const uint8_t *bytes;
+    uint64_t at; /* in bits */
+} bit_reader;
+
+static unsigned length_of(unsigned __int128 number) {
+    return number == 0 ? 0 : 1 + length_of(number >> 1);
+}
+
 /* The next bits as a number, the first of them on top. */
-static uint32_t take(xtc_bits *in, unsigned bits) {
+static uint32_t take(bit_reader *in, unsigned bits) {
     uint32_t number = 0;
     for (; bits > 0; bits--, in->at++) {
         number = number << 1 | (in->bytes[in->at / 8] >> (7 - in->at % 8) & 1);
@@ -53,7 +63,7 @@ static uint32_t take(xtc_bits *in, unsigned bits) {
 }
 
 /* Three numbers below `size` that are one of `bits` bits, whose bytes come with the least significant first. */
-static void take_three(xtc_bits *in, const uint32_t size[3], unsigned bits, uint32_t out[3]) {
+static void take_three(bit_reader *in, const uint32_t size[3], unsigned bits, uint32_t out[3]) {
     unsigned __int128 number = 0;
     for (unsigned done = 0; done < bits; done += 8) {
         number |= (unsigned __int128)take(in, bits - done < 8 ? bits - done : 8) << done;
@@ -71,8 +81,8 @@ static void put(float *out, const uint32_t coordinate[3]) {
 }
 
 /* Decode all atoms, bit after bit; the sizes are known to make sense. */
-static int decode_plainly(const frame *f, float *out) {
-    xtc_bits in = {f->bytes, 0};
+static enum xtc_status decode_plainly(const frame *f, float *out) {
+    bit_reader in = {f->bytes, 0};
     const uint64_t end = (uint64_t)f->n_bytes * 8;
     uint32_t size[3], atom[3], delta[3];
     unsigned bits[3];
@@ -80,7 +90,7 @@ static int decode_plainly(const frame *f, float *out) {
     unsigned run = 0;
     for (int k = 0; k < 3; k++) {
         size[k] = (uint32_t)f->greatest[k] - (uint32_t)f->least[k] + 1;
-        bits[k] = xtc_length(size[k]);
+        bits[k] = length_of(size[k]);
     }
     for (size_t i = 0; i < f->n_atoms;) {
         if (in.at > end) {
@@ -91,14 +101,14 @@ static int decode_plainly(const frame *f, float *out) {
                 atom[k] = take(&in, bits[k]);
             }
         } else {
-            take_three(&in, size, xtc_length((unsigned __int128)size[0] * size[1] * size[2]), atom);
+            take_three(&in, size, length_of((unsigned __int128)size[0] * size[1] * size[2]), atom);
         }
         unsigned code = take(&in, 1) != 0 ? take(&in, 5) : run * 3 + 1;
         run = code / 3;
         if (run >= f->n_atoms - i) {
             return XTC_MANY;
         }
-        const uint32_t small[3] = {xtc_sizes[index], xtc_sizes[index], xtc_sizes[index]};
+        const uint32_t small[3] = {xtc_small_sizes[index], xtc_small_sizes[index], xtc_small_sizes[index]};
         if (run > 0 && small[0] == 0) {
             return XTC_SENSELESS;
         }
@@ -122,7 +132,7 @@ static int decode_plainly(const frame *f, float *out) {
     return in.at > end ? XTC_SHORT : XTC_OK;
 }
 
-static int decode(const frame *f, size_t needed, float *out) {
+static enum xtc_status decode(const frame *f, size_t needed, float *out) {
     return xtc_decode(f->bytes, f->n_bytes, f->least, f->greatest, f->index, unit, scale, f->n_atoms, needed, out);
 }
 
@@ -142,9 +152,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     frame f = parse(data, size);
     const size_t out_bytes = 3 * f.n_atoms * sizeof(float);
     float *whole = allocate(out_bytes), *part = allocate(out_bytes), *plain = allocate(out_bytes);
-    const int status = decode(&f, f.n_atoms, whole);
-    const int part_status = decode(&f, f.needed, part);
-    const int expected = makes_sense(&f) ? decode_plainly(&f, plain) : XTC_SENSELESS;
+    const enum xtc_status status = decode(&f, f.n_atoms, whole);
+    const enum xtc_status part_status = decode(&f, f.needed, part);
+    const enum xtc_status expected = makes_sense(&f) ? decode_plainly(&f, plain) : XTC_SENSELESS;
     if (status != expected || (status == XTC_OK && memcmp(whole, plain, out_bytes) != 0)) {
         abort();
     }

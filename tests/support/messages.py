@@ -1,4 +1,4 @@
-"""Messages between a server and its clients, made by hand; see native/wire.h."""
+"""Messages between a server and its clients, made by hand; see native/net/wire.h."""
 
 import struct
 

@@ -2,7 +2,7 @@
 
 `read_key` and `make_key` handle the key file, `Doorkeeper` accepts TCP connections in a thread, lets each prove that
 it has the key, proves the same to it, and hands its descriptor on. The bytes are told of in docs/server.md; the
-client's side is native/link.c.
+client's side is native/net/link.c.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The server of this node's frame store: start it, stop it, ask it how it is.
 
 `start` runs one in the background and `serve` in this process; `stop` ends it, `status` says what it does. The data
-path is native/serve.c; see docs/server.md.
+path is native/server/serve.c; see docs/server.md.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def serve(  # the parts of a server, joined
     ready
         A descriptor to which one line of JSON is written when the server answers.
     **limits
-        For tests: max_connections, message_ms, idle_ms, batch_ms, max_frame of native/serve.h.
+        For tests: max_connections, message_ms, idle_ms, batch_ms, max_frame of native/server/serve.h.
 
     Raises
     ------

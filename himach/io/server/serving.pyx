@@ -1,4 +1,4 @@
-"""Boundary to the sockets of the frame store (native/serve.h, link.h): check, convert, release the GIL, call, raise.
+"""Boundary to the sockets of the frame store (native/server/serve.h, native/net/link.h): check, convert, release the GIL, call, raise.
 
 `ServerHandle` runs the event loop, `LinkHandle` is a client's connection; `himach.io.server.control` and `himach.io.server.client` are
 their faces.
@@ -27,7 +27,10 @@ cdef extern from "bodhi.h" nogil:
         BODHI_ERROR_PROTOCOL
         BODHI_ERROR_UNSAFE
 
-cdef extern from "wire.h" nogil:
+cdef extern from "base/clock.h" nogil:
+    int64_t now_ms()
+
+cdef extern from "net/wire.h" nogil:
     enum:
         WIRE_TOKEN
         WIRE_MAX_NUMBERS
@@ -55,7 +58,7 @@ cdef extern from "wire.h" nogil:
         unsigned char *body
         uint32_t size
 
-cdef extern from "serve.h" nogil:
+cdef extern from "server/serve.h" nogil:
     ctypedef struct bodhi_server:
         pass
     ctypedef struct bodhi_serve_options:
@@ -74,7 +77,7 @@ cdef extern from "serve.h" nogil:
     int bodhi_server_admit(bodhi_server *server, int fd)
     void bodhi_server_close(bodhi_server *server)
 
-cdef extern from "link.h" nogil:
+cdef extern from "net/link.h" nogil:
     ctypedef struct wire_link:
         int fd
         wire_parser incoming "in"
@@ -88,9 +91,8 @@ cdef extern from "link.h" nogil:
     int link_open(wire_link *link, uint32_t flags, const uint8_t *token, const char *name, const void *generation,
                   size_t generation_bytes, int64_t deadline)
     void link_close(wire_link *link)
-    int64_t link_now()
 
-cdef extern from "record.h" nogil:
+cdef extern from "store/record.h" nogil:
     enum parsed:
         PARSED
     enum:
@@ -110,7 +112,7 @@ cdef extern from "record.h" nogil:
     parsed parse_record(const unsigned char *data, size_t size, const segment_key *key, uint64_t offset,
                         record_header *header, size_t *needed)
 
-cdef extern from "unpack.h" nogil:
+cdef extern from "read/unpack.h" nogil:
     ctypedef struct bodhi_range:
         pass
     ctypedef struct selection:
@@ -136,7 +138,7 @@ cdef extern from "unpack.h" nogil:
     unpacked unpack_fields(unsigned char *record, const record_header *header, const selection *asked,
                            const piece *pieces, size_t n_pieces, float *positions, float **fields)
 
-cdef extern from "hmac.h" nogil:
+cdef extern from "base/hmac.h" nogil:
     enum:
         HMAC_BYTES
     void bodhi_hmac(const void *key, size_t key_bytes, const void *data, size_t size, uint8_t *out)
@@ -168,7 +170,7 @@ COUNTERS = (
     "shared_turns",
 )
 if len(COUNTERS) != N_COUNTERS:
-    raise ImportError("the names of the counters do not fit native/wire.h")
+    raise ImportError("the names of the counters do not fit native/net/wire.h")
 
 PLACE = np.dtype(
     [("segment", "<u8"), ("offset", "<u8"), ("length", "<u8"), ("descriptor", "<i4"), ("kind", "<u4")]
@@ -291,7 +293,7 @@ cdef class LinkHandle:
         self.timeout_ms = timeout_ms
         self.link.interrupted = interrupted
         with nogil:
-            status = link_dial(&self.link, self.address, owner, NULL, 0, link_now() + self.timeout_ms)
+            status = link_dial(&self.link, self.address, owner, NULL, 0, now_ms() + self.timeout_ms)
         check(status)
 
     def __dealloc__(self):
@@ -311,7 +313,7 @@ cdef class LinkHandle:
             raise ServerUnreachableError("the connection is closed")
         with nogil:
             status = link_ask(&self.link, <wire_verb>verb, &part, 1, <wire_verb>expected,
-                              link_now() + self.timeout_ms)
+                              now_ms() + self.timeout_ms)
             if status < 0:
                 link_close(&self.link)  # an answer that comes late must not be taken for another one
         check(status)
@@ -330,7 +332,7 @@ cdef class LinkHandle:
         cdef int status
         memset(token, 0, sizeof(token))
         with nogil:
-            status = link_open(&self.link, 0, token, text, fingerprint, size, link_now() + self.timeout_ms)
+            status = link_open(&self.link, 0, token, text, fingerprint, size, now_ms() + self.timeout_ms)
         check(status)
         cdef bytes body = self.body()
         self.native_count = int.from_bytes(body[:8], "little")
@@ -363,7 +365,7 @@ cdef class LinkHandle:
         """The places were read: the next one's turn."""
         cdef int status
         with nogil:
-            status = link_send_message(&self.link, <wire_verb>WIRE_DONE, NULL, 0, link_now() + self.timeout_ms)
+            status = link_send_message(&self.link, <wire_verb>WIRE_DONE, NULL, 0, now_ms() + self.timeout_ms)
         check(status)
 
     def blocks(self, const unsigned char[::1] head, uint64_t segment, uint64_t offset, uint64_t number, int fields=0,

@@ -1,4 +1,4 @@
-"""The C library of the frame store, as Cython sees it: native/bodhi.h and native/crc32c.h."""
+"""The C library of the frame store, as Cython sees it: native/bodhi.h and native/base/crc32c.h."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -130,6 +130,6 @@ cdef extern from "bodhi.h" nogil:
     int64_t bodhi_reader_bytes(const bodhi_reader *reader)
     void bodhi_reader_close(bodhi_reader *reader)
 
-cdef extern from "crc32c.h" nogil:
+cdef extern from "base/crc32c.h" nogil:
     const char *bodhi_crc32c_way()
     uint32_t bodhi_crc32c(uint32_t crc, const void *data, size_t size)

@@ -1,4 +1,4 @@
-"""Boundary to the C library's packing of positions (native/pack.h, native/packed.h), outside of any store.
+"""Boundary to the C library's packing of positions (native/codec/pack.h, packed.h), outside of any store.
 
 `pack()` turns positions into blocks, `unpack()` a block into positions.
 """
@@ -7,12 +7,12 @@ from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
-cdef extern from "packed.h" nogil:
+cdef extern from "codec/packed.h" nogil:
     bint packed_portable
     const char *packed_way()
     bint packed_decode(const void *data, size_t size, uint32_t n_atoms, float *out)
 
-cdef extern from "pack.h" nogil:
+cdef extern from "codec/pack.h" nogil:
     ctypedef struct packer:
         unsigned char *bytes
         uint32_t *sizes

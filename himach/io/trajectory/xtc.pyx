@@ -1,9 +1,9 @@
-"""The boundary to `xtc.h`: `decode()` turns the compressed part of an XTC frame into positions."""
+"""The boundary to native/codec/xtc.h: `decode()` turns the compressed part of an XTC frame into positions."""
 
 from libc.stdint cimport int32_t, uint8_t
 
 
-cdef extern from "xtc.h":
+cdef extern from "codec/xtc.h":
     enum:
         XTC_PAD
         XTC_SHORT

@@ -1,0 +1,244 @@
+/* CRC32C: a portable table-driven way, the CRC instructions of x86-64 and arm64, and carry-less multiplication.
+ *
+ * Folding by carry-less multiplication follows V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using
+ * PCLMULQDQ Instruction" (Intel, 2009): an accumulator is moved on by D bits by multiplying its low and high halves
+ * with x^(D+32) and x^(D-32) modulo the polynomial. What is left in the accumulators has the checksum of all that was
+ * folded into them, so that the CRC instruction finishes the work without a reduction of its own. */
+#include "base/crc32c.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define POLYNOMIAL 0x82F63B78U /* bit-reflected */
+
+bool bodhi_bypass_checksums = false;
+
+static uint32_t slices[8][256];
+
+typedef uint32_t crc_function(uint32_t crc, const unsigned char *data, size_t size);
+
+static crc_function *best;
+static const char *best_name;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* Every way below takes and returns the inverted register. */
+
+static uint32_t crc_portable(uint32_t crc, const unsigned char *data, size_t size) {
+    while (size >= 8) {
+        uint32_t low =
+            crc ^ ((uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 | (uint32_t)data[3] << 24);
+        crc = slices[7][low & 255] ^ slices[6][low >> 8 & 255] ^ slices[5][low >> 16 & 255] ^ slices[4][low >> 24] ^
+              slices[3][data[4]] ^ slices[2][data[5]] ^ slices[1][data[6]] ^ slices[0][data[7]];
+        data += 8;
+        size -= 8;
+    }
+    while (size-- > 0) {
+        crc = crc >> 8 ^ slices[0][(crc ^ *data++) & 255];
+    }
+    return crc;
+}
+
+static void make_slices(void) {
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t crc = byte;
+        for (int bit = 0; bit < 8; bit++) {
+            crc = crc & 1 ? crc >> 1 ^ POLYNOMIAL : crc >> 1;
+        }
+        slices[0][byte] = crc;
+    }
+    for (int slice = 1; slice < 8; slice++) {
+        for (uint32_t byte = 0; byte < 256; byte++) {
+            uint32_t crc = slices[slice - 1][byte];
+            slices[slice][byte] = crc >> 8 ^ slices[0][crc & 255];
+        }
+    }
+}
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+__attribute__((target("sse4.2"))) static uint32_t crc_sse42(uint32_t crc, const unsigned char *data, size_t size) {
+    uint64_t wide = crc;
+    for (; size >= 8; data += 8, size -= 8) {
+        uint64_t word;
+        memcpy(&word, data, sizeof word);
+        wide = _mm_crc32_u64(wide, word);
+    }
+    crc = (uint32_t)wide;
+    for (; size > 0; data++, size--) {
+        crc = _mm_crc32_u8(crc, *data);
+    }
+    return crc;
+}
+
+/* x^n modulo the polynomial, bit-reflected and shifted to the place where the multiplication wants it. */
+static uint64_t power_of_x(unsigned n) {
+    uint32_t power = 0x80000000U; /* x^0 */
+    while (n-- > 0) {
+        power = power & 1 ? power >> 1 ^ POLYNOMIAL : power >> 1;
+    }
+    return (uint64_t)power << 1;
+}
+
+static uint64_t fold_1024[2], fold_2048[2];
+
+static void make_folds(uint64_t fold[2], unsigned distance) {
+    fold[0] = power_of_x(distance + 32);
+    fold[1] = power_of_x(distance - 32);
+}
+
+/* Eight accumulators of 16 bytes: 128 bytes a turn. */
+__attribute__((target("sse4.2,pclmul"))) static uint32_t crc_pclmul(uint32_t crc, const unsigned char *data,
+                                                                    size_t size) {
+    enum { LANES = 8, WIDTH = 16 };
+    const size_t turn = (size_t)WIDTH * LANES;
+    if (size < 2 * turn) {
+        return crc_sse42(crc, data, size);
+    }
+    __m128i lanes[LANES];
+    const __m128i by = _mm_loadu_si128((const __m128i *)(const void *)fold_1024);
+    for (size_t i = 0; i < LANES; i++) {
+        lanes[i] = _mm_loadu_si128((const __m128i *)(const void *)(data + WIDTH * i));
+    }
+    lanes[0] = _mm_xor_si128(lanes[0], _mm_cvtsi32_si128((int)crc));
+    for (data += turn, size -= turn; size >= turn; data += turn, size -= turn) {
+        for (size_t i = 0; i < LANES; i++) {
+            __m128i next = _mm_loadu_si128((const __m128i *)(const void *)(data + WIDTH * i));
+            __m128i low = _mm_clmulepi64_si128(lanes[i], by, 0x00);
+            __m128i high = _mm_clmulepi64_si128(lanes[i], by, 0x11);
+            lanes[i] = _mm_xor_si128(next, _mm_xor_si128(low, high));
+        }
+    }
+    unsigned char rest[LANES * WIDTH];
+    memcpy(rest, lanes, sizeof rest);
+    return crc_sse42(crc_sse42(0, rest, sizeof rest), data, size);
+}
+
+/* Four accumulators of 64 bytes: 256 bytes a turn. */
+__attribute__((target("sse4.2,pclmul,avx512f,avx512vl,vpclmulqdq"))) static uint32_t
+crc_vpclmul(uint32_t crc, const unsigned char *data, size_t size) {
+    enum { LANES = 4, WIDTH = 64 };
+    const size_t turn = (size_t)WIDTH * LANES;
+    if (size < 4 * turn) {
+        return crc_pclmul(crc, data, size);
+    }
+    __m512i lanes[LANES];
+    const __m512i by = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)fold_2048));
+    for (size_t i = 0; i < LANES; i++) {
+        lanes[i] = _mm512_loadu_si512(data + WIDTH * i);
+    }
+    lanes[0] = _mm512_xor_si512(lanes[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
+    for (data += turn, size -= turn; size >= turn; data += turn, size -= turn) {
+        for (size_t i = 0; i < LANES; i++) {
+            __m512i next = _mm512_loadu_si512(data + WIDTH * i);
+            __m512i low = _mm512_clmulepi64_epi128(lanes[i], by, 0x00);
+            __m512i high = _mm512_clmulepi64_epi128(lanes[i], by, 0x11);
+            lanes[i] = _mm512_ternarylogic_epi64(next, low, high, 0x96);
+        }
+    }
+    unsigned char rest[LANES * WIDTH];
+    memcpy(rest, lanes, sizeof rest);
+    return crc_pclmul(crc_pclmul(0, rest, sizeof rest), data, size);
+}
+
+static int has(const char *way) {
+    int sse42 = __builtin_cpu_supports("sse4.2");
+    int pclmul = sse42 && __builtin_cpu_supports("pclmul");
+    if (strcmp(way, "sse4.2") == 0) {
+        return sse42;
+    }
+    if (strcmp(way, "pclmul") == 0) {
+        return pclmul;
+    }
+    return pclmul && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("vpclmulqdq");
+}
+
+static const struct way {
+    const char *name;
+    crc_function *function;
+} ways[] = {{"vpclmul", crc_vpclmul}, {"pclmul", crc_pclmul}, {"sse4.2", crc_sse42}};
+
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+#include <arm_acle.h>
+
+static uint32_t crc_arm64(uint32_t crc, const unsigned char *data, size_t size) {
+    for (; size >= 8; data += 8, size -= 8) {
+        uint64_t word;
+        memcpy(&word, data, sizeof word);
+        crc = __crc32cd(crc, word);
+    }
+    for (; size > 0; data++, size--) {
+        crc = __crc32cb(crc, *data);
+    }
+    return crc;
+}
+
+static int has(const char *way) {
+    (void)way;
+    return 1;
+}
+
+static const struct way {
+    const char *name;
+    crc_function *function;
+} ways[] = {{"arm64", crc_arm64}};
+
+#else
+static int has(const char *way) {
+    (void)way;
+    return 1;
+}
+
+static const struct way {
+    const char *name;
+    crc_function *function;
+} ways[] = {{"portable", crc_portable}};
+#endif
+
+static void choose(void) {
+    make_slices();
+#if defined(__x86_64__)
+    make_folds(fold_1024, 1024);
+    make_folds(fold_2048, 2048);
+#endif
+    best = crc_portable;
+    best_name = "portable";
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        if (has(ways[i].name)) {
+            best = ways[i].function;
+            best_name = ways[i].name;
+            return;
+        }
+    }
+}
+
+uint32_t bodhi_crc32c(uint32_t crc, const void *data, size_t size) {
+    pthread_once(&once, choose);
+    return ~best(~crc, data, size);
+}
+
+uint32_t bodhi_crc32c_portable(uint32_t crc, const void *data, size_t size) {
+    pthread_once(&once, choose);
+    return ~crc_portable(~crc, data, size);
+}
+
+const char *bodhi_crc32c_way(void) {
+    pthread_once(&once, choose);
+    return best_name;
+}
+
+int bodhi_crc32c_by(const char *way, uint32_t *crc, const void *data, size_t size) {
+    pthread_once(&once, choose);
+    if (strcmp(way, "portable") == 0) {
+        *crc = ~crc_portable(~*crc, data, size);
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        if (strcmp(way, ways[i].name) == 0 && has(way)) {
+            *crc = ~ways[i].function(~*crc, data, size);
+            return 1;
+        }
+    }
+    return 0;
+}

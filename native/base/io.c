@@ -1,0 +1,203 @@
+/* System calls and the loops around them; see io.h. */
+#include "base/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+static int call_openat(int directory, const char *path, int flags, mode_t mode) {
+    return openat(directory, path, flags, mode);
+}
+
+static int call_fcntl(int fd, int command, void *argument) {
+    return fcntl(fd, command, argument);
+}
+
+/* glibc declares the addresses of these two as a union. */
+static int call_connect(int fd, const struct sockaddr *name, socklen_t size) {
+    return connect(fd, name, size);
+}
+
+static int call_accept4(int fd, struct sockaddr *name, socklen_t *size, int flags) {
+    return accept4(fd, name, size, flags);
+}
+
+bodhi_calls bodhi_io = {
+    .openat = call_openat,
+    .close = close,
+    .preadv2 = preadv2,
+    .pwritev = pwritev,
+    .fdatasync = fdatasync,
+    .ftruncate = ftruncate,
+    .fstat = fstat,
+    .fstatfs = fstatfs,
+    .fcntl = call_fcntl,
+    .unlinkat = unlinkat,
+    .renameat = renameat,
+    .linkat = linkat,
+    .mkdirat = mkdirat,
+    .getrandom = getrandom,
+    .socket = socket,
+    .connect = call_connect,
+    .accept4 = call_accept4,
+    .send = send,
+    .recv = recv,
+    .sendmsg = sendmsg,
+    .recvmsg = recvmsg,
+    .poll = poll,
+    .epoll_ctl = epoll_ctl,
+    .epoll_wait = epoll_wait,
+};
+
+int io_open(int directory, const char *path, int flags) {
+    int fd;
+    do {
+        fd = bodhi_io.openat(directory, path, flags | O_CLOEXEC, 0600);
+    } while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+ssize_t io_read(int fd, void *buffer, size_t size, uint64_t offset, enum read_mode mode) {
+    size_t done = 0;
+    while (done < size) {
+        struct iovec part = {.iov_base = (char *)buffer + done, .iov_len = size - done};
+        ssize_t got = bodhi_io.preadv2(fd, &part, 1, (off_t)(offset + done), mode == READ_CACHED ? RWF_NOWAIT : 0);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0 && done == 0 && !(mode == READ_CACHED && (errno == EAGAIN || errno == EOPNOTSUPP))) {
+            return -1;
+        }
+        if (got <= 0) {
+            break;
+        }
+        done += (size_t)got;
+    }
+    return (ssize_t)done;
+}
+
+bool io_write(int fd, const struct iovec *parts, int n, uint64_t offset) {
+    struct iovec left[8];
+    for (int i = 0; i < n; i++) {
+        left[i] = parts[i];
+    }
+    struct iovec *part = left;
+    while (n > 0) {
+        ssize_t put = bodhi_io.pwritev(fd, part, n, (off_t)offset);
+        if (put < 0 && errno == EINTR) {
+            continue;
+        }
+        if (put <= 0) {
+            errno = put == 0 ? ENOSPC : errno;
+            return false;
+        }
+        offset += (uint64_t)put;
+        size_t done = (size_t)put;
+        while (n > 0 && done >= part->iov_len) {
+            done -= part->iov_len;
+            part++;
+            n--;
+        }
+        if (n > 0) {
+            part->iov_base = (char *)part->iov_base + done;
+            part->iov_len -= done;
+        }
+    }
+    return true;
+}
+
+int io_duplicate(int fd) {
+    return bodhi_io.fcntl(fd, F_DUPFD_CLOEXEC, NULL);
+}
+
+bool io_truncate(int fd, uint64_t length) {
+    int result;
+    do {
+        result = bodhi_io.ftruncate(fd, (off_t)length);
+    } while (result < 0 && errno == EINTR);
+    return result == 0;
+}
+
+bool io_sync(int fd) {
+    return bodhi_io.fdatasync(fd) == 0;
+}
+
+bool io_close(int fd) {
+    return bodhi_io.close(fd) == 0; /* not again on EINTR: Linux has closed it */
+}
+
+/* --- Locks ------------------------------------------------------------------------------------------------------- */
+
+static int lock_byte(int fd, int command, short type, enum lock_byte byte, struct flock *out) {
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)byte, .l_len = 1, .l_pid = 0};
+    int result;
+    do {
+        result = bodhi_io.fcntl(fd, command, &lock);
+    } while (result < 0 && errno == EINTR);
+    if (out != NULL) {
+        *out = lock;
+    }
+    return result;
+}
+
+enum lock_result io_lock(int fd, enum lock_byte byte, bool exclusive) {
+    if (lock_byte(fd, F_OFD_SETLK, exclusive ? F_WRLCK : F_RDLCK, byte, NULL) == 0) {
+        return LOCK_GOT;
+    }
+    return errno == EAGAIN || errno == EACCES ? LOCK_HELD : LOCK_FAILED;
+}
+
+void io_unlock(int fd, enum lock_byte byte) {
+    (void)lock_byte(fd, F_OFD_SETLK, F_UNLCK, byte, NULL);
+}
+
+bool io_locked(int fd, enum lock_byte byte) {
+    struct flock found;
+    return lock_byte(fd, F_OFD_GETLK, F_RDLCK, byte, &found) == 0 && found.l_type != F_UNLCK;
+}
+
+/* --- Small files ------------------------------------------------------------------------------------------------- */
+
+bool io_random(void *buffer, size_t size) {
+    ssize_t got;
+    do {
+        got = bodhi_io.getrandom(buffer, size, 0);
+    } while (got < 0 && errno == EINTR);
+    return got == (ssize_t)size;
+}
+
+static bool write_temporary(int directory, const char *name, const void *data, size_t size) {
+    int fd = io_open(directory, name, O_WRONLY | O_CREAT | O_EXCL);
+    if (fd < 0) {
+        return false;
+    }
+    struct iovec part = {.iov_base = (void *)(uintptr_t)data, .iov_len = size};
+    bool done = io_write(fd, &part, 1, 0) && io_sync(fd);
+    int error = errno;
+    done = io_close(fd) && done;
+    errno = done ? errno : error;
+    return done;
+}
+
+bool io_write_file(int directory, const char *name, const void *data, size_t size, bool replace) {
+    uint64_t random;
+    char temporary[64];
+    if (!io_random(&random, sizeof random)) {
+        return false;
+    }
+    (void)snprintf(temporary, sizeof temporary, "tmp-%016" PRIx64, random);
+    bool done = write_temporary(directory, temporary, data, size);
+    if (done) {
+        done = (replace ? bodhi_io.renameat(directory, temporary, directory, name)
+                        : bodhi_io.linkat(directory, temporary, directory, name, 0)) == 0;
+    }
+    int error = errno;
+    if (!done || !replace) {
+        (void)bodhi_io.unlinkat(directory, temporary, 0);
+    }
+    errno = error;
+    return done;
+}

@@ -1,0 +1,58 @@
+/* Packing positions: finding the grid, planning the sections, encoding the blocks. The format is packed.h's. */
+#ifndef BODHI_PACK_H
+#define BODHI_PACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "codec/packed.h"
+
+/* A run of equal molecules within one block; of atoms that are patched, every one, if `sites` is 0. */
+typedef struct {
+    uint32_t sites, molecules;
+    int64_t reach; /* sites further from the first than this along an axis are patched */
+} pack_section;
+
+typedef struct {
+    pack_section *sections; /* of all blocks, in order */
+    size_t n_sections, capacity;
+    uint32_t n_atoms, block_atoms; /* of frames that it is for */
+    size_t expected;               /* bytes that the frame took for which it was made */
+} pack_plan;
+
+/* What a writer needs to pack frame after frame; all zeros at first. */
+typedef struct {
+    packed_grid grid; /* of the last frame that was packed */
+    int32_t *steps;   /* the positions as integers, n_atoms x 3 */
+    float *decoded;   /* the positions decoded again */
+    size_t step_capacity;
+    uint32_t *columns; /* the streams of a section, one after the other */
+    size_t column_capacity;
+    pack_plan plan;
+    unsigned char *bytes; /* of all blocks, one after the other */
+    size_t n_bytes, capacity;
+    uint32_t *sizes; /* of the blocks */
+    size_t size_capacity;
+} packer;
+
+/* Pack a frame's positions into p->bytes and p->sizes. False if they lie on no grid that is known, would not become
+ * smaller, or memory is out: they stay raw then. */
+bool pack_positions(packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms);
+
+void packer_free(packer *p);
+
+/* Make the plan for frames like this one, with or without looking for runs of molecules. False: memory is out. */
+bool pack_make_plan(pack_plan *plan, const int32_t *steps, uint32_t n_atoms, uint32_t block_atoms, packed_grid grid,
+                    bool runs);
+
+/* Find the steps of positions on this grid; false if one does not lie on it, to the last bit. */
+bool pack_find_steps(const float *positions, size_t n, packed_grid grid, int32_t *steps);
+
+/* Bits of the largest of `n` values, less the least of them, which *least is set to. Values wrap. */
+unsigned pack_measure(const uint32_t *values, size_t n, uint32_t *least);
+
+/* Write a stream, of values less `least`, to `out`, which is zero and large enough. */
+void pack_stream(const uint32_t *values, size_t n, uint32_t least, unsigned width, unsigned char *out);
+
+#endif

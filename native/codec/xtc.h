@@ -1,0 +1,31 @@
+/* XTC coordinates: the decoder of one frame's compressed part. Reads and writes within the given bounds, whatever the
+ * bytes are; the decoders of other packages do not check, and a damaged frame can crash them. */
+#ifndef BODHI_XTC_H
+#define BODHI_XTC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes behind the data that must be readable: the most that an atom with its run takes, rounded up. */
+enum { XTC_PAD = 128 };
+
+enum xtc_status {
+    XTC_OK = 0,
+    XTC_SHORT = 1,    /* the atoms take more bits than there are */
+    XTC_MANY = 2,     /* a run goes on beyond the last atom */
+    XTC_SENSELESS = 3 /* sizes that no writer uses */
+};
+
+/* Writers give the index behind the last one where atoms lie too far apart for any small size; no run may use it. */
+enum { XTC_FIRST_INDEX = 9, XTC_LAST_INDEX = 73 };
+
+/* Size number i is the greatest whose cube fits into i bits, nearly 2 ** (i / 3); the last stands for none. */
+extern const uint32_t xtc_small_sizes[XTC_LAST_INDEX + 1];
+
+/* Decode the first `needed` of n_atoms atoms, and maybe more, from n_bytes bytes (and XTC_PAD readable ones behind) to
+ * out, 3 * n_atoms floats.
+ * least, greatest: of each axis, as in the frame's header; index: of the small sizes; unit: 1 / precision. */
+enum xtc_status xtc_decode(const uint8_t *bytes, size_t n_bytes, const int32_t least[3], const int32_t greatest[3],
+                           int index, float unit, float scale, size_t n_atoms, size_t needed, float *out);
+
+#endif

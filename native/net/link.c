@@ -1,0 +1,372 @@
+/* A client's connection to a server; see link.h. Admission is told of in docs/server.md. */
+#include "net/link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hmac.h"
+#include "base/io.h"
+#include "base/status.h"
+
+enum { NONCE = 32, GREETING = 40, REPLY = 36, STEP_MS = 200 };
+
+/* --- The key ----------------------------------------------------------------------------------------------------- */
+
+static int check_key_file(int fd, const char *path) {
+    struct stat status;
+    if (bodhi_io.fstat(fd, &status) != 0) {
+        return bodhi_fail_system(errno, "fstat", path);
+    }
+    if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
+        return bodhi_fail(BODHI_ERROR_UNSAFE,
+                          "the key file %s is of user %u with mode %o; it must be a file of user %u with mode 600",
+                          path, (unsigned)status.st_uid, (unsigned)(status.st_mode & 07777), (unsigned)geteuid());
+    }
+    return BODHI_OK;
+}
+
+int link_read_key(const char *path, uint8_t key[KEY_MOST], size_t *size) {
+    int fd = io_open(AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) {
+        return bodhi_fail_system(errno, "open of the key file", path);
+    }
+    int status = check_key_file(fd, path);
+    ssize_t got = status == BODHI_OK ? io_read(fd, key, KEY_MOST, 0, READ_ANY) : 0;
+    if (got < 0) {
+        status = bodhi_fail_system(errno, "read of the key file", path);
+    }
+    (void)io_close(fd);
+    while (got > 0 && strchr(" \t\r\n", key[got - 1]) != NULL) {
+        got--;
+    }
+    if (status == BODHI_OK && (got < KEY_LEAST || got == KEY_MOST)) {
+        status = bodhi_fail(BODHI_ERROR_ARGUMENT, "the key file %s has %zd bytes; a key has %d to %d", path, got,
+                            KEY_LEAST, KEY_MOST - 1);
+    }
+    *size = (size_t)got;
+    return status;
+}
+
+/* --- Waiting ----------------------------------------------------------------------------------------------------- */
+
+static int unreachable(const wire_link *link, const char *what) {
+    if (link->was_interrupted) {
+        return bodhi_fail(BODHI_ERROR_INTERRUPTED, "%s: interrupted while waiting", link->address);
+    }
+    return bodhi_fail(BODHI_ERROR_UNREACHABLE, "%s: %s", link->address, what);
+}
+
+/* Wait for the socket; false if the deadline has passed or somebody interrupts. */
+static bool await(wire_link *link, short events, int64_t deadline) {
+    for (;;) {
+        int64_t left = deadline - now_ms();
+        struct pollfd one = {.fd = link->fd, .events = events};
+        int n = bodhi_io.poll(&one, 1, left < 0 ? 0 : left > STEP_MS ? STEP_MS : (int)left);
+        if (link->interrupted != NULL && link->interrupted() != 0) {
+            link->was_interrupted = true;
+            return false;
+        }
+        if (n > 0) {
+            return true;
+        }
+        if (left <= 0 && (n == 0 || errno != EINTR)) {
+            return false;
+        }
+    }
+}
+
+static bool would_block(void) {
+    return errno == EAGAIN || errno == EWOULDBLOCK;
+}
+
+int link_send(wire_link *link, const void *data, size_t size, int64_t deadline) {
+    size_t done = 0;
+    while (done < size) {
+        ssize_t sent = bodhi_io.send(link->fd, (const char *)data + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent >= 0) {
+            done += (size_t)sent;
+        } else if (would_block()) {
+            if (!await(link, POLLOUT, deadline)) {
+                return unreachable(link, "the server takes nothing");
+            }
+        } else if (errno != EINTR) {
+            return unreachable(link, "the server has closed the connection");
+        }
+    }
+    return BODHI_OK;
+}
+
+/* Receive exactly `size` bytes. */
+static int receive_bytes(wire_link *link, void *data, size_t size, int64_t deadline) {
+    size_t done = 0;
+    while (done < size) {
+        ssize_t got = bodhi_io.recv(link->fd, (char *)data + done, size - done, MSG_DONTWAIT);
+        if (got > 0) {
+            done += (size_t)got;
+        } else if (got < 0 && would_block()) {
+            if (!await(link, POLLIN, deadline)) {
+                return unreachable(link, "no answer in time");
+            }
+        } else if (got == 0 || errno != EINTR) {
+            return unreachable(link, "the server has closed the connection");
+        }
+    }
+    return BODHI_OK;
+}
+
+/* --- Dialling ---------------------------------------------------------------------------------------------------- */
+
+/* Connect within the deadline; false with link->fd closed. */
+static bool connect_to(wire_link *link, const struct sockaddr *name, socklen_t size, int64_t deadline) {
+    int error = 0;
+    socklen_t error_size = sizeof error;
+    link->fd = bodhi_io.socket(name->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (link->fd < 0) {
+        return false;
+    }
+    int result = bodhi_io.connect(link->fd, name, size);
+    bool there = result == 0 || ((errno == EINPROGRESS || errno == EINTR) && await(link, POLLOUT, deadline) &&
+                                 getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &error_size) == 0 && error == 0);
+    if (!there) {
+        (void)io_close(link->fd);
+        link->fd = -1;
+    }
+    return there;
+}
+
+static int dial_local(wire_link *link, uid_t owner, int64_t deadline) {
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    size_t size = strlen(link->address);
+    if (size >= sizeof name.sun_path) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "the socket's path %s has %zu bytes; this system takes %zu",
+                          link->address, size, sizeof name.sun_path - 1);
+    }
+    memcpy(name.sun_path, link->address, size);
+    if (!connect_to(link, (struct sockaddr *)&name, sizeof name, deadline)) {
+        return unreachable(link, "no server listens there");
+    }
+    struct ucred peer;
+    socklen_t peer_size = sizeof peer;
+    if (getsockopt(link->fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) != 0 || peer.uid != owner) {
+        return bodhi_fail(BODHI_ERROR_UNSAFE, "%s: who listens there is not user %u", link->address, (unsigned)owner);
+    }
+    return BODHI_OK;
+}
+
+static int dial_remote(wire_link *link, int64_t deadline) {
+    char host[256];
+    const char *colon = strrchr(link->address, ':');
+    size_t size = colon == NULL ? 0 : (size_t)(colon - link->address);
+    if (size == 0 || size >= sizeof host || colon[1] == '\0') {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "%s is neither host:port nor the path of a socket", link->address);
+    }
+    bool bracketed = link->address[0] == '[' && colon[-1] == ']';
+    (void)snprintf(host, sizeof host, "%.*s", (int)(bracketed ? size - 2 : size), link->address + bracketed);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    int error = getaddrinfo(host, colon + 1, &hints, &found);
+    if (error != 0) {
+        return unreachable(link, gai_strerror(error));
+    }
+    bool there = false;
+    for (const struct addrinfo *at = found; at != NULL && !there; at = at->ai_next) {
+        there = connect_to(link, at->ai_addr, at->ai_addrlen, deadline);
+    }
+    freeaddrinfo(found);
+    if (!there) {
+        return unreachable(link, "no server listens there");
+    }
+    int one = 1;
+    (void)setsockopt(link->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    return BODHI_OK;
+}
+
+/* Prove to each other that both have the key:
+ * server: "BdhAuth1" and 32 random bytes S; client: 32 random bytes C and HMAC(key, "client" S C);
+ * server: u32 0 and HMAC(key, "server" S C), or u32 1 and zeros. */
+static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, int64_t deadline) {
+    uint8_t greeting[GREETING];
+    static const uint8_t client_side[] = {'c', 'l', 'i', 'e', 'n', 't'};
+    static const uint8_t server_side[] = {'s', 'e', 'r', 'v', 'e', 'r'};
+    uint8_t proof[sizeof client_side + NONCE + NONCE];
+    uint8_t answer[NONCE + HMAC_BYTES];
+    uint8_t reply[REPLY];
+    uint8_t wanted[HMAC_BYTES];
+    int status = receive_bytes(link, greeting, sizeof greeting, deadline);
+    if (status != BODHI_OK) {
+        return status;
+    }
+    if (memcmp(greeting, "BdhAuth1", 8) != 0) {
+        return bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: what listens there is no frame server", link->address);
+    }
+    if (!io_random(answer, NONCE)) {
+        return bodhi_fail_system(errno, "getrandom", link->address);
+    }
+    memcpy(proof, client_side, sizeof client_side);
+    memcpy(proof + 6, greeting + 8, NONCE);
+    memcpy(proof + 6 + NONCE, answer, NONCE);
+    bodhi_hmac(key, key_bytes, proof, sizeof proof, answer + NONCE);
+    status = link_send(link, answer, sizeof answer, deadline);
+    if (status == BODHI_OK) {
+        status = receive_bytes(link, reply, sizeof reply, deadline);
+    }
+    if (status != BODHI_OK) {
+        return status;
+    }
+    memcpy(proof, server_side, sizeof server_side);
+    bodhi_hmac(key, key_bytes, proof, sizeof proof, wanted);
+    uint8_t differ = 0;
+    for (int i = 0; i < HMAC_BYTES; i++) {
+        differ |= (uint8_t)(wanted[i] ^ reply[4 + i]);
+    }
+    if (wire_get32(reply) != 0) {
+        return bodhi_fail(BODHI_ERROR_UNSAFE, "%s: the server refuses the key", link->address);
+    }
+    return differ == 0 ? BODHI_OK
+                       : bodhi_fail(BODHI_ERROR_UNSAFE, "%s: the server does not have the key itself", link->address);
+}
+
+int link_dial(wire_link *link, char *address, uid_t owner, const uint8_t *key, size_t key_bytes, int64_t deadline) {
+    *link = (wire_link){.address = address, .fd = -1, .interrupted = link->interrupted};
+    bool local = strchr(address, '/') != NULL;
+    if (!local && key == NULL) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "%s: a server of another machine needs a key file", address);
+    }
+    int status = local ? dial_local(link, owner, deadline) : dial_remote(link, deadline);
+    if (status == BODHI_OK && !local) {
+        status = be_admitted(link, key, key_bytes, deadline);
+    }
+    if (status != BODHI_OK) {
+        link_close(link);
+    }
+    return status;
+}
+
+void link_close(wire_link *link) {
+    while (link->n_descriptors > 0) {
+        (void)io_close(link->descriptors[--link->n_descriptors]);
+    }
+    if (link->fd >= 0) {
+        (void)io_close(link->fd);
+    }
+    link->fd = -1;
+    wire_free(&link->in);
+}
+
+/* --- Messages ---------------------------------------------------------------------------------------------------- */
+
+int link_send_message(wire_link *link, enum wire_verb verb, const wire_part *parts, int n, int64_t deadline) {
+    unsigned char header[WIRE_HEADER];
+    wire_header(header, verb, parts, n);
+    int status = link_send(link, header, sizeof header, deadline);
+    for (int i = 0; i < n && status == BODHI_OK; i++) {
+        status = link_send(link, parts[i].data, parts[i].size, deadline);
+    }
+    return status;
+}
+
+/* Keep the descriptors that came along; those too many are closed. */
+static void take_descriptors(wire_link *link, struct msghdr *message) {
+    for (struct cmsghdr *at = CMSG_FIRSTHDR(message); at != NULL; at = CMSG_NXTHDR(message, at)) {
+        if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) {
+            continue;
+        }
+        size_t n = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(at) + i * sizeof fd, sizeof fd);
+            if (link->n_descriptors < WIRE_MAX_SEGMENTS) {
+                link->descriptors[link->n_descriptors++] = fd;
+            } else {
+                (void)io_close(fd);
+            }
+        }
+    }
+}
+
+static ssize_t receive_some(wire_link *link, void *at, size_t space) {
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof(int) * WIRE_MAX_SEGMENTS)];
+    } control;
+    struct iovec part = {.iov_base = at, .iov_len = space};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    ssize_t got = bodhi_io.recvmsg(link->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got > 0) {
+        take_descriptors(link, &message);
+    }
+    return got;
+}
+
+int link_receive(wire_link *link, int64_t deadline) {
+    for (;;) {
+        unsigned char *at;
+        size_t space = wire_space(&link->in, &at);
+        ssize_t got = receive_some(link, at, space);
+        if (got < 0 && would_block()) {
+            if (!await(link, POLLIN, deadline)) {
+                return link->was_interrupted ? unreachable(link, "interrupted") : BODHI_END;
+            }
+            continue;
+        }
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return unreachable(link, "the server has closed the connection");
+        }
+        enum wire_result result = wire_took(&link->in, (size_t)got);
+        if (result == WIRE_MESSAGE) {
+            return BODHI_OK;
+        }
+        if (result != WIRE_MORE) {
+            return bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: %s", link->address, wire_explain(result));
+        }
+    }
+}
+
+static int link_error(const wire_link *link) {
+    int status = (int)wire_get32(link->in.body);
+    return bodhi_fail(status < 0 ? status : BODHI_ERROR_PROTOCOL, "%s: %.*s", link->address, (int)link->in.size - 4,
+                      (const char *)link->in.body + 4);
+}
+
+int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n, enum wire_verb expected,
+             int64_t deadline) {
+    int sent = link_send_message(link, verb, parts, n, deadline);
+    /* A server that refuses may say why and close before it has read the request. */
+    int status = link_receive(link, deadline);
+    if (status == BODHI_END) {
+        return unreachable(link, "no answer in time");
+    }
+    if (status == BODHI_OK && link->in.verb == WIRE_ERROR) {
+        return link_error(link);
+    }
+    if (status != BODHI_OK || sent != BODHI_OK) {
+        return status != BODHI_OK ? status : sent;
+    }
+    return link->in.verb == expected
+               ? BODHI_OK
+               : bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", link->address);
+}
+
+int link_open(wire_link *link, uint32_t flags, const uint8_t token[WIRE_TOKEN], const char *name,
+              const void *generation, size_t generation_bytes, int64_t deadline) {
+    unsigned char head[WIRE_OPEN_HEAD];
+    wire_write_open(head, flags, token, strlen(name), generation_bytes);
+    wire_part parts[3] = {{head, sizeof head}, {name, strlen(name)}, {generation, generation_bytes}};
+    return link_ask(link, WIRE_OPEN, parts, 3, WIRE_OPENED, deadline);
+}

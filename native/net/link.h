@@ -1,0 +1,56 @@
+/* A client's connection to a server: dialling, being admitted, messages; every wait has a deadline. */
+#ifndef BODHI_LINK_H
+#define BODHI_LINK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "net/wire.h"
+
+enum { KEY_LEAST = 16, KEY_MOST = 1024 };
+
+typedef struct {
+    char *address; /* for messages; the caller's */
+    int fd;        /* -1: closed */
+    wire_parser in;
+    int descriptors[WIRE_MAX_SEGMENTS]; /* that came with the message */
+    int n_descriptors;
+    int (*interrupted)(void); /* asked now and then while waiting; other than 0 ends the wait. NULL: nobody is asked */
+    bool was_interrupted;
+} wire_link;
+
+/* Read a key file into `key`: a regular file of this user that nobody else may read or write. Errors: UNSAFE, SYSTEM,
+ * ARGUMENT (too short or long). */
+BODHI_CHECKED int link_read_key(const char *path, uint8_t key[KEY_MOST], size_t *size);
+
+/* Of `link` only `interrupted` is set before; every function below can then fail with INTERRUPTED. Connect to
+ * "host:port" or to the path of a Unix socket, whose server must be of user `owner`, and be admitted. `key` may be NULL
+ * for a path. Deadlines are times of now_ms(). Errors: UNREACHABLE, UNSAFE, PROTOCOL, ARGUMENT, MEMORY.
+ */
+BODHI_CHECKED int link_dial(wire_link *link, char *address, uid_t owner, const uint8_t *key, size_t key_bytes,
+                            int64_t deadline);
+
+/* Send what lies ready. Errors: UNREACHABLE (the link is then of no more use). */
+BODHI_CHECKED int link_send(wire_link *link, const void *data, size_t size, int64_t deadline);
+
+/* Send a message whose body comes in up to 3 parts. */
+BODHI_CHECKED int link_send_message(wire_link *link, enum wire_verb verb, const wire_part *parts, int n,
+                                    int64_t deadline);
+
+/* Receive until a message is complete: it is in link->in. END: the deadline has passed and nothing was lost.
+ * Errors: UNREACHABLE (closed), PROTOCOL, MEMORY. */
+BODHI_CHECKED int link_receive(wire_link *link, int64_t deadline);
+
+/* Send a request and receive its answer, which must be `expected`. An ERROR in its place becomes this call's error. A
+ * deadline that has passed is UNREACHABLE. */
+BODHI_CHECKED int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n, enum wire_verb expected,
+                           int64_t deadline);
+
+/* OPEN a dataset. Errors: as link_ask. */
+BODHI_CHECKED int link_open(wire_link *link, uint32_t flags, const uint8_t token[WIRE_TOKEN], const char *name,
+                            const void *generation, size_t generation_bytes, int64_t deadline);
+
+void link_close(wire_link *link);
+
+#endif

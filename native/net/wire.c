@@ -1,0 +1,318 @@
+/* Layout and parser of the messages between server and clients; see wire.h. */
+#include "net/wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "store/record.h"
+
+#define MAGIC_WIRE 0x57686442U /* "BdhW" */
+
+/* --- Numbers ----------------------------------------------------------------------------------------------------- */
+
+uint32_t wire_get32(const unsigned char *data) {
+    return (uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 | (uint32_t)data[3] << 24;
+}
+
+uint64_t wire_get64(const unsigned char *data) {
+    return wire_get32(data) | (uint64_t)wire_get32(data + 4) << 32;
+}
+
+void wire_put32(unsigned char *data, uint32_t value) {
+    for (int i = 0; i < 4; i++) {
+        data[i] = (unsigned char)(value >> 8 * i);
+    }
+}
+
+void wire_put64(unsigned char *data, uint64_t value) {
+    wire_put32(data, (uint32_t)value);
+    wire_put32(data + 4, (uint32_t)(value >> 32));
+}
+
+/* --- Limits of the verbs ----------------------------------------------------------------------------------------- */
+
+/* Who sends a verb, and how long its body may be: at least `least`, at most `most`, in steps of `unit`. */
+typedef struct {
+    bool from_client;
+    uint32_t least, most, unit;
+} verb_limits;
+
+static const verb_limits limits[WIRE_VERBS] = {
+    [WIRE_OPEN] = {true, WIRE_OPEN_HEAD + 1, WIRE_OPEN_HEAD + 2 * WIRE_MAX_NAME, 1},
+    [WIRE_OPENED] = {false, 48, 48, 1},
+    [WIRE_FRAME] = {true, WIRE_FRAME_HEAD + 12, WIRE_MAX_FRAME, 4},
+    [WIRE_FLUSH] = {true, 0, 0, 1},
+    [WIRE_ACK] = {false, WIRE_ACK_BYTES, WIRE_ACK_BYTES *WIRE_MAX_NUMBERS, WIRE_ACK_BYTES},
+    [WIRE_HAVE] = {true, 8, 8 * WIRE_MAX_NUMBERS, 8},
+    [WIRE_HELD] = {false, 1, WIRE_MAX_NUMBERS, 1},
+    [WIRE_LIST] = {true, 16, 16, 1},
+    [WIRE_NUMBERS] = {false, 0, 8 * WIRE_MAX_NUMBERS, 8},
+    [WIRE_READ] = {true, 8, 8 * WIRE_MAX_NUMBERS, 8},
+    [WIRE_PLACES] = {false, WIRE_PLACE_BYTES, WIRE_PLACE_BYTES *WIRE_MAX_NUMBERS, WIRE_PLACE_BYTES},
+    [WIRE_DONE] = {true, 0, 0, 1},
+    [WIRE_STATUS] = {true, 0, 0, 1},
+    [WIRE_COUNTERS] = {false, 8, 8 * 64, 8},
+    [WIRE_STOP] = {true, 0, 0, 1},
+    [WIRE_STOPPING] = {false, 0, 0, 1},
+    [WIRE_ERROR] = {false, 4, 4 + WIRE_MAX_TEXT, 1},
+};
+
+/* --- Parser ------------------------------------------------------------------------------------------------------ */
+
+static bool reserve(wire_parser *parser, size_t size) {
+    enum { REUSED = 1 << 20 };
+    /* A large buffer is not reused for small messages, so that idle connections cost little. */
+    if (size <= parser->capacity && (parser->capacity <= REUSED || size > REUSED)) {
+        return true;
+    }
+    free(parser->body);
+    parser->capacity = 0;
+    parser->body = malloc(size);
+    if (parser->body == NULL) {
+        return false;
+    }
+    parser->capacity = size;
+    return true;
+}
+
+/* A header is complete: check all of it before memory is taken. */
+static enum wire_result begin_body(wire_parser *parser) {
+    const unsigned char *h = parser->header;
+    unsigned verb = h[6] | (unsigned)h[7] << 8;
+    parser->version = (uint16_t)(h[4] | (unsigned)h[5] << 8);
+    parser->size = wire_get32(h + 8);
+    if (wire_get32(h) != MAGIC_WIRE) {
+        return WIRE_BAD_MAGIC;
+    }
+    if (parser->version != WIRE_VERSION) {
+        return WIRE_BAD_VERSION;
+    }
+    if (verb == 0 || verb >= WIRE_VERBS || limits[verb].from_client != parser->from_client) {
+        return WIRE_BAD_VERB;
+    }
+    const verb_limits *l = &limits[verb];
+    uint32_t most = verb == WIRE_FRAME && parser->max_frame != 0 ? parser->max_frame : l->most;
+    parser->verb = (enum wire_verb)verb;
+    if (parser->size < l->least || parser->size > most || parser->size % l->unit != 0) {
+        return WIRE_TOO_LONG;
+    }
+    parser->n_body = 0;
+    return reserve(parser, parser->size > 0 ? parser->size : 1) ? WIRE_MORE : WIRE_OUT_OF_MEMORY;
+}
+
+static enum wire_result end_body(wire_parser *parser) {
+    if (parser->n_body < parser->size) {
+        return WIRE_MORE;
+    }
+    if (bodhi_crc32c(0, parser->body, parser->size) != wire_get32(parser->header + 12) && !bodhi_bypass_checksums) {
+        return WIRE_BAD_CHECKSUM;
+    }
+    parser->complete = true;
+    return WIRE_MESSAGE;
+}
+
+size_t wire_space(wire_parser *parser, unsigned char **at) {
+    if (parser->complete) {
+        parser->complete = false;
+        parser->n_header = 0;
+    }
+    if (parser->n_header < WIRE_HEADER) {
+        *at = parser->header + parser->n_header;
+        return WIRE_HEADER - parser->n_header;
+    }
+    *at = parser->body + parser->n_body;
+    return parser->size - parser->n_body;
+}
+
+enum wire_result wire_took(wire_parser *parser, size_t n) {
+    if (parser->n_header == WIRE_HEADER) {
+        parser->n_body += (uint32_t)n;
+        return end_body(parser);
+    }
+    parser->n_header += n;
+    if (parser->n_header < WIRE_HEADER) {
+        return WIRE_MORE;
+    }
+    enum wire_result result = begin_body(parser);
+    if (result != WIRE_MORE) {
+        parser->n_header = 0; /* there is no body to put bytes into */
+        return result;
+    }
+    return end_body(parser);
+}
+
+enum wire_result wire_feed(wire_parser *parser, const unsigned char *data, size_t n, size_t *used) {
+    enum wire_result result = WIRE_MORE;
+    *used = 0;
+    while (*used < n && result == WIRE_MORE) {
+        unsigned char *at;
+        size_t space = wire_space(parser, &at);
+        size_t take = space < n - *used ? space : n - *used;
+        memcpy(at, data + *used, take);
+        *used += take;
+        result = wire_took(parser, take);
+    }
+    return result;
+}
+
+unsigned char *wire_take_body(wire_parser *parser, size_t *capacity, unsigned char *spare, size_t spare_capacity) {
+    unsigned char *body = parser->body;
+    *capacity = parser->capacity;
+    parser->body = spare;
+    parser->capacity = spare_capacity;
+    return body;
+}
+
+bool wire_amid(const wire_parser *parser) {
+    return !parser->complete && parser->n_header > 0;
+}
+
+void wire_free(wire_parser *parser) {
+    free(parser->body);
+    *parser = (wire_parser){0};
+}
+
+const char *wire_explain(enum wire_result result) {
+    switch (result) {
+    case WIRE_BAD_MAGIC:
+        return "these bytes are no message of himach";
+    case WIRE_BAD_VERSION:
+        return "the message is of another version of the protocol";
+    case WIRE_BAD_VERB:
+        return "the message has a verb that is not known here";
+    case WIRE_TOO_LONG:
+        return "the message has a length that its verb may not have";
+    case WIRE_BAD_CHECKSUM:
+        return "the message was damaged on its way: its checksum is wrong";
+    case WIRE_OUT_OF_MEMORY:
+        return "there is no memory for the message";
+    default:
+        return "the message is complete or still coming";
+    }
+}
+
+void wire_header(unsigned char out[WIRE_HEADER], enum wire_verb verb, const wire_part *parts, int n) {
+    uint32_t crc = 0;
+    uint32_t size = 0;
+    for (int i = 0; i < n; i++) {
+        if (parts[i].size > 0) {
+            crc = bodhi_crc32c(crc, parts[i].data, parts[i].size);
+        }
+        size += (uint32_t)parts[i].size;
+    }
+    wire_put32(out, MAGIC_WIRE);
+    wire_put32(out + 4, WIRE_VERSION | (uint32_t)verb << 16);
+    wire_put32(out + 8, size);
+    wire_put32(out + 12, crc);
+}
+
+/* --- Bodies ------------------------------------------------------------------------------------------------------ */
+
+void wire_write_open(unsigned char out[WIRE_OPEN_HEAD], uint32_t flags, const uint8_t token[WIRE_TOKEN],
+                     size_t name_bytes, size_t generation_bytes) {
+    wire_put32(out, flags);
+    wire_put32(out + 4, (uint32_t)name_bytes);
+    wire_put32(out + 8, (uint32_t)generation_bytes);
+    wire_put32(out + 12, 0);
+    memcpy(out + 16, token, WIRE_TOKEN);
+}
+
+bool wire_parse_open(const unsigned char *body, size_t size, wire_open *open) {
+    if (size < WIRE_OPEN_HEAD) {
+        return false;
+    }
+    uint32_t name_bytes = wire_get32(body + 4);
+    uint32_t generation_bytes = wire_get32(body + 8);
+    if (name_bytes == 0 || name_bytes > WIRE_MAX_NAME || generation_bytes > WIRE_MAX_NAME ||
+        size != (size_t)WIRE_OPEN_HEAD + name_bytes + generation_bytes ||
+        memchr(body + WIRE_OPEN_HEAD, '\0', name_bytes) != NULL) {
+        return false;
+    }
+    open->flags = wire_get32(body);
+    memcpy(open->token, body + 16, WIRE_TOKEN);
+    memcpy(open->name, body + WIRE_OPEN_HEAD, name_bytes);
+    open->name[name_bytes] = '\0';
+    memcpy(open->generation, body + WIRE_OPEN_HEAD + name_bytes, generation_bytes);
+    open->generation_bytes = generation_bytes;
+    return true;
+}
+
+void wire_write_frame(unsigned char out[WIRE_FRAME_HEAD], const bodhi_frame *frame) {
+    uint64_t time;
+    memcpy(&time, &frame->time, sizeof time);
+    memset(out, 0, WIRE_FRAME_HEAD);
+    wire_put64(out, (uint64_t)frame->number);
+    wire_put64(out + 8, time);
+    wire_put32(out + 16, (uint32_t)frame->n_atoms);
+    out[20] = (unsigned char)(BODHI_POSITIONS | (frame->velocities != NULL ? BODHI_VELOCITIES : 0) |
+                              (frame->forces != NULL ? BODHI_FORCES : 0));
+    out[21] = frame->box != NULL;
+    if (frame->box != NULL) {
+        memcpy(out + 24, frame->box, 24);
+    }
+}
+
+bool wire_parse_frame(unsigned char *body, size_t size, bodhi_frame *frame) {
+    if (size < WIRE_FRAME_HEAD) {
+        return false;
+    }
+    uint64_t number = wire_get64(body);
+    uint64_t time = wire_get64(body + 8);
+    uint32_t n_atoms = wire_get32(body + 16);
+    unsigned fields = body[20];
+    uint64_t field = (uint64_t)n_atoms * 12;
+    if (number > INT64_MAX || n_atoms == 0 || fields > 7 || (fields & BODHI_POSITIONS) == 0 || body[21] > 1 ||
+        size != WIRE_FRAME_HEAD + field * count_fields(fields)) {
+        return false;
+    }
+    float *at[FIELD_COUNT] = {NULL};
+    unsigned char *next = body + WIRE_FRAME_HEAD;
+    for (unsigned i = 0; i < FIELD_COUNT; i++) {
+        if ((fields & 1U << i) != 0) {
+            at[i] = (float *)(void *)next;
+            next += field;
+        }
+    }
+    *frame = (bodhi_frame){.number = (int64_t)number,
+                           .n_atoms = n_atoms,
+                           .positions = at[0],
+                           .velocities = at[1],
+                           .forces = at[2],
+                           .box = body[21] != 0 ? (float *)(void *)(body + 24) : NULL};
+    memcpy(&frame->time, &time, sizeof time);
+    return true;
+}
+
+void wire_write_ack(unsigned char out[WIRE_ACK_BYTES], uint64_t number, int32_t status) {
+    wire_put64(out, number);
+    wire_put32(out + 8, (uint32_t)status);
+    wire_put32(out + 12, 0);
+}
+
+void wire_parse_ack(const unsigned char data[WIRE_ACK_BYTES], uint64_t *number, int32_t *status) {
+    *number = wire_get64(data);
+    *status = (int32_t)wire_get32(data + 8);
+}
+
+void wire_write_held(unsigned char *answers, const bodhi_place *places, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        answers[i] = places[i].found == 0 ? 0 : (unsigned char)(places[i].kind == BODHI_NATIVE ? 1 : 2);
+    }
+}
+
+void wire_write_place(unsigned char out[WIRE_PLACE_BYTES], const wire_place *place) {
+    wire_put64(out, place->segment);
+    wire_put64(out + 8, place->offset);
+    wire_put64(out + 16, place->length);
+    wire_put32(out + 24, (uint32_t)place->descriptor);
+    wire_put32(out + 28, place->kind);
+}
+
+void wire_parse_place(const unsigned char data[WIRE_PLACE_BYTES], wire_place *place) {
+    *place = (wire_place){.segment = wire_get64(data),
+                          .offset = wire_get64(data + 8),
+                          .length = wire_get64(data + 16),
+                          .descriptor = (int32_t)wire_get32(data + 24),
+                          .kind = wire_get32(data + 28)};
+}

@@ -1,0 +1,189 @@
+/* What goes over a socket between the server of a store and its clients: layout and parser, no I/O.
+ *
+ * A message is a header of 16 bytes and a body. All numbers are little-endian.
+ *   magic u32 "BdhW" | version u16 | verb u16 | bytes of the body u32 | CRC32C of the body u32
+ * The parser is fed bytes as they come; it never sees a socket. The length is checked against the verb's own limit
+ * before anything is allocated, the checksum before anybody sees the body.
+ *
+ * verb      sent by  body
+ * OPEN      client   flags u32, name bytes u32, generation bytes u32, 0 u32, token 16 bytes, name, generation
+ * OPENED    server   native frames u64, alien frames u64, identity 16 bytes, hash of name u64, of generation u64
+ * FRAME     client   number u64, time f64, atoms u32, fields u8, has box u8, 0 u16, box 6 f32, the fields' f32
+ * FLUSH     client   nothing: acknowledge all frames sent so far
+ * ACK       server   per frame: number u64, status i32, 0 u32
+ * HAVE      client   numbers u64
+ * HELD      server   per number u8: 0 no, 1 native, 2 alien (native first)
+ * LIST      client   kind u32, 0 u32, from u64
+ * NUMBERS   server   numbers u64, ascending; fewer than WIRE_MAX_NUMBERS: that was the end
+ * READ      client   numbers u64 (local clients only)
+ * PLACES    server   per number: segment u64, offset u64, length u64, descriptor i32 (-1: not here), kind u32; the
+ *                    descriptors come with the first byte of the header (SCM_RIGHTS), in the order of their numbers
+ * DONE      client   nothing: the places of the last READ have been read (with reads in order, the next one's turn)
+ * STATUS    client   nothing
+ * COUNTERS  server   u64 each, in the order of enum wire_counter
+ * STOP      client   nothing (local clients of the server's user only)
+ * STOPPING  server   nothing
+ * ERROR     server   status i32, text
+ *
+ * Requests are answered in their order, ACK comes when a batch is stored. After OPEN with the token of an older
+ * connection that one is dropped first, so that what was not yet stored of it never will be. */
+#ifndef BODHI_WIRE_H
+#define BODHI_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bodhi.h"
+
+enum {
+    WIRE_VERSION = 1,
+    WIRE_HEADER = 16,
+    WIRE_FRAME_HEAD = 48,
+    WIRE_ACK_BYTES = 16,
+    WIRE_PLACE_BYTES = 32,
+    WIRE_MAX_NUMBERS = 16384, /* in one message */
+    WIRE_MAX_SEGMENTS = 32,   /* descriptors with one message */
+    WIRE_MAX_TEXT = 1024,
+    WIRE_MAX_NAME = 4096,
+    WIRE_TOKEN = 16
+};
+#define WIRE_MAX_FRAME (UINT32_C(1) << 30)
+
+enum wire_verb {
+    WIRE_OPEN = 1,
+    WIRE_OPENED,
+    WIRE_FRAME,
+    WIRE_FLUSH,
+    WIRE_ACK,
+    WIRE_HAVE,
+    WIRE_HELD,
+    WIRE_LIST,
+    WIRE_NUMBERS,
+    WIRE_READ,
+    WIRE_PLACES,
+    WIRE_DONE,
+    WIRE_STATUS,
+    WIRE_COUNTERS,
+    WIRE_STOP,
+    WIRE_STOPPING,
+    WIRE_ERROR,
+    WIRE_VERBS /* one more than the last */
+};
+
+/* Of OPEN: whether frames will be pushed (the dataset is made if it is not there), and stored durably. */
+enum wire_flag { WIRE_PUSHES = 1, WIRE_DURABLE = 2 };
+
+enum wire_counter {
+    COUNT_PID,
+    COUNT_STARTED, /* seconds since 1970 */
+    COUNT_CONNECTIONS,
+    COUNT_MAX_CONNECTIONS,
+    COUNT_ADMITTED,
+    COUNT_REFUSED, /* other users, too many connections, malformed messages */
+    COUNT_TIMED_OUT,
+    COUNT_FRAMES,
+    COUNT_FRAME_BYTES,
+    COUNT_EXISTING, /* frames pushed that were there */
+    COUNT_FAILED,   /* frames pushed that could not be stored */
+    COUNT_BATCHES,
+    COUNT_READS,  /* requests */
+    COUNT_PLACES, /* frames in them */
+    COUNT_WAITING,
+    COUNT_SERIALIZED, /* 1: reads are put in order */
+    COUNT_SHARED,     /* reads that shared the turn of another's */
+    N_COUNTERS
+};
+
+enum wire_result {
+    WIRE_MORE,          /* feed more */
+    WIRE_MESSAGE,       /* a message is complete */
+    WIRE_BAD_MAGIC,     /* these are not our bytes */
+    WIRE_BAD_VERSION,   /* another version of the protocol */
+    WIRE_BAD_VERB,      /* unknown, or not for this side */
+    WIRE_TOO_LONG,      /* more than the verb may have */
+    WIRE_BAD_CHECKSUM,  /* of the body */
+    WIRE_OUT_OF_MEMORY, /* for the body */
+};
+
+/* One direction of a connection. Set to zero, with `from_client` and `max_frame` as wanted, before the first byte. */
+typedef struct {
+    bool from_client;   /* messages of clients are read, those of a server refused */
+    uint32_t max_frame; /* bytes of a FRAME; 0: WIRE_MAX_FRAME */
+    unsigned char header[WIRE_HEADER];
+    size_t n_header;
+    unsigned char *body; /* of the message that is being read or was last complete; aligned for any type */
+    size_t capacity;
+    uint32_t n_body; /* there so far */
+    uint32_t size;   /* of the body */
+    enum wire_verb verb;
+    uint16_t version; /* of the last header */
+    bool complete;
+} wire_parser;
+
+/* Where the next bytes are to be put, and how many at most: never 0, never beyond this message. wire_took() then says
+ * how many were put there. After MESSAGE, verb, body and size hold until the next wire_space(). After any other result
+ * but MORE the connection is of no more use. */
+size_t wire_space(wire_parser *parser, unsigned char **at);
+enum wire_result wire_took(wire_parser *parser, size_t n);
+
+/* The same for bytes that lie elsewhere: takes them up to the end of a message; *used is how many. */
+enum wire_result wire_feed(wire_parser *parser, const unsigned char *data, size_t n, size_t *used);
+
+/* Take the body of a complete message away, to be freed by the caller, and give the parser another buffer in its place
+ * (malloc's, or NULL). */
+unsigned char *wire_take_body(wire_parser *parser, size_t *capacity, unsigned char *spare, size_t spare_capacity);
+
+/* Whether a message has begun and not ended. */
+bool wire_amid(const wire_parser *parser);
+
+void wire_free(wire_parser *parser);
+
+/* Text for a result that ends a connection. */
+const char *wire_explain(enum wire_result result);
+
+/* Write the header of a message whose body comes in `n` parts. */
+typedef struct {
+    const void *data;
+    size_t size;
+} wire_part;
+void wire_header(unsigned char out[WIRE_HEADER], enum wire_verb verb, const wire_part *parts, int n);
+
+/* --- Bodies: parse functions return false for what no valid client or server sends -------------------------------- */
+
+typedef struct {
+    uint32_t flags;
+    uint8_t token[WIRE_TOKEN];
+    char name[WIRE_MAX_NAME + 1];
+    unsigned char generation[WIRE_MAX_NAME];
+    size_t generation_bytes;
+} wire_open;
+
+/* `out` has WIRE_OPEN_HEAD bytes; name and generation follow. */
+enum { WIRE_OPEN_HEAD = 32 };
+void wire_write_open(unsigned char out[WIRE_OPEN_HEAD], uint32_t flags, const uint8_t token[WIRE_TOKEN],
+                     size_t name_bytes, size_t generation_bytes);
+bool wire_parse_open(const unsigned char *body, size_t size, wire_open *open);
+
+/* The frame's arrays are where `body` is. Velocities and forces are there if their field is. */
+void wire_write_frame(unsigned char out[WIRE_FRAME_HEAD], const bodhi_frame *frame);
+bool wire_parse_frame(unsigned char *body, size_t size, bodhi_frame *frame);
+
+typedef struct {
+    uint64_t segment, offset, length;
+    int32_t descriptor;
+    uint32_t kind;
+} wire_place;
+
+void wire_write_ack(unsigned char out[WIRE_ACK_BYTES], uint64_t number, int32_t status);
+void wire_parse_ack(const unsigned char data[WIRE_ACK_BYTES], uint64_t *number, int32_t *status);
+void wire_write_held(unsigned char *answers, const bodhi_place *places, size_t n);
+void wire_write_place(unsigned char out[WIRE_PLACE_BYTES], const wire_place *place);
+void wire_parse_place(const unsigned char data[WIRE_PLACE_BYTES], wire_place *place);
+
+uint32_t wire_get32(const unsigned char *data);
+uint64_t wire_get64(const unsigned char *data);
+void wire_put32(unsigned char *data, uint32_t value);
+void wire_put64(unsigned char *data, uint64_t value);
+
+#endif

@@ -1,0 +1,291 @@
+/* Reading: frames are asked for in any order, read in the order of the segments, and delivered as asked.
+ *
+ * Which requests that takes is window.c's. The list is worked off in windows of at most a few megabytes. What the page
+ * cache has is read a small window at a time by the caller itself, so that the bytes are still in the processor's cache
+ * when they are checked and used. At the first window that is not cached two threads take over, keep a ring of windows
+ * filled, and take the checksums. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/status.h"
+#include "read/reader.h"
+
+enum { SMALL_WINDOW = 128 << 10 }; /* bytes, for what is cached: it is read into a core's own cache, and used there */
+
+/* --- Records in a window ----------------------------------------------------------------------------------------- */
+
+/* A record of which a window has read some pieces. */
+typedef struct {
+    unsigned char *bytes;
+    record_header header;
+    piece whole; /* scratch */
+    const piece *pieces;
+    size_t n_pieces;
+} found_record;
+
+/* Parse the head; false if it is not the one of the frame that is wanted. */
+static bool find_record(const bodhi_reader *r, const window *from, const item *at, const wanted *w,
+                        found_record *found) {
+    const place *p = &w->place;
+    const record_header *header = &found->header;
+    uint64_t length = (uint64_t)p->length * UNIT;
+    size_t more;
+    found->bytes = from->buffer + at->at;
+    found->pieces = window_pieces(r, from, p, &found->whole, &found->n_pieces);
+    uint64_t head = found->pieces[0].end < length ? found->pieces[0].end : length;
+    return parse_record(found->bytes, (size_t)head, &r->keys[p->segment], (uint64_t)p->offset * UNIT, &found->header,
+                        &more) == PARSED &&
+           is_readable(header) && header->number == p->number && header->length == length &&
+           (header->fields | header->encoding << 4) == p->fields;
+}
+
+/* Take the checksums of a window that was just read. What is not right is left for the delivery to find. */
+static void check_window(const bodhi_reader *r, window *w) {
+    for (size_t i = 0; w->status == BODHI_OK && !r->asked.unverified && i < w->count; i++) {
+        const wanted *asked = &r->list[w->first + i];
+        item *at = &w->items[i];
+        found_record found;
+        at->checked = asked->kind >= 0 && at->error == 0 && find_record(r, w, at, asked, &found) &&
+                      check_fields(found.bytes, &found.header, &r->asked, found.pieces, found.n_pieces) == UNPACKED;
+    }
+}
+
+/* --- The threads ------------------------------------------------------------------------------------------------- */
+
+/* Both threads take windows in turn and fill them at the same time, so that the disk always has a request waiting, also
+ * while one of them takes checksums. */
+static void *read_ahead(void *argument) {
+    bodhi_reader *r = argument;
+    size_t ring = (size_t)r->options.ring;
+    uint64_t budget = (uint64_t)r->options.request_bytes;
+    pthread_mutex_lock(&r->mutex);
+    while (r->planned < r->n && !r->stopping) {
+        if (r->taken - r->emptied == ring) {
+            pthread_cond_wait(&r->changed, &r->mutex);
+            continue;
+        }
+        size_t slot = r->taken++ % ring;
+        size_t first = r->planned;
+        r->planned += window_count(r, first, budget);
+        pthread_mutex_unlock(&r->mutex);
+        (void)window_fill(r, &r->windows[slot], first, budget, r->direct ? FILL_DIRECT : FILL_BUFFERED);
+        check_window(r, &r->windows[slot]);
+        pthread_mutex_lock(&r->mutex);
+        r->ready[slot] = true;
+        pthread_cond_broadcast(&r->changed);
+    }
+    pthread_mutex_unlock(&r->mutex);
+    return NULL;
+}
+
+static window *await_window(bodhi_reader *r) {
+    size_t ring = (size_t)r->options.ring;
+    pthread_mutex_lock(&r->mutex);
+    if (r->current != NULL) {
+        r->ready[r->emptied % ring] = false;
+        r->emptied++;
+        pthread_cond_broadcast(&r->changed);
+    }
+    while (!r->ready[r->emptied % ring]) {
+        pthread_cond_wait(&r->changed, &r->mutex);
+    }
+    window *w = &r->windows[r->emptied % ring];
+    pthread_mutex_unlock(&r->mutex);
+    return w;
+}
+
+/* Start the threads, with all signals left to the caller's. False if there is none. */
+static bool start_threads(bodhi_reader *r) {
+    sigset_t all;
+    sigset_t before;
+    r->planned = r->next;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
+    while (r->n_threads < MAX_THREADS && pthread_create(&r->threads[r->n_threads], NULL, read_ahead, r) == 0) {
+        r->n_threads++;
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return r->n_threads > 0;
+}
+
+/* The window that holds the next frame. */
+static window *next_window(bodhi_reader *r) {
+    if (r->n_threads > 0) {
+        return await_window(r);
+    }
+    window *w = &r->windows[0];
+    r->current = NULL;
+    if (r->part == 0) {
+        window_estimate(r, w, r->next);
+    }
+    if (window_fill(r, w, r->next, SMALL_WINDOW, FILL_CACHED)) {
+        return w;
+    }
+    if (r->options.no_thread == 0 && start_threads(r)) {
+        return await_window(r);
+    }
+    (void)window_fill(r, w, r->next, (uint64_t)r->options.request_bytes, r->direct ? FILL_DIRECT : FILL_BUFFERED);
+    return w;
+}
+
+/* --- Delivering -------------------------------------------------------------------------------------------------- */
+
+static int32_t reason_of(int error) {
+    switch (error) {
+    case -1:
+        return BODHI_REASON_DAMAGED;
+    case EIO:
+        return BODHI_REASON_IO;
+    case ENOENT:
+        return BODHI_REASON_GONE;
+    default:
+        return BODHI_REASON_RESOURCES;
+    }
+}
+
+/* Memory for the positions of a packed frame. */
+static bool reserve_positions(bodhi_reader *r, const record_header *header) {
+    size_t size = (size_t)field_bytes(header);
+    if (size > r->position_capacity) {
+        void *grown;
+        free(r->positions);
+        r->positions = NULL;
+        r->position_capacity = 0;
+        if (posix_memalign(&grown, UNIT, size) != 0) {
+            return false;
+        }
+        r->positions = grown;
+        r->position_capacity = size;
+    }
+    return true;
+}
+
+enum taken { TAKEN, TAKEN_DAMAGED, TAKEN_UNREAD, TAKEN_NO_MEMORY };
+
+/* Check the record of `w`, of which a window has read some pieces, and point `frame` to what it holds. */
+static enum taken take(bodhi_reader *r, const window *from, const item *at, const wanted *w, bodhi_frame *frame) {
+    found_record found;
+    if (!find_record(r, from, at, w, &found)) {
+        return TAKEN_DAMAGED;
+    }
+    const record_header *header = &found.header;
+    if (header->encoding == ENCODING_PACKED && !reserve_positions(r, header)) {
+        return TAKEN_NO_MEMORY;
+    }
+    selection asked = r->asked;
+    asked.unverified = asked.unverified || at->checked;
+    float *fields[FIELD_COUNT];
+    enum unpacked unpacked =
+        unpack_fields(found.bytes, header, &asked, found.pieces, found.n_pieces, r->positions, fields);
+    if (unpacked != UNPACKED) {
+        return unpacked == UNPACK_UNREAD ? TAKEN_UNREAD : TAKEN_DAMAGED;
+    }
+    memcpy(r->box, header->box, sizeof r->box);
+    *frame = (bodhi_frame){.number = (int64_t)header->number,
+                           .time = header->time,
+                           .n_atoms = header->n_atoms,
+                           .positions = fields[0],
+                           .velocities = fields[1],
+                           .forces = fields[2],
+                           .box = header->has_box ? r->box : NULL,
+                           .kind = w->kind};
+    r->bytes += (int64_t)window_needs(r, from, &w->place);
+    return TAKEN;
+}
+
+void reader_choose_copy(bodhi_dataset *dataset, uint64_t number, wanted *w) {
+    w->kind = -1;
+    for (int kind = BODHI_NATIVE; kind <= BODHI_ALIEN && w->kind < 0; kind++) {
+        size_t state = 0;
+        const place *copy = table_find(&dataset->tables[kind], number, &state);
+        if (copy != NULL) {
+            w->place = *copy;
+            w->kind = (int8_t)kind;
+        }
+    }
+}
+
+/* Pass over the copy from now on, in this process, and choose another. */
+static void give_up_copy(bodhi_reader *r, wanted *w) {
+    bodhi_dataset *dataset = r->dataset;
+    size_t state = 0;
+    place *copy;
+    pthread_mutex_lock(&dataset->mutex);
+    while ((copy = table_find(&dataset->tables[w->kind], w->place.number, &state)) != NULL) {
+        if (copy->segment == w->place.segment && copy->offset == w->place.offset) {
+            copy->dead = 1;
+            dataset->segments[copy->segment]->live--;
+        }
+    }
+    reader_choose_copy(dataset, w->place.number, w);
+    if (w->kind >= 0 && w->place.segment >= r->n_keys) {
+        w->kind = -1; /* in a segment younger than this reader */
+    }
+    pthread_mutex_unlock(&dataset->mutex);
+}
+
+/* Read the frame at list[index] by itself. Returns the item's error. */
+static int read_spare(bodhi_reader *r, size_t index) {
+    (void)window_fill(r, &r->spare, index, 0, FILL_BUFFERED);
+    return r->spare.status != BODHI_OK ? ENOMEM : r->spare.items[0].error;
+}
+
+/* Take the frame at list[index] from a window. */
+static enum taken take_item(bodhi_reader *r, const window *from, size_t index, bodhi_frame *frame) {
+    const item *at = &from->items[index - from->first];
+    return take(r, from, at, &r->list[index], frame);
+}
+
+static int deliver(bodhi_reader *r, window *from, bodhi_frame *frame) {
+    size_t index = r->next;
+    wanted *w = &r->list[index];
+    int32_t reason = BODHI_REASON_ABSENT;
+    int error = from->status != BODHI_OK ? ENOMEM : from->items[index - from->first].error;
+    while (w->kind >= 0) {
+        enum taken taken = error == 0 ? take_item(r, from, index, frame) : TAKEN_DAMAGED;
+        if (taken == TAKEN_UNREAD && from != &r->spare) {
+            error = read_spare(r, index);
+            from = &r->spare;
+            continue;
+        }
+        if (taken == TAKEN) {
+            return BODHI_OK;
+        }
+        error = taken == TAKEN_NO_MEMORY ? ENOMEM : error;
+        reason = reason_of(error == 0 ? -1 : error);
+        if (reason == BODHI_REASON_RESOURCES || reason == BODHI_REASON_GONE) {
+            break;
+        }
+        give_up_copy(r, w);
+        if (w->kind >= 0) {
+            error = read_spare(r, index);
+            from = &r->spare;
+        }
+    }
+    *frame = (bodhi_frame){.number = (int64_t)w->place.number, .reason = reason};
+    return BODHI_MISS;
+}
+
+int bodhi_reader_next(bodhi_reader *reader, bodhi_frame *frame) {
+    if (reader == NULL || frame == NULL) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "reader and frame must be given");
+    }
+    if (reader->next == reader->n) {
+        return BODHI_END;
+    }
+    const window *w = reader->current;
+    if (w == NULL || reader->next >= w->first + w->count) {
+        reader->current = next_window(reader);
+    }
+    int status = deliver(reader, reader->current, frame);
+    reader->next++;
+    return status;
+}
+
+int64_t bodhi_reader_bytes(const bodhi_reader *reader) {
+    return reader->bytes;
+}

@@ -1,0 +1,227 @@
+/* Opening and closing a reader: what is asked of it is checked and copied, and memory goes from one reader to the next.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "read/reader.h"
+
+enum {
+    NEAR_ATOMS = 64,
+    MOST_SPARE = 64 << 20, /* bytes of memory that a reader passes on to the next */
+    /* What is read through the page cache is best checked while the processor's cache has it; a direct read is best a
+     * huge page. Rings this small stay in the processor's cache, which was worth 10 to 20 %. */
+    BUFFERED_RING = 6,
+    DIRECT_RING = 3,
+    BUFFERED_REQUEST = 512 << 10,
+    DIRECT_REQUEST = 2 << 20
+};
+#define MAX_REQUEST (INT64_C(1) << 30)
+
+/* Whether the dataset is larger than half of the memory: then the page cache would only be spoilt. */
+static bool exceeds_memory(const bodhi_dataset *dataset) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < dataset->n_segments; i++) {
+        bytes += dataset->segments[i]->gone ? 0 : dataset->segments[i]->covered;
+    }
+    long pages = sysconf(_SC_PHYS_PAGES);
+    long page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 && bytes > (uint64_t)pages * (uint64_t)page / 2;
+}
+
+static int check_ranges(const bodhi_read_options *options) {
+    int64_t last = 0;
+    bool right = options->n_ranges >= 0 && (options->n_ranges == 0 || options->atoms != NULL);
+    for (int64_t i = 0; right && i < options->n_ranges; i++) {
+        right = options->atoms[i].first >= last && options->atoms[i].last > options->atoms[i].first;
+        last = options->atoms[i].last;
+    }
+    return right ? BODHI_OK
+                 : bodhi_fail(BODHI_ERROR_ARGUMENT, "ranges of atoms must be ascending, apart, and from 0 on");
+}
+
+static int check_options(bodhi_read_options *options) {
+    options->fields = options->fields == 0 ? 7 : options->fields;
+    if (options->fields < 0 || options->fields > 7 || options->request_bytes < 0 ||
+        options->request_bytes > MAX_REQUEST || options->ring < 0 || options->ring > MAX_RING || options->direct < 0 ||
+        options->direct > BODHI_DIRECT_OFF) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT,
+                          "fields %d, request_bytes %lld (at most %lld), ring %lld (1 to %d), direct %d",
+                          options->fields, (long long)options->request_bytes, (long long)MAX_REQUEST,
+                          (long long)options->ring, MAX_RING, options->direct);
+    }
+    return check_ranges(options);
+}
+
+static void plan(bodhi_reader *r, const int64_t *numbers) {
+    bodhi_dataset *dataset = r->dataset;
+    for (size_t i = 0; i < r->n; i++) {
+        r->list[i].kind = -1;
+        if (numbers[i] >= 0) {
+            reader_choose_copy(dataset, (uint64_t)numbers[i], &r->list[i]);
+        }
+        r->list[i].place.number = (uint64_t)numbers[i];
+    }
+    for (size_t i = 0; i < r->n_keys; i++) {
+        r->keys[i] = dataset->segments[i]->key;
+    }
+}
+
+static void choose_windows(bodhi_reader *r) {
+    bodhi_read_options *options = &r->options;
+    r->direct =
+        options->direct == BODHI_DIRECT_ON || (options->direct == BODHI_DIRECT_AUTO && exceeds_memory(r->dataset));
+    if (options->request_bytes == 0) {
+        options->request_bytes = r->direct ? DIRECT_REQUEST : BUFFERED_REQUEST;
+    }
+    if (options->ring == 0) {
+        options->ring = r->direct ? DIRECT_RING : BUFFERED_RING;
+    }
+}
+
+/* Copy what is asked of each frame; ranges that nearly touch become one, as they are in one block anyway. False: memory
+ * is out. */
+static bool copy_asked(bodhi_reader *r) {
+    r->asked = (selection){.fields = (unsigned)r->options.fields, .unverified = r->options.unverified != 0};
+    if (r->options.atoms != NULL) {
+        r->ranges = calloc((size_t)r->options.n_ranges + 1, sizeof *r->ranges);
+        if (r->ranges == NULL) {
+            return false;
+        }
+        for (int64_t i = 0; i < r->options.n_ranges; i++) {
+            const bodhi_range *range = &r->options.atoms[i];
+            bodhi_range *last = r->asked.n_ranges > 0 ? &r->ranges[r->asked.n_ranges - 1] : NULL;
+            if (last != NULL && range->first - last->last <= NEAR_ATOMS) {
+                last->last = range->last;
+            } else {
+                r->ranges[r->asked.n_ranges++] = *range;
+            }
+        }
+        r->asked.ranges = r->ranges;
+        r->options.atoms = NULL;
+    }
+    return true;
+}
+
+/* The memory of a reader that is closed. */
+typedef struct {
+    spare_memory head;
+    window window;
+    float *positions;
+    size_t position_capacity;
+} reader_memory;
+
+static void free_memory(spare_memory *memory) {
+    reader_memory *spare = (reader_memory *)(void *)memory;
+    window_free(&spare->window);
+    free(spare->positions);
+    free(spare);
+}
+
+/* Take the spare memory. The caller holds the dataset's mutex. */
+static void take_memory(bodhi_reader *r) {
+    reader_memory *spare = (reader_memory *)(void *)r->dataset->spare;
+    if (spare != NULL && !r->direct) {
+        r->dataset->spare = NULL;
+        r->windows[0] = spare->window;
+        r->positions = spare->positions;
+        r->position_capacity = spare->position_capacity;
+        free(spare);
+    }
+}
+
+/* Give the memory of the first window and of positions to the next reader, if it is not much. */
+static void pass_memory_on(bodhi_reader *r) {
+    if (r->direct || r->windows == NULL || r->windows[0].buffer == NULL ||
+        r->windows[0].capacity + r->position_capacity > MOST_SPARE) {
+        return;
+    }
+    reader_memory *spare = malloc(sizeof *spare);
+    if (spare == NULL) {
+        return;
+    }
+    *spare = (reader_memory){{free_memory}, r->windows[0], r->positions, r->position_capacity};
+    spare->window.layout.known = false;
+    pthread_mutex_lock(&r->dataset->mutex);
+    spare_memory *other = r->dataset->spare;
+    r->dataset->spare = &spare->head;
+    pthread_mutex_unlock(&r->dataset->mutex);
+    if (other != NULL) {
+        other->free(other);
+    }
+    r->windows[0] = (window){0};
+    r->positions = NULL;
+}
+
+static int set_up(bodhi_reader *r, const int64_t *numbers, int64_t n) {
+    pthread_mutex_lock(&r->dataset->mutex);
+    r->n = (size_t)n;
+    r->dataset->readers++;
+    r->n_keys = r->dataset->n_segments;
+    choose_windows(r);
+    r->list = calloc(r->n + 1, sizeof *r->list);
+    r->keys = calloc(r->n_keys + 1, sizeof *r->keys);
+    r->windows = calloc((size_t)r->options.ring, sizeof *r->windows);
+    bool memory = copy_asked(r) && r->list != NULL && r->keys != NULL && r->windows != NULL;
+    if (memory) {
+        take_memory(r);
+        plan(r, numbers);
+    }
+    pthread_mutex_unlock(&r->dataset->mutex);
+    return memory ? BODHI_OK : bodhi_fail_memory();
+}
+
+int bodhi_reader_open(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, const bodhi_read_options *options,
+                      bodhi_reader **reader) {
+    bodhi_read_options chosen = options == NULL ? (bodhi_read_options){0} : *options;
+    if (dataset == NULL || reader == NULL || n < 0 || (n > 0 && numbers == NULL)) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "dataset, numbers and reader must be given");
+    }
+    int status = check_options(&chosen);
+    if (status != BODHI_OK) {
+        return status;
+    }
+    bodhi_reader *r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        return bodhi_fail_memory();
+    }
+    r->dataset = dataset;
+    r->options = chosen;
+    pthread_mutex_init(&r->mutex, NULL);
+    pthread_cond_init(&r->changed, NULL);
+    status = set_up(r, numbers, n);
+    if (status != BODHI_OK) {
+        bodhi_reader_close(r);
+        return status;
+    }
+    *reader = r;
+    return BODHI_OK;
+}
+
+void bodhi_reader_close(bodhi_reader *reader) {
+    if (reader == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&reader->mutex);
+    reader->stopping = true;
+    pthread_cond_broadcast(&reader->changed);
+    pthread_mutex_unlock(&reader->mutex);
+    for (int i = 0; i < reader->n_threads; i++) {
+        pthread_join(reader->threads[i], NULL);
+    }
+    pass_memory_on(reader);
+    for (int64_t i = 0; reader->windows != NULL && i < reader->options.ring; i++) {
+        window_free(&reader->windows[i]);
+    }
+    window_free(&reader->spare);
+    dataset_remove_reader(reader->dataset);
+    pthread_cond_destroy(&reader->changed);
+    pthread_mutex_destroy(&reader->mutex);
+    free(reader->windows);
+    free(reader->list);
+    free(reader->keys);
+    free(reader->ranges);
+    free(reader->positions);
+    free(reader);
+}

@@ -1,0 +1,346 @@
+/* What the server answers to each verb; see wire.h for the messages. */
+#include "server/answer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "server/connection.h"
+#include "server/open_datasets.h"
+#include "server/places.h"
+#include "server/turns.h"
+#include "store/dataset.h"
+
+/* --- Output ------------------------------------------------------------------------------------------------------ */
+
+static bool send_empty(connection *c, enum wire_verb verb) {
+    if (output_body(c, 0) == NULL) {
+        return false;
+    }
+    output_done(c, verb, 0);
+    return true;
+}
+
+/* --- Pushing ----------------------------------------------------------------------------------------------------- */
+
+/* Acknowledge the frames of a batch that came from this connection. */
+static void send_acks(connection *c, uint64_t client, const task *batch) {
+    size_t n = 0;
+    for (const task *t = batch; t != NULL; t = t->next) {
+        n += t->client == client;
+    }
+    unsigned char *body = n == 0 ? NULL : output_body(c, n * WIRE_ACK_BYTES);
+    if (body == NULL) {
+        c->ending = c->ending || n > 0; /* the client will ask again */
+        return;
+    }
+    unsigned char *at = body;
+    for (const task *t = batch; t != NULL; t = t->next) {
+        if (t->client == client) {
+            wire_write_ack(at, (uint64_t)t->frame.number, t->status);
+            at += WIRE_ACK_BYTES;
+        }
+    }
+    output_done(c, WIRE_ACK, n * WIRE_ACK_BYTES);
+}
+
+static void answer_flushed(bodhi_server *server, const open_dataset *d, const task *done) {
+    for (const task *t = done->batch; t != NULL; t = t->next) {
+        server->counters[COUNT_EXISTING] += t->status == BODHI_EXISTS;
+        server->counters[COUNT_FAILED] += t->status < 0;
+    }
+    for (int i = 0; i < server->n_slots; i++) {
+        connection *c = &server->connections[i];
+        if (c->fd >= 0 && c->dataset == d && (c->flags & WIRE_PUSHES) != 0) {
+            send_acks(c, connection_id(server, c), done->batch);
+        }
+    }
+    server->counters[COUNT_BATCHES]++;
+}
+
+static void answer_had(bodhi_server *server, const task *done) {
+    connection *c = &server->connections[(uint32_t)done->client];
+    if (c->fd < 0 || connection_id(server, c) != done->client) {
+        return; /* it has gone */
+    }
+    c->asked = false;
+    unsigned char *body = done->status == BODHI_OK ? output_body(c, done->n) : NULL;
+    if (body == NULL) {
+        c->ending = true;
+        (void)output_error(c, done->status == BODHI_OK ? BODHI_ERROR_MEMORY : done->status,
+                           "what is stored cannot be told now");
+        return;
+    }
+    memcpy(body, done->body, done->n);
+    output_done(c, WIRE_HELD, done->n);
+}
+
+void answer_done(bodhi_server *server) {
+    for (open_dataset *d = server->datasets; d != NULL; d = d->next) {
+        task *done = d->ingest == NULL ? NULL : ingest_take_done(d->ingest);
+        while (done != NULL) {
+            task *next = done->next;
+            if (done->verb == TASK_FLUSH) {
+                answer_flushed(server, d, done);
+            } else if (done->verb == TASK_HAVE) {
+                answer_had(server, done);
+            }
+            d->awaited--;
+            task_free(done);
+            done = next;
+        }
+    }
+    datasets_close_idle(server);
+}
+
+/* A task of a connection with the body of its message; NULL after an answer that says why not. */
+static task *new_task(bodhi_server *server, connection *c, enum task_verb verb) {
+    open_dataset *d = c->dataset;
+    task *t = task_new(verb, connection_id(server, c), (c->flags & WIRE_DURABLE) != 0);
+    if (t != NULL && d->ingest == NULL) {
+        d->ingest = ingest_start(d->dataset, server->ingested[1]);
+    }
+    if (t == NULL || d->ingest == NULL) {
+        free(t);
+        (void)output_error(c, BODHI_ERROR_MEMORY, "no memory, or no thread to write with");
+        return NULL;
+    }
+    return t;
+}
+
+static bool answer_frame(bodhi_server *server, connection *c) {
+    bodhi_frame frame;
+    if ((c->flags & WIRE_PUSHES) == 0) {
+        return output_error(c, BODHI_ERROR_UNSAFE, "frames may be pushed only after an OPEN that says so");
+    }
+    if (!wire_parse_frame(c->in.body, c->in.size, &frame)) {
+        return output_error(c, BODHI_ERROR_ARGUMENT, "the frame's fields do not fit its length");
+    }
+    open_dataset *d = c->dataset;
+    task *t = new_task(server, c, TASK_FRAME);
+    if (t == NULL) {
+        return false;
+    }
+    t->frame = frame;
+    t->n = c->in.size;
+    ingest_take_body(d->ingest, t, &c->in);
+    d->unflushed_since = d->unflushed_since == 0 ? now_ms() : d->unflushed_since;
+    d->durable = d->durable || t->durable;
+    datasets_submit(d, t);
+    server->counters[COUNT_FRAMES]++;
+    server->counters[COUNT_FRAME_BYTES] += c->in.size - WIRE_FRAME_HEAD;
+    if (++d->n_unflushed == WIRE_MAX_NUMBERS) {
+        datasets_flush(d);
+    }
+    return true;
+}
+
+/* --- Opening ----------------------------------------------------------------------------------------------------- */
+
+/* What an older connection of the same pusher has sent waits before any HAVE of the new one, or was not read and never
+ * will be. */
+static void drop_older(bodhi_server *server, const connection *c) {
+    static const uint8_t none[WIRE_TOKEN];
+    if (memcmp(c->token, none, WIRE_TOKEN) == 0) {
+        return;
+    }
+    for (int i = 0; i < server->n_slots; i++) {
+        connection *older = &server->connections[i];
+        if (older != c && older->fd >= 0 && older->dataset != NULL && memcmp(older->token, c->token, WIRE_TOKEN) == 0) {
+            connection_drop(server, older);
+        }
+    }
+}
+
+static bool send_opened(connection *c) {
+    bodhi_facts facts;
+    const bodhi_dataset *dataset = c->dataset->dataset;
+    if (bodhi_dataset_query(c->dataset->dataset, &facts) != BODHI_OK) {
+        return output_error(c, BODHI_ERROR_SYSTEM, bodhi_message());
+    }
+    unsigned char *body = output_body(c, 48);
+    if (body == NULL) {
+        return false;
+    }
+    wire_put64(body, (uint64_t)facts.native);
+    wire_put64(body + 8, (uint64_t)facts.alien);
+    memcpy(body + 16, dataset->store->identity, 16);
+    wire_put64(body + 32, dataset->key.dataset);
+    wire_put64(body + 40, dataset->key.generation);
+    output_done(c, WIRE_OPENED, 48);
+    return true;
+}
+
+static bool answer_open(bodhi_server *server, connection *c) {
+    wire_open open;
+    if (!wire_parse_open(c->in.body, c->in.size, &open)) {
+        return output_error(c, BODHI_ERROR_ARGUMENT, "the dataset's name or generation does not fit the length");
+    }
+    if ((open.flags & WIRE_PUSHES) != 0 && (c->rights & RIGHT_PUSH) == 0) {
+        return output_error(c, BODHI_ERROR_UNSAFE, "this user may read here, and not push");
+    }
+    if (c->dataset != NULL) {
+        return output_error(c, BODHI_ERROR_ARGUMENT, "this connection has a dataset open; it needs another one");
+    }
+    memcpy(c->token, open.token, WIRE_TOKEN);
+    drop_older(server, c);
+    int status = datasets_acquire(server, &open, &c->dataset);
+    c->flags = open.flags;
+    return status == BODHI_OK ? send_opened(c) : output_error(c, status, bodhi_message());
+}
+
+/* --- Asking ------------------------------------------------------------------------------------------------------ */
+
+/* The numbers of a HAVE or READ in place, as the library wants them; false if one is out of range. */
+static bool take_numbers(connection *c, int64_t **numbers, size_t *n) {
+    *numbers = (int64_t *)(void *)c->in.body;
+    *n = c->in.size / 8;
+    for (size_t i = 0; i < *n; i++) {
+        uint64_t number = wire_get64(c->in.body + 8 * i);
+        if (number > INT64_MAX) {
+            return false;
+        }
+        (*numbers)[i] = (int64_t)number;
+    }
+    return true;
+}
+
+static bool answer_have_now(connection *c, const int64_t *numbers, size_t n) {
+    bodhi_dataset *dataset = c->dataset->dataset;
+    bodhi_place *places = malloc((n + 1) * sizeof *places);
+    unsigned char *body = output_body(c, n);
+    int status = places == NULL || body == NULL ? bodhi_fail_memory() : bodhi_dataset_refresh(dataset);
+    if (status == BODHI_OK) {
+        status = bodhi_dataset_locate(dataset, numbers, (int64_t)n, places);
+    }
+    if (status == BODHI_OK) {
+        wire_write_held(body, places, n);
+        output_done(c, WIRE_HELD, n);
+    }
+    free(places);
+    return status == BODHI_OK ? true : output_error(c, status, bodhi_message());
+}
+
+/* A reader is told at once. A pusher gets its answer when what it pushed before is stored or refused. */
+static bool answer_have(bodhi_server *server, connection *c) {
+    int64_t *numbers;
+    size_t n;
+    if (!take_numbers(c, &numbers, &n)) {
+        return output_error(c, BODHI_ERROR_ARGUMENT, "a frame number is too large");
+    }
+    if ((c->flags & WIRE_PUSHES) == 0) {
+        return answer_have_now(c, numbers, n);
+    }
+    open_dataset *d = c->dataset;
+    datasets_flush(d);
+    task *t = new_task(server, c, TASK_HAVE);
+    if (t == NULL) {
+        return false;
+    }
+    t->n = n;
+    ingest_take_body(d->ingest, t, &c->in);
+    datasets_submit(d, t);
+    c->asked = true;
+    return true;
+}
+
+static bool answer_list(connection *c) {
+    uint32_t kind = wire_get32(c->in.body);
+    uint64_t from = wire_get64(c->in.body + 8);
+    if (kind > BODHI_ALIEN || from > INT64_MAX) {
+        return output_error(c, BODHI_ERROR_ARGUMENT, "the kind or the first frame number is out of range");
+    }
+    uint64_t *numbers = malloc(WIRE_MAX_NUMBERS * sizeof *numbers);
+    int64_t count = 0;
+    int status = numbers == NULL ? BODHI_ERROR_MEMORY
+                                 : bodhi_dataset_numbers(c->dataset->dataset, (int)kind, (int64_t)from, numbers,
+                                                         WIRE_MAX_NUMBERS, &count);
+    size_t size = 8 * (size_t)count;
+    unsigned char *body = status == BODHI_OK ? output_body(c, size) : NULL;
+    for (int64_t i = 0; i < count && body != NULL; i++) {
+        wire_put64(body + 8 * i, numbers[i]);
+    }
+    free(numbers);
+    if (body == NULL) {
+        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
+    }
+    output_done(c, WIRE_NUMBERS, size);
+    return true;
+}
+
+/* --- Reading ----------------------------------------------------------------------------------------------------- */
+
+static bool answer_read(bodhi_server *server, connection *c) {
+    int64_t *numbers;
+    size_t n;
+    if ((c->rights & RIGHT_READ) == 0) {
+        return output_error(c, BODHI_ERROR_UNSAFE, "places are given to clients of this machine only");
+    }
+    if (!take_numbers(c, &numbers, &n)) {
+        return output_error(c, BODHI_ERROR_ARGUMENT, "a frame number is too large");
+    }
+    return server->options.serialize_reads == 0 ? send_places(server, c, numbers, n) : turn_wait(server, c, numbers, n);
+}
+
+/* --- Control ----------------------------------------------------------------------------------------------------- */
+
+static bool answer_status(bodhi_server *server, connection *c) {
+    unsigned char *body = output_body(c, 8 * (size_t)N_COUNTERS);
+    if (body == NULL) {
+        return false;
+    }
+    server->counters[COUNT_CONNECTIONS] = server->counters[COUNT_WAITING] = 0;
+    for (int i = 0; i < server->n_slots; i++) {
+        server->counters[COUNT_CONNECTIONS] += server->connections[i].fd >= 0;
+        server->counters[COUNT_WAITING] +=
+            server->connections[i].fd >= 0 && server->connections[i].turn == TURN_WAITING;
+    }
+    for (int i = 0; i < N_COUNTERS; i++) {
+        wire_put64(body + (size_t)i * 8, server->counters[i]);
+    }
+    output_done(c, WIRE_COUNTERS, 8 * (size_t)N_COUNTERS);
+    return true;
+}
+
+static bool answer_stop(bodhi_server *server, connection *c) {
+    if ((c->rights & RIGHT_STOP) == 0) {
+        return output_error(c, BODHI_ERROR_UNSAFE, "only the server's own user on its own machine may stop it");
+    }
+    server->stopping = true;
+    return send_empty(c, WIRE_STOPPING);
+}
+
+bool answer(bodhi_server *server, connection *c) {
+    switch (c->in.verb) {
+    case WIRE_OPEN:
+        return answer_open(server, c);
+    case WIRE_STATUS:
+        return answer_status(server, c);
+    case WIRE_STOP:
+        return answer_stop(server, c);
+    default:
+        break;
+    }
+    if (c->dataset == NULL) {
+        return output_error(c, BODHI_ERROR_ARGUMENT, "a dataset must be opened first");
+    }
+    switch (c->in.verb) {
+    case WIRE_FRAME:
+        return answer_frame(server, c);
+    case WIRE_FLUSH:
+        datasets_flush(c->dataset);
+        return true;
+    case WIRE_HAVE:
+        return answer_have(server, c);
+    case WIRE_LIST:
+        return answer_list(c);
+    case WIRE_READ:
+        return answer_read(server, c);
+    case WIRE_DONE:
+        turn_end(server, c);
+        return true;
+    default:
+        return output_error(c, BODHI_ERROR_ARGUMENT, "the server does not take this verb");
+    }
+}

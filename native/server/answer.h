@@ -1,0 +1,13 @@
+/* What the server answers to each verb. */
+#ifndef BODHI_ANSWER_H
+#define BODHI_ANSWER_H
+
+#include "server/server.h"
+
+/* A whole message has come. False: the connection is of no more use. */
+bool answer(bodhi_server *server, connection *c);
+
+/* Tell those who wait for them of the tasks that have come back. */
+void answer_done(bodhi_server *server);
+
+#endif

@@ -1,0 +1,38 @@
+/* Connections of the server: their bytes, in and out, and what they wait for. What messages mean is not known here:
+ * each is handed to the server's on_message. */
+#ifndef BODHI_CONNECTION_H
+#define BODHI_CONNECTION_H
+
+#include "server/server.h"
+
+connection *connection_add(bodhi_server *server, int fd, unsigned rights);
+
+/* Tell why and close. */
+void connection_refuse(bodhi_server *server, int fd, int status, const char *text);
+
+/* epoll has told of a connection. */
+void connection_event(bodhi_server *server, connection *c, uint32_t events);
+
+/* Send what waits; close what has ended; ask epoll for what is waited for. */
+void connection_update(bodhi_server *server, connection *c);
+
+/* False: the connection is broken. */
+bool connection_send(const bodhi_server *server, connection *c);
+
+/* Close at once, without a word, and mark it: the loop ends its turn and lets go of its dataset. */
+void connection_drop(bodhi_server *server, connection *c);
+
+/* Whether it is late with what it has to send or take. */
+bool connection_is_late(const connection *c, int64_t now);
+
+uint64_t connection_id(const bodhi_server *server, const connection *c);
+
+/* Room for a message of `size` bytes of body in the output: where the body goes, to be followed by output_done(). NULL:
+ * memory is out. */
+unsigned char *output_body(connection *c, size_t size);
+void output_done(connection *c, enum wire_verb verb, size_t size);
+
+/* Put an ERROR into the output; always false. */
+bool output_error(connection *c, int status, const char *text);
+
+#endif

@@ -1,0 +1,61 @@
+/* The thread that writes what is pushed to one dataset, so that the event loop never waits for a disk. It is given
+ * tasks, carries them out in their order, and gives back those that somebody waits for. */
+#ifndef BODHI_INGEST_H
+#define BODHI_INGEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bodhi.h"
+#include "net/wire.h"
+
+typedef struct ingest ingest;
+
+enum task_verb {
+    TASK_FRAME,  /* append it; comes back with the next FLUSH */
+    TASK_FLUSH,  /* make what was appended visible, and say of each frame what became of it */
+    TASK_HAVE,   /* which of the frames are stored */
+    TASK_RELEASE /* let go of the segment: nobody pushes any more */
+};
+
+typedef struct task {
+    struct task *next;
+    enum task_verb verb;
+    uint64_t client; /* who gave it */
+    bool durable;    /* FRAME: will be flushed so; FLUSH, HAVE: only what is on disk counts */
+    int32_t status;  /* of it when it comes back; of a FRAME: its acknowledgement, true only of what is stored */
+    bodhi_frame frame;
+    unsigned char *body; /* FRAME: its bytes; HAVE: `n` numbers (i64), on coming back `n` answers as in HELD */
+    size_t capacity, n;
+    struct task *batch; /* FLUSH: its frames */
+} task;
+
+/* An ingest of `dataset`, which outlives it; `wake` is a non-blocking descriptor that gets a byte when something came
+ * back or the backlog has become small. NULL: no memory or no thread for it. */
+ingest *ingest_start(bodhi_dataset *dataset, int wake);
+
+/* A task of this verb to be filled in and given; NULL: memory is out. */
+task *task_new(enum task_verb verb, uint64_t client, bool durable);
+
+/* Take the body of the parser's message along; the parser gets a buffer that is not needed any more, if there is one.
+ */
+void ingest_take_body(ingest *in, task *t, wire_parser *parser);
+
+void ingest_submit(ingest *in, task *t);
+
+/* Whether so much waits to be written that no more should be received. */
+bool ingest_is_behind(ingest *in);
+
+/* What came back since, in order, linked by `next`; each to be freed. */
+task *ingest_take_done(ingest *in);
+
+void task_free(task *t);
+
+/* Carry out what is left, then end the thread; what comes back can still be taken. */
+void ingest_finish(ingest *in);
+
+/* After ingest_finish(). NULL is allowed. */
+void ingest_free(ingest *in);
+
+#endif

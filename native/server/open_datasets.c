@@ -1,0 +1,104 @@
+/* The datasets that a server has open; see open_datasets.h. */
+#include "server/open_datasets.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "store/dataset.h"
+
+enum { MAX_IDLE = 8 }; /* datasets that stay open without a user: opening one with millions of frames takes its time */
+
+/* --- Opening ----------------------------------------------------------------------------------------------------- */
+
+static void close_dataset(open_dataset *d) {
+    if (d->ingest != NULL) {
+        ingest_finish(d->ingest);
+        ingest_free(d->ingest);
+    }
+    bodhi_dataset_close(d->dataset);
+    free(d);
+}
+
+void datasets_close_idle(bodhi_server *server) {
+    int idle = 0;
+    for (open_dataset **at = &server->datasets; *at != NULL;) {
+        open_dataset *d = *at;
+        if (d->users == 0 && d->awaited == 0 && d->unflushed_since == 0 && ++idle > MAX_IDLE) {
+            *at = d->next;
+            close_dataset(d);
+        } else {
+            at = &d->next;
+        }
+    }
+}
+
+static bool is_named(const open_dataset *d, const wire_open *open) {
+    const bodhi_dataset *dataset = d->dataset;
+    return strcmp(dataset->name, open->name) == 0 && dataset->generation_bytes == open->generation_bytes &&
+           memcmp(dataset->generation, open->generation, open->generation_bytes) == 0;
+}
+
+int datasets_acquire(bodhi_server *server, const wire_open *open, open_dataset **out) {
+    open_dataset *d = server->datasets;
+    while (d != NULL && !is_named(d, open)) {
+        d = d->next;
+    }
+    if (d != NULL) {
+        d->users++;
+        *out = d;
+        return bodhi_dataset_refresh(d->dataset);
+    }
+    d = calloc(1, sizeof *d);
+    if (d == NULL) {
+        return bodhi_fail_memory();
+    }
+    int status = bodhi_dataset_open(server->store, open->name, open->generation, open->generation_bytes,
+                                    (open->flags & WIRE_PUSHES) != 0 ? BODHI_CREATE : 0, &d->dataset);
+    if (status != BODHI_OK) {
+        free(d);
+        return status;
+    }
+    d->users = 1;
+    d->next = server->datasets;
+    server->datasets = d;
+    *out = d;
+    return BODHI_OK;
+}
+
+void datasets_release(bodhi_server *server, open_dataset *d) {
+    if (--d->users > 0) {
+        return;
+    }
+    datasets_flush(d);
+    task *release = d->ingest == NULL ? NULL : task_new(TASK_RELEASE, 0, false);
+    if (release != NULL) {
+        datasets_submit(d, release); /* the segment is then free for others, or for eviction */
+    }
+    datasets_close_idle(server);
+}
+
+void datasets_close_all(bodhi_server *server) {
+    while (server->datasets != NULL) {
+        open_dataset *d = server->datasets;
+        server->datasets = d->next;
+        close_dataset(d);
+    }
+}
+
+/* --- Writing ----------------------------------------------------------------------------------------------------- */
+
+void datasets_submit(open_dataset *d, task *t) {
+    d->awaited += t->verb != TASK_FRAME;
+    ingest_submit(d->ingest, t);
+}
+
+void datasets_flush(open_dataset *d) {
+    task *t = d->unflushed_since == 0 ? NULL : task_new(TASK_FLUSH, 0, d->durable);
+    if (t != NULL) { /* else it is tried again at the next tick */
+        d->unflushed_since = 0;
+        d->n_unflushed = 0;
+        d->durable = false;
+        datasets_submit(d, t);
+    }
+}

@@ -1,0 +1,44 @@
+/* The server of a store: an event loop around the library, in one thread. What is public of it, for its control.
+ *
+ * Local clients come through a Unix socket that the caller has bound; who they are is asked of the kernel. Clients from
+ * other machines are admitted by the caller, who hands over their descriptors. */
+#ifndef BODHI_SERVE_H
+#define BODHI_SERVE_H
+
+#include <stdint.h>
+
+#include "bodhi.h"
+#include "net/wire.h"
+
+typedef struct bodhi_server bodhi_server;
+
+typedef struct bodhi_serve_options {
+    int listener;            /* a listening Unix socket, or -1; the server does not close it */
+    const uint32_t *allowed; /* other users who may read */
+    int64_t n_allowed;
+    int32_t serialize_reads; /* 1: reads get their places one at a time, in the order of the segments */
+    int32_t max_connections; /* 0: 256 */
+    int32_t message_ms;      /* for a message to come or go, besides 1 ms a kilobyte; 0: 30000 */
+    int32_t idle_ms;         /* between messages; 0: an hour */
+    int32_t batch_ms;        /* after which pushed frames are acknowledged unasked; 0: 1000 */
+    uint32_t max_frame;      /* bytes of a pushed frame; 0: WIRE_MAX_FRAME */
+} bodhi_serve_options;
+
+/* Open the store (made if it is not there) and what the loop needs. Errors: as bodhi_open. */
+BODHI_CHECKED int bodhi_server_open(const char *directory, const bodhi_serve_options *options, bodhi_server **server);
+
+/* Run until something is written to bodhi_server_wake() (OK) or a client says STOP (END); may be called again.
+ * Errors: SYSTEM. */
+BODHI_CHECKED int bodhi_server_run(bodhi_server *server);
+
+/* A non-blocking descriptor to write a byte to, from a signal handler or another thread. */
+int bodhi_server_wake(const bodhi_server *server);
+
+/* Hand over an admitted socket, from any thread; the server closes it. It may push and ask, no more. Errors: SYSTEM
+ * (it is closed). */
+BODHI_CHECKED int bodhi_server_admit(bodhi_server *server, int fd);
+
+/* Write and acknowledge what was pushed, and end. Closing NULL is allowed. */
+void bodhi_server_close(bodhi_server *server);
+
+#endif

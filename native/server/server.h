@@ -1,0 +1,81 @@
+/* The server's state: its connections and the datasets that it has open. All of it is in the loop's thread. */
+#ifndef BODHI_SERVER_H
+#define BODHI_SERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "server/ingest.h"
+#include "server/serve.h"
+
+/* What epoll tells of; connections have serials above these. */
+enum { EVENT_WAKE, EVENT_ADMITTED, EVENT_INGESTED, EVENT_LISTENER, FIRST_SERIAL };
+
+enum right { RIGHT_PUSH = 1, RIGHT_READ = 2, RIGHT_STOP = 4 };
+
+/* A dataset that is open: one writer for all who push to it, so that a frame sent twice is stored once. */
+typedef struct open_dataset {
+    bodhi_dataset *dataset;
+    ingest *ingest;          /* of what is pushed to it; NULL: nothing was yet */
+    unsigned users;          /* connections */
+    unsigned awaited;        /* tasks that will come back */
+    int64_t unflushed_since; /* when the first frame came for which there is no FLUSH yet; 0: there is none */
+    size_t n_unflushed;      /* of these frames */
+    bool durable;            /* some of them are to be stored durably */
+    struct open_dataset *next;
+} open_dataset;
+
+enum turn { TURN_NONE, TURN_WAITING, TURN_GRANTED };
+
+/* Bytes of a segment that a READ needs: neighbours are one. */
+typedef struct {
+    bodhi_place at; /* the first record */
+    uint64_t end;
+} extent;
+
+typedef struct {
+    int fd;       /* -1: closed */
+    bool dropped; /* closed, and to be reaped by the loop before the slot is free */
+    uint32_t serial;
+    unsigned rights;
+    wire_parser in;
+    unsigned char *out;
+    size_t n_out, out_sent, out_capacity;
+    int descriptors[WIRE_MAX_SEGMENTS]; /* to go with the byte at descriptors_at */
+    int n_descriptors;
+    size_t descriptors_at;
+    int64_t in_deadline, out_deadline; /* ms; 0: none */
+    bool ending;                       /* nothing more is read; closed when the output has gone */
+    bool shut;                         /* our side is shut; we wait for the other's end */
+    uint32_t events;                   /* asked of epoll */
+
+    open_dataset *dataset; /* NULL before OPEN */
+    uint32_t flags;
+    uint8_t token[WIRE_TOKEN];
+    bool asked; /* a HAVE is under way; nothing more is read before its answer */
+
+    enum turn turn;
+    int64_t *wanted; /* frames of a READ that waits for its turn */
+    size_t n_wanted;
+    extent *extents; /* of these frames, in the order of the segments */
+    size_t n_extents;
+} connection;
+
+struct bodhi_server {
+    bodhi_serve_options options;
+    bool (*on_message)(bodhi_server *server, connection *c); /* false: the connection is of no more use */
+    uint32_t *allowed;
+    bodhi_store *store;
+    int epoll, wake[2], admitted[2], ingested[2];
+    bool accept_paused; /* no descriptor was left to accept a connection with; tried again at the next tick */
+    connection *connections;
+    int n_slots, n_dropped;
+    open_dataset *datasets;
+    int n_reading; /* connections whose turn it is */
+    int64_t reading_deadline;
+    bodhi_place position; /* where the last turn began */
+    bool stopping;
+    uint64_t counters[N_COUNTERS];
+};
+
+#endif

@@ -1,0 +1,266 @@
+/* The segments that a dataset knows: finding and adding them, loading what is new in them into the table. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/status.h"
+#include "store/dataset.h"
+
+/* --- The list of segments ---------------------------------------------------------------------------------------- */
+
+/* Position in by_id of the first segment that is not below (kind, id). */
+static size_t id_bound(const bodhi_dataset *dataset, unsigned kind, uint64_t id) {
+    size_t low = 0;
+    size_t n = dataset->n_segments;
+    while (n > 0) {
+        size_t half = n / 2;
+        const segment *s = dataset->segments[dataset->by_id[low + half]];
+        if (s->kind < kind || (s->kind == kind && s->key.segment < id)) {
+            low += half + 1;
+            n -= half + 1;
+        } else {
+            n = half;
+        }
+    }
+    return low;
+}
+
+segment *dataset_find(const bodhi_dataset *dataset, unsigned kind, uint64_t id, uint32_t *ordinal) {
+    size_t at = id_bound(dataset, kind, id);
+    if (at == dataset->n_segments) {
+        return NULL;
+    }
+    segment *s = dataset->segments[dataset->by_id[at]];
+    if (s->kind != kind || s->key.segment != id) {
+        return NULL;
+    }
+    *ordinal = dataset->by_id[at];
+    return s;
+}
+
+static bool room_for_segment(bodhi_dataset *dataset) {
+    if (dataset->n_segments < dataset->segment_capacity) {
+        return true;
+    }
+    size_t capacity = dataset->segment_capacity == 0 ? 16 : dataset->segment_capacity * 2;
+    segment **segments =
+        realloc((void *)dataset->segments, capacity * sizeof *segments); // NOLINT(bugprone-sizeof-expression): pointers
+    if (segments != NULL) {
+        dataset->segments = segments;
+    }
+    uint32_t *by_id = realloc(dataset->by_id, capacity * sizeof *by_id);
+    if (by_id != NULL) {
+        dataset->by_id = by_id;
+    }
+    if (segments == NULL || by_id == NULL) {
+        return false;
+    }
+    dataset->segment_capacity = capacity;
+    return true;
+}
+
+segment *dataset_add(bodhi_dataset *dataset, const segment *made, uint32_t *ordinal) {
+    segment *s = malloc(sizeof *s);
+    if (s == NULL || !room_for_segment(dataset)) {
+        free(s);
+        return NULL;
+    }
+    *s = *made;
+    size_t at = id_bound(dataset, s->kind, s->key.segment);
+    memmove(dataset->by_id + at + 1, dataset->by_id + at, (dataset->n_segments - at) * sizeof *dataset->by_id);
+    *ordinal = (uint32_t)dataset->n_segments;
+    dataset->by_id[at] = *ordinal;
+    dataset->segments[dataset->n_segments++] = s;
+    return s;
+}
+
+/* --- Loading ----------------------------------------------------------------------------------------------------- */
+
+/* The living copy that a tombstone speaks of, or NULL. */
+static place *target_of(const bodhi_dataset *dataset, unsigned kind, const tombstone *dead, uint32_t ordinal) {
+    size_t state = 0;
+    place *copy;
+    while ((copy = table_find(&dataset->tables[kind], dead->number, &state)) != NULL) {
+        if (copy->segment == ordinal && (uint64_t)copy->offset * UNIT == dead->offset) {
+            return copy;
+        }
+    }
+    return NULL;
+}
+
+/* Apply one tombstone; false if it waits for what is not loaded yet. */
+static bool apply_tombstone(bodhi_dataset *dataset, unsigned kind, const tombstone *dead) {
+    uint32_t ordinal;
+    segment *s = dataset_find(dataset, kind, dead->segment, &ordinal);
+    if (s == NULL) {
+        return false;
+    }
+    place *copy = target_of(dataset, kind, dead, ordinal);
+    if (copy != NULL) {
+        copy->dead = 1;
+        s->live--;
+    }
+    return copy != NULL || s->covered > dead->offset;
+}
+
+/* Apply `n` tombstones of one kind; those that match nothing yet wait. False: memory is out. */
+static bool apply_tombstones(bodhi_dataset *dataset, unsigned kind, const tombstone *dead, size_t n) {
+    size_t waiting = dataset->n_tombstones[kind];
+    if (n > 0) {
+        tombstone *grown = realloc(dataset->tombstones[kind], (waiting + n) * sizeof *grown);
+        if (grown == NULL) {
+            return false;
+        }
+        memcpy(grown + waiting, dead, n * sizeof *dead);
+        dataset->tombstones[kind] = grown;
+    }
+    size_t still = 0;
+    for (size_t i = 0; i < waiting + n; i++) {
+        tombstone one = dataset->tombstones[kind][i];
+        if (!apply_tombstone(dataset, kind, &one)) {
+            dataset->tombstones[kind][still++] = one;
+        }
+    }
+    dataset->n_tombstones[kind] = still;
+    return true;
+}
+
+void dataset_forget(bodhi_dataset *dataset, uint32_t ordinal) {
+    segment *s = dataset->segments[ordinal];
+    s->gone = true;
+    if (s->live > 0) {
+        table_forget_segment(&dataset->tables[s->kind], ordinal);
+        s->live = 0;
+    }
+}
+
+int dataset_load(bodhi_dataset *dataset, uint32_t ordinal, bool writing) {
+    segment *s = dataset->segments[ordinal];
+    segment before = *s;
+    findings found = {0};
+    int error = segment_load(dataset->fd, s, ordinal, writing, &found);
+    if (error == 0 && table_add(&dataset->tables[s->kind], found.places, found.n_places)) {
+        s->live += found.n_places;
+        dataset->scanned += found.scanned;
+        dataset->refused_version = found.version != 0 ? found.version : dataset->refused_version;
+        (void)apply_tombstones(dataset, s->kind, found.tombstones,
+                               found.n_tombstones); /* else dropped frames stay a while */
+    } else {
+        bool gone = s->gone;
+        *s = before;
+        s->gone = gone;
+        error = error == 0 ? ENOMEM : error;
+    }
+    findings_free(&found);
+    return error;
+}
+
+/* Rebuild an incomplete index, if no writer is at it; whatever fails, nothing is lost. */
+static void repair(bodhi_dataset *dataset, segment *s) {
+    int fd = io_open(dataset->fd, s->name, O_RDWR);
+    if (fd < 0) {
+        return;
+    }
+    if (io_lock(fd, LOCK_WRITER, true) == LOCK_GOT) {
+        (void)segment_recover(dataset->fd, s, fd);
+    }
+    (void)io_close(fd);
+}
+
+/* --- Refreshing -------------------------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(a, b);
+}
+
+/* The names of the segments in the directory, sorted (so in the order of their making); -1 and errno on failure. */
+static ssize_t list_names(const bodhi_dataset *dataset, char (**names)[SEGMENT_NAME]) {
+    int fd = io_open(dataset->fd, ".", O_RDONLY | O_DIRECTORY);
+    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
+    if (directory == NULL) {
+        int error = errno;
+        if (fd >= 0) {
+            (void)io_close(fd);
+        }
+        errno = error;
+        return -1;
+    }
+    size_t n = 0;
+    size_t capacity = 0;
+    *names = NULL;
+    struct dirent *entry;
+    while ((entry = readdir(directory)) != NULL) { // NOLINT(concurrency-mt-unsafe): a stream of our own
+        segment s;
+        if (!segment_from_name(&s, entry->d_name, 0, 0)) {
+            continue;
+        }
+        if (n == capacity) {
+            capacity = capacity == 0 ? 64 : capacity * 2;
+            char(*grown)[SEGMENT_NAME] = realloc(*names, capacity * SEGMENT_NAME);
+            if (grown == NULL) {
+                (void)closedir(directory);
+                free(*names);
+                errno = ENOMEM;
+                return -1;
+            }
+            *names = grown;
+        }
+        memcpy((*names)[n++], s.name, SEGMENT_NAME);
+    }
+    (void)closedir(directory);
+    if (n > 0) {
+        qsort(*names, n, SEGMENT_NAME, by_name);
+    }
+    return (ssize_t)n;
+}
+
+/* Load one listed segment; an errno only where the whole refresh has to end. */
+static int refresh_one(bodhi_dataset *dataset, const char *name) {
+    segment made;
+    uint32_t ordinal;
+    (void)segment_from_name(&made, name, dataset->key.dataset, dataset->key.generation);
+    segment *s = dataset_find(dataset, made.kind, made.key.segment, &ordinal);
+    if (s == NULL && (s = dataset_add(dataset, &made, &ordinal)) == NULL) {
+        return ENOMEM;
+    }
+    if (s->gone || s->refused) {
+        return 0;
+    }
+    int error = dataset_load(dataset, ordinal, false);
+    if (s->gone) {
+        dataset_forget(dataset, ordinal);
+    }
+    if (error == 0 && s->incomplete && !is_read_only(dataset)) {
+        repair(dataset, s);
+    }
+    return error == ENOMEM ? error : 0; /* a segment that cannot be opened or read costs its frames only */
+}
+
+static int refresh(bodhi_dataset *dataset) {
+    char(*names)[SEGMENT_NAME];
+    ssize_t n = list_names(dataset, &names);
+    if (n < 0) {
+        return errno;
+    }
+    for (uint32_t i = 0; i < dataset->n_segments; i++) {
+        if (n == 0 || bsearch(dataset->segments[i]->name, names, (size_t)n, SEGMENT_NAME, by_name) == NULL) {
+            dataset_forget(dataset, i);
+        }
+    }
+    int error = 0;
+    for (ssize_t i = 0; i < n && error == 0; i++) {
+        error = refresh_one(dataset, names[i]);
+    }
+    free(names);
+    return error;
+}
+
+int bodhi_dataset_refresh(bodhi_dataset *dataset) {
+    pthread_mutex_lock(&dataset->mutex);
+    int error = refresh(dataset);
+    pthread_mutex_unlock(&dataset->mutex);
+    return error == 0 ? BODHI_OK : bodhi_fail_system(error, "listing", dataset->directory);
+}

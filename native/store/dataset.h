@@ -1,0 +1,87 @@
+/* A dataset inside the library: its directory, its segments and the index in memory. */
+#ifndef BODHI_DATASET_H
+#define BODHI_DATASET_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bodhi.h"
+#include "store/segment.h"
+#include "store/table.h"
+
+struct bodhi_store {
+    int fd; /* of the directory */
+    int flags;
+    char *path;
+    uint8_t identity[16];
+};
+
+enum { DIRECTORY_NAME = 34, MAX_NAME = 4096, MAX_OPEN_SEGMENTS = 64 };
+
+/* What a reader that is closed hands to the next, so that pages need not be made anew for every few frames. Only
+ * readers know what follows this head. */
+typedef struct spare_memory {
+    void (*free)(struct spare_memory *memory);
+} spare_memory;
+
+struct bodhi_dataset {
+    bodhi_store *store;
+    int fd; /* of the directory */
+    char directory[DIRECTORY_NAME];
+    char *name;
+    unsigned char *generation;
+    size_t generation_bytes;
+    segment_key key; /* segment: 0 */
+
+    pthread_mutex_t mutex; /* over all that follows */
+    segment **segments;    /* positions are for good; those that are gone stay as such */
+    size_t n_segments, segment_capacity;
+    uint32_t *by_id; /* positions, sorted by kind and id */
+    table tables[2]; /* by kind */
+    tombstone *tombstones[2];
+    size_t n_tombstones[2]; /* those that wait for their segment */
+    unsigned open_segments;
+    unsigned readers;
+    spare_memory *spare; /* NULL: none */
+    uint64_t clock;
+    unsigned refused_version;
+    uint64_t scanned;
+};
+
+static inline bool is_read_only(const bodhi_dataset *dataset) {
+    return (dataset->store->flags & BODHI_READ_ONLY) != 0;
+}
+
+/* Everything below: the caller holds the mutex, unless said otherwise. Statuses as in bodhi.h. */
+
+/* --- catalog.c: the segments that a dataset knows ----------------------------------------------------------------- */
+
+/* The segment of this kind and id, or NULL. */
+segment *dataset_find(const bodhi_dataset *dataset, unsigned kind, uint64_t id, uint32_t *ordinal);
+
+/* Add a segment that is not there yet; NULL if memory is out. */
+segment *dataset_add(bodhi_dataset *dataset, const segment *made, uint32_t *ordinal);
+
+/* Load what is new in one segment into the table. Returns an errno. */
+int dataset_load(bodhi_dataset *dataset, uint32_t ordinal, bool writing);
+
+/* Forget a segment that was deleted, and its frames. */
+void dataset_forget(bodhi_dataset *dataset, uint32_t ordinal);
+
+/* --- descriptors.c: these take the mutex themselves ----------------------------------------------------------------
+ */
+
+/* A descriptor for reading a segment, which is then not evicted before dataset_unpin(). -1 and errno: ENOENT if it is
+ * gone. */
+int dataset_pin(bodhi_dataset *dataset, uint32_t ordinal, bool direct);
+void dataset_unpin(bodhi_dataset *dataset, uint32_t ordinal);
+
+/* A descriptor of a place's segment for others, the caller's to close; the segment is not evicted while anybody has it
+ * open. -1 if it is gone. */
+int dataset_share_segment(const bodhi_dataset *dataset, const bodhi_place *at);
+
+/* A reader goes; with the last one go the descriptors, so that segments may be evicted. */
+void dataset_remove_reader(bodhi_dataset *dataset);
+
+#endif

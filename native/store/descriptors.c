@@ -1,0 +1,183 @@
+/* Descriptors of segments, which keep them from eviction, and eviction. */
+#include <errno.h>
+#include <fcntl.h>
+
+#include "base/io.h"
+#include "base/status.h"
+#include "store/dataset.h"
+
+/* --- Descriptors ------------------------------------------------------------------------------------------------- */
+
+static void close_segment(bodhi_dataset *dataset, segment *s) {
+    if (s->direct_fd >= 0) {
+        (void)io_close(s->direct_fd);
+    }
+    if (s->fd >= 0) {
+        (void)io_close(s->fd);
+        dataset->open_segments--;
+    }
+    s->fd = s->direct_fd = -1;
+}
+
+/* Close the segment that was idle for longest; false if none is idle. */
+static bool close_idle(bodhi_dataset *dataset) {
+    segment *oldest = NULL;
+    for (size_t i = 0; i < dataset->n_segments; i++) {
+        segment *s = dataset->segments[i];
+        if (s->fd >= 0 && s->users == 0 && (oldest == NULL || s->used_at < oldest->used_at)) {
+            oldest = s;
+        }
+    }
+    if (oldest != NULL) {
+        close_segment(dataset, oldest);
+    }
+    return oldest != NULL;
+}
+
+static int open_with_room(bodhi_dataset *dataset, const char *name, int flags) {
+    int fd = io_open(dataset->fd, name, flags);
+    while (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+        int error = errno;
+        if (!close_idle(dataset)) {
+            errno = error;
+            return -1;
+        }
+        fd = io_open(dataset->fd, name, flags);
+    }
+    return fd;
+}
+
+/* Lock a segment that was just opened against eviction; false and errno if that was quicker. */
+static bool lock_against_eviction(int fd) {
+    struct stat status;
+    bool evicted = io_lock(fd, LOCK_READERS, false) == LOCK_HELD || /* just being evicted; other failures do no harm */
+                   (bodhi_io.fstat(fd, &status) == 0 && status.st_nlink == 0);
+    errno = evicted ? ENOENT : errno;
+    return !evicted;
+}
+
+/* Open for reading. */
+static bool open_pinned(bodhi_dataset *dataset, segment *s) {
+    if (dataset->open_segments >= MAX_OPEN_SEGMENTS) {
+        (void)close_idle(dataset);
+    }
+    int fd = open_with_room(dataset, s->name, O_RDONLY);
+    if (fd < 0) {
+        return false;
+    }
+    if (!lock_against_eviction(fd)) {
+        (void)io_close(fd);
+        errno = ENOENT;
+        return false;
+    }
+    s->fd = fd;
+    dataset->open_segments++;
+    return true;
+}
+
+static int pin(bodhi_dataset *dataset, uint32_t ordinal, bool direct) {
+    segment *s = dataset->segments[ordinal];
+    if (s->gone) {
+        errno = ENOENT;
+        return -1;
+    }
+    if (s->fd < 0 && !open_pinned(dataset, s)) {
+        if (errno == ENOENT) {
+            dataset_forget(dataset, ordinal);
+            errno = ENOENT;
+        }
+        return -1;
+    }
+    s->users++;
+    s->used_at = ++dataset->clock;
+    if (direct && s->direct_fd < 0) {
+        s->direct_fd = open_with_room(dataset, s->name, O_RDONLY | O_DIRECT);
+    }
+    return direct && s->direct_fd >= 0 ? s->direct_fd : s->fd;
+}
+
+int dataset_pin(bodhi_dataset *dataset, uint32_t ordinal, bool direct) {
+    pthread_mutex_lock(&dataset->mutex);
+    int fd = pin(dataset, ordinal, direct);
+    int error = errno;
+    pthread_mutex_unlock(&dataset->mutex);
+    errno = error;
+    return fd;
+}
+
+void dataset_unpin(bodhi_dataset *dataset, uint32_t ordinal) {
+    pthread_mutex_lock(&dataset->mutex);
+    dataset->segments[ordinal]->users--;
+    pthread_mutex_unlock(&dataset->mutex);
+}
+
+void dataset_remove_reader(bodhi_dataset *dataset) {
+    pthread_mutex_lock(&dataset->mutex);
+    dataset->readers--;
+    while (dataset->readers == 0 && dataset->open_segments > 0 && close_idle(dataset)) {
+    }
+    pthread_mutex_unlock(&dataset->mutex);
+}
+
+int dataset_share_segment(const bodhi_dataset *dataset, const bodhi_place *at) {
+    segment named = {.key = dataset->key};
+    segment_name(&named, (unsigned)at->kind, at->segment);
+    int fd = io_open(dataset->fd, named.name, O_RDONLY);
+    if (fd >= 0 && !lock_against_eviction(fd)) {
+        (void)io_close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* --- Eviction ---------------------------------------------------------------------------------------------------- */
+
+/* Delete the files of a segment on which the caller holds both locks. The index goes last: one without a segment is
+ * nothing, a segment without an index would be read again. */
+static int unlink_segment(bodhi_dataset *dataset, const segment *s) {
+    if (bodhi_io.unlinkat(dataset->fd, s->name, 0) != 0 && errno != ENOENT) {
+        return bodhi_fail_system(errno, "unlink", s->name);
+    }
+    (void)bodhi_io.unlinkat(dataset->fd, s->index_name, 0);
+    return BODHI_OK;
+}
+
+static int evict(bodhi_dataset *dataset, uint32_t ordinal) {
+    segment *s = dataset->segments[ordinal];
+    if (s->users > 0) {
+        return bodhi_fail(BODHI_ERROR_BUSY, "%s is being read", s->name);
+    }
+    close_segment(dataset, s); /* our own lock would stop us */
+    int fd = open_with_room(dataset, s->name, O_RDWR);
+    if (fd < 0) {
+        return errno == ENOENT ? bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s is gone", s->name)
+                               : bodhi_fail_system(errno, "open", s->name);
+    }
+    int status;
+    if (io_lock(fd, LOCK_WRITER, true) != LOCK_GOT || io_lock(fd, LOCK_READERS, true) != LOCK_GOT) {
+        status = bodhi_fail(BODHI_ERROR_BUSY, "%s is held by a writer or reader", s->name);
+    } else {
+        status = unlink_segment(dataset, s);
+    }
+    (void)io_close(fd);
+    if (status == BODHI_OK) {
+        dataset_forget(dataset, ordinal);
+    }
+    return status;
+}
+
+int bodhi_dataset_evict(bodhi_dataset *dataset, uint64_t id) {
+    if (dataset == NULL || is_read_only(dataset)) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "the dataset is not open for writing");
+    }
+    uint32_t ordinal;
+    pthread_mutex_lock(&dataset->mutex);
+    segment *s = dataset_find(dataset, BODHI_NATIVE, id, &ordinal);
+    if (s == NULL) {
+        s = dataset_find(dataset, BODHI_ALIEN, id, &ordinal);
+    }
+    int status = s == NULL || s->gone || s->refused ? bodhi_fail(BODHI_ERROR_NOT_FOUND, "there is no such segment")
+                                                    : evict(dataset, ordinal);
+    pthread_mutex_unlock(&dataset->mutex);
+    return status;
+}

@@ -1,0 +1,118 @@
+/* What is asked of an open dataset: facts, numbers, places. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/status.h"
+#include "store/dataset.h"
+
+/* --- Questions --------------------------------------------------------------------------------------------------- */
+
+static int64_t file_bytes(int directory, const char *name, int64_t *modified) {
+    struct stat status;
+    if (fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
+        return 0;
+    }
+    *modified = status.st_mtim.tv_sec;
+    return status.st_size;
+}
+
+int bodhi_dataset_query(bodhi_dataset *dataset, bodhi_facts *facts) {
+    if (dataset == NULL || facts == NULL) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "dataset and facts must be given");
+    }
+    int64_t modified = 0;
+    memset(facts, 0, sizeof *facts);
+    pthread_mutex_lock(&dataset->mutex);
+    facts->native = (int64_t)table_living(&dataset->tables[BODHI_NATIVE]);
+    facts->alien = (int64_t)table_living(&dataset->tables[BODHI_ALIEN]);
+    for (size_t i = 0; i < dataset->n_segments; i++) {
+        const segment *s = dataset->segments[i];
+        if (!s->gone) {
+            facts->bytes +=
+                file_bytes(dataset->fd, s->name, &modified) + file_bytes(dataset->fd, s->index_name, &modified);
+            facts->segments += !s->refused;
+            facts->refused_segments += s->refused;
+        }
+    }
+    facts->refused_version = dataset->refused_version;
+    facts->memory = (int64_t)(table_memory(&dataset->tables[0]) + table_memory(&dataset->tables[1]) +
+                              dataset->n_segments * (sizeof(segment) + sizeof(segment *) + sizeof(uint32_t)));
+    facts->scanned = (int64_t)dataset->scanned;
+    pthread_mutex_unlock(&dataset->mutex);
+    (void)file_bytes(dataset->fd, "meta", &facts->last_used);
+    return BODHI_OK;
+}
+
+int bodhi_dataset_numbers(bodhi_dataset *dataset, int kind, int64_t from, uint64_t *numbers, int64_t capacity,
+                          int64_t *count) {
+    if (dataset == NULL || (kind != BODHI_NATIVE && kind != BODHI_ALIEN) || from < 0 || capacity < 0 || count == NULL ||
+        (numbers == NULL && capacity > 0)) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "kind is %d, from %lld, capacity %lld", kind, (long long)from,
+                          (long long)capacity);
+    }
+    pthread_mutex_lock(&dataset->mutex);
+    *count = (int64_t)table_numbers(&dataset->tables[kind], (uint64_t)from, numbers, (size_t)capacity);
+    pthread_mutex_unlock(&dataset->mutex);
+    return BODHI_OK;
+}
+
+static bodhi_place locate(const bodhi_dataset *dataset, int64_t number) {
+    for (int kind = BODHI_NATIVE; number >= 0 && kind <= BODHI_ALIEN; kind++) {
+        size_t state = 0;
+        const place *copy = table_find(&dataset->tables[kind], (uint64_t)number, &state);
+        if (copy != NULL) {
+            return (bodhi_place){.segment = dataset->segments[copy->segment]->key.segment,
+                                 .kind = kind,
+                                 .found = 1,
+                                 .offset = (int64_t)copy->offset * UNIT,
+                                 .length = (int64_t)copy->length * UNIT};
+        }
+    }
+    return (bodhi_place){.found = 0};
+}
+
+int bodhi_dataset_locate(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, bodhi_place *places) {
+    if (dataset == NULL || n < 0 || (n > 0 && (numbers == NULL || places == NULL))) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "dataset, numbers and places must be given");
+    }
+    pthread_mutex_lock(&dataset->mutex);
+    for (int64_t i = 0; i < n; i++) {
+        places[i] = locate(dataset, numbers[i]);
+    }
+    pthread_mutex_unlock(&dataset->mutex);
+    return BODHI_OK;
+}
+
+static bodhi_segment_facts segment_facts(bodhi_dataset *dataset, const segment *s) {
+    bodhi_segment_facts facts = {.id = s->key.segment, .kind = s->kind, .frames = (int64_t)s->live};
+    int64_t modified = 0;
+    facts.bytes = file_bytes(dataset->fd, s->index_name, &modified);
+    facts.bytes += file_bytes(dataset->fd, s->name, &facts.last_written);
+    int fd = io_open(dataset->fd, s->name, O_RDONLY);
+    if (fd >= 0) {
+        facts.busy = io_locked(fd, LOCK_WRITER);
+        (void)io_close(fd);
+    }
+    return facts;
+}
+
+int bodhi_dataset_segments(bodhi_dataset *dataset, bodhi_segment_facts *facts, int64_t capacity, int64_t *count) {
+    if (dataset == NULL || count == NULL || capacity < 0 || (facts == NULL && capacity > 0)) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "dataset, facts and count must be given");
+    }
+    pthread_mutex_lock(&dataset->mutex);
+    *count = 0;
+    for (size_t i = 0; i < dataset->n_segments; i++) {
+        const segment *s = dataset->segments[i];
+        if (!s->gone && !s->refused) {
+            if (*count < capacity) {
+                facts[*count] = segment_facts(dataset, s);
+            }
+            ++*count;
+        }
+    }
+    pthread_mutex_unlock(&dataset->mutex);
+    return BODHI_OK;
+}

@@ -1,0 +1,380 @@
+/* Layout of records, headers and index entries; see record.h. */
+#include "store/record.h"
+
+#include <string.h>
+
+#include "base/crc32c.h"
+
+/* Headers of other versions are checked up to this length. */
+enum { MAX_FOREIGN_HEADER = 65536 };
+
+/* --- Little-endian numbers -------------------------------------------------------------------------------------- */
+
+static void put(unsigned char *out, uint64_t value, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) {
+        out[i] = (unsigned char)(value >> 8 * i);
+    }
+}
+
+static uint64_t get(const unsigned char *data, size_t bytes) {
+    uint64_t value = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        value |= (uint64_t)data[i] << 8 * i;
+    }
+    return value;
+}
+
+static uint32_t get32(const unsigned char *data) {
+    return (uint32_t)get(data, 4);
+}
+
+static void put_double(unsigned char *out, double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    put(out, bits, 8);
+}
+
+static double get_double(const unsigned char *data) {
+    uint64_t bits = get(data, 8);
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+uint64_t hash_bytes(const void *data, size_t size) {
+    const unsigned char *bytes = data;
+    uint64_t hash = 0xCBF29CE484222325U;
+    for (size_t i = 0; i < size; i++) {
+        hash = (hash ^ bytes[i]) * 0x100000001B3U;
+    }
+    hash = (hash ^ hash >> 33) * 0xFF51AFD7ED558CCDU;
+    hash = (hash ^ hash >> 33) * 0xC4CEB9FE1A85EC53U;
+    return hash ^ hash >> 33;
+}
+
+/* --- Prefix ------------------------------------------------------------------------------------------------------ */
+
+static uint32_t checksum_of_header(const unsigned char *data, size_t bytes) {
+    static const unsigned char zeros[4];
+    uint32_t crc = bodhi_crc32c(0, data, 12);
+    crc = bodhi_crc32c(crc, zeros, 4);
+    return bodhi_crc32c(crc, data + PREFIX_BYTES, bytes - PREFIX_BYTES);
+}
+
+static void write_prefix(unsigned char *out, uint32_t magic, unsigned type, size_t bytes) {
+    put(out, magic, 4);
+    put(out + 4, FORMAT_VERSION, 2);
+    put(out + 6, type, 2);
+    put(out + 8, bytes, 4);
+    put(out + 12, checksum_of_header(out, bytes), 4);
+}
+
+/* Check magic, length, checksum and version of the header at `data`, of which `size` bytes are there. *bytes is set to
+ * the header's length unless damaged or short, *version to its version unless damaged. */
+static enum parsed check_prefix(const unsigned char *data, size_t size, uint32_t magic, uint32_t *bytes,
+                                unsigned *version) {
+    if (size < PREFIX_BYTES) {
+        return PARSED_SHORT;
+    }
+    *bytes = get32(data + 8);
+    if (get32(data) != magic || *bytes < PREFIX_BYTES) {
+        return PARSED_DAMAGED;
+    }
+    if (*bytes > size) {
+        return PARSED_SHORT;
+    }
+    if (get32(data + 12) != checksum_of_header(data, *bytes) && !bodhi_bypass_checksums) {
+        return PARSED_DAMAGED;
+    }
+    *version = (unsigned)get(data + 4, 2);
+    return *version == FORMAT_VERSION ? PARSED : PARSED_VERSION;
+}
+
+/* Check the prefix of a header of fixed length that is there completely: too short is damage. */
+static enum parsed check_whole(const unsigned char *data, size_t size, uint32_t magic, uint32_t length,
+                               unsigned *version) {
+    uint32_t bytes;
+    enum parsed parsed = check_prefix(data, size, magic, &bytes, version);
+    if (parsed == PARSED_SHORT || (parsed == PARSED && bytes != length)) {
+        return PARSED_DAMAGED;
+    }
+    return parsed;
+}
+
+/* --- Identity, meta, file headers -------------------------------------------------------------------------------- */
+
+void write_identity(unsigned char out[IDENTITY_BYTES], const uint8_t identity[16]) {
+    memset(out, 0, IDENTITY_BYTES);
+    memcpy(out + 16, identity, 16);
+    write_prefix(out, MAGIC_IDENTITY, 0, IDENTITY_BYTES);
+}
+
+enum parsed parse_identity(const unsigned char *data, size_t size, uint8_t identity[16], unsigned *version) {
+    enum parsed parsed = check_whole(data, size, MAGIC_IDENTITY, IDENTITY_BYTES, version);
+    if (parsed == PARSED) {
+        memcpy(identity, data + 16, 16);
+    }
+    return parsed;
+}
+
+void write_file_header(unsigned char out[SEGMENT_HEADER_BYTES], uint32_t magic, const segment_key *key, unsigned kind) {
+    memset(out, 0, SEGMENT_HEADER_BYTES);
+    put(out + 16, key->segment, 8);
+    put(out + 24, key->dataset, 8);
+    put(out + 32, key->generation, 8);
+    write_prefix(out, magic, kind, SEGMENT_HEADER_BYTES);
+}
+
+enum parsed parse_file_header(const unsigned char *data, size_t size, uint32_t magic, const segment_key *key,
+                              unsigned kind, unsigned *version) {
+    enum parsed parsed = check_whole(data, size, magic, SEGMENT_HEADER_BYTES, version);
+    if (parsed == PARSED && (get(data + 16, 8) != key->segment || get(data + 24, 8) != key->dataset ||
+                             get(data + 32, 8) != key->generation || get(data + 6, 2) != kind)) {
+        return PARSED_FOREIGN;
+    }
+    return parsed;
+}
+
+size_t write_meta(unsigned char *out, const char *name, size_t name_bytes, const void *generation,
+                  size_t generation_bytes) {
+    size_t bytes = PREFIX_BYTES + 8 + name_bytes + generation_bytes;
+    if (out != NULL) {
+        put(out + 16, name_bytes, 4);
+        put(out + 20, generation_bytes, 4);
+        memcpy(out + 24, name, name_bytes);
+        if (generation_bytes > 0) {
+            memcpy(out + 24 + name_bytes, generation, generation_bytes);
+        }
+        write_prefix(out, MAGIC_META, 0, bytes);
+    }
+    return bytes;
+}
+
+enum parsed parse_meta(const unsigned char *data, size_t size, const char **name, size_t *name_bytes,
+                       const void **generation, size_t *generation_bytes, unsigned *version) {
+    uint32_t bytes;
+    enum parsed parsed = check_prefix(data, size, MAGIC_META, &bytes, version);
+    if (parsed != PARSED) {
+        return parsed == PARSED_SHORT ? PARSED_DAMAGED : parsed;
+    }
+    if (bytes < PREFIX_BYTES + 8) {
+        return PARSED_DAMAGED;
+    }
+    *name_bytes = get32(data + 16);
+    *generation_bytes = get32(data + 20);
+    if (*name_bytes + *generation_bytes + PREFIX_BYTES + 8 != bytes) {
+        return PARSED_DAMAGED;
+    }
+    *name = (const char *)(data + 24);
+    *generation = data + 24 + *name_bytes;
+    return PARSED;
+}
+
+/* --- Index entries ----------------------------------------------------------------------------------------------- */
+
+static uint32_t checksum_of_entry(const unsigned char *data, uint64_t segment) {
+    unsigned char seed[8];
+    put(seed, segment, 8); /* an entry of another segment's index does not pass */
+    return bodhi_crc32c(bodhi_crc32c(0, seed, sizeof seed), data, ENTRY_BYTES - 4);
+}
+
+void write_entry(unsigned char out[ENTRY_BYTES], const index_entry *entry, uint64_t segment) {
+    put(out, entry->number, 8);
+    put(out + 8, entry->offset, 8);
+    put(out + 16, entry->length, 8);
+    out[24] = (unsigned char)entry->type;
+    out[25] = entry->fields;
+    put(out + 26, entry->head_units, 2);
+    put(out + 28, checksum_of_entry(out, segment), 4);
+}
+
+enum parsed parse_entry(const unsigned char data[ENTRY_BYTES], index_entry *entry, uint64_t segment) {
+    if (get32(data + 28) != checksum_of_entry(data, segment) && !bodhi_bypass_checksums) {
+        return PARSED_DAMAGED;
+    }
+    entry->number = get(data, 8);
+    entry->offset = get(data + 8, 8);
+    entry->length = get(data + 16, 8);
+    entry->type = data[24];
+    entry->fields = data[25];
+    entry->head_units = (uint16_t)get(data + 26, 2);
+    if (entry->type == ENTRY_TOMBSTONE) {
+        return PARSED;
+    }
+    bool fits = entry->length > 0 && entry->offset <= INT64_MAX && entry->length <= INT64_MAX - entry->offset;
+    bool known = entry->type == ENTRY_FRAME || entry->type == ENTRY_HOLE;
+    return known && fits && entry->offset % UNIT == 0 && entry->length % UNIT == 0 ? PARSED : PARSED_DAMAGED;
+}
+
+/* --- Records ----------------------------------------------------------------------------------------------------- */
+
+/* What belongs together: false if the numbers of a header do not. */
+bool layout_record(record_header *header) {
+    if (header->n_atoms == 0 || header->block_atoms == 0 || (header->fields & 1) == 0 || header->fields > 7) {
+        return false;
+    }
+    uint64_t fields = count_fields(header->fields);
+    uint64_t blocks = fields * (((uint64_t)header->n_atoms + header->block_atoms - 1) / header->block_atoms);
+    if (blocks > (UINT32_MAX - RECORD_HEADER_BYTES - UNIT) / BLOCK_ENTRY_BYTES) {
+        return false;
+    }
+    header->n_blocks = (uint32_t)blocks;
+    if (header->encoding == ENCODING_RAW) {
+        header->payload_bytes = fields * field_bytes(header);
+    }
+    header->head_bytes = (uint32_t)round_up(RECORD_HEADER_BYTES + blocks * BLOCK_ENTRY_BYTES, UNIT);
+    header->length = header->head_bytes + round_up(header->payload_bytes, UNIT);
+    return true;
+}
+
+static void write_common(unsigned char *out, const record_header *header, const segment_key *key) {
+    put(out + 16, header->number, 8);
+    put_double(out + 24, header->time);
+    put(out + 32, key->dataset, 8);
+    put(out + 40, key->generation, 8);
+    put(out + 48, key->segment, 8);
+    put(out + 56, header->offset, 8);
+    put(out + 64, header->payload_bytes, 8);
+    put(out + 72, header->n_atoms, 4);
+    put(out + 76, header->block_atoms, 4);
+    out[80] = header->kind;
+    out[81] = header->fields;
+    out[82] = header->encoding;
+    out[83] = header->has_box;
+    for (size_t i = 0; i < 6; i++) {
+        uint32_t bits;
+        memcpy(&bits, &header->box[i], sizeof bits);
+        put(out + 84 + 4 * i, bits, 4);
+    }
+    put(out + 108, header->n_blocks, 4);
+}
+
+void write_record_head(unsigned char *out, const record_header *header, const segment_key *key,
+                       const field_blocks fields[FIELD_COUNT]) {
+    memset(out, 0, header->head_bytes);
+    write_common(out, header, key);
+    unsigned char *entry = out + RECORD_HEADER_BYTES;
+    for (unsigned field = 0; field < FIELD_COUNT; field++) {
+        const unsigned char *data = fields[field].data;
+        for (uint32_t block = 0; data != NULL && block < blocks_per_field(header); block++) {
+            const uint32_t *sizes = fields[field].sizes;
+            size_t bytes = sizes != NULL ? sizes[block] : (size_t)atoms_in_block(header, block) * 12;
+            put(entry, bytes, 4);
+            put(entry + 4, bodhi_crc32c(0, data, bytes), 4);
+            entry += BLOCK_ENTRY_BYTES;
+            data += bytes;
+        }
+    }
+    write_prefix(out, MAGIC_RECORD, RECORD_FRAME, RECORD_HEADER_BYTES + (size_t)header->n_blocks * BLOCK_ENTRY_BYTES);
+}
+
+void write_tombstone(unsigned char out[TOMBSTONE_BYTES], const record_header *header, const segment_key *key) {
+    memset(out, 0, TOMBSTONE_BYTES);
+    write_common(out, header, key);
+    put(out + 112, header->target_segment, 8);
+    put(out + 120, header->target_offset, 8);
+    write_prefix(out, MAGIC_RECORD, RECORD_TOMBSTONE, TOMBSTONE_BYTES);
+}
+
+static bool read_common(const unsigned char *data, const segment_key *key, uint64_t offset, record_header *header) {
+    header->type = (enum record_type)get(data + 6, 2);
+    header->number = get(data + 16, 8);
+    header->time = get_double(data + 24);
+    header->offset = get(data + 56, 8);
+    header->payload_bytes = get(data + 64, 8);
+    header->n_atoms = get32(data + 72);
+    header->block_atoms = get32(data + 76);
+    header->kind = data[80];
+    header->fields = data[81];
+    header->encoding = data[82];
+    header->has_box = data[83] != 0;
+    for (size_t i = 0; i < 6; i++) {
+        uint32_t bits = get32(data + 84 + 4 * i);
+        memcpy(&header->box[i], &bits, sizeof bits);
+    }
+    header->n_blocks = get32(data + 108);
+    return get(data + 32, 8) == key->dataset && get(data + 40, 8) == key->generation &&
+           get(data + 48, 8) == key->segment && header->offset == offset && header->kind <= 1 &&
+           header->number <= INT64_MAX;
+}
+
+/* Check the numbers of a frame record against each other; `bytes` is header and table. */
+static bool read_layout(record_header *header, uint32_t bytes) {
+    record_header computed = *header;
+    if (header->n_atoms == 0 || header->payload_bytes > INT64_MAX / 2 ||
+        bytes != RECORD_HEADER_BYTES + (uint64_t)header->n_blocks * BLOCK_ENTRY_BYTES) {
+        return false;
+    }
+    if (header->encoding == ENCODING_RAW || header->encoding == ENCODING_PACKED) {
+        if (!layout_record(&computed) || computed.n_blocks != header->n_blocks ||
+            computed.payload_bytes != header->payload_bytes) {
+            return false;
+        }
+    }
+    header->head_bytes = (uint32_t)round_up(bytes, UNIT);
+    header->length = header->head_bytes + round_up(header->payload_bytes, UNIT);
+    return true;
+}
+
+/* Cheap checks before a checksum is taken: bytes that only look like a record must not make a scan slow. */
+static bool plausible(const unsigned char *data, const segment_key *key, uint64_t offset) {
+    if (get(data + 4, 2) != FORMAT_VERSION) {
+        return get32(data + 8) <= MAX_FOREIGN_HEADER;
+    }
+    return get(data + 48, 8) == key->segment && get(data + 56, 8) == offset && get32(data + 8) >= RECORD_HEADER_BYTES &&
+           get32(data + 8) <= UINT32_MAX - UNIT;
+}
+
+enum parsed parse_record(const unsigned char *data, size_t size, const segment_key *key, uint64_t offset,
+                         record_header *header, size_t *needed) {
+    if (size < RECORD_HEADER_BYTES) {
+        *needed = RECORD_HEADER_BYTES;
+        return PARSED_SHORT;
+    }
+    if (get32(data) != MAGIC_RECORD || !plausible(data, key, offset)) {
+        return PARSED_DAMAGED;
+    }
+    uint32_t bytes;
+    unsigned version;
+    enum parsed parsed = check_prefix(data, size, MAGIC_RECORD, &bytes, &version);
+    *needed = parsed == PARSED_SHORT ? bytes : 0;
+    if (parsed != PARSED) {
+        return parsed;
+    }
+    if (!read_common(data, key, offset, header)) {
+        return PARSED_DAMAGED;
+    }
+    if (header->type == RECORD_TOMBSTONE && bytes == TOMBSTONE_BYTES) {
+        header->target_segment = get(data + 112, 8);
+        header->target_offset = get(data + 120, 8);
+        header->n_blocks = 0;
+        header->payload_bytes = 0;
+        header->head_bytes = TOMBSTONE_BYTES;
+        header->length = TOMBSTONE_BYTES;
+        return PARSED;
+    }
+    return header->type == RECORD_FRAME && read_layout(header, bytes) ? PARSED : PARSED_DAMAGED;
+}
+
+block_entry read_block_entry(const unsigned char *record, uint32_t index) {
+    const unsigned char *entry = record + RECORD_HEADER_BYTES + (size_t)index * BLOCK_ENTRY_BYTES;
+    return (block_entry){.bytes = get32(entry), .crc = get32(entry + 4)};
+}
+
+bool check_block(const void *data, block_entry entry) {
+    return bodhi_crc32c(0, data, entry.bytes) == entry.crc || bodhi_bypass_checksums;
+}
+
+bool check_payload(const unsigned char *record, const record_header *header) {
+    const unsigned char *data = record + header->head_bytes;
+    uint64_t left = header->payload_bytes;
+    for (uint32_t block = 0; block < header->n_blocks; block++) {
+        block_entry entry = read_block_entry(record, block);
+        if (entry.bytes > left || !check_block(data, entry)) {
+            return false;
+        }
+        data += entry.bytes;
+        left -= entry.bytes;
+    }
+    return left == 0;
+}

@@ -1,0 +1,81 @@
+/* Segments: files of records that only grow, and their indexes. Loading what is valid, recovering what was torn. */
+#ifndef BODHI_SEGMENT_H
+#define BODHI_SEGMENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "store/record.h"
+#include "store/table.h"
+
+enum { SEGMENT_NAME = 32 };
+
+/* A segment as a dataset knows it. `covered` is the end of what was loaded into the table. */
+typedef struct {
+    segment_key key;
+    uint8_t kind;
+    char name[SEGMENT_NAME];       /* of the .seg file */
+    char index_name[SEGMENT_NAME]; /* of the .idx file */
+    uint64_t covered;
+    uint64_t index_covered; /* the end of what the index entries read so far speak of */
+    uint64_t index_at;      /* how far the index was read; 0: not at all */
+    uint64_t looked_at;     /* the segment's size when its tail was last scanned */
+    ino_t index_inode;
+    bool checked;        /* the segment's header was looked at */
+    bool damaged_header; /* read as any other, but not written to */
+    bool refused;        /* of another version, or misplaced: left alone */
+    bool frozen;         /* holds something of another version, or was not synced: read, but never written */
+    bool incomplete;     /* its index lacks something and should be rebuilt */
+    bool gone;
+    int fd, direct_fd; /* for reading; -1: closed */
+    unsigned users;
+    uint64_t used_at;
+    uint64_t live; /* frames in the table */
+} segment;
+
+typedef struct {
+    uint64_t segment, offset; /* of the record that is dropped */
+    uint64_t number;
+} tombstone;
+
+/* What loading has found, in the order of the segment. */
+typedef struct {
+    place *places;
+    size_t n_places, place_capacity;
+    tombstone *tombstones;
+    size_t n_tombstones, tombstone_capacity;
+    uint64_t scanned; /* bytes */
+    unsigned version; /* unknown version met, or 0 */
+} findings;
+
+void findings_free(findings *found);
+
+/* Called for every valid record, in order. False ends the scan. */
+typedef bool scan_visitor(void *context, const record_header *header);
+
+typedef struct {
+    uint64_t end; /* after the last valid record, else `from` */
+    bool newer;   /* something of another version lies there */
+    int error;    /* errno that ended the scan early, or 0 */
+} scan_result;
+
+/* Visit the valid records in [from, to) of a segment: headers and payloads are checked, damaged stretches passed over.
+ */
+scan_result scan_segment(int fd, const segment_key *key, uint64_t from, uint64_t to, scan_visitor *visit,
+                         void *context);
+
+/* Fill in key, kind and names of the segment called `name` ("n-0123456789abcdef.seg"); false if no segment is called
+ * so. */
+bool segment_from_name(segment *s, const char *name, uint64_t dataset, uint64_t generation);
+void segment_name(segment *s, unsigned kind, uint64_t id);
+
+/* Load what the table does not know yet. `writing`: the caller itself holds the writer's lock. Returns 0, or an errno
+ * for which nothing could be loaded (ENOENT: the segment is gone, and s->gone is set; EMFILE, ENOMEM, EIO, ...). */
+int segment_load(int directory, segment *s, uint32_t ordinal, bool writing, findings *found);
+
+/* Rebuild the index from the segment and cut what follows the last valid record. The caller holds the writer's lock on
+ * `fd`. Returns 0 or an errno; the store is as good as before then. */
+int segment_recover(int directory, segment *s, int fd);
+
+#endif

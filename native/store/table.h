@@ -1,0 +1,51 @@
+/* The index in memory: where the frames of one kind lie, by frame number. 24 bytes a frame. */
+#ifndef BODHI_TABLE_H
+#define BODHI_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Offset and lengths are in units of 64 bytes (record.h: UNIT), so that segments may reach 256 GiB. */
+typedef struct {
+    uint64_t number;
+    uint32_t offset;
+    uint32_t length;
+    uint32_t segment; /* position in the dataset's list of segments */
+    uint16_t head;    /* header and block table; 0xFFFF: that or more */
+    uint8_t fields;   /* the low four bits; the high four are the encoding */
+    uint8_t dead;     /* dropped or found damaged: stays in place, passed over */
+} place;
+
+/* Copies of one frame lie side by side. `places` is sorted by number; so is `recent`, a short list of those that came
+ * out of order, merged into `places` when it is full. */
+typedef struct {
+    place *places;
+    size_t count, capacity;
+    place *recent;
+    size_t n_recent;
+} table;
+
+enum { TABLE_RECENT = 4096 };
+
+void table_free(table *t);
+
+/* Add places in any order; they are sorted in place. False if memory is out, and nothing was added. */
+bool table_add(table *t, place *places, size_t n);
+
+/* The next living copy of frame `number`, or NULL; *state is 0 at first and then as the last call left it. Pointers
+ * hold until the table is changed. */
+place *table_find(const table *t, uint64_t number, size_t *state);
+
+/* Living frame numbers >= `from`, each once, up to `capacity` of them. */
+size_t table_numbers(const table *t, uint64_t from, uint64_t *numbers, size_t capacity);
+
+/* Number of living frames, each counted once. */
+size_t table_living(const table *t);
+
+/* Mark all places in `segment` dead. */
+void table_forget_segment(table *t, uint32_t segment);
+
+size_t table_memory(const table *t);
+
+#endif

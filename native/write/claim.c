@@ -1,0 +1,149 @@
+/* Claiming segments; see claim.h. */
+#include "write/claim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/io.h"
+#include "base/status.h"
+
+static bool worth_trying(const segment *s, unsigned kind, uint64_t length, uint64_t segment_bytes) {
+    return s->kind == kind && !s->gone && !s->refused && !s->frozen && !s->damaged_header && s->checked &&
+           s->covered + length <= segment_bytes;
+}
+
+/* Bring segment and index to one end, which appending needs. The caller holds the writer's lock on `fd`. */
+static bool make_whole(bodhi_dataset *dataset, uint32_t ordinal, int fd) {
+    segment *s = dataset->segments[ordinal];
+    struct stat status;
+    if (dataset_load(dataset, ordinal, true) != 0 || bodhi_io.fstat(fd, &status) != 0) {
+        return false;
+    }
+    if (s->incomplete || s->index_covered != (uint64_t)status.st_size) {
+        return segment_recover(dataset->fd, s, fd) == 0 && dataset_load(dataset, ordinal, true) == 0 &&
+               bodhi_io.fstat(fd, &status) == 0 && !s->incomplete && s->index_covered == (uint64_t)status.st_size;
+    }
+    return true;
+}
+
+/* Claim this very segment; false if it cannot be had, for whatever reason. */
+static bool claim_existing(bodhi_dataset *dataset, uint32_t ordinal, uint64_t length, uint64_t segment_bytes,
+                           claim *claimed) {
+    segment *s = dataset->segments[ordinal];
+    struct stat status;
+    int fd = io_open(dataset->fd, s->name, O_RDWR);
+    int index_fd = -1;
+    bool ours = fd >= 0 && io_lock(fd, LOCK_WRITER, true) == LOCK_GOT && bodhi_io.fstat(fd, &status) == 0 &&
+                status.st_nlink > 0 && make_whole(dataset, ordinal, fd) &&
+                worth_trying(s, s->kind, length, segment_bytes);
+    if (ours) {
+        index_fd = io_open(dataset->fd, s->index_name, O_RDWR);
+        ours = index_fd >= 0 && io_truncate(index_fd, s->index_at); /* an entry that was cut short */
+    }
+    if (!ours) {
+        if (index_fd >= 0) {
+            (void)io_close(index_fd);
+        }
+        if (fd >= 0) {
+            (void)io_close(fd);
+        }
+        return false;
+    }
+    *claimed = (claim){.ordinal = ordinal,
+                       .key = s->key,
+                       .fd = fd,
+                       .index_fd = index_fd,
+                       .end = s->index_covered,
+                       .index_end = s->index_at};
+    memcpy(claimed->name, s->name, sizeof claimed->name);
+    return true;
+}
+
+/* Ids grow with time, so that segments are listed in the order of their making. */
+static bool new_id(uint64_t *id) {
+    uint32_t random;
+    if (!io_random(&random, sizeof random)) {
+        return false;
+    }
+    *id = (uint64_t)time(NULL) << 32 | random;
+    return true;
+}
+
+static bool write_header(int fd, uint32_t magic, const segment *s) {
+    unsigned char header[SEGMENT_HEADER_BYTES];
+    write_file_header(header, magic, &s->key, s->kind);
+    struct iovec part = {.iov_base = header, .iov_len = sizeof header};
+    return io_write(fd, &part, 1, 0);
+}
+
+/* Make the two files of a new segment, locked; errno on failure, and nothing is left behind. */
+static bool make_files(bodhi_dataset *dataset, const segment *s, claim *claimed) {
+    claimed->index_fd = -1;
+    claimed->fd = io_open(dataset->fd, s->name, O_RDWR | O_CREAT | O_EXCL);
+    if (claimed->fd < 0) {
+        return false;
+    }
+    enum lock_result lock = io_lock(claimed->fd, LOCK_WRITER, true);
+    bool made = lock == LOCK_GOT && write_header(claimed->fd, MAGIC_SEGMENT, s);
+    if (made) {
+        claimed->index_fd = io_open(dataset->fd, s->index_name, O_RDWR | O_CREAT | O_EXCL);
+        made = claimed->index_fd >= 0 && write_header(claimed->index_fd, MAGIC_INDEX, s);
+    }
+    if (made) {
+        return true;
+    }
+    int error = errno;
+    if (lock == LOCK_GOT) {
+        (void)bodhi_io.unlinkat(dataset->fd, s->name, 0);
+        (void)bodhi_io.unlinkat(dataset->fd, s->index_name, 0);
+    }
+    if (claimed->index_fd >= 0) {
+        (void)io_close(claimed->index_fd);
+    }
+    (void)io_close(claimed->fd);
+    errno = error;
+    return false;
+}
+
+static int claim_new(bodhi_dataset *dataset, unsigned kind, claim *claimed) {
+    uint64_t id;
+    if (!new_id(&id)) {
+        return bodhi_fail_system(errno, "getrandom", dataset->directory);
+    }
+    segment made = {.key = dataset->key,
+                    .covered = SEGMENT_HEADER_BYTES,
+                    .index_covered = SEGMENT_HEADER_BYTES,
+                    .index_at = SEGMENT_HEADER_BYTES,
+                    .checked = true,
+                    .fd = -1,
+                    .direct_fd = -1};
+    segment_name(&made, kind, id);
+    if (!make_files(dataset, &made, claimed)) {
+        return bodhi_fail_system(errno, "making a segment", dataset->directory);
+    }
+    struct stat status;
+    made.index_inode = bodhi_io.fstat(claimed->index_fd, &status) == 0 ? status.st_ino : 0;
+    if (dataset_add(dataset, &made, &claimed->ordinal) == NULL) {
+        (void)io_close(claimed->index_fd);
+        (void)io_close(claimed->fd);
+        return bodhi_fail_memory();
+    }
+    claimed->key = made.key;
+    memcpy(claimed->name, made.name, sizeof claimed->name);
+    claimed->end = SEGMENT_HEADER_BYTES;
+    claimed->index_end = SEGMENT_HEADER_BYTES;
+    claimed->created = true;
+    return BODHI_OK;
+}
+
+int claim_segment(bodhi_dataset *dataset, unsigned kind, uint64_t length, uint64_t segment_bytes, claim *claimed) {
+    for (size_t i = dataset->n_segments; i-- > 0;) {
+        if (worth_trying(dataset->segments[i], kind, length, segment_bytes) &&
+            claim_existing(dataset, (uint32_t)i, length, segment_bytes, claimed)) {
+            return BODHI_OK;
+        }
+    }
+    return claim_new(dataset, kind, claimed);
+}

@@ -1,0 +1,70 @@
+/* Dropping frames: a tombstone for every copy. */
+#include "base/status.h"
+#include "write/writer.h"
+
+static int append_tombstone(bodhi_writer *w, const tombstone *dead) {
+    int status = writer_have_room(w, TOMBSTONE_BYTES);
+    if (status != BODHI_OK) {
+        return status;
+    }
+    record_header header = {.type = RECORD_TOMBSTONE,
+                            .kind = w->kind,
+                            .number = dead->number,
+                            .offset = w->at.end,
+                            .target_segment = dead->segment,
+                            .target_offset = dead->offset};
+    index_entry entry = {
+        .type = ENTRY_TOMBSTONE, .number = dead->number, .offset = dead->offset, .length = dead->segment};
+    unsigned char *record = writer_gather(w, TOMBSTONE_BYTES, &status);
+    if (record == NULL) {
+        return status;
+    }
+    write_tombstone(record, &header, &w->at.key);
+    return writer_add_pending(w, &entry, header.offset) ? BODHI_OK : bodhi_fail_memory();
+}
+
+/* The copies of a frame, up to `capacity` of them. */
+static size_t copies_of(bodhi_dataset *dataset, unsigned kind, uint64_t number, tombstone *copies, size_t capacity) {
+    size_t n = 0;
+    size_t state = 0;
+    const place *copy;
+    pthread_mutex_lock(&dataset->mutex);
+    while (n < capacity && (copy = table_find(&dataset->tables[kind], number, &state)) != NULL) {
+        copies[n++] = (tombstone){.segment = dataset->segments[copy->segment]->key.segment,
+                                  .offset = (uint64_t)copy->offset * UNIT,
+                                  .number = number};
+    }
+    pthread_mutex_unlock(&dataset->mutex);
+    return n;
+}
+
+static int drop_all(bodhi_writer *w, const int64_t *numbers, int64_t n, int64_t *dropped) {
+    enum { MAX_COPIES = 16 };
+    for (int64_t i = 0; i < n; i++) {
+        tombstone copies[MAX_COPIES];
+        size_t there = numbers[i] < 0 ? 0 : copies_of(w->dataset, w->kind, (uint64_t)numbers[i], copies, MAX_COPIES);
+        for (size_t copy = 0; copy < there; copy++) {
+            int status = append_tombstone(w, &copies[copy]);
+            if (status != BODHI_OK) {
+                return status;
+            }
+        }
+        *dropped += there > 0;
+    }
+    return BODHI_OK;
+}
+
+int bodhi_dataset_drop(bodhi_dataset *dataset, int kind, const int64_t *numbers, int64_t n, int64_t *dropped) {
+    if (dropped == NULL || n < 0 || (n > 0 && numbers == NULL)) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "numbers and dropped must be given");
+    }
+    bodhi_writer *w = NULL;
+    *dropped = 0;
+    int status = bodhi_writer_open(dataset, kind, NULL, &w);
+    if (status != BODHI_OK || w == NULL) {
+        return status;
+    }
+    status = drop_all(w, numbers, n, dropped);
+    int closed = bodhi_writer_close(w);
+    return status != BODHI_OK ? status : closed;
+}

@@ -1,0 +1,281 @@
+/* What a writer appends becomes visible in this order: record bytes, (durably: fdatasync), index entries, the table of
+ * this process. A process killed in between leaves whole records without entries, which the next writer or reader
+ * finds. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/status.h"
+#include "write/writer.h"
+
+/* --- Failing ----------------------------------------------------------------------------------------------------- */
+
+int writer_failed(bodhi_writer *w, const char *call) {
+    int status = bodhi_fail_system(errno, call, w->at.name);
+    w->poisoned = w->poisoned || status == BODHI_ERROR_SYSTEM;
+    return status;
+}
+
+bool writer_release_segment(bodhi_writer *w) {
+    bool synced = true;
+    (void)io_close(w->at.index_fd);
+    w->has_segment = false;
+    w->n_pending = w->n_syncing = 0;
+    w->n_gathered = 0;
+    if (w->n_unsynced == MAX_UNSYNCED) {
+        synced = io_sync(w->unsynced[0]);
+        (void)io_close(w->unsynced[0]);
+        memmove(w->unsynced, w->unsynced + 1, (MAX_UNSYNCED - 1) * sizeof *w->unsynced);
+        w->n_unsynced--;
+    }
+    io_unlock(w->at.fd, LOCK_WRITER);
+    w->unsynced[w->n_unsynced++] = w->at.fd;
+    w->poisoned = w->poisoned || !synced;
+    return synced;
+}
+
+int writer_fail_poisoned(void) {
+    return bodhi_fail(BODHI_ERROR_POISONED, "an earlier write of this writer failed; close it and open another");
+}
+
+/* --- Flushing ---------------------------------------------------------------------------------------------------- */
+
+void writer_forget_pending(bodhi_writer *w, uint64_t at) {
+    while (w->n_pending > 0 && w->pending[w->n_pending - 1].at >= at) {
+        w->n_pending--;
+    }
+}
+
+int writer_write_gathered(bodhi_writer *w) {
+    if (w->n_gathered == 0) {
+        return BODHI_OK;
+    }
+    struct iovec part = {.iov_base = w->gathered, .iov_len = w->n_gathered};
+    bool done = io_write(w->at.fd, &part, 1, w->written);
+    w->n_gathered = 0;
+    if (done) {
+        w->written = w->at.end;
+        return BODHI_OK;
+    }
+    int status = writer_failed(w, "write");
+    (void)io_truncate(w->at.fd, w->written);
+    w->at.end = w->written;
+    writer_forget_pending(w, w->written);
+    return status;
+}
+
+static bool sync_all(bodhi_writer *w) {
+    bool done = !w->has_segment || io_sync(w->at.fd);
+    if (w->directory_unsynced) {
+        done = io_sync(w->dataset->fd) && done;
+        w->directory_unsynced = false;
+    }
+    while (w->n_unsynced > 0) {
+        int fd = w->unsynced[--w->n_unsynced];
+        done = io_sync(fd) && done;
+        (void)io_close(fd);
+    }
+    return done;
+}
+
+/* Write the index entries of the first `n` pending records. */
+static bool write_entries(bodhi_writer *w, size_t n) {
+    unsigned char *bytes = malloc(n * ENTRY_BYTES);
+    if (bytes == NULL) {
+        errno = ENOMEM;
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        write_entry(bytes + i * ENTRY_BYTES, &w->pending[i].entry, w->at.key.segment);
+    }
+    struct iovec part = {.iov_base = bytes, .iov_len = n * ENTRY_BYTES};
+    bool done = io_write(w->at.index_fd, &part, 1, w->at.index_end);
+    int error = errno;
+    free(bytes);
+    errno = error;
+    return done;
+}
+
+/* Take the first `n` pending records into the table by reading the entries back, as any other process does. */
+static int publish(bodhi_writer *w, size_t n) {
+    bodhi_dataset *dataset = w->dataset;
+    int64_t frames = 0;
+    for (size_t i = 0; i < n; i++) {
+        frames += w->pending[i].entry.type == ENTRY_FRAME;
+    }
+    w->at.index_end += n * ENTRY_BYTES;
+    w->n_pending -= n;
+    w->n_syncing = 0;
+    memmove(w->pending, w->pending + n, w->n_pending * sizeof *w->pending);
+    w->shown += frames;
+    pthread_mutex_lock(&dataset->mutex);
+    (void)dataset_load(dataset, w->at.ordinal, true); /* if this fails, a refresh does it later */
+    pthread_mutex_unlock(&dataset->mutex);
+    return BODHI_OK;
+}
+
+/* After a failed fsync nobody knows whether the bytes that have no index entry yet are on disk: cut them off, so that
+ * nobody finds them, and leave the segment alone, so that it is not synced once more. */
+static void cut_pending(bodhi_writer *w) {
+    if (w->has_segment && w->n_pending > 0) {
+        (void)io_truncate(w->at.fd, w->pending[0].at);
+        w->n_pending = w->n_syncing = 0;
+        pthread_mutex_lock(&w->dataset->mutex);
+        w->dataset->segments[w->at.ordinal]->frozen = true;
+        pthread_mutex_unlock(&w->dataset->mutex);
+    }
+}
+
+static int fail_sync(bodhi_writer *w) {
+    int error = errno == ENOSPC || errno == EDQUOT ? EIO : errno;
+    w->poisoned = true; /* not tried again */
+    cut_pending(w);
+    return bodhi_fail_system(error, "fdatasync", w->at.name);
+}
+
+/* Make the first `n` pending records visible. */
+static int show(bodhi_writer *w, size_t n) {
+    if (n == 0) {
+        return BODHI_OK;
+    }
+    if (!write_entries(w, n)) {
+        int error = writer_failed(w, "write of the index");
+        (void)io_truncate(w->at.index_fd, w->at.index_end);
+        (void)writer_release_segment(w);
+        return error;
+    }
+    return publish(w, n);
+}
+
+int writer_flush(bodhi_writer *w, bool durable) {
+    int status = writer_write_gathered(w);
+    if (w->poisoned) {
+        return status;
+    }
+    if (durable && !sync_all(w)) {
+        return fail_sync(w);
+    }
+    int shown = show(w, w->n_pending);
+    return status != BODHI_OK ? status : shown;
+}
+
+/* Hand over descriptors of all that is to be synced; false if there are none left to be had. */
+static bool list_unsynced(bodhi_writer *w, sync_list *list) {
+    int own[2] = {-1, -1};
+    if (w->has_segment && (own[0] = io_duplicate(w->at.fd)) < 0) {
+        return false;
+    }
+    if (w->directory_unsynced && (own[1] = io_duplicate(w->dataset->fd)) < 0) {
+        if (own[0] >= 0) {
+            (void)io_close(own[0]);
+        }
+        return false;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (own[i] >= 0) {
+            list->fds[list->n++] = own[i];
+        }
+    }
+    while (w->n_unsynced > 0) {
+        list->fds[list->n++] = w->unsynced[--w->n_unsynced];
+    }
+    w->directory_unsynced = false;
+    return true;
+}
+
+int writer_begin_flush(bodhi_writer *w, sync_list *list) {
+    list->n = 0;
+    int status = w->poisoned ? BODHI_ERROR_POISONED : writer_write_gathered(w);
+    if (w->poisoned) {
+        return status;
+    }
+    if (!list_unsynced(w, list) && !sync_all(w)) {
+        return fail_sync(w);
+    }
+    w->n_syncing = w->n_pending;
+    return status;
+}
+
+bool sync_listed(sync_list *list) {
+    bool done = true;
+    for (; list->n > 0; list->n--) {
+        done = io_sync(list->fds[list->n - 1]) && done;
+        (void)io_close(list->fds[list->n - 1]);
+    }
+    return done;
+}
+
+int writer_end_flush(bodhi_writer *w, bool synced) {
+    if (w->poisoned) {
+        return BODHI_ERROR_POISONED;
+    }
+    errno = EIO;
+    return synced ? show(w, w->n_syncing) : fail_sync(w);
+}
+
+/* --- Segments ---------------------------------------------------------------------------------------------------- */
+
+/* Flush and release a full segment. */
+static int close_segment(bodhi_writer *w) {
+    int status = writer_flush(w, false);
+    if (status == BODHI_OK && !writer_release_segment(w)) {
+        return writer_failed(w, "fdatasync");
+    }
+    return status;
+}
+
+int writer_have_room(bodhi_writer *w, uint64_t length) {
+    if (w->has_segment && (w->at.end + length <= w->segment_bytes || w->at.end == SEGMENT_HEADER_BYTES)) {
+        return BODHI_OK;
+    }
+    if (w->has_segment) {
+        int status = close_segment(w);
+        if (status != BODHI_OK) {
+            return status;
+        }
+    }
+    w->at = (claim){.fd = -1, .index_fd = -1};
+    pthread_mutex_lock(&w->dataset->mutex);
+    int status = claim_segment(w->dataset, w->kind, length, w->segment_bytes, &w->at);
+    pthread_mutex_unlock(&w->dataset->mutex);
+    if (status == BODHI_OK) {
+        w->has_segment = true;
+        w->written = w->at.end;
+        w->started = w->at.end;
+        w->directory_unsynced = w->directory_unsynced || w->at.created;
+    }
+    return status;
+}
+
+/* --- Gathering -------------------------------------------------------------------------------------------------- */
+
+bool writer_add_pending(bodhi_writer *w, const index_entry *entry, uint64_t at) {
+    if (w->n_pending == w->pending_capacity) {
+        size_t capacity = w->pending_capacity == 0 ? 256 : w->pending_capacity * 2;
+        pending_record *grown = realloc(w->pending, capacity * sizeof *grown);
+        if (grown == NULL) {
+            return false;
+        }
+        w->pending = grown;
+        w->pending_capacity = capacity;
+    }
+    w->pending[w->n_pending++] = (pending_record){.entry = *entry, .at = at};
+    return true;
+}
+
+unsigned char *writer_gather(bodhi_writer *w, uint64_t length, int *status) {
+    if (w->gathered == NULL && (w->gathered = malloc(GATHER_BYTES)) == NULL) {
+        *status = bodhi_fail_memory();
+        return NULL;
+    }
+    *status = w->n_gathered + length > GATHER_BYTES ? writer_write_gathered(w) : BODHI_OK;
+    if (*status != BODHI_OK) {
+        return NULL;
+    }
+    unsigned char *record = w->gathered + w->n_gathered;
+    w->n_gathered += (size_t)length;
+    w->at.end += length;
+    return record;
+}

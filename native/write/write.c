@@ -1,0 +1,229 @@
+/* Writing: frames become records, gathered or written through. When they become visible is flush.c's. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/status.h"
+#include "write/writer.h"
+
+enum {
+    THROUGH_BYTES = 256 << 10, /* records from this size on are written by themselves */
+    DEFAULT_BLOCK_ATOMS = 4096
+};
+#define DEFAULT_SEGMENT_BYTES (UINT64_C(256) << 20)
+#define MAX_SEGMENT_BYTES     (INT64_C(64) << 30)
+
+/* --- Appending --------------------------------------------------------------------------------------------------- */
+
+static int append_gathered(bodhi_writer *w, const record_header *header, const field_blocks fields[FIELD_COUNT]) {
+    int status;
+    unsigned char *record = writer_gather(w, header->length, &status);
+    if (record == NULL) {
+        return status;
+    }
+    write_record_head(record, header, &w->at.key, fields);
+    unsigned char *at = record + header->head_bytes;
+    for (unsigned i = 0; i < FIELD_COUNT; i++) {
+        if (fields[i].data != NULL) {
+            memcpy(at, fields[i].data, fields[i].bytes);
+            at += fields[i].bytes;
+        }
+    }
+    memset(at, 0, (size_t)(record + header->length - at));
+    return BODHI_OK;
+}
+
+static int append_through(bodhi_writer *w, const record_header *header, const field_blocks fields[FIELD_COUNT]) {
+    static const unsigned char zeros[UNIT];
+    int status = writer_write_gathered(w);
+    if (status != BODHI_OK) {
+        return status;
+    }
+    unsigned char *head = malloc(header->head_bytes);
+    if (head == NULL) {
+        return bodhi_fail_memory();
+    }
+    write_record_head(head, header, &w->at.key, fields);
+    struct iovec parts[2 + FIELD_COUNT] = {{.iov_base = head, .iov_len = header->head_bytes}};
+    int n = 1;
+    for (unsigned i = 0; i < FIELD_COUNT; i++) {
+        if (fields[i].data != NULL) {
+            parts[n++] = (struct iovec){.iov_base = (void *)(uintptr_t)fields[i].data, .iov_len = fields[i].bytes};
+        }
+    }
+    parts[n++] = (struct iovec){.iov_base = (void *)(uintptr_t)zeros,
+                                .iov_len = header->length - header->head_bytes - header->payload_bytes};
+    if (io_write(w->at.fd, parts, parts[n - 1].iov_len > 0 ? n : n - 1, w->written)) {
+        w->at.end += header->length;
+        w->written = w->at.end;
+    } else {
+        status = writer_failed(w, "write");
+        (void)io_truncate(w->at.fd, w->written);
+    }
+    free(head);
+    return status;
+}
+
+static int append(bodhi_writer *w, record_header *header, const field_blocks fields[FIELD_COUNT]) {
+    int status = writer_have_room(w, header->length);
+    if (status != BODHI_OK) {
+        return status;
+    }
+    header->offset = w->at.end;
+    uint32_t units = header->head_bytes / UNIT;
+    index_entry entry = {.type = ENTRY_FRAME,
+                         .fields = (uint8_t)(header->fields | header->encoding << 4),
+                         .head_units = units < UINT16_MAX ? (uint16_t)units : UINT16_MAX,
+                         .number = header->number,
+                         .offset = header->offset,
+                         .length = header->length};
+    if (!writer_add_pending(w, &entry, header->offset)) {
+        return bodhi_fail_memory();
+    }
+    status = header->length < THROUGH_BYTES ? append_gathered(w, header, fields) : append_through(w, header, fields);
+    if (status != BODHI_OK) {
+        writer_forget_pending(w, header->offset);
+    }
+    w->highest = status == BODHI_OK && header->number > w->highest ? header->number : w->highest;
+    return status;
+}
+
+/* Whether the frame is there: as a native, or in the writer's own kind, or about to be. */
+static bool exists(bodhi_writer *w, uint64_t number) {
+    bodhi_dataset *dataset = w->dataset;
+    size_t native = 0;
+    size_t own = 0;
+    pthread_mutex_lock(&dataset->mutex);
+    bool there = table_find(&dataset->tables[BODHI_NATIVE], number, &native) != NULL ||
+                 table_find(&dataset->tables[w->kind], number, &own) != NULL;
+    pthread_mutex_unlock(&dataset->mutex);
+    for (size_t i = w->n_pending; !there && number <= w->highest && i-- > 0;) {
+        there = w->pending[i].entry.type == ENTRY_FRAME && w->pending[i].entry.number == number;
+    }
+    return there;
+}
+
+static int check_frame(const bodhi_writer *w, const bodhi_frame *frame, record_header *header) {
+    if (frame->number < 0 || frame->n_atoms < 1 || frame->n_atoms > UINT32_MAX || frame->positions == NULL) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT,
+                          "frame %lld with %lld atoms: needs a number from 0, 1 to %u atoms, positions",
+                          (long long)frame->number, (long long)frame->n_atoms, UINT32_MAX);
+    }
+    *header = (record_header){.type = RECORD_FRAME,
+                              .kind = w->kind,
+                              .fields = (uint8_t)(BODHI_POSITIONS | (frame->velocities != NULL ? BODHI_VELOCITIES : 0) |
+                                                  (frame->forces != NULL ? BODHI_FORCES : 0)),
+                              .encoding = ENCODING_RAW,
+                              .has_box = frame->box != NULL,
+                              .number = (uint64_t)frame->number,
+                              .time = frame->time,
+                              .n_atoms = (uint32_t)frame->n_atoms,
+                              .block_atoms = w->block_atoms};
+    if (frame->box != NULL) {
+        memcpy(header->box, frame->box, sizeof header->box);
+    }
+    if (!layout_record(header) || header->length > (uint64_t)MAX_SEGMENT_BYTES) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "frame %lld with %lld atoms is too large for a segment",
+                          (long long)frame->number, (long long)frame->n_atoms);
+    }
+    return BODHI_OK;
+}
+
+/* Pack the positions if that can be. */
+static void pack(bodhi_writer *w, record_header *header, field_blocks *positions) {
+    if (w->packs && pack_positions(&w->packer, positions->data, header->n_atoms, header->block_atoms)) {
+        *positions = (field_blocks){.data = w->packer.bytes, .sizes = w->packer.sizes, .bytes = w->packer.n_bytes};
+        header->encoding = ENCODING_PACKED;
+        header->payload_bytes += positions->bytes - field_bytes(header);
+        (void)layout_record(header); /* it was laid out before, and has become shorter */
+    }
+}
+
+int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame) {
+    if (writer == NULL || frame == NULL) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "writer and frame must be given");
+    }
+    record_header header = {0};
+    int status = writer->poisoned ? writer_fail_poisoned() : check_frame(writer, frame, &header);
+    if (status != BODHI_OK) {
+        return status;
+    }
+    if (exists(writer, header.number)) {
+        return BODHI_EXISTS;
+    }
+    uint64_t bytes = field_bytes(&header);
+    field_blocks fields[FIELD_COUNT] = {{.data = frame->positions, .bytes = bytes},
+                                        {.data = frame->velocities, .bytes = bytes},
+                                        {.data = frame->forces, .bytes = bytes}};
+    pack(writer, &header, &fields[0]);
+    return append(writer, &header, fields);
+}
+
+int bodhi_flush(bodhi_writer *writer, int durable) {
+    if (writer == NULL) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "writer must be given");
+    }
+    return writer->poisoned ? writer_fail_poisoned() : writer_flush(writer, durable != 0);
+}
+
+/* --- Opening and closing ----------------------------------------------------------------------------------------- */
+
+int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodhi_write_options *options, bodhi_writer **writer) {
+    bodhi_write_options chosen = options == NULL ? (bodhi_write_options){0} : *options;
+    if (dataset == NULL || writer == NULL || (kind != BODHI_NATIVE && kind != BODHI_ALIEN) || is_read_only(dataset)) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "a writer needs a dataset open for writing and a kind (0 or 1), not %d",
+                          kind);
+    }
+    if (chosen.encoding != BODHI_ENCODING_AUTO && chosen.encoding != BODHI_ENCODING_RAW) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "encoding is %d, not 0 or 1", chosen.encoding);
+    }
+    if (chosen.segment_bytes < 0 || chosen.segment_bytes > MAX_SEGMENT_BYTES || chosen.block_atoms < 0 ||
+        chosen.block_atoms > UINT32_MAX / 16) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT,
+                          "segment_bytes is %lld (at most %lld), block_atoms is %lld (at most %u)",
+                          (long long)chosen.segment_bytes, (long long)MAX_SEGMENT_BYTES, (long long)chosen.block_atoms,
+                          UINT32_MAX / 16);
+    }
+    bodhi_writer *opened = calloc(1, sizeof *opened);
+    if (opened == NULL) {
+        return bodhi_fail_memory();
+    }
+    opened->dataset = dataset;
+    opened->kind = (uint8_t)kind;
+    opened->segment_bytes = chosen.segment_bytes == 0 ? DEFAULT_SEGMENT_BYTES : (uint64_t)chosen.segment_bytes;
+    opened->block_atoms = chosen.block_atoms == 0 ? DEFAULT_BLOCK_ATOMS : (uint32_t)chosen.block_atoms;
+    opened->packs = chosen.encoding == BODHI_ENCODING_AUTO;
+    *writer = opened;
+    return BODHI_OK;
+}
+
+void writer_start_writeback(bodhi_writer *w, uint64_t least) {
+    if (w->has_segment && w->written >= w->started + least) {
+        /* A hint: whether the bytes reach the disk is asked of fdatasync() alone. */
+        (void)sync_file_range(w->at.fd, (off_t)w->started, (off_t)(w->written - w->started), SYNC_FILE_RANGE_WRITE);
+        w->started = w->written;
+    }
+}
+
+int64_t bodhi_writer_kept(const bodhi_writer *writer) {
+    return writer->shown;
+}
+
+int bodhi_writer_close(bodhi_writer *writer) {
+    if (writer == NULL) {
+        return BODHI_OK;
+    }
+    int status = writer->poisoned ? writer_fail_poisoned() : writer_flush(writer, false);
+    if (writer->has_segment) {
+        (void)writer_release_segment(writer);
+    }
+    while (writer->n_unsynced > 0) {
+        (void)io_close(writer->unsynced[--writer->n_unsynced]);
+    }
+    packer_free(&writer->packer);
+    free(writer->gathered);
+    free(writer->pending);
+    free(writer);
+    return status;
+}

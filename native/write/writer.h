@@ -1,0 +1,96 @@
+/* A writer inside the library: what it has gathered, what waits for its index entry, the segment that it writes to. */
+#ifndef BODHI_WRITER_H
+#define BODHI_WRITER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bodhi.h"
+#include "codec/pack.h"
+#include "store/dataset.h"
+#include "write/claim.h"
+
+enum {
+    GATHER_BYTES = 1 << 20, /* small records are written together */
+    MAX_UNSYNCED = 8        /* full segments that wait for the next durable flush */
+};
+
+/* Descriptors to be synced and closed. */
+typedef struct {
+    int fds[MAX_UNSYNCED + 2];
+    int n;
+} sync_list;
+
+/* A record without an index entry yet. */
+typedef struct {
+    index_entry entry;
+    uint64_t at; /* where the record is in the segment */
+} pending_record;
+
+struct bodhi_writer {
+    bodhi_dataset *dataset;
+    uint8_t kind;
+    uint64_t segment_bytes;
+    uint32_t block_atoms;
+    bool packs;
+    packer packer;
+    bool poisoned;
+    bool has_segment; /* `at` is valid */
+    claim at;
+    uint64_t written; /* what is in the file; the rest up to at.end is in `gathered` */
+    uint64_t started; /* up to where writeback was started */
+    unsigned char *gathered;
+    size_t n_gathered;
+    pending_record *pending; /* in the order of the segment */
+    size_t n_pending, pending_capacity;
+    size_t n_syncing; /* of these, the first, which somebody syncs just now */
+    uint64_t highest; /* frame number pending */
+    int unsynced[MAX_UNSYNCED];
+    int n_unsynced;
+    bool directory_unsynced;
+    int64_t shown; /* frames */
+};
+
+/* All functions return statuses as in bodhi.h. */
+
+/* Turn errno of a failed call into a status; anything but a full disk or memory poisons the writer. */
+int writer_failed(bodhi_writer *w, const char *call);
+
+/* What a poisoned writer answers. */
+int writer_fail_poisoned(void);
+
+/* Release the segment; what has no index entry is left for recovery to find. Its descriptor stays open until its bytes
+ * are known to be on disk, if that is ever asked for. False: the bytes of an earlier segment could not be synced. */
+bool writer_release_segment(bodhi_writer *w);
+
+/* Write what was gathered. On failure those records are undone: nobody has seen them. */
+int writer_write_gathered(bodhi_writer *w);
+
+/* Write what was gathered and the index entries. */
+int writer_flush(bodhi_writer *w, bool durable);
+
+/* Have a segment with room for `length` bytes. */
+int writer_have_room(bodhi_writer *w, uint64_t length);
+
+/* Note a record that waits for its index entry. False: memory is out. */
+bool writer_add_pending(bodhi_writer *w, const index_entry *entry, uint64_t at);
+
+/* Forget the pending records from `at` on. */
+void writer_forget_pending(bodhi_writer *w, uint64_t at);
+
+/* Where a record of `length` bytes is put together; NULL with the status set if it cannot be. */
+unsigned char *writer_gather(bodhi_writer *w, uint64_t length, int *status);
+
+/* Let the disk begin with what was appended, if that is at least `least` bytes, so that a durable flush waits less.
+ * Like the other functions of a writer, from its thread; takes no mutex. */
+void writer_start_writeback(bodhi_writer *writer, uint64_t least);
+
+/* A durable flush in steps, so that more is appended while another thread syncs: what was appended before the first
+ * step becomes visible by the last, with whether the sync succeeded. A status below 0 of the last step may have undone
+ * what was appended since the first. Another flush in between is not allowed. */
+int writer_begin_flush(bodhi_writer *writer, sync_list *list);
+bool sync_listed(sync_list *list);
+int writer_end_flush(bodhi_writer *writer, bool synced);
+
+#endif

@@ -1,0 +1,87 @@
+/* Tests of packing for sanitizers: what is packed decodes to the same bits, from and to memory of just the right size.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codec/pack.h"
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            (void)fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition);                             \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static uint32_t state = 1;
+
+static uint32_t draw(uint32_t below) {
+    state = state * 1664525U + 1013904223U;
+    return (state >> 8) % below;
+}
+
+/* Molecules of `sites` about random places in a box, split over it. */
+static void fill(float *positions, uint32_t n_atoms, uint32_t sites, uint32_t box) {
+    packed_grid grid = {.unit = 0.001F, .scale = 10.0F};
+    uint32_t first[PACKED_AXES] = {0};
+    for (uint32_t atom = 0; atom < n_atoms; atom++) {
+        for (uint32_t axis = 0; axis < PACKED_AXES; axis++) {
+            if (atom % sites == 0) {
+                first[axis] = draw(box);
+            }
+            uint32_t offset = 90 + 7 * (atom % sites) + draw(5);
+            positions[(size_t)atom * PACKED_AXES + axis] = packed_position((first[axis] + offset) % box, grid);
+        }
+    }
+}
+
+static void check_decoded(const packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms) {
+    const unsigned char *data = p->bytes;
+    for (uint32_t atom = 0, block = 0; atom < n_atoms; atom += block_atoms, block++) {
+        uint32_t atoms = n_atoms - atom < block_atoms ? n_atoms - atom : block_atoms;
+        size_t bytes = (size_t)atoms * PACKED_AXES * sizeof(float);
+        unsigned char *exact = malloc(p->sizes[block]);
+        float *out = malloc(bytes);
+        CHECK(exact != NULL && out != NULL);
+        memcpy(exact, data, p->sizes[block]);
+        for (int way = 0; way < 2; way++) {
+            packed_portable = way == 1;
+            memset(out, 0xFF, bytes);
+            CHECK(packed_decode(exact, p->sizes[block], atoms, out));
+            CHECK(memcmp(out, positions + (size_t)atom * PACKED_AXES, bytes) == 0);
+        }
+        CHECK(!packed_decode(exact, p->sizes[block], atoms + 1, out));
+        CHECK(!packed_decode(exact, p->sizes[block] - 32, atoms, out));
+        data += p->sizes[block];
+        free(exact);
+        free(out);
+    }
+}
+
+int main(void) {
+    packer p = {0};
+    int packed = 0;
+    int frames = 0;
+    for (int round = 0; round < 400; round++, frames++) {
+        uint32_t n_atoms = 1 + draw(2000);
+        uint32_t block_atoms = 1 + draw(1500);
+        float *positions = malloc((size_t)n_atoms * PACKED_AXES * sizeof *positions);
+        CHECK(positions != NULL);
+        fill(positions, n_atoms, 1 + draw(8), 100 + draw(5000));
+        packed_portable = round % 3 == 0;
+        if (pack_positions(&p, positions, n_atoms, block_atoms)) {
+            check_decoded(&p, positions, n_atoms, block_atoms);
+            packed++;
+        }
+        positions[draw(n_atoms * PACKED_AXES)] = 0.0049F;
+        CHECK(!pack_positions(&p, positions, n_atoms, block_atoms));
+        free(positions);
+    }
+    packer_free(&p);
+    CHECK(packed > frames / 2);
+    (void)printf("%d of %d frames packed (%s)\n", packed, frames, packed_way());
+    return 0;
+}

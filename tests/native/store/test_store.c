@@ -1,0 +1,437 @@
+/* Tests of the C library by itself, for sanitizers: checksums, the table, threads, and every system call failing. */
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/crc32c.h"
+#include "base/io.h"
+#include "bodhi.h"
+#include "store/table.h"
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            (void)fprintf(stderr, "%s:%d: %s is false (%s; fault %d, call %ld)\n", __FILE__, __LINE__, #condition,     \
+                          bodhi_message(), (int)fault, fault_at);                                                      \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+/* --- Faults ------------------------------------------------------------------------------------------------------ */
+
+enum fault { NO_FAULT, FULL, QUOTA, BAD_SECTOR, INTERRUPTED, CUT_SHORT, NO_DESCRIPTORS, N_FAULTS };
+
+static enum fault fault = NO_FAULT;
+static long fault_at;    /* the call that fails, from 1 */
+static bool fault_stays; /* and all after it */
+static atomic_long calls;
+static bodhi_calls real;
+
+/* Whether this call fails; `matches`: it is of a kind that this fault can hit. */
+static bool fails(bool matches) {
+    if (!matches || fault == NO_FAULT) {
+        return false;
+    }
+    long call = atomic_fetch_add(&calls, 1) + 1;
+    bool hit = call == fault_at || (fault_stays && call > fault_at);
+    if (hit) {
+        errno = (int[]){0, ENOSPC, EDQUOT, EIO, EINTR, 0, EMFILE}[fault];
+    }
+    return hit;
+}
+
+static bool is_full(void) {
+    return fault == FULL || fault == QUOTA;
+}
+
+static int fault_openat(int directory, const char *path, int flags, mode_t mode) {
+    bool matches =
+        fault == NO_DESCRIPTORS || fault == INTERRUPTED || fault == BAD_SECTOR || (is_full() && (flags & O_CREAT) != 0);
+    return fails(matches) ? -1 : real.openat(directory, path, flags, mode);
+}
+
+static int fault_close(int fd) {
+    int result = real.close(fd);
+    return fails(fault == BAD_SECTOR) ? -1 : result;
+}
+
+static ssize_t fault_preadv2(int fd, const struct iovec *parts, int n, off_t offset, int flags) {
+    bool hit = fails(fault == BAD_SECTOR || fault == INTERRUPTED || fault == CUT_SHORT);
+    if (hit && fault == CUT_SHORT) {
+        struct iovec part = {.iov_base = parts->iov_base, .iov_len = parts->iov_len / 2 + 1};
+        return real.preadv2(fd, &part, 1, offset, flags);
+    }
+    return hit ? -1 : real.preadv2(fd, parts, n, offset, flags);
+}
+
+static ssize_t fault_pwritev(int fd, const struct iovec *parts, int n, off_t offset) {
+    bool hit = fails(fault != NO_DESCRIPTORS);
+    if (hit && fault != INTERRUPTED) {
+        struct iovec part = {.iov_base = parts->iov_base, .iov_len = parts->iov_len / 2 + 1};
+        ssize_t put = real.pwritev(fd, &part, 1, offset); /* what failed may have been written in part */
+        errno = (int[]){0, ENOSPC, EDQUOT, EIO, EINTR, 0, EMFILE}[fault];
+        return fault == CUT_SHORT ? put : -1;
+    }
+    return hit ? -1 : real.pwritev(fd, parts, n, offset);
+}
+
+static int fault_fdatasync(int fd) {
+    return fails(fault == BAD_SECTOR || is_full()) ? -1 : real.fdatasync(fd);
+}
+
+static int fault_ftruncate(int fd, off_t length) {
+    return fails(fault == BAD_SECTOR || fault == INTERRUPTED || is_full()) ? -1 : real.ftruncate(fd, length);
+}
+
+static int fault_fstat(int fd, struct stat *status) {
+    return fails(fault == BAD_SECTOR) ? -1 : real.fstat(fd, status);
+}
+
+static int fault_fcntl(int fd, int command, void *argument) {
+    return fails(fault == INTERRUPTED || fault == BAD_SECTOR) ? -1 : real.fcntl(fd, command, argument);
+}
+
+static int fault_unlinkat(int directory, const char *path, int flags) {
+    return fails(fault == BAD_SECTOR) ? -1 : real.unlinkat(directory, path, flags);
+}
+
+static int fault_renameat(int a, const char *b, int c, const char *d) {
+    return fails(fault == BAD_SECTOR || is_full()) ? -1 : real.renameat(a, b, c, d);
+}
+
+static int fault_linkat(int a, const char *b, int c, const char *d, int flags) {
+    return fails(fault == BAD_SECTOR || is_full()) ? -1 : real.linkat(a, b, c, d, flags);
+}
+
+static int fault_mkdirat(int directory, const char *path, mode_t mode) {
+    return fails(fault == BAD_SECTOR || is_full()) ? -1 : real.mkdirat(directory, path, mode);
+}
+
+static void install_faults(void) {
+    real = bodhi_io;
+    bodhi_io.openat = fault_openat;
+    bodhi_io.close = fault_close;
+    bodhi_io.preadv2 = fault_preadv2;
+    bodhi_io.pwritev = fault_pwritev;
+    bodhi_io.fdatasync = fault_fdatasync;
+    bodhi_io.ftruncate = fault_ftruncate;
+    bodhi_io.fstat = fault_fstat;
+    bodhi_io.fcntl = fault_fcntl;
+    bodhi_io.unlinkat = fault_unlinkat;
+    bodhi_io.renameat = fault_renameat;
+    bodhi_io.linkat = fault_linkat;
+    bodhi_io.mkdirat = fault_mkdirat;
+}
+
+/* --- A store in a scratch directory ------------------------------------------------------------------------------ */
+
+static char scratch[256];
+static char home[300];
+
+static int remove_one(const char *path, const struct stat *status, int type, struct FTW *walk) {
+    (void)status;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+static void clear(void) {
+    (void)nftw(home, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+enum { FRAMES = 12, SMALL = 7, LARGE = 30000 };
+
+static int64_t atoms_of(int64_t number) {
+    return number % 4 == 3 ? LARGE : SMALL; /* written through, or gathered */
+}
+
+static float value_of(int64_t number, int64_t i) {
+    return (float)(number * 1000 + i % 997);
+}
+
+static int append(bodhi_writer *writer, int64_t number) {
+    float *values = malloc((size_t)atoms_of(number) * 12);
+    CHECK(values != NULL);
+    for (int64_t i = 0; i < atoms_of(number) * 3; i++) {
+        values[i] = value_of(number, i);
+    }
+    float box[6] = {1, 2, 3, 90, 90, 90};
+    bodhi_frame frame = {.number = number,
+                         .time = (double)number,
+                         .n_atoms = atoms_of(number),
+                         .positions = values,
+                         .velocities = number % 2 == 0 ? values : NULL,
+                         .box = number % 3 == 0 ? box : NULL};
+    int status = bodhi_append(writer, &frame);
+    free(values);
+    return status;
+}
+
+static void check_frame(const bodhi_frame *frame) {
+    CHECK(frame->time == (double)frame->number);
+    CHECK(frame->n_atoms == atoms_of(frame->number));
+    CHECK((frame->velocities != NULL) == (frame->number % 2 == 0));
+    CHECK((frame->box != NULL) == (frame->number % 3 == 0));
+    for (int64_t i = 0; i < frame->n_atoms * 3; i++) {
+        CHECK(frame->positions[i] == value_of(frame->number, i));
+        CHECK(frame->velocities == NULL || frame->velocities[i] == value_of(frame->number, i));
+    }
+}
+
+/* Read all frames; read[number] says which were there. False if a reader could not be had. */
+static bool read_all(bodhi_dataset *dataset, int direct, bool *read) {
+    int64_t numbers[FRAMES];
+    for (int i = 0; i < FRAMES; i++) {
+        numbers[i] = (i * 5 + 3) % FRAMES;
+    }
+    memset(read, 0, FRAMES * sizeof *read);
+    bodhi_reader *reader;
+    bodhi_range all[] = {{0, 1}, {1, INT64_MAX}}; /* read as if they were some */
+    bodhi_read_options options = {.direct = direct, .request_bytes = 100000, .ring = 2};
+    if (fault_at % 2 == 1) {
+        options.atoms = all;
+        options.n_ranges = 2;
+    }
+    if (bodhi_reader_open(dataset, numbers, FRAMES, &options, &reader) != BODHI_OK) {
+        return false;
+    }
+    bodhi_frame frame;
+    int status;
+    for (int i = 0; (status = bodhi_reader_next(reader, &frame)) != BODHI_END; i++) {
+        CHECK(i < FRAMES && frame.number == numbers[i]);
+        CHECK(status == BODHI_OK || (status == BODHI_MISS && frame.reason != 0));
+        if (status == BODHI_OK) {
+            check_frame(&frame);
+            read[frame.number] = true;
+        }
+    }
+    bodhi_reader_close(reader);
+    return true;
+}
+
+/* Append and flush; acknowledged[number] is set for what was acknowledged. */
+static void write_some(bodhi_dataset *dataset, int first, int last, bool *acknowledged) {
+    bodhi_writer *writer;
+    bodhi_write_options options = {.segment_bytes = 1 << 20, .block_atoms = 1000};
+    if (bodhi_writer_open(dataset, BODHI_ALIEN, &options, &writer) != BODHI_OK) {
+        return;
+    }
+    bool pending[FRAMES] = {false};
+    for (int64_t number = first; number < last; number++) {
+        int status = append(writer, number);
+        CHECK(status <= 0 || status == BODHI_EXISTS);
+        pending[number] = status == BODHI_OK;
+        if (status < 0) {
+            memset(pending, 0, sizeof pending); /* what was not flushed may be undone */
+        }
+        if (number % 5 == 4 || number == last - 1) {
+            if (bodhi_flush(writer, 1) == BODHI_OK) {
+                for (int i = 0; i < FRAMES; i++) {
+                    acknowledged[i] = acknowledged[i] || pending[i];
+                }
+            }
+            memset(pending, 0, sizeof pending);
+        }
+    }
+    int closed = bodhi_writer_close(writer);
+    CHECK(closed <= 0);
+}
+
+/* The life of a store; whatever fails, it ends. Returns whether nothing failed. */
+static bool live(bool *acknowledged) {
+    bodhi_store *store;
+    bodhi_dataset *dataset;
+    if (bodhi_open(home, BODHI_CREATE, &store) != BODHI_OK) {
+        return false;
+    }
+    bool fine = bodhi_dataset_open(store, "/sim1", "g", 1, BODHI_CREATE, &dataset) == BODHI_OK;
+    if (fine) {
+        bool read[FRAMES];
+        write_some(dataset, 0, FRAMES / 2, acknowledged);
+        write_some(dataset, FRAMES / 2, FRAMES, acknowledged);
+        fine = read_all(dataset, BODHI_DIRECT_ON, read) && bodhi_dataset_refresh(dataset) == BODHI_OK;
+        for (int i = 0; i < FRAMES; i++) {
+            fine = fine && read[i];
+        }
+        bodhi_dataset_close(dataset);
+    }
+    bodhi_close(store);
+    return fine;
+}
+
+static void check_afterwards(const bool *acknowledged) {
+    bodhi_store *store;
+    bodhi_dataset *dataset;
+    bool read[FRAMES];
+    CHECK(bodhi_open(home, BODHI_CREATE, &store) == BODHI_OK);
+    CHECK(bodhi_dataset_open(store, "/sim1", "g", 1, BODHI_CREATE, &dataset) == BODHI_OK);
+    CHECK(read_all(dataset, BODHI_DIRECT_OFF, read));
+    for (int i = 0; i < FRAMES; i++) {
+        CHECK(read[i] || !acknowledged[i]);
+    }
+    bool all[FRAMES] = {false};
+    write_some(dataset, 0, FRAMES, all); /* it can be used on */
+    CHECK(read_all(dataset, BODHI_DIRECT_OFF, read));
+    for (int i = 0; i < FRAMES; i++) {
+        CHECK(read[i]);
+    }
+    bodhi_dataset_close(dataset);
+    bodhi_close(store);
+}
+
+/* The Nth call fails, for every N. */
+static void test_every_call_failing(void) {
+    install_faults();
+    for (int kind = FULL; kind < N_FAULTS; kind++) {
+        for (int stays = 0; stays < 2; stays++) {
+            if (stays && (kind == INTERRUPTED || kind == CUT_SHORT)) {
+                continue;
+            }
+            long n = 0;
+            do {
+                bool acknowledged[FRAMES] = {false};
+                clear();
+                fault = (enum fault)kind;
+                fault_stays = stays != 0;
+                fault_at = ++n;
+                atomic_store(&calls, 0);
+                bool fine = live(acknowledged);
+                CHECK(fine || (kind != INTERRUPTED && kind != CUT_SHORT));
+                fault = NO_FAULT;
+                check_afterwards(acknowledged);
+            } while (atomic_load(&calls) >= n);
+            (void)printf("fault %d%s: %ld calls\n", kind, stays ? " and after" : "", n - 1);
+        }
+    }
+    bodhi_io = real;
+    clear();
+}
+
+/* --- Threads ----------------------------------------------------------------------------------------------------- */
+
+static void *read_often(void *argument) {
+    bodhi_dataset *dataset = argument;
+    bool read[FRAMES];
+    for (int i = 0; i < 40; i++) {
+        CHECK(read_all(dataset, i % 3, read));
+        CHECK(bodhi_dataset_refresh(dataset) == BODHI_OK);
+    }
+    return NULL;
+}
+
+static void *write_often(void *argument) {
+    bodhi_dataset *dataset = argument;
+    bool acknowledged[FRAMES] = {false};
+    for (int64_t i = 0; i < 10; i++) {
+        int64_t dropped;
+        bodhi_facts facts;
+        write_some(dataset, 0, FRAMES, acknowledged);
+        CHECK(bodhi_dataset_drop(dataset, BODHI_ALIEN, &i, 1, &dropped) == BODHI_OK);
+        CHECK(bodhi_dataset_query(dataset, &facts) == BODHI_OK);
+    }
+    return NULL;
+}
+
+static void test_threads(void) {
+    bodhi_store *store;
+    bodhi_dataset *dataset;
+    pthread_t threads[4];
+    CHECK(bodhi_open(home, BODHI_CREATE, &store) == BODHI_OK);
+    CHECK(bodhi_dataset_open(store, "/sim1", NULL, 0, BODHI_CREATE, &dataset) == BODHI_OK);
+    for (int i = 0; i < 4; i++) {
+        CHECK(pthread_create(&threads[i], NULL, i % 2 ? read_often : write_often, dataset) == 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+    bodhi_dataset_close(dataset);
+    bodhi_close(store);
+    clear();
+}
+
+/* --- Network file systems -------------------------------------------------------------------------------------- */
+
+static long pretended; /* magic of the file system */
+
+static int pretend_fstatfs(int fd, struct statfs *status) {
+    int result = fstatfs(fd, status);
+    status->f_type = pretended;
+    return result;
+}
+
+static void test_network_file_systems(void) {
+    static const long refused[] = {0x6969, 0xFF534D42, 0x0BD00BD0, 0x47504653, 0x65735546};
+    bodhi_store *store;
+    bodhi_io.fstatfs = pretend_fstatfs;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        pretended = refused[i];
+        CHECK(bodhi_open(home, BODHI_CREATE, &store) == BODHI_ERROR_NETWORK);
+        CHECK(strstr(bodhi_message(), "network file system") != NULL);
+        CHECK(bodhi_open(home, BODHI_CREATE | BODHI_ALLOW_NETWORK, &store) == BODHI_OK);
+        bodhi_close(store);
+    }
+    bodhi_io.fstatfs = fstatfs;
+    clear();
+}
+
+/* --- Parts ------------------------------------------------------------------------------------------------------- */
+
+static void test_checksums(void) {
+    static const char *const ways[] = {"sse4.2", "pclmul", "vpclmul", "arm64"};
+    CHECK(bodhi_crc32c(0, "123456789", 9) == 0xE3069283U);
+    CHECK(bodhi_crc32c_portable(0, "123456789", 9) == 0xE3069283U);
+    unsigned char data[5000];
+    for (size_t i = 0; i < sizeof data; i++) {
+        data[i] = (unsigned char)(i * 2654435761U >> 13);
+    }
+    for (size_t size = 0; size < sizeof data - 16; size += 1 + size / 64) {
+        uint32_t wanted = bodhi_crc32c_portable((uint32_t)size, data + size % 16, size);
+        for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
+            uint32_t crc = (uint32_t)size;
+            CHECK(!bodhi_crc32c_by(ways[way], &crc, data + size % 16, size) || crc == wanted);
+        }
+    }
+}
+
+static void test_table(void) {
+    table t = {0};
+    uint64_t numbers[100];
+    place *found;
+    for (uint32_t i = 0; i < 20000; i++) {
+        place one = {.number = (uint64_t)i * 7919 % 10007, .offset = i};
+        CHECK(table_add(&t, &one, 1));
+    }
+    CHECK(table_living(&t) == 10007);
+    size_t state = 0;
+    size_t copies = 0;
+    while ((found = table_find(&t, 5, &state)) != NULL) {
+        CHECK(found->number == 5);
+        found->dead = copies == 0;
+        copies++;
+    }
+    CHECK(copies == 2);
+    CHECK(table_numbers(&t, 9990, numbers, 100) == 17 && numbers[0] == 9990 && numbers[16] == 10006);
+    table_free(&t);
+}
+
+int main(void) {
+    const char *base = getenv("TMPDIR"); // NOLINT(concurrency-mt-unsafe): before any thread
+    (void)snprintf(scratch, sizeof scratch, "%s/bodhi-test-XXXXXX", base == NULL ? "/tmp" : base);
+    CHECK(mkdtemp(scratch) != NULL);
+    (void)snprintf(home, sizeof home, "%s/store", scratch);
+    test_checksums();
+    test_table();
+    test_network_file_systems();
+    test_threads();
+    test_every_call_failing();
+    CHECK(rmdir(scratch) == 0);
+    return 0;
+}
