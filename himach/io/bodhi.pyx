@@ -232,6 +232,21 @@ cdef class DatasetHandle:
         check(status)
         return numbers[:count]
 
+    def mark(self, frames):
+        """Set bits of the frames of a range that are held: natively, as aliens; two uint64 (n,), 64 frames a word."""
+        cdef int64_t first = frames.start
+        cdef int64_t step = frames.step
+        cdef int64_t count = len(frames)
+        cdef cnp.ndarray native = np.zeros((count + 63) // 64, dtype=np.uint64)
+        cdef cnp.ndarray alien = np.zeros((count + 63) // 64, dtype=np.uint64)
+        cdef uint64_t *to_native = <uint64_t *>cnp.PyArray_DATA(native)
+        cdef uint64_t *to_alien = <uint64_t *>cnp.PyArray_DATA(alien)
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_mark(self.dataset, first, step, count, to_native, to_alien)
+        check(status)
+        return native, alien
+
     def locate(self, cnp.ndarray numbers):
         """Per frame (segment, kind, offset, length), or None."""
         cdef int64_t *wanted = frame_numbers(numbers)

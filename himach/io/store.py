@@ -260,6 +260,21 @@ class Dataset:
                 return held
             start = int(numbers[-1]) + 1
 
+    def mark(self, frames: range) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+        """Return which of `frames` are held natively, and which as aliens.
+
+        Parameters
+        ----------
+        frames
+            Frame numbers, not negative; `step` may be.
+
+        Returns
+        -------
+        native, alien : ndarray
+            uint64, one bit a frame: bit ``i % 64`` of word ``i // 64`` is ``frames[i]``.
+        """
+        return self._handle.mark(frames)
+
     def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which of the frames it holds, bool (n,), as of the last `refresh`."""
         return np.array([place is not None for place in self._handle.locate(np.ascontiguousarray(numbers))], dtype=bool)
