@@ -32,10 +32,11 @@ class Cached(Protocol):
     def identity(self) -> str | None:
         """What tells this store from others; nodes that give the same one see one directory. None: not shared."""
 
-    def mark(self, frames: range) -> tuple[Words, Words]:
-        """Return which of `frames` a writer pushed to this node (natives), and which a read miss brought (aliens).
+    def mark(self, frames: range, native: Words, alien: Words) -> None:
+        """Set the bits of those `frames` that a writer pushed to this node, and of those that a read miss brought.
 
-        Two uint64 (n_words(len(frames)),): bit ``p % 64`` of word ``p // 64`` is ``frames[p]``; unused bits are 0.
+        Both are uint64 (n_words(len(frames)),): bit ``p % 64`` of word ``p // 64`` is ``frames[p]``. Other bits stay,
+        so that several stores may mark theirs one after another.
         """
 
 
@@ -60,17 +61,12 @@ class InMemory:
         """Return a cache of frames given as integers."""
         return cls(np.fromiter(native, dtype=np.int64), np.fromiter(alien, dtype=np.int64), identity)
 
-    def mark(self, frames: range) -> tuple[Words, Words]:
-        """Return which of `frames` are natives, and which aliens."""
-        return _marked(self.native, frames), _marked(self.alien, frames)
-
-
-def _marked(numbers: Numbers, frames: range) -> Words:
-    positions, rest = np.divmod(numbers - frames.start, frames.step)
-    positions = positions[(rest == 0) & (positions >= 0) & (positions < len(frames))].astype(np.uint64)
-    words = np.zeros(n_words(len(frames)), dtype=np.uint64)
-    np.bitwise_or.at(words, positions // 64, np.uint64(1) << positions % 64)
-    return words
+    def mark(self, frames: range, native: Words, alien: Words) -> None:
+        """Set the bits of natives and of aliens."""
+        for numbers, words in ((self.native, native), (self.alien, alien)):
+            positions, rest = np.divmod(numbers - frames.start, frames.step)
+            positions = positions[(rest == 0) & (positions >= 0) & (positions < len(frames))].astype(np.uint64)
+            np.bitwise_or.at(words, positions // 64, np.uint64(1) << positions % 64)
 
 
 NOTHING = InMemory()
@@ -98,14 +94,12 @@ class NodeFrames:
         Time spent on marking, on patterns, and on counting.
     """
 
-    native: Words
-    alien: Words
-
     def __init__(self, cached: Cached, frames: range, budget: int) -> None:
         self.seconds = 0.0
         self.n_frames = len(frames)
         with self._timed():
-            self.native, self.alien = cached.mark(frames)
+            self.native, self.alien = (np.zeros(n_words(len(frames)), dtype=np.uint64) for _ in range(2))
+            cached.mark(frames, self.native, self.alien)
             both = (self.native, self.alien) if budget else ()
             self._searches = [Search(words, self.n_frames, budget) for words in both]
 

@@ -26,8 +26,8 @@ def positions_of(words):
 
 @given(frame_sets, frame_sets, ranges())
 def test_given_frames_become_bits(native, alien, frames):
-    marked = InMemory.of(native, alien).mark(frames)
-    for held, words in zip((native, alien), marked, strict=True):
+    here = NodeFrames(InMemory.of(native, alien), frames, 0)
+    for held, words in zip((native, alien), (here.native, here.alien), strict=True):
         assert words.shape == (-(-len(frames) // 64),)
         assert positions_of(words) == {p for p, frame in enumerate(frames) if frame in held}
 
@@ -36,9 +36,17 @@ def test_given_frames_become_bits(native, alien, frames):
 def test_large_frame_numbers(start):
     held = set(range(start - 50, start + 150, 2))
     for frames in (range(start, start + 200), range(start + 199, start - 1, -1), range(start - 90, start + 300, 7)):
-        words, none = InMemory.of(held).mark(frames)
-        assert positions_of(words) == {p for p, frame in enumerate(frames) if frame in held}
-        assert not none.any()
+        here = NodeFrames(InMemory.of(held), frames, 0)
+        assert positions_of(here.native) == {p for p, frame in enumerate(frames) if frame in held}
+        assert not here.alien.any()
+
+
+def test_several_stores_mark_the_same_words():
+    native, alien = np.zeros((2, 2), dtype=np.uint64)
+    for store in (InMemory.of([1, 2], [70]), InMemory.of([2, 3], [71]), NOTHING):
+        store.mark(range(100), native, alien)
+    assert positions_of(native) == {1, 2, 3}
+    assert positions_of(alien) == {70, 71}
 
 
 @given(frame_sets, frame_sets, st.integers(1, 40))
@@ -57,9 +65,8 @@ def test_a_store_is_asked_once():
     class Once:
         identity = None
 
-        def mark(self, frames):
+        def mark(self, frames, native, alien):
             asked.append(frames)
-            return NOTHING.mark(frames)
 
     here = NodeFrames(Once(), range(5, 300, 7), 100)
     assert here.promising()

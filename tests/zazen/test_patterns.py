@@ -11,6 +11,7 @@ from zazen.threads import run_ranks
 from himach.zazen import InMemory, assign, patterns
 from himach.zazen.finder import MAX_PERIOD, Finder
 from himach.zazen.folding import fold
+from himach.zazen.node_frames import NodeFrames
 from himach.zazen.patterns import Pattern, Search, Shape
 from himach.zazen.positions import Bits, Pieces, all_of
 
@@ -39,7 +40,7 @@ def ranges(draw, top=TOP):
 
 
 def search(held, frames, budget) -> Search:
-    return Search(InMemory.of(held).mark(frames)[0], len(frames), budget)
+    return Search(NodeFrames(InMemory.of(held), frames, 0).native, len(frames), budget)
 
 
 def find(held, frames, budget=PLENTY, window=1 << 13) -> Pattern | None:
