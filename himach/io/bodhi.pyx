@@ -239,7 +239,7 @@ cdef class DatasetHandle:
         cdef int64_t count = len(frames)
         cdef int status
         if native.shape[0] != (count + 63) // 64 or alien.shape[0] != native.shape[0]:
-            raise ValueError(f"{count} frames are not {native.shape[0]} words of natives and {alien.shape[0]} of aliens")
+            raise ValueError(f"{count} frames, but {native.shape[0]} words of natives and {alien.shape[0]} of aliens")
         if count == 0:
             return
         with nogil:

@@ -20,8 +20,8 @@ that an alien copy elsewhere may claim them, aliens after round two.
 Where what is cached follows patterns, the same is done with one bit for all frames that are alike on every node, so
 that the cost follows the patterns and what deviates from them.
 
-`assign()` is the protocol: `himach.zazen.reduction` has the two ways to run it, `himach.zazen.rounds` what is exchanged,
-and what a node gets is a `himach.zazen.share.Share`.
+`assign()` is the protocol: `himach.zazen.reduction` has both ways, with a bit a frame and with a bit a class,
+`himach.zazen.rounds` what is exchanged, and what a node gets is a `himach.zazen.share.Share`.
 """
 
 from __future__ import annotations

@@ -67,9 +67,8 @@ class ByBits:
 
     def __init__(self, leaders: Leaders, here: NodeFrames, share: Bits, rules: Rules) -> None:
         counts = here.counts(rules.chunk_words)
-        self._share = share
-        self._rules = rules
-        self._claims = claims = negotiate(leaders, here.native, here.alien, counts, share.count_bits, share.bitmap, rules)
+        claims = negotiate(leaders, here.native, here.alien, counts, share.count_bits, share.bitmap, rules)
+        self._share, self._rules, self._claims = share, rules, claims
         self.native, self.alien, self.contested = claims.native, claims.alien, claims.contested
         self.n_nowhere = int(claims.residue_counts.sum())
 

@@ -144,7 +144,7 @@ def test_words_that_do_not_fit_are_refused(place):
     two, three = (np.zeros(n, dtype=np.uint64) for n in (2, 3))
     dataset.mark(range(128), two, two)
     for native, alien, n in ((two, two, 129), (three, three, 128), (two, three, 128), (three, two, 128), (two, two, 0)):
-        with pytest.raises(ValueError, match=f"{n} frames are not {native.size} words .* {alien.size} of aliens"):
+        with pytest.raises(ValueError, match=f"{n} frames, but {native.size} words .* {alien.size} of aliens"):
             dataset.mark(range(n), native, alien)
 
 

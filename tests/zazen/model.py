@@ -1,6 +1,6 @@
 """The rules of the protocol over sets, for all nodes at once: slow and obvious.
 
-`apply_rules()` says which frames the rules leave no choice about, and `Run` checks what the protocol chose for the rest.
+`apply_rules()` says which frames the rules leave no choice about, and `check()` what the protocol chose for the rest.
 """
 
 from __future__ import annotations
