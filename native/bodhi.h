@@ -200,6 +200,12 @@ BODHI_CHECKED int bodhi_dataset_query(bodhi_dataset *dataset, bodhi_facts *facts
 BODHI_CHECKED int bodhi_dataset_numbers(bodhi_dataset *dataset, int kind, int64_t from, uint64_t *numbers,
                                         int64_t capacity, int64_t *count);
 
+/* Set bit i % 64 of word i / 64 where frame first + i * step is held, for i from 0 to count - 1: of `native` and of
+ * `alien`, of (count + 63) / 64 words each. Other bits stay, so that the frames of several datasets come together in
+ * the same words. `step` may be negative, frame numbers may not. Errors: ARGUMENT. */
+BODHI_CHECKED int bodhi_dataset_mark(bodhi_dataset *dataset, int64_t first, int64_t step, int64_t count,
+                                     uint64_t *native, uint64_t *alien);
+
 /* Where the records of `n` frames lie; natives are preferred. Errors: ARGUMENT. */
 BODHI_CHECKED int bodhi_dataset_locate(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, bodhi_place *places);
 

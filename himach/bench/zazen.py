@@ -7,9 +7,11 @@ node of its own, and all ranks on one node) and for each way in which frames are
 - ``runs``: neighbours are native on one node, a thousand frames excepted.
 - ``turns``: frames are dealt to nodes in turns, a thousand excepted. An exception is lost, or alien on a random node.
 
-A table tells the time of the Allreduces alone, of all rounds and decisions, of the work on the cached sets (finding
-patterns, making bitmaps), and the greatest memory of a node, cached sets and all. `main()` is what
-``himach bench zazen`` calls.
+A table tells the time of the Allreduces alone, of all rounds and decisions, of marking what a node holds in bitmaps and
+of finding patterns in these, and the greatest memory of a node. `main()` is what ``himach bench zazen`` calls.
+
+A store with an index of all frames would not fit here (24 bytes a frame). So each node has a store of the frames that
+it holds of the first 4,194,304, and marks these again and again, in the words of all frames.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,21 +33,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyroaring
 
 from himach.errors import RankError
-from himach.parallel.communicator import World
-from himach.zazen import InMemory, assign
+from himach.io.store.store import Dataset, Store
+from himach.parallel.communicator import Words, World
+from himach.zazen import Cached, assign
 from himach.zazen.rounds import Leaders
 
 __all__ = ["main", "measure", "table"]
 
-Numbers = npt.NDArray[np.uint32]
-Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
 
 QUICK = 10**7
 NATIVE_TENTHS = 9
-DRAWN = 1 << 22  # frames drawn at a time
+STORED = 1 << 22  # frames, of which a store holds what is its node's
 EXCEPTIONS = 1000
 LAYOUTS = {"apart": "each rank a node", "together": "all ranks on one node"}
 CACHES = {"random": "at random", "runs": "in runs", "turns": "in turns"}
@@ -82,13 +84,17 @@ def measure(world: World, frames: int, repeats: int, cache: str = "random") -> d
     Returns
     -------
     dict
-        Medians in seconds: ``bare``, the two reductions of whole bitmaps over all ranks; ``sets``, finding patterns in
-        the cached sets or making bitmaps of them, on the node that takes longest; ``rounds``, all else until tasks can
-        be taken. ``ratio``: of ``rounds`` to ``bare``. ``peak``: the most bytes of memory that a node's ranks had
-        before the first bare reductions, interpreters and cached sets included; pages that ranks share count once a
-        rank.
+        Medians in seconds: ``bare``, the two reductions of whole bitmaps over all ranks; ``sets``, marking what the
+        store holds in bitmaps and finding patterns in them, on the node that takes longest; ``rounds``, all else until
+        tasks can be taken. ``ratio``: of ``rounds`` to ``bare``. ``peak``: the most bytes of memory that a node's ranks
+        had before the first bare reductions, interpreters included; pages that ranks share count once a rank.
     """
-    cached = _cached(world, frames, cache) if world.node.rank == 0 else None
+    with tempfile.TemporaryDirectory(prefix="himach-zazen-") as place:
+        cached = _cached(world, frames, cache, Path(place, "store")) if world.node.rank == 0 else None
+        return _measure(world, frames, repeats, cached)
+
+
+def _measure(world: World, frames: int, repeats: int, cached: Cached | None) -> dict[str, float]:
     bare, rounds, sets, ratios, peak = [], [], [], [], 0
     for _ in range(repeats):
         world.comm.barrier()
@@ -106,47 +112,64 @@ def measure(world: World, frames: int, repeats: int, cache: str = "random") -> d
     return {**{name: statistics.median(values) for name, values in medians.items()}, "peak": peak}
 
 
-def _cached(world: World, frames: int, cache: str) -> InMemory:
-    """Return what this node holds, made as a store makes it: of frame numbers."""
-    native, alien = pyroaring.BitMap(), pyroaring.BitMap()
-    place = {"random": _at_random, "runs": _in_runs, "turns": _in_turns}[cache]
-    for first in range(0, frames, DRAWN):
-        numbers = np.arange(first, min(first + DRAWN, frames), dtype=np.uint32)
-        for held, which in zip((native, alien), place(world, numbers, frames), strict=True):
-            held.update(pyroaring.BitMap(numbers[which]))
-    return InMemory(native, alien)
+class _Stored:
+    """What a node holds, marked by a store of some of it.
+
+    Parameters
+    ----------
+    dataset
+        What the node holds of as many frames as `period`.
+    part
+        The frames that are like those, over and over.
+    period
+        A multiple of 64.
+    lost, alien
+        Frames that are missing after all, and those that are alien.
+    """
+
+    identity = None
+
+    def __init__(self, dataset: Dataset, part: range, period: int, lost: Numbers, alien: Numbers) -> None:
+        self._dataset = dataset
+        self._part = part
+        self._period = period
+        self._lost, self._alien = lost.astype(np.uint64), alien.astype(np.uint64)
+
+    def mark(self, frames: range, native: Words, alien: Words) -> None:
+        """Set the bits of what the node holds of all frames."""
+        for first in range(self._part.start, self._part.stop, self._period):
+            numbers = range(min(self._period, self._part.stop - first))
+            words = slice(first // 64, first // 64 + -(-len(numbers) // 64))
+            self._dataset.mark(numbers, native[words], alien[words])
+        np.bitwise_and.at(native, self._lost // 64, ~(np.uint64(1) << self._lost % 64))
+        np.bitwise_or.at(alien, self._alien // 64, np.uint64(1) << self._alien % 64)
 
 
-def _at_random(world: World, numbers: Numbers, frames: int) -> tuple[Flags, Flags]:
-    """Return which of the frames are native here, and which alien."""
-    draw = np.random.default_rng(int(numbers[0]))  # the same on every node
-    mine = draw.integers(0, len(world.nodes), len(numbers), dtype=np.uint8) == world.node_index
-    pushed = draw.integers(0, 10, len(numbers), dtype=np.uint8) < NATIVE_TENTHS
-    return mine & pushed, mine & ~pushed
-
-
-def _in_runs(world: World, numbers: Numbers, frames: int) -> tuple[Flags, Flags]:
-    """Return which of the frames are native here, and which alien."""
-    home = numbers.astype(np.int64) * len(world.nodes) // frames
-    return _with_exceptions(world, numbers, frames, home == world.node_index)
-
-
-def _in_turns(world: World, numbers: Numbers, frames: int) -> tuple[Flags, Flags]:
-    """Return which of the frames are native here, and which alien."""
-    return _with_exceptions(world, numbers, frames, numbers % len(world.nodes) == world.node_index)
-
-
-def _with_exceptions(world: World, numbers: Numbers, frames: int, native: Flags) -> tuple[Flags, Flags]:
-    """Take away what is lost; return which frames are native here, and which alien."""
-    draw = np.random.default_rng(0)  # the same on every node
-    chosen = np.unique(draw.integers(0, frames, EXCEPTIONS))
-    kept = draw.integers(0, 2 * len(world.nodes), len(chosen)) == world.node_index
-    alien = np.zeros_like(native)
-    first, last = np.searchsorted(chosen, (numbers[0], int(numbers[-1]) + 1))
-    at = chosen[first:last] - int(numbers[0])
-    native[at] = False
-    alien[at] = kept[first:last]
-    return native, alien
+def _cached(world: World, frames: int, cache: str, place: Path) -> _Stored:
+    """Return what this node holds, in a store at `place`."""
+    nodes, node = len(world.nodes), world.node_index
+    period = STORED // (64 * nodes) * 64 * nodes  # of all turns
+    numbers = np.arange(period)
+    none = numbers[:0]
+    part, lost, alien = range(frames), none, none
+    if cache == "random":
+        home = np.random.default_rng(0).integers(0, nodes, period)  # the same on every node
+        pushed = np.random.default_rng(1).integers(0, 10, period) < NATIVE_TENTHS
+        held = (home == node) & pushed, (home == node) & ~pushed
+    else:
+        bounds = [frames * i // nodes // 64 * 64 for i in range(nodes)]
+        part = range(bounds[node], [*bounds, frames][node + 1]) if cache == "runs" else part
+        held = (numbers % nodes == node) | (cache == "runs"), numbers < 0
+        draw = np.random.default_rng(0)  # the same on every node
+        lost = np.unique(draw.integers(0, frames, EXCEPTIONS))
+        alien = lost[draw.integers(0, 2 * nodes, len(lost)) == node]
+    dataset = Store(place).dataset("himach bench zazen", segment_bytes=1 << 30)
+    atom = np.zeros((1, 3), dtype=np.float32)
+    for which, native in zip(held, (True, False), strict=True):
+        for number in numbers[: len(part)][which[: len(part)]].tolist():
+            dataset.write(number, 0.0, None, atom, native=native)
+    dataset.close()
+    return _Stored(dataset, part, period, lost, alien)
 
 
 def _bare(world: World, frames: int) -> float:

@@ -51,11 +51,6 @@ cdef class Finder:
         self.exceptions = np.empty(budget, dtype=np.int64)
         self.bits = np.empty(budget, dtype=np.uint8)
 
-    @property
-    def constant(self) -> bool:
-        """Whether bits did not alternate of late."""
-        return self.n_intervals == 0 or self.periods[self.n_intervals - 1] == 1
-
     def feed(self, const uint64_t[::1] words, int64_t n_bits) -> bool:
         """Take in the next `n_bits` bits, a multiple of 64 except at the end; False: the description is too large."""
         cdef bint fits
@@ -64,17 +59,6 @@ cdef class Finder:
         with nogil:
             fits = n_bits == 0 or follow(self, &words[0], n_bits)
             self.position += n_bits
-        return fits
-
-    def feed_constant(self, bint bit, int64_t n_bits) -> bool:
-        """Do as `feed`, with `n_bits` equal bits."""
-        cdef uint64_t word = ~(<uint64_t>0) if bit else 0
-        cdef bint fits = True
-        if n_bits > self.n_positions - self.position or self.position & 63:
-            raise ValueError(f"{n_bits} bits do not follow {self.position} of {self.n_positions}")
-        if n_bits and not (self.n_intervals and self.periods[self.n_intervals - 1] == 1 and self.tile[0] == word):
-            fits = begin(self, &word, self.position, self.position, self.position + 1)
-        self.position += n_bits
         return fits
 
     def found(self) -> tuple:

@@ -1,7 +1,7 @@
-"""Sets of frame numbers as patterns: what is cached in runs, or dealt to nodes in turns, told without a bitmap.
+"""Bitmaps as patterns: what is cached in runs, or dealt to nodes in turns, told in a few words.
 
-`find_pattern()` describes which positions of a selection a set holds by a `Pattern`: intervals, each with a few bits
-that repeat, and exceptions. The cost of everything that follows depends on their number and not on that of the frames.
+A `Search` describes which positions of a selection a bitmap holds by a `Pattern`: intervals, each with a few bits that
+repeat, and exceptions. The cost of everything that follows depends on their number and not on that of the frames.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from himach.zazen.cached import FrameSet
+from himach.parallel.communicator import Words
 from himach.zazen.finder import Finder
-from himach.zazen.selection import constant, mark_frames, n_words
 
 __all__ = ["Pattern", "Search", "Shape"]
 
-WINDOW = 1 << 21  # positions that are made bits at a time
-FINE = 1 << 19  # the same, where most windows need no bits because all in them are held, or none
+WINDOW_WORDS = 1 << 13  # that are looked at in one step
 
 Positions = npt.NDArray[np.int64]
 
@@ -72,44 +70,34 @@ class Pattern:
 
 
 class Search:
-    """The search for the pattern of a set, which can stop on the way.
+    """The search for the pattern of a bitmap, which can stop on the way.
 
     Parameters
     ----------
-    held
-        Frame numbers.
-    frames
-        The selection; numbers not negative.
+    words
+        The bitmap, uint64.
+    n_bits
+        Bits of it that count.
     budget
         Intervals, bits of their periods, and exceptions that a pattern may have.
     """
 
-    def __init__(self, held: FrameSet, frames: range, budget: int) -> None:
-        self._held = held
-        self._frames = frames
-        self._finder = Finder(len(frames), budget)
+    def __init__(self, words: Words, n_bits: int, budget: int) -> None:
+        self._words = words
+        self._n_bits = n_bits
+        self._finder = Finder(n_bits, budget)
         self._first = 0
-        self._words = np.empty(n_words(min(WINDOW, len(frames))), dtype=np.uint64)
 
     def step(self) -> bool:
-        """Look at the next frames; return False if no pattern fits."""
-        first, size = self._first, WINDOW
-        bit = constant(self._held, self._frames[first : first + size])
-        if bit is None and self._finder.constant:
-            size = FINE
-            bit = constant(self._held, self._frames[first : first + size])
-        part = self._frames[first : first + size]
-        self._first += len(part)
-        if bit is not None:
-            return self._finder.feed_constant(bit, len(part))
-        words = self._words[: n_words(len(part))]
-        words[:] = 0
-        mark_frames(self._held, part, words)
-        return self._finder.feed(words, len(part))
+        """Look at the next words; return False if no pattern fits."""
+        words = self._words[self._first : self._first + WINDOW_WORDS]
+        n_bits = min(64 * len(words), self._n_bits - 64 * self._first)
+        self._first += len(words)
+        return self._finder.feed(words, n_bits)
 
     def finish(self) -> Pattern | None:
-        """Look at all frames that are left; return the pattern, or None if none fits."""
-        while self._first < len(self._frames):
+        """Look at all words that are left; return the pattern, or None if none fits."""
+        while self._first < len(self._words):
             if not self.step():
                 return None
         starts, periods, bits, exceptions = self._finder.found()

@@ -1,6 +1,6 @@
 """The Zazen protocol: who reads which frame.
 
-There is no server that knows what is cached where. Each node turns what its own store holds of the selection into two
+There is no server that knows what is cached where. Each node's own store marks what it holds of the selection in two
 bitmaps, native and alien frames, one bit a position; the leaders of the nodes reduce these bitmaps over all nodes; and
 every node decides by itself, from the reduced bitmaps and its own, which frames are its to read:
 
@@ -20,8 +20,8 @@ that an alien copy elsewhere may claim them, aliens after round two.
 Where what is cached follows patterns, the same is done with one bit for all frames that are alike on every node, so
 that the cost follows the patterns and what deviates from them.
 
-`assign()` is the protocol: `himach.zazen.agreement` has the two ways to agree, `himach.zazen.rounds` what is exchanged,
-and what a node gets is a `himach.zazen.share.Share`.
+`assign()` is the protocol: `himach.zazen.reduction` has both ways, with a bit a frame and with a bit a class,
+`himach.zazen.rounds` what is exchanged, and what a node gets is a `himach.zazen.share.Share`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ from dataclasses import dataclass, field
 
 from himach.errors import TrajectoryError, UsageError
 from himach.parallel.communicator import Words, World
-from himach.zazen.agreement import Agreed, ByBits, ByPatterns, by_patterns
-from himach.zazen.cached import NOTHING, Cached
-from himach.zazen.holdings import Holdings
-from himach.zazen.positions import Bits, Pieces
+from himach.zazen.node_frames import NOTHING, Cached, NodeFrames
+from himach.zazen.positions import Bits, Pieces, n_words
+from himach.zazen.reduction import ByBits, ByPatterns, Reduced, by_patterns
 from himach.zazen.rounds import CHUNK_WORDS, Leaders, Rules
-from himach.zazen.selection import n_words
 from himach.zazen.share import Share
 
 __all__ = ["assign", "fill_evenly"]
@@ -130,7 +128,7 @@ def assign(
         counts=told.counts,
         rounds=told.rounds,
         seconds=told.seconds,
-        surplus=leader.agreed.surplus() if leader else (),
+        surplus=leader.reduced.surplus() if leader else (),
     )
 
 
@@ -139,11 +137,11 @@ class _Leader:
 
     Attributes
     ----------
-    agreed
-        What this node has agreed on with the others.
+    reduced
+        What came of the rounds for this node.
     """
 
-    agreed: Agreed
+    reduced: Reduced
 
     def __init__(self, world: World, cached: Cached, request: _Request) -> None:
         self._started = time.perf_counter()
@@ -151,48 +149,48 @@ class _Leader:
         self._request = request
         self._by_patterns: ByPatterns | None = None
         self._error = ""
-        self._holdings = Holdings(cached, request.frames, request.classes)
-        told = (world.node.size, cached.identity, self._holdings.promising())
+        self._here = NodeFrames(cached, request.frames, request.classes)
+        told = (world.node.size, cached.identity, self._here.promising())
         weights, identities, promising = zip(*self._leaders.comm.allgather(told), strict=True)
         if not _first_of_its_kind(identities, self._leaders.node):
-            self._holdings = Holdings(NOTHING, request.frames, request.classes)
+            self._here = NodeFrames(NOTHING, request.frames, request.classes)
         self._weights: Sequence[int] = weights
         self._limits = [-(-ENOUGH * len(request.frames) * weight // sum(weights)) for weight in weights]
         self._promising = all(promising)
 
     def begin(self) -> tuple[int, bool]:
-        """Agree by patterns if that works; return how many words the share needs, and whether it is in pieces."""
+        """Reduce by patterns if that works; return how many words the share needs, and whether it is in pieces."""
         if self._promising:
-            self._by_patterns = by_patterns(self._leaders, self._holdings, self._limits, self._request.classes)
+            self._by_patterns = by_patterns(self._leaders, self._here, self._limits, self._request.classes)
         if self._by_patterns is not None:
             self._divide(self._by_patterns)
             return len(self._by_patterns.share), True
         return Bits.n_words(n_words(len(self._request.frames))), False
 
     def finish(self, words: Words) -> _Outcome:
-        """Fill the share's `words`, after agreeing by bits if need be."""
+        """Fill the share's `words`, after reducing by bits if need be."""
         request, leaders = self._request, self._leaders
         if self._by_patterns is not None:
             words[:] = self._by_patterns.share
         else:
             n = len(request.frames)
             rules = Rules(n, n, self._limits, request.origin, request.chunk_words)
-            self._divide(ByBits(leaders, self._holdings, Bits(words, n_words(n)), rules))
-        own = self._holdings.seconds
+            self._divide(ByBits(leaders, self._here, Bits(words, n_words(n)), rules))
+        own = self._here.seconds
         seconds = {"sets": own, "rounds": time.perf_counter() - self._started - own}
         return _Outcome(self._error, self._counts, dict(leaders.rounds), seconds)
 
-    def _divide(self, agreed: Agreed) -> None:
+    def _divide(self, reduced: Reduced) -> None:
         """Take this node's part of what nobody holds."""
-        self.agreed = agreed
-        every = self._leaders.comm.allgather((agreed.native, agreed.alien, agreed.contested))
+        self.reduced = reduced
+        every = self._leaders.comm.allgather((reduced.native, reduced.alien, reduced.contested))
         native, alien, contested = map(sum, zip(*every, strict=True))
-        self._counts = {"native": native, "alien": alien, "residue": contested + agreed.n_nowhere}
-        if agreed.n_nowhere and not self._request.origin:
-            self._error = _unreachable(agreed, self._request.frames)
-        parts = fill_evenly([sum(claimed) for claimed in every], self._weights, agreed.n_nowhere)
+        self._counts = {"native": native, "alien": alien, "residue": contested + reduced.n_nowhere}
+        if reduced.n_nowhere and not self._request.origin:
+            self._error = _unreachable(reduced, self._request.frames)
+        parts = fill_evenly([sum(claimed) for claimed in every], self._weights, reduced.n_nowhere)
         node = self._leaders.node
-        agreed.take(sum(parts[:node]), parts[node])
+        reduced.take(sum(parts[:node]), parts[node])
 
 
 def _first_of_its_kind(identities: Sequence[str | None], node: int) -> bool:
@@ -235,10 +233,10 @@ def fill_evenly(loads: Sequence[int], weights: Sequence[int], amount: int) -> li
     return parts
 
 
-def _unreachable(agreed: Agreed, frames: range) -> str:
+def _unreachable(reduced: Reduced, frames: range) -> str:
     """Say which frames lie nowhere."""
-    count = agreed.n_nowhere
-    named = ", ".join(str(frames[int(p)]) for p in agreed.nowhere(NAMED)) + (", ..." if count > NAMED else "")
+    count = reduced.n_nowhere
+    named = ", ".join(str(frames[int(p)]) for p in reduced.nowhere(NAMED)) + (", ..." if count > NAMED else "")
     return (
         f"{count} of {len(frames)} frames lie in no cache, and the origin cannot be reached: frame {named}; "
         "make the origin readable again, or select frames that are cached"

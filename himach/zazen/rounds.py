@@ -1,7 +1,7 @@
-"""The rounds in which node leaders agree who holds which frame.
+"""The rounds in which node leaders learn who holds which frame.
 
 `Leaders` are the reductions over node leaders, counted by kind. `negotiate()` runs the rounds under given `Rules`,
-chunk by chunk: a chunk's bits are made, exchanged and decided on while they are in cache. It returns `Claims`: what
+chunk by chunk: a chunk's bits are exchanged and decided on while they are in cache. It returns `Claims`: what
 this node reads, and what remains.
 """
 
@@ -126,7 +126,6 @@ class Rules:
         return -(-self.n_bits // (64 * self.chunk_words))
 
 
-Fill = Callable[[int, Words, Words], None]
 Decided = Callable[[int, int], None]
 
 
@@ -166,19 +165,24 @@ class Claims:
 
 
 def negotiate(
-    leaders: Leaders, held: npt.NDArray[np.int64], fill: Fill, decided: Decided, share: Words, rules: Rules
+    leaders: Leaders,
+    native: Words,
+    alien: Words,
+    counts: npt.NDArray[np.int64],
+    decided: Decided,
+    share: Words,
+    rules: Rules,
 ) -> Claims:
-    """Agree on who holds which frame (collective over the leaders).
+    """Settle who reads which of the frames that nodes hold (collective over the leaders).
 
     Parameters
     ----------
     leaders
         The leaders' reductions.
-    held
-        int64 (2, n_chunks): how many native and how many alien frames this node has in each chunk.
-    fill
-        ``fill(first, native, alien)`` sets the bits of this node's native and alien frames in zeroed words, of which
-        the first is number `first` of the bitmaps. Called once a chunk, in order.
+    native, alien
+        uint64: the frames that this node has.
+    counts
+        int64 (2, n_chunks): how many of them there are in each chunk.
     decided
         ``decided(first, stop)`` is called when words `first` to `stop` of `share` are decided on.
     share
@@ -187,7 +191,7 @@ def negotiate(
         The same on every node.
     """
     try:
-        return _Negotiation(leaders, share, rules).run(held, fill, decided)
+        return _Negotiation(leaders, native, alien, share, rules).run(counts, decided)
     finally:
         leaders.close()
 
@@ -202,8 +206,10 @@ class _Chunk:
         Number of its first word in the selection's bitmap.
     n_bits
         Positions in it.
-    share, mine
-        The node's claims and its alien frames.
+    native, mine
+        The node's native and its alien frames.
+    share
+        The node's claims.
     taken, rest
         What any node holds as native, and the residue.
     held, counts
@@ -212,8 +218,9 @@ class _Chunk:
 
     first: int
     n_bits: int
-    share: Words
+    native: Words
     mine: Words
+    share: Words
     taken: Words
     rest: Words
     held: Words
@@ -229,8 +236,9 @@ class _Chunk:
 class _Negotiation:
     """The state of `negotiate()`: the node's claims, and buffers of a chunk."""
 
-    def __init__(self, leaders: Leaders, share: Words, rules: Rules) -> None:
+    def __init__(self, leaders: Leaders, native: Words, alien: Words, share: Words, rules: Rules) -> None:
         self.leaders = leaders
+        self.native, self.alien = native, alien
         self.rules = rules
         self.limit = rules.limits[leaders.node]
         self.limited = min(rules.limits) < rules.n_frames
@@ -238,24 +246,23 @@ class _Negotiation:
         self.shift = max(1, rules.n_frames // (BLOCKS_PER_NODE * leaders.size)).bit_length() - 1
         self.claims = Claims(share, [None] * rules.n_chunks, np.zeros(rules.n_chunks, dtype=np.int64))
         size = min(rules.chunk_words, len(share))
-        self._buffers = [np.empty(times * size, dtype=np.uint64) for times in (1, 1, 1, 2, 2)]
+        self._buffers = [np.empty(times * size, dtype=np.uint64) for times in (1, 1, 2, 2)]
 
-    def run(self, held: npt.NDArray[np.int64], fill: Fill, decided: Decided) -> Claims:
+    def run(self, counts: npt.NDArray[np.int64], decided: Decided) -> Claims:
         claims = self.claims
-        kept = held.copy()
+        kept = counts.copy()
         if self.rules.give_up:  # the first `limit` natives; the rest counts as not held
-            kept[0] = np.diff(np.minimum(np.cumsum(held[0]), self.limit), prepend=0)
+            kept[0] = np.diff(np.minimum(np.cumsum(counts[0]), self.limit), prepend=0)
         claims.native = int(kept[0].sum())
         # Of every chunk all know how many natives and aliens there are, so that all skip the same rounds.
         natives, aliens = self.leaders.total(kept).tolist()
         for i in range(self.rules.n_chunks):
             chunk = self._chunk(i)
-            chunk.share[...] = chunk.mine[...] = 0
-            fill(chunk.first, chunk.share, chunk.mine)
-            if kept[0, i] < held[0, i]:
-                first = np.zeros_like(chunk.share)
-                copy_some(chunk.share, first, 0, int(kept[0, i]))
-                chunk.share[...] = first
+            if kept[0, i] < counts[0, i]:
+                chunk.share[...] = 0
+                copy_some(chunk.native, chunk.share, 0, int(kept[0, i]))
+            else:
+                chunk.share[...] = chunk.native
             left = self._decide(chunk, natives[i], aliens[i])
             decided(chunk.first, chunk.first + len(chunk.share))
             claims.residue_counts[i] = left
@@ -265,17 +272,19 @@ class _Negotiation:
 
     def _chunk(self, number: int) -> _Chunk:
         first = number * self.rules.chunk_words
-        share = self.claims.share[first : first + self.rules.chunk_words]
-        mine, taken, rest, held, counts = self._buffers
+        native, mine, share = (
+            words[first : first + self.rules.chunk_words] for words in (self.native, self.alien, self.claims.share)
+        )
+        taken, rest, held, counts = self._buffers
         n = len(share)
         n_bits = min(64 * n, self.rules.n_bits - 64 * first)
-        return _Chunk(first, n_bits, share, mine[:n], taken[:n], rest[:n], held[: 2 * n], counts[: 2 * n])
+        return _Chunk(first, n_bits, native, mine, share, taken[:n], rest[:n], held[: 2 * n], counts[: 2 * n])
 
     def _decide(self, chunk: _Chunk, natives: int, aliens: int) -> int:
         """Decide on a chunk of which nodes hold so many natives and aliens, added up; return how many are residue."""
-        n_open = chunk.n_bits - self._agree_natives(chunk, natives)
-        agree = self._agree_aliens if n_open and aliens else self._leave_open
-        left = agree(chunk, n_open)
+        n_open = chunk.n_bits - self._reduce_natives(chunk, natives)
+        settle = self._reduce_aliens if n_open and aliens else self._leave_open
+        left = settle(chunk, n_open)
         if chunk.n_bits & 63:
             chunk.rest[-1] &= np.uint64((1 << (chunk.n_bits & 63)) - 1)
         return left
@@ -286,7 +295,7 @@ class _Negotiation:
         self._shed(chunk, chunk.mine & chunk.taken)
         return n_open
 
-    def _agree_natives(self, chunk: _Chunk, natives: int) -> int:
+    def _reduce_natives(self, chunk: _Chunk, natives: int) -> int:
         """Round one: find what any node holds as native, leave each to one node; return how many."""
         if not natives:
             chunk.taken[...] = 0
@@ -302,7 +311,7 @@ class _Negotiation:
             self.claims.native -= before - popcount(chunk.share)
         return n_taken
 
-    def _agree_aliens(self, chunk: _Chunk, n_open: int) -> int:
+    def _reduce_aliens(self, chunk: _Chunk, n_open: int) -> int:
         """Round two: claim what is alien here alone, leave what is nowhere; return how many frames that is."""
         claims = self.claims
         here = open_counts(chunk.taken, chunk.mine, chunk.held)
@@ -315,14 +324,14 @@ class _Negotiation:
         left -= 64 * len(chunk.share) - chunk.n_bits
         claims.alien += claimed
         if several:
-            self._agree_contested(chunk)
+            self._reduce_contested(chunk)
         elif surplus:
             self._shed(chunk, chunk.mine & chunk.taken)
         if excess_anywhere:
             left += self._give_up_excess(chunk)
         return left
 
-    def _agree_contested(self, chunk: _Chunk) -> None:
+    def _reduce_contested(self, chunk: _Chunk) -> None:
         """Leave each frame with several alien copies to one of its holders; the other copies are surplus."""
         more = chunk.contested()
         full = self.claims.size >= self.limit if self.limited else None

@@ -1,6 +1,6 @@
 """The rules of the protocol over sets, for all nodes at once: slow and obvious.
 
-`agree()` says which frames the rules leave no choice about, and `Run` checks what the protocol chose for the rest.
+`apply_rules()` says which frames the rules leave no choice about, and `check()` what the protocol chose for the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Store:
 
 
 @dataclass
-class Agreed:
+class Ruling:
     """What the rules say of a selection.
 
     Attributes
@@ -42,7 +42,7 @@ class Agreed:
     limit: list[int]
 
 
-def agree(stores: list[Store], ranks: list[int], frames: range, origin: bool) -> Agreed:
+def apply_rules(stores: list[Store], ranks: list[int], frames: range, origin: bool) -> Ruling:
     """Apply the rules; stores[i] is node i's, which has ranks[i] ranks."""
     limit = [-(-2 * len(frames) * n // sum(ranks)) for n in ranks]
     natives, aliens = [], []
@@ -51,45 +51,45 @@ def agree(stores: list[Store], ranks: list[int], frames: range, origin: bool) ->
         mine = [] if twin else [frame for frame in frames if frame in store.native]
         natives.append(set(mine[: limit[i]] if origin else mine))
         aliens.append(set() if twin else store.alien & set(frames))
-    agreed = Agreed({}, {}, {}, set(), limit)
+    ruling = Ruling({}, {}, {}, set(), limit)
     for frame in frames:
         native = [i for i, held in enumerate(natives) if frame in held]
         alien = [i for i, held in enumerate(aliens) if frame in held]
         if native:
-            agreed.native[frame] = native
+            ruling.native[frame] = native
         elif len(alien) == 1:
-            agreed.alien[frame] = alien
+            ruling.alien[frame] = alien
         elif alien:
-            agreed.contested[frame] = alien
+            ruling.contested[frame] = alien
         else:
-            agreed.nowhere.add(frame)
-    return agreed
+            ruling.nowhere.add(frame)
+    return ruling
 
 
 def check(
-    agreed: Agreed, frames: range, shares: list[list[int]], counts: dict[str, int], ranks: list[int], origin: bool
+    ruling: Ruling, frames: range, shares: list[list[int]], counts: dict[str, int], ranks: list[int], origin: bool
 ) -> None:
     """Check who reads what: shares[i] are the frames that node i reads."""
     reads = Counter(frame for share in shares for frame in share)
     assert reads == Counter(frames), "every frame once"
     reader = {frame: i for i, share in enumerate(shares) for frame in share}
-    assert all(reader[frame] in holders for frame, holders in agreed.native.items())
-    given_up = {frame for frame, holders in agreed.alien.items() if reader[frame] not in holders}
-    handed_on = {frame for frame, holders in agreed.contested.items() if reader[frame] not in holders}
-    held = {**agreed.native, **agreed.alien, **agreed.contested}
+    assert all(reader[frame] in holders for frame, holders in ruling.native.items())
+    given_up = {frame for frame, holders in ruling.alien.items() if reader[frame] not in holders}
+    handed_on = {frame for frame, holders in ruling.contested.items() if reader[frame] not in holders}
+    held = {**ruling.native, **ruling.alien, **ruling.contested}
     from_cache = [sum(1 for frame in share if i in held.get(frame, ())) for i, share in enumerate(shares)]
     if origin:
-        assert all(n <= limit for n, limit in zip(from_cache, agreed.limit, strict=True)) or not frames
+        assert all(n <= limit for n, limit in zip(from_cache, ruling.limit, strict=True)) or not frames
         if given_up | handed_on:
-            assert any(len(share) >= limit for share, limit in zip(shares, agreed.limit, strict=True))
+            assert any(len(share) >= limit for share, limit in zip(shares, ruling.limit, strict=True))
     else:
         assert not given_up | handed_on
     assert sum(counts.values()) == len(frames)
-    assert counts["native"] == len(agreed.native)
+    assert counts["native"] == len(ruling.native)
     # A frame that its one holder gave up is residue, and may still come back to it with its part of the residue.
-    assert counts["alien"] <= len(agreed.alien) - len(given_up)
-    if not origin or max(from_cache, default=0) < min(agreed.limit, default=0):
-        assert counts["alien"] == len(agreed.alien)
+    assert counts["alien"] <= len(ruling.alien) - len(given_up)
+    if not origin or max(from_cache, default=0) < min(ruling.limit, default=0):
+        assert counts["alien"] == len(ruling.alien)
     # The residue went to the emptiest: nobody who got some is more than a frame above the level of anyone else.
     free = {frame for frame in frames if reader[frame] not in held.get(frame, ())}
     levels = [Fraction(len(share), n) for share, n in zip(shares, ranks, strict=True)]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 
 import numpy as np
-import pyroaring
 import pytest
-from zazen.model import Store, agree, check
+from zazen.model import Store, apply_rules, check
 
 from himach.errors import TrajectoryError
 from himach.parallel import mpi
@@ -35,7 +34,7 @@ def stores_of(world, seed, n, natives, aliens):
 
 def play(world, stores, frames, **options):
     mine = stores[world.node_index]
-    cached = InMemory(pyroaring.BitMap(mine.native), pyroaring.BitMap(mine.alien)) if world.node.rank == 0 else None
+    cached = InMemory.of(mine.native, mine.alien) if world.node.rank == 0 else None
     share = assign(world, cached, frames, **options)
     taken = []
     while (task := share.take()) is not None:
@@ -55,7 +54,7 @@ def test_every_frame_once_and_by_the_rules(world, frames, natives, aliens, chunk
     ranks = [world.comm.allgather(world.name).count(name) for name in world.nodes]
     share, shares = play(world, stores, frames, chunk_words=chunk_words)
     assert len(set(map(str, world.comm.allgather(share.counts)))) == 1
-    check(agree(stores, ranks, frames, True), frames, shares, share.counts, ranks, True)
+    check(apply_rules(stores, ranks, frames, True), frames, shares, share.counts, ranks, True)
 
 
 def staged(world, seed, n, in_turns, mixture):
@@ -84,7 +83,7 @@ def test_patterns_change_nothing(world, frames, in_turns, mixture):
         assert shares == [sorted(part) for part in by_bits[1]]
         assert by_patterns[0].counts == by_bits[0].counts
         assert by_patterns[0].surplus == by_bits[0].surplus
-        check(agree(stores, ranks, frames, True), frames, shares, by_patterns[0].counts, ranks, True)
+        check(apply_rules(stores, ranks, frames, True), frames, shares, by_patterns[0].counts, ranks, True)
 
 
 def test_without_origin_every_rank_raises(world):

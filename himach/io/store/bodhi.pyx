@@ -232,6 +232,20 @@ cdef class DatasetHandle:
         check(status)
         return numbers[:count]
 
+    def mark(self, frames, uint64_t[::1] native, uint64_t[::1] alien):
+        """Set the bits of those frames of a range that are held natively, and as aliens."""
+        cdef int64_t first = frames.start
+        cdef int64_t step = frames.step
+        cdef int64_t count = len(frames)
+        cdef int status
+        if native.shape[0] != (count + 63) // 64 or alien.shape[0] != native.shape[0]:
+            raise ValueError(f"{count} frames, but {native.shape[0]} words of natives and {alien.shape[0]} of aliens")
+        if count == 0:
+            return
+        with nogil:
+            status = bodhi_dataset_mark(self.dataset, first, step, count, &native[0], &alien[0])
+        check(status)
+
     def locate(self, cnp.ndarray numbers):
         """Per frame (segment, kind, offset, length), or None."""
         cdef int64_t *wanted = frame_numbers(numbers)

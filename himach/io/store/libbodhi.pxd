@@ -114,6 +114,8 @@ cdef extern from "bodhi.h" nogil:
     int bodhi_dataset_query(bodhi_dataset *dataset, bodhi_facts *facts)
     int bodhi_dataset_numbers(bodhi_dataset *dataset, int kind, int64_t first, uint64_t *numbers, int64_t capacity,
                               int64_t *count)
+    int bodhi_dataset_mark(bodhi_dataset *dataset, int64_t first, int64_t step, int64_t count, uint64_t *native,
+                           uint64_t *alien)
     int bodhi_dataset_locate(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, bodhi_place *places)
     int bodhi_dataset_drop(bodhi_dataset *dataset, int kind, const int64_t *numbers, int64_t n, int64_t *dropped)
     int bodhi_dataset_segments(bodhi_dataset *dataset, bodhi_segment_facts *facts, int64_t capacity, int64_t *count)

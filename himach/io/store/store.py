@@ -244,6 +244,23 @@ class Dataset:
                 return held
             start = int(numbers[-1]) + 1
 
+    def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
+        """Set the bits of those `frames` that are held natively, and as aliens; other bits stay.
+
+        Parameters
+        ----------
+        frames
+            Frame numbers, not negative; `step` may be.
+        native, alien
+            uint64 (n,), 64 frames a word: bit ``i % 64`` of word ``i // 64`` is ``frames[i]``.
+
+        Raises
+        ------
+        ValueError
+            A frame number is negative, or the words are too few or too many.
+        """
+        self._handle.mark(frames, native, alien)
+
     def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which of the frames it holds, bool (n,), as of the last `refresh`."""
         return np.array([place is not None for place in self._handle.locate(np.ascontiguousarray(numbers))], dtype=bool)

@@ -315,12 +315,66 @@ static void test_every_call_failing(void) {
     clear();
 }
 
+/* --- Marking ----------------------------------------------------------------------------------------------------- */
+
+static bool is_held(bodhi_dataset *dataset, int kind, int64_t number) {
+    uint64_t found;
+    int64_t count;
+    CHECK(bodhi_dataset_numbers(dataset, kind, number, &found, 1, &count) == BODHI_OK);
+    return count == 1 && found == (uint64_t)number;
+}
+
+/* Mark in words of just the size that is needed. */
+static void mark(bodhi_dataset *dataset, int64_t first, int64_t step, int64_t count, uint64_t *words[2]) {
+    size_t n = (size_t)(count + 63) / 64;
+    for (int kind = BODHI_NATIVE; kind <= BODHI_ALIEN; kind++) {
+        words[kind] = calloc(n, sizeof **words);
+        CHECK(words[kind] != NULL);
+    }
+    CHECK(bodhi_dataset_mark(dataset, first, step, count, words[0], words[1]) == BODHI_OK);
+    CHECK(count % 64 == 0 || (words[0][n - 1] | words[1][n - 1]) >> (count % 64) == 0);
+}
+
+static void check_marks(bodhi_dataset *dataset) {
+    const int64_t steps[] = {1, 2, 7, FRAMES - 1};
+    for (int i = 0; i < 8; i++) {
+        int64_t step = i % 2 ? -steps[i / 2] : steps[i / 2];
+        int64_t first = i % 2 ? FRAMES + 99 : 0;
+        int64_t count = (FRAMES + 99) / steps[i / 2] + 1;
+        uint64_t *words[2];
+        mark(dataset, first, step, count, words);
+        for (int kind = BODHI_NATIVE; kind <= BODHI_ALIEN; kind++) {
+            for (int64_t p = 0; p < count; p++) {
+                CHECK((words[kind][p / 64] >> (p % 64) & 1) == is_held(dataset, kind, first + p * step));
+            }
+            free(words[kind]);
+        }
+    }
+}
+
+static void check_refusals_of_marks(bodhi_dataset *dataset) {
+    const int64_t wrong[][3] = {{-1, 1, 1}, {0, 0, 1}, {0, 1, -1}, {5, -1, 7}, {INT64_MAX, 1, 2}, {1, INT64_MAX, 3}};
+    uint64_t words[2] = {0};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        CHECK(bodhi_dataset_mark(dataset, wrong[i][0], wrong[i][1], wrong[i][2], words, words + 1) ==
+              BODHI_ERROR_ARGUMENT);
+    }
+    CHECK(bodhi_dataset_mark(NULL, 0, 1, 1, words, words) == BODHI_ERROR_ARGUMENT);
+    CHECK(bodhi_dataset_mark(dataset, 0, 1, 1, NULL, words) == BODHI_ERROR_ARGUMENT);
+    CHECK(bodhi_dataset_mark(dataset, 0, 1, 0, NULL, NULL) == BODHI_OK);
+    CHECK((words[0] | words[1]) == 0);
+}
+
 /* --- Threads ----------------------------------------------------------------------------------------------------- */
 
 static void *read_often(void *argument) {
     bodhi_dataset *dataset = argument;
     bool read[FRAMES];
     for (int i = 0; i < 40; i++) {
+        uint64_t *words[2];
+        mark(dataset, 0, 1, FRAMES, words);
+        free(words[0]);
+        free(words[1]);
         CHECK(read_all(dataset, i % 3, read));
         CHECK(bodhi_dataset_refresh(dataset) == BODHI_OK);
     }
@@ -352,6 +406,8 @@ static void test_threads(void) {
     for (int i = 0; i < 4; i++) {
         CHECK(pthread_join(threads[i], NULL) == 0);
     }
+    check_marks(dataset);
+    check_refusals_of_marks(dataset);
     bodhi_dataset_close(dataset);
     bodhi_close(store);
     clear();

@@ -1,7 +1,7 @@
-"""The two ways to agree, with one outcome: by a bit a frame, and by a bit a class of frames.
+"""The two ways to reduce what all nodes hold to what each reads: by a bit a frame, and by a bit a class of frames.
 
 `ByBits` always works. `by_patterns()` seeks the pattern of what each node holds; if every node has one, the patterns
-fold the selection to classes, and the same rounds are run on these. Both leave what a node has agreed on: `Agreed`.
+fold the selection to classes, and the same rounds are run on these. Both come to one outcome, `Reduced`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.parallel.communicator import Words
-from himach.zazen.bitmaps import block_counts, copy_some, decode, popcount
+from himach.zazen.bitmaps import copy_some, decode, popcount
 from himach.zazen.folding import Folded, fold
-from himach.zazen.holdings import Holdings
+from himach.zazen.node_frames import NodeFrames, count_chunks
 from himach.zazen.positions import Bits, all_of
 from himach.zazen.rounds import CHUNK_WORDS, Claims, Leaders, Rules, negotiate
 
-__all__ = ["Agreed", "ByBits", "ByPatterns", "by_patterns"]
+__all__ = ["ByBits", "ByPatterns", "Reduced", "by_patterns"]
 
 Positions = npt.NDArray[np.int64]
 
 
-class Agreed(Protocol):
+class Reduced(Protocol):
     """What a node has after the rounds.
 
     Attributes
@@ -51,13 +51,13 @@ class Agreed(Protocol):
 
 
 class ByBits:
-    """Agreed on by a bit a frame.
+    """Reduced by a bit a frame.
 
     Parameters
     ----------
     leaders
         The leaders' reductions.
-    holdings
+    here
         What this node has.
     share
         Becomes this node's share.
@@ -65,11 +65,10 @@ class ByBits:
         The same on every node.
     """
 
-    def __init__(self, leaders: Leaders, holdings: Holdings, share: Bits, rules: Rules) -> None:
-        held = holdings.counts(64 * rules.chunk_words)
-        self._share = share
-        self._rules = rules
-        self._claims = claims = negotiate(leaders, held, holdings.fill, share.count_bits, share.bitmap, rules)
+    def __init__(self, leaders: Leaders, here: NodeFrames, share: Bits, rules: Rules) -> None:
+        counts = here.counts(rules.chunk_words)
+        claims = negotiate(leaders, here.native, here.alien, counts, share.count_bits, share.bitmap, rules)
+        self._share, self._rules, self._claims = share, rules, claims
         self.native, self.alien, self.contested = claims.native, claims.alien, claims.contested
         self.n_nowhere = int(claims.residue_counts.sum())
 
@@ -102,28 +101,28 @@ class ByBits:
                 yield i * self._rules.chunk_words, words, count
 
 
-def by_patterns(leaders: Leaders, holdings: Holdings, limits: list[int], budget: int) -> ByPatterns | None:
-    """Agree by patterns (collective over the leaders); None, on every node, if that does not work.
+def by_patterns(leaders: Leaders, here: NodeFrames, limits: list[int], budget: int) -> ByPatterns | None:
+    """Reduce by patterns (collective over the leaders); None, on every node, if that does not work.
 
-    It does not if a node's holdings follow no pattern, if the patterns together leave too many classes, if a node may
+    It does not if a node's frames follow no pattern, if the patterns together leave too many classes, if a node may
     hold more than its limit, or if several nodes hold the same class.
 
     Parameters
     ----------
     leaders
         The leaders' reductions.
-    holdings
+    here
         What this node has; promising on every node.
     limits
         How much is enough for each node.
     budget
         Classes at most.
     """
-    patterns = holdings.patterns()
+    patterns = here.patterns()
     told = leaders.comm.allgather(patterns and [pattern.shape for pattern in patterns])
     if patterns is None or None in told:
         return None
-    n_frames = len(holdings.frames)
+    n_frames = here.n_frames
     folded = fold([shape for shapes in told for shape in shapes], n_frames, budget)
     if folded is None:
         return None
@@ -132,21 +131,15 @@ def by_patterns(leaders: Leaders, holdings: Holdings, limits: list[int], budget:
     if leaders.total(np.array([held > limits[leaders.node]], dtype=np.int64))[0]:
         return None
 
-    def fill(first: int, to_native: Words, to_alien: Words) -> None:
-        to_native[:] = native[first : first + len(to_native)]
-        to_alien[:] = alien[first : first + len(to_alien)]
-
     enough = [n_frames] * leaders.size
     rules = Rules(folded.n_bits, n_frames, enough, False, places=folded.places, crowds=folded.crowds)
-    counts = np.zeros((2, rules.n_chunks), dtype=np.int64)
-    block_counts(native, rules.chunk_words, counts[0])
-    block_counts(alien, rules.chunk_words, counts[1])
-    claims = negotiate(leaders, counts, fill, lambda first, stop: None, np.empty_like(native), rules)
+    counts = count_chunks(native, alien, rules.chunk_words)
+    claims = negotiate(leaders, native, alien, counts, lambda first, stop: None, np.empty_like(native), rules)
     return None if claims.torn else ByPatterns(folded, native, claims)
 
 
 class ByPatterns:
-    """Agreed on by a bit a class of frames.
+    """Reduced by a bit a class of frames.
 
     Parameters
     ----------
