@@ -23,8 +23,9 @@ from himach.errors import UsageError
 from himach.frame import POSITIONS, Needs
 from himach.job import Job
 from himach.memory import default_memory, scratch_directory
-from himach.output.files import prepare_out, unique_labels, write_run
-from himach.output.record import Assignment, Bytes, Dataset, Record, Seconds, analysis_record
+from himach.output.directory import prepare_out, write_run
+from himach.output.names import unique_labels
+from himach.output.record import Assignment, Bytes, DatasetRecord, Record, Seconds, analysis_record
 from himach.output.table import default_outcome
 from himach.progress import Progress
 
@@ -124,7 +125,7 @@ def perform(world: World, job: Job, started: float) -> Done:
     record = Record(
         himach=version("himach"),
         analyses=[analysis_record(analysis) for analysis in job.analyses],
-        dataset=Dataset(
+        dataset=DatasetRecord(
             path=paths[0] if len(paths) == 1 else paths,
             frames=origin.n_frames,
             atoms=origin.n_atoms,

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from himach.analysis import Analysis
-from himach.output.files import parts, prepare_out, unique_labels, write_run
+from himach.output.directory import prepare_out, write_run
+from himach.output.names import unique_labels
+from himach.output.parts import parts
 from himach.output.record import Record
 from himach.output.show import parts_html, parts_text
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
+from himach.output.cells import Column
+from himach.output.tabular import table_html, table_text
 
-__all__ = ["Column", "Table", "as_table", "default_outcome"]
-
-Column: TypeAlias = npt.NDArray[Any] | list[Any]
+__all__ = ["Table", "as_table", "default_outcome"]
 
 # Beyond this a float64 column cannot hold every integer.
 EXACT_INTEGERS = 2**53
@@ -57,13 +57,9 @@ class Table(dict[str, Column]):
         return len(next(iter(self.values()), ()))
 
     def __repr__(self) -> str:
-        from himach.output.show import table_text
-
         return table_text(self)
 
     def _repr_html_(self) -> str:
-        from himach.output.show import table_html
-
         return table_html(self)
 
 
