@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from himach.cli.cache import cache_option
+from himach.cli.options import PATH, cache_option
 
-__all__ = ["config", "server_lines", "server_status", "start", "stop"]
+__all__ = ["config", "start", "status_of_server", "stop"]
 
 
 def _place(cache: str | None) -> Path | None:
@@ -21,7 +21,7 @@ def _place(cache: str | None) -> Path | None:
 @click.command()
 @click.option("--listen", metavar="HOST:PORT", help="Also take frames that other machines push; port 0 chooses one.")
 @click.option(
-    "--key", type=click.Path(path_type=Path), metavar="FILE",
+    "--key", type=PATH, metavar="FILE",
     help="Key of those who push; made if it is not there.  [default: ~/.config/himach/key]",
 )  # fmt: skip
 @click.option(
@@ -90,21 +90,8 @@ def stop(cache: str | None) -> None:
     click.echo("stopped" if server.stop(_place(cache)) else "there is no server to stop")
 
 
-def server_status(cache: str | None) -> dict[str, Any]:
+def status_of_server(cache: str | None) -> dict[str, Any]:
     """Return the server's part of ``cache status --json``; see `himach.io.server.status`."""
     from himach.io import server
 
     return server.status(_place(cache))
-
-
-def server_lines(facts: dict[str, Any]) -> str:
-    """Return the same for people, in one line."""
-    if not facts["running"]:
-        return "none"
-    if not facts["answers"]:
-        return f"pid {facts.get('pid')} runs and does not answer; 'himach cache stop' ends it"
-    remote = f" and {facts['listen']}" if facts["listen"] else ""
-    return (
-        f"pid {facts['pid']} at {facts['socket']}{remote}: {facts['connections']} of {facts['max_connections']} "
-        f"connections, {facts['frames']:,} frames pushed, {facts['places']:,} frames read"
-    )

@@ -1,13 +1,13 @@
-"""`Listing`: a group of commands whose help tells each command's whole first sentence, on as many lines as it takes."""
+"""`CommandGroup`: commands whose list tells the whole first sentence of each, on as many lines as it takes."""
 
 from __future__ import annotations
 
 import click
 
-__all__ = ["Listing"]
+__all__ = ["CommandGroup"]
 
 
-class Listing(click.Group):
+class CommandGroup(click.Group):
     """A group whose list of commands wraps where click would cut it short."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -6,18 +6,14 @@ from pathlib import Path
 
 import click
 
-from himach.cli.cache import cache_option
+from himach.cli.options import PATH, cache_option, keywords_option, topology_option, trajectories_argument
 
 __all__ = ["info", "split"]
 
-keywords_option = click.option(
-    "--universe", "keywords", multiple=True, metavar="NAME=VALUE", help="Keyword for MDAnalysis (dt, ...)."
-)
-
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path))
-@click.option("--topology", "-s", type=click.Path(path_type=Path), metavar="PATH", help="Topology file.")
+@click.argument("path", type=PATH)
+@topology_option
 @keywords_option
 @cache_option
 def info(path: Path, topology: Path | None, keywords: tuple[str, ...], cache: str | None) -> None:
@@ -35,9 +31,9 @@ def info(path: Path, topology: Path | None, keywords: tuple[str, ...], cache: st
 
 
 @click.command()
-@click.argument("trajectories", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="TRAJ...")
-@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--topology", "-s", type=click.Path(path_type=Path), metavar="PATH", help="Topology file.")
+@trajectories_argument
+@click.argument("directory", type=PATH, metavar="DIR")
+@topology_option
 @click.option(
     "--frames-per-file", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
     help="Frames in each file; 1 gives one file a frame.",
