@@ -2,7 +2,7 @@
 #ifndef HIMACH_KERNELS_GROUPS_H
 #define HIMACH_KERNELS_GROUPS_H
 
-#include "lattice.h"
+#include "box/lattice.h"
 
 #include <stdint.h>
 

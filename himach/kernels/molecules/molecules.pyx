@@ -8,17 +8,17 @@ from himach.errors import UsageError
 from himach.kernels.arrays import as_bonds, as_box, as_groups, as_positions, as_weights
 
 
-cdef extern from "fit.h":
+cdef extern from "molecules/fit.h":
     double fit_rmsd(const float *positions, const float *reference, const double *weights, size_t n,
                     int superpose) nogil
 
-cdef extern from "lattice.h":
+cdef extern from "box/lattice.h":
     struct lattice:
         pass
     int lattice_set(lattice *cell, const float *box) nogil
     void lattice_fold_all(const lattice *cell, const float *positions, size_t n, float *to) nogil
 
-cdef extern from "groups.h":
+cdef extern from "molecules/groups.h":
     void groups_centers(const float *positions, size_t n, const int64_t *groups, const double *weights,
                         size_t n_groups, double *centers, double *totals) nogil
     void groups_wrap(const lattice *cell, float *positions, size_t n, const int64_t *groups,

@@ -1,10 +1,10 @@
-#include "pairs.h"
+#include "search/pairs.h"
 
-#include "search.h"
+#include "search/mask.h"
 
 /* Images of one atom are more than twice this part of the box's width apart: at most one is within the cutoff. */
 #define ONE_IMAGE 0.49
-/* Rows as wide as the cutoff for few atoms in each, half as wide for many: the sphere is approached more closely. */
+/* Cells as wide as the cutoff for few atoms in each, half as wide for many: the sphere is approached more closely. */
 #define LARGE_REACH 6.0F
 
 /* Place what needs to be. In a box, the atoms of the larger group are placed when they turn out to be candidates. */
@@ -25,29 +25,11 @@ static int place(struct pair_search *search, struct scratch *scratch) {
     return SEARCH_OK;
 }
 
-static int set_candidates(struct pair_search *search, struct scratch *scratch) {
-    struct mask mask;
-    const struct group targets = {search->placed_b, search->b.n};
-    if (mask_set(&mask, scratch, &search->grid, targets) != 0) {
-        return SEARCH_NO_MEMORY;
-    }
-    const size_t n = search->a.n;
-    int32_t *cells = scratch_take(scratch, SCRATCH_CELLS, n * sizeof *cells);
-    int32_t *candidates = scratch_take(scratch, SCRATCH_CANDIDATES, (n + 1) * sizeof *candidates);
-    if (cells == NULL || candidates == NULL) {
-        return SEARCH_NO_MEMORY;
-    }
-    mask_cells(&mask, &search->grid, search->a, cells);
-    search->n_candidates = mask_choose(&mask, cells, n, candidates);
-    search->candidates = candidates;
-    return SEARCH_OK;
-}
-
 int pairs_set(struct pair_search *search, struct scratch *scratch, const struct lattice *lattice, struct group a,
               const struct group *b, int metric_of_two, double cutoff) {
     memset(search, 0, sizeof *search);
     const struct group other = b == NULL ? a : *b;
-    /* Rows of the smaller group: the mask tells most of the larger one's atoms away at little cost. */
+    /* A cell list of the smaller group: the mask tells most of the larger one's atoms away at little cost. */
     search->one = b == NULL;
     search->swapped = b != NULL && a.n < other.n;
     search->a = search->swapped ? other : a;
@@ -75,11 +57,12 @@ int pairs_set(struct pair_search *search, struct scratch *scratch, const struct 
     }
     const struct group placed = {search->placed_b, search->b.n};
     const int parts = search->grid.reach > LARGE_REACH ? 2 : 1;
-    if ((b != NULL && set_candidates(search, scratch) != SEARCH_OK) ||
-        rows_set(&search->rows, scratch, &search->grid, placed, parts) != 0) {
+    if ((b != NULL &&
+         mask_candidates(scratch, &search->grid, search->a, placed, &search->candidates, &search->n_candidates) != 0) ||
+        cell_list_set(&search->cells, scratch, &search->grid, placed, parts) != 0) {
         return SEARCH_NO_MEMORY;
     }
-    const size_t room = search->rows.slots + LANES;
+    const size_t room = search->cells.slots + LANES;
     search->slots = scratch_take(scratch, SCRATCH_HITS, room * sizeof *search->slots);
     search->squares = scratch_take(scratch, SCRATCH_SQUARES, room * sizeof *search->squares);
     return search->slots == NULL || search->squares == NULL ? SEARCH_NO_MEMORY : SEARCH_OK;
@@ -89,7 +72,7 @@ int pairs_set(struct pair_search *search, struct scratch *scratch, const struct 
 INLINE size_t collect(const struct pair_search *search, struct run run, const float position[3], size_t n) {
     const float limit = search->grid.limit;
     for (uint32_t slot = run.begin; slot < run.end; slot += LANES) {
-        const floats squares = rows_squares(&search->rows, slot, position);
+        const floats squares = cell_list_squares(&search->cells, slot, position);
         unsigned near = bits_of(squares <= limit);
         if (run.end - slot < LANES) {
             near &= (1U << (run.end - slot)) - 1;
@@ -112,37 +95,37 @@ CLONES size_t pairs_around(const struct pair_search *search, size_t atom) {
         metric_place(&search->metric, placed);
     }
     const struct place place = grid_place(&search->grid, placed);
-    const struct window window = rows_window(&search->rows, place.fraction);
+    const struct window window = cell_list_window(&search->cells, place.fraction);
     size_t n = 0;
     for (int z = window.z_first; z <= window.z_last; z++) {
         for (int y = window.y_first; y <= window.y_last; y++) {
-            n = collect(search, rows_run(&search->rows, &window, y, z), place.position, n);
+            n = collect(search, cell_list_run(&search->cells, &window, y, z), place.position, n);
         }
     }
     return n;
 }
 
 CLONES size_t pairs_after(const struct pair_search *search, uint32_t slot, int y, int z) {
-    const struct rows *rows = &search->rows;
-    const float position[3] = {rows->x[slot], rows->y[slot], rows->z[slot]};
+    const struct cell_list *cells = &search->cells;
+    const float position[3] = {cells->x[slot], cells->y[slot], cells->z[slot]};
     float fraction[3];
     grid_fraction(&search->grid, position, fraction);
-    const struct window window = rows_window(rows, fraction);
-    struct run run = rows_run(rows, &window, y, z);
+    const struct window window = cell_list_window(cells, fraction);
+    struct run run = cell_list_run(cells, &window, y, z);
     run.begin = slot + 1;
     size_t n = collect(search, run, position, 0);
     for (int row = y + 1; row <= window.y_last; row++) {
-        n = collect(search, rows_run(rows, &window, row, z), position, n);
+        n = collect(search, cell_list_run(cells, &window, row, z), position, n);
     }
     for (int plane = z + 1; plane <= window.z_last; plane++) {
         for (int row = window.y_first; row <= window.y_last; row++) {
-            n = collect(search, rows_run(rows, &window, row, plane), position, n);
+            n = collect(search, cell_list_run(cells, &window, row, plane), position, n);
         }
     }
     return n;
 }
 
 double pairs_square(const struct pair_search *search, size_t atom, size_t k) {
-    const size_t other = search->rows.atoms[search->slots[k]];
+    const size_t other = search->cells.atoms[search->slots[k]];
     return metric_square_near(&search->metric, &search->placed_a[3 * atom], &search->placed_b[3 * other]);
 }

@@ -6,7 +6,7 @@
 #ifndef HIMACH_KERNELS_METRIC_H
 #define HIMACH_KERNELS_METRIC_H
 
-#include "lattice.h"
+#include "box/lattice.h"
 
 #include <stddef.h>
 

@@ -1,7 +1,13 @@
-#include "mask.h"
+#include "search/mask.h"
 
 #define CELLS_PER_ATOM 8.0
 #define CELLS_AT_LEAST 32768.0
+
+/* Cells of half a cutoff, marked if a target may be within reach of them. */
+struct mask {
+    int n[3];
+    const uint8_t *near; /* (n[2], n[1], n[0]) */
+};
 
 /* Spread marks by `reach` cells to both sides along the middle axis of (outer, n, inner). */
 CLONES static void spread(uint8_t *marks, uint8_t *copy, size_t outer, int n, size_t inner, int reach, int periodic) {
@@ -47,7 +53,8 @@ CLONES static void spread_along(uint8_t *marks, uint8_t *copy, size_t outer, int
     }
 }
 
-CLONES void mask_cells(const struct mask *mask, const struct grid *grid, struct group group, int32_t *cells) {
+/* The cell of each position (n, 3). */
+CLONES static void find_cells(const struct mask *mask, const struct grid *grid, struct group group, int32_t *cells) {
     const int nx = mask->n[0], ny = mask->n[1], nz = mask->n[2];
     for (size_t i = 0; i < group.n; i++) {
         const struct place place = grid_place(grid, &group.positions[3 * i]);
@@ -57,7 +64,8 @@ CLONES void mask_cells(const struct mask *mask, const struct grid *grid, struct 
     }
 }
 
-size_t mask_choose(const struct mask *mask, const int32_t *cells, size_t n, int32_t *candidates) {
+/* Find which of n cells are marked: `candidates`, with room for n + 1. Returns how many. */
+static size_t choose(const struct mask *mask, const int32_t *cells, size_t n, int32_t *candidates) {
     size_t chosen = 0;
     for (size_t i = 0; i < n; i++) {
         candidates[chosen] = (int32_t)i;
@@ -66,7 +74,8 @@ size_t mask_choose(const struct mask *mask, const int32_t *cells, size_t n, int3
     return chosen;
 }
 
-int mask_set(struct mask *mask, struct scratch *scratch, const struct grid *grid, struct group targets) {
+/* Mark the cells around targets. Returns -1 if there is no memory. */
+static int mark(struct mask *mask, struct scratch *scratch, const struct grid *grid, struct group targets) {
     grid_count(grid, grid->reach / 2, CELLS_AT_LEAST + CELLS_PER_ATOM * (double)targets.n, mask->n);
     const int *n = mask->n;
     const size_t all = (size_t)n[0] * (size_t)n[1] * (size_t)n[2];
@@ -81,7 +90,7 @@ int mask_set(struct mask *mask, struct scratch *scratch, const struct grid *grid
         return -1;
     }
     memset(marks, 0, all);
-    mask_cells(mask, grid, targets, cells);
+    find_cells(mask, grid, targets, cells);
     for (size_t i = 0; i < targets.n; i++) {
         marks[cells[i]] = 1;
     }
@@ -91,5 +100,22 @@ int mask_set(struct mask *mask, struct scratch *scratch, const struct grid *grid
     spread(marks, copy, nz, n[1], nx, reach[1], periodic);
     spread(marks, copy, 1, n[2], nx * ny, reach[2], periodic);
     mask->near = marks;
+    return 0;
+}
+
+int mask_candidates(struct scratch *scratch, const struct grid *grid, struct group group, struct group targets,
+                    const int32_t **candidates, size_t *n) {
+    struct mask mask;
+    if (mark(&mask, scratch, grid, targets) != 0) {
+        return -1;
+    }
+    int32_t *cells = scratch_take(scratch, SCRATCH_CELLS, group.n * sizeof *cells);
+    int32_t *chosen = scratch_take(scratch, SCRATCH_CANDIDATES, (group.n + 1) * sizeof *chosen);
+    if (cells == NULL || chosen == NULL) {
+        return -1;
+    }
+    find_cells(&mask, grid, group, cells);
+    *n = choose(&mask, cells, group.n, chosen);
+    *candidates = chosen;
     return 0;
 }

@@ -3,8 +3,8 @@
 #ifndef HIMACH_KERNELS_GRID_H
 #define HIMACH_KERNELS_GRID_H
 
+#include "box/metric.h"
 #include "clones.h"
-#include "metric.h"
 
 #include <math.h>
 

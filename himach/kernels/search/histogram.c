@@ -1,6 +1,6 @@
-#include "search.h"
+#include "search/search.h"
 
-#include "pairs.h"
+#include "search/pairs.h"
 
 struct bins {
     size_t n;
@@ -61,12 +61,12 @@ static void count_two(const struct pair_search *search, const struct bins *bins)
 }
 
 static void count_one(const struct pair_search *search, const struct bins *bins) {
-    const struct rows *rows = &search->rows;
-    for (int z = rows->pad[2]; z < rows->pad[2] + rows->n[2]; z++) {
-        for (int y = rows->pad[1]; y < rows->pad[1] + rows->n[1]; y++) {
-            const struct run row = rows_core(rows, y, z);
+    const struct cell_list *cells = &search->cells;
+    for (int z = cells->pad[2]; z < cells->pad[2] + cells->n[2]; z++) {
+        for (int y = cells->pad[1]; y < cells->pad[1] + cells->n[1]; y++) {
+            const struct run row = cell_list_core(cells, y, z);
             for (uint32_t slot = row.begin; slot < row.end; slot++) {
-                count(search, bins, rows->atoms[slot], pairs_after(search, slot, y, z));
+                count(search, bins, cells->atoms[slot], pairs_after(search, slot, y, z));
             }
         }
     }
@@ -95,7 +95,7 @@ int search_histogram(struct scratch *scratch, const struct lattice *lattice, str
     bins.counts = counts;
     bins.doubt = search.grid.doubt + search.grid.reach * search.grid.reach * ROUNDINGS_OF_EDGE;
     bins.limits = scratch_take(scratch, SCRATCH_LIMITS, n * sizeof *bins.limits);
-    bins.bin = scratch_take(scratch, SCRATCH_BINS, (search.rows.slots + 1) * sizeof *bins.bin);
+    bins.bin = scratch_take(scratch, SCRATCH_BINS, (search.cells.slots + 1) * sizeof *bins.bin);
     if (bins.limits == NULL || bins.bin == NULL) {
         return SEARCH_NO_MEMORY;
     }

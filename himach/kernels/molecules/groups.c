@@ -1,4 +1,4 @@
-#include "groups.h"
+#include "molecules/groups.h"
 
 #include <math.h>
 #include <string.h>

@@ -9,26 +9,28 @@ from himach.errors import UsageError
 from himach.kernels.arrays import as_box, as_positions
 
 
-cdef extern from "scratch.h":
+cdef extern from "search/scratch.h":
     struct scratch:
         pass
     void scratch_free(scratch *memory) nogil
 
-cdef extern from "lattice.h":
+cdef extern from "box/lattice.h":
     struct lattice:
         pass
     int lattice_set(lattice *cell, const float *box) nogil
 
-cdef extern from "metric.h":
+cdef extern from "box/metric.h":
     struct group:
         const float *positions
         size_t n
 
-cdef extern from "search.h":
+cdef extern from "search/status.h":
     enum:
         SEARCH_OK
         SEARCH_NO_MEMORY
         SEARCH_NOT_FINITE
+
+cdef extern from "search/search.h":
     struct found_pair:
         pass
     int search_neighbors(scratch *memory, const lattice *cell, group a, const group *b, double cutoff,

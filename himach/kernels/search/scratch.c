@@ -1,4 +1,4 @@
-#include "scratch.h"
+#include "search/scratch.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  *
  * The least deviation after a rotation follows from the largest eigenvalue of a traceless symmetric 4 by 4 matrix of
  * the structures' inner products. Newton's method finds it from above, where it is alone. */
-#include "fit.h"
+#include "molecules/fit.h"
 
 #include "clones.h"
 

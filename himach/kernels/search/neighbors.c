@@ -1,6 +1,6 @@
-#include "search.h"
+#include "search/search.h"
 
-#include "pairs.h"
+#include "search/pairs.h"
 
 struct list {
     struct scratch *scratch;
@@ -31,7 +31,7 @@ static int append_found(struct list *list, const struct pair_search *search, siz
         return SEARCH_NO_MEMORY;
     }
     for (size_t k = 0; k < n; k++) {
-        append(list, search, atom, search->rows.atoms[search->slots[k]], pairs_square(search, atom, k));
+        append(list, search, atom, search->cells.atoms[search->slots[k]], pairs_square(search, atom, k));
     }
     return SEARCH_OK;
 }
@@ -47,12 +47,12 @@ static int list_two(struct list *list, const struct pair_search *search) {
 }
 
 static int list_one(struct list *list, const struct pair_search *search) {
-    const struct rows *rows = &search->rows;
-    for (int z = rows->pad[2]; z < rows->pad[2] + rows->n[2]; z++) {
-        for (int y = rows->pad[1]; y < rows->pad[1] + rows->n[1]; y++) {
-            const struct run row = rows_core(rows, y, z);
+    const struct cell_list *cells = &search->cells;
+    for (int z = cells->pad[2]; z < cells->pad[2] + cells->n[2]; z++) {
+        for (int y = cells->pad[1]; y < cells->pad[1] + cells->n[1]; y++) {
+            const struct run row = cell_list_core(cells, y, z);
             for (uint32_t slot = row.begin; slot < row.end; slot++) {
-                if (append_found(list, search, rows->atoms[slot], pairs_after(search, slot, y, z)) != SEARCH_OK) {
+                if (append_found(list, search, cells->atoms[slot], pairs_after(search, slot, y, z)) != SEARCH_OK) {
                     return SEARCH_NO_MEMORY;
                 }
             }

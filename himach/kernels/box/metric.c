@@ -1,4 +1,4 @@
-#include "metric.h"
+#include "box/metric.h"
 
 #include "clones.h"
 

@@ -1,22 +1,22 @@
-#include "search.h"
+#include "search/search.h"
 
-#include "mask.h"
-#include "rows.h"
+#include "search/cell_list.h"
+#include "search/mask.h"
 
 enum nearness { BEYOND, DOUBTFUL, NEAR };
 
-/* Look through the rows around a place, by single precision. */
-INLINE enum nearness look(const struct rows *rows, const struct place *place) {
-    const struct window window = rows_window(rows, place->fraction);
-    const float inside = rows->grid->inside, limit = rows->grid->limit;
+/* Look through the cells around a place, by single precision. */
+INLINE enum nearness look(const struct cell_list *cells, const struct place *place) {
+    const struct window window = cell_list_window(cells, place->fraction);
+    const float inside = cells->grid->inside, limit = cells->grid->limit;
     enum nearness nearness = BEYOND;
     for (int z = window.z_first; z <= window.z_last; z++) {
         for (int y = window.y_first; y <= window.y_last; y++) {
-            const struct run run = rows_run(rows, &window, y, z);
+            const struct run run = cell_list_run(cells, &window, y, z);
             ints near = {0}, doubtful = {0};
             /* The last turn may look at slots behind the run, which are targets as well. */
             for (uint32_t slot = run.begin; slot < run.end; slot += LANES) {
-                const floats squares = rows_squares(rows, slot, place->position);
+                const floats squares = cell_list_squares(cells, slot, place->position);
                 near |= squares <= inside;
                 doubtful |= squares <= limit;
             }
@@ -32,17 +32,17 @@ INLINE enum nearness look(const struct rows *rows, const struct place *place) {
 }
 
 /* The same by the metric. */
-static int is_within(const struct metric *metric, const struct rows *rows, const struct place *place,
+static int is_within(const struct metric *metric, const struct cell_list *cells, const struct place *place,
                      const float *position, const float *targets) {
-    const struct window window = rows_window(rows, place->fraction);
+    const struct window window = cell_list_window(cells, place->fraction);
     for (int z = window.z_first; z <= window.z_last; z++) {
         for (int y = window.y_first; y <= window.y_last; y++) {
-            const struct run run = rows_run(rows, &window, y, z);
+            const struct run run = cell_list_run(cells, &window, y, z);
             for (uint32_t slot = run.begin; slot < run.end; slot++) {
-                const float dx = rows->x[slot] - place->position[0], dy = rows->y[slot] - place->position[1],
-                            dz = rows->z[slot] - place->position[2];
-                if (dx * dx + dy * dy + dz * dz <= rows->grid->limit &&
-                    metric_within(metric, position, &targets[3 * (size_t)rows->atoms[slot]])) {
+                const float dx = cells->x[slot] - place->position[0], dy = cells->y[slot] - place->position[1],
+                            dz = cells->z[slot] - place->position[2];
+                if (dx * dx + dy * dy + dz * dz <= cells->grid->limit &&
+                    metric_within(metric, position, &targets[3 * (size_t)cells->atoms[slot]])) {
                     return 1;
                 }
             }
@@ -51,14 +51,14 @@ static int is_within(const struct metric *metric, const struct rows *rows, const
     return 0;
 }
 
-CLONES static size_t look_at_all(const struct metric *metric, const struct rows *rows, struct group group,
+CLONES static size_t look_at_all(const struct metric *metric, const struct cell_list *cells, struct group group,
                                  const float *targets, const int32_t *candidates, size_t n, int64_t *found) {
     size_t n_found = 0;
     for (size_t i = 0; i < n; i++) {
         const float *position = &group.positions[3 * (size_t)candidates[i]];
-        const struct place place = grid_place(rows->grid, position);
-        const enum nearness nearness = look(rows, &place);
-        if (nearness == NEAR || (nearness == DOUBTFUL && is_within(metric, rows, &place, position, targets))) {
+        const struct place place = grid_place(cells->grid, position);
+        const enum nearness nearness = look(cells, &place);
+        if (nearness == NEAR || (nearness == DOUBTFUL && is_within(metric, cells, &place, position, targets))) {
             found[n_found++] = candidates[i];
         }
     }
@@ -67,22 +67,14 @@ CLONES static size_t look_at_all(const struct metric *metric, const struct rows 
 
 static int by_cells(struct scratch *scratch, const struct metric *metric, const struct grid *grid, struct group group,
                     struct group others, int64_t *found, size_t *n_found) {
-    struct mask mask;
-    struct rows rows;
-    if (mask_set(&mask, scratch, grid, others) != 0) {
+    struct cell_list cells;
+    const int32_t *candidates;
+    size_t n;
+    if (mask_candidates(scratch, grid, group, others, &candidates, &n) != 0 ||
+        cell_list_set(&cells, scratch, grid, others, 1) != 0) {
         return SEARCH_NO_MEMORY;
     }
-    int32_t *cells = scratch_take(scratch, SCRATCH_CELLS, group.n * sizeof *cells);
-    int32_t *candidates = scratch_take(scratch, SCRATCH_CANDIDATES, (group.n + 1) * sizeof *candidates);
-    if (cells == NULL || candidates == NULL) {
-        return SEARCH_NO_MEMORY;
-    }
-    mask_cells(&mask, grid, group, cells);
-    const size_t n = mask_choose(&mask, cells, group.n, candidates);
-    if (rows_set(&rows, scratch, grid, others, 1) != 0) {
-        return SEARCH_NO_MEMORY;
-    }
-    *n_found = look_at_all(metric, &rows, group, others.positions, candidates, n, found);
+    *n_found = look_at_all(metric, &cells, group, others.positions, candidates, n, found);
     return SEARCH_OK;
 }
 

@@ -1,4 +1,4 @@
-#include "grid.h"
+#include "box/grid.h"
 
 /* Rounding errors that a single-precision distance of two atoms collects, in units of the largest coordinate: of
  * folding along three axes, of an image, and of the metric's difference. Positions that the metric has placed are in

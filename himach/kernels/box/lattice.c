@@ -1,4 +1,4 @@
-#include "lattice.h"
+#include "box/lattice.h"
 
 #include "clones.h"
 
