@@ -32,6 +32,18 @@ def to_json(value: Any) -> bytes:
     ------
     TypeError
         If something in `value` has no form in JSON, or two keys of a dict have the same text.
+
+    Examples
+    --------
+    >>> print(to_json({"x": np.float32(0.1), "missing": np.nan, "names": {"b", "a"}}).decode(), end="")
+    {
+      "x": 0.1,
+      "missing": null,
+      "names": [
+        "a",
+        "b"
+      ]
+    }
     """
     try:
         text = json.dumps(_jsonable(value), indent=2, ensure_ascii=False, allow_nan=False)

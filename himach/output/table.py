@@ -39,6 +39,15 @@ class Table(dict[str, Column]):
     ------
     UsageError
         If a column is no sequence of cells, or the columns differ in length.
+
+    Examples
+    --------
+    >>> himach.Table({"time_ps": [0.0, 0.2], "rmsd": [0.0, 1.25], "state": ["open", None]})
+    time_ps  rmsd  state
+    -------  ----  -----
+        0.0  0.00  open
+        0.2  1.25
+    [2 rows]
     """
 
     def __init__(self, columns: Mapping[Any, Any]) -> None:

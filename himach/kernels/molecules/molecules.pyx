@@ -59,6 +59,11 @@ def rmsd(positions, reference, weights=None, bint superposition=True):
     -----
     The same as ``MDAnalysis.analysis.rms.rmsd(..., center=True, superposition=superposition)``, by the quaternion
     method of Theobald, Acta Cryst. A 61, 478 (2005). Sums are of double precision. It releases the GIL.
+
+    Examples
+    --------
+    >>> himach.kernels.rmsd([[1, 1, 1], [7, 1, 1]], [[0, 0, 0], [4, 0, 0]], superposition=False)
+    1.0
     """
     cdef const float[:, ::1] mobile = as_positions("positions", positions)
     cdef const float[:, ::1] fixed = as_positions("reference", reference)
@@ -101,6 +106,13 @@ def centers(positions, groups=None, weights=None):
     Notes
     -----
     As ``AtomGroup.center(weights, compound=...)``, with sums of double precision.
+
+    Examples
+    --------
+    >>> positions = np.array([[1, 1, 1], [3, 1, 1], [5, 5, 5]], dtype=np.float32)
+    >>> himach.kernels.centers(positions, groups=[0, 0, 1])
+    array([[2., 1., 1.],
+           [5., 5., 5.]])
     """
     cdef const float[:, ::1] kept = as_positions("positions", positions)
     cdef Py_ssize_t n = kept.shape[0]
@@ -151,6 +163,11 @@ def wrap(positions, box, groups=None, weights=None):
     Notes
     -----
     As ``AtomGroup.wrap()``; atom by atom, as ``MDAnalysis.lib.distances.apply_PBC`` to the last bit.
+
+    Examples
+    --------
+    >>> himach.kernels.wrap([[11, 0, -1]], box=[10, 10, 10, 90, 90, 90])
+    array([[1., 0., 9.]], dtype=float32)
     """
     cdef lattice cell
     set_lattice(&cell, as_box(box))
@@ -196,6 +213,12 @@ def unwrap(positions, bonds, box):
     Notes
     -----
     As ``AtomGroup.unwrap(reference=None)``, which finds the order of the bonds anew each time.
+
+    Examples
+    --------
+    >>> himach.kernels.unwrap([[1, 1, 1], [9, 1, 1]], bonds=[[0, 1]], box=[10, 10, 10, 90, 90, 90])
+    array([[ 1.,  1.,  1.],
+           [-1.,  1.,  1.]], dtype=float32)
     """
     cdef lattice cell
     set_lattice(&cell, as_box(box))

@@ -119,6 +119,13 @@ def within(positions, others, cutoff, box=None):
     -----
     The same atoms, those at the cutoff included, as in the pairs of ``MDAnalysis.lib.distances.capped_distance``. It
     releases the GIL, and allocates nothing but what it returns.
+
+    Examples
+    --------
+    >>> positions = np.array([[1, 1, 1], [7, 1, 1], [4, 4, 4]], dtype=np.float32)
+    >>> box = np.array([8, 8, 8, 90, 90, 90], dtype=np.float32)
+    >>> himach.kernels.within(positions, positions[:1], 2.5, box)
+    array([0, 1])
     """
     cdef const float[:, ::1] kept = as_positions("positions", positions), kept_others = as_positions("others", others)
     cdef group atoms = group_of(kept), targets = group_of(kept_others)
@@ -174,6 +181,13 @@ def neighbors(positions, others, cutoff, box=None, bint return_distances=True):
     The same pairs, those at the cutoff included, and the same distances to the last bit as those of
     ``MDAnalysis.lib.distances.capped_distance`` and, among `positions`, of ``self_capped_distance`` by its methods
     ``nsgrid`` (100 atoms or more) and ``bruteforce``. It releases the GIL.
+
+    Examples
+    --------
+    >>> positions = np.array([[1, 1, 1], [7, 1, 1], [4, 4, 4]], dtype=np.float32)
+    >>> box = np.array([8, 8, 8, 90, 90, 90], dtype=np.float32)
+    >>> himach.kernels.neighbors(positions, None, 2.5, box)
+    (array([[0, 1]]), array([2.]))
     """
     cdef const float[:, ::1] kept = as_positions("positions", positions), kept_others
     cdef group a = group_of(kept), b
@@ -236,6 +250,13 @@ def histogram(positions, others, cutoff, Py_ssize_t bins, box=None):
     -----
     The same as ``numpy.histogram(distances, bins, (0, cutoff))`` of the distances of
     ``MDAnalysis.lib.distances.capped_distance``, those at the edges of bins included. It releases the GIL.
+
+    Examples
+    --------
+    >>> positions = np.array([[1, 1, 1], [7, 1, 1], [4, 4, 4]], dtype=np.float32)
+    >>> box = np.array([8, 8, 8, 90, 90, 90], dtype=np.float32)
+    >>> himach.kernels.histogram(positions, None, 2.5, 5, box)
+    array([0, 0, 0, 0, 1])
     """
     cdef const float[:, ::1] kept = as_positions("positions", positions), kept_others
     cdef group a = group_of(kept), b
