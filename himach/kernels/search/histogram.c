@@ -42,7 +42,8 @@ static void count_by_metric(const struct metric *metric, const struct bins *bins
     bins->counts[bin]++;
 }
 
-static void count(const struct pair_search *search, const struct bins *bins, size_t atom, size_t n) {
+static int count(void *to, const struct pair_search *search, size_t atom, size_t n) {
+    const struct bins *bins = to;
     choose_bins(bins, search->squares, n);
     for (size_t k = 0; k < n; k++) {
         if (bins->bin[k] != DOUBTFUL) {
@@ -51,25 +52,7 @@ static void count(const struct pair_search *search, const struct bins *bins, siz
             count_by_metric(&search->metric, bins, pairs_square(search, atom, k));
         }
     }
-}
-
-static void count_two(const struct pair_search *search, const struct bins *bins) {
-    for (size_t i = 0; i < search->n_candidates; i++) {
-        const size_t atom = (size_t)search->candidates[i];
-        count(search, bins, atom, pairs_around(search, atom));
-    }
-}
-
-static void count_one(const struct pair_search *search, const struct bins *bins) {
-    const struct cell_list *cells = &search->cells;
-    for (int z = cells->pad[2]; z < cells->pad[2] + cells->n[2]; z++) {
-        for (int y = cells->pad[1]; y < cells->pad[1] + cells->n[1]; y++) {
-            const struct run row = cell_list_core(cells, y, z);
-            for (uint32_t slot = row.begin; slot < row.end; slot++) {
-                count(search, bins, cells->atoms[slot], pairs_after(search, slot, y, z));
-            }
-        }
-    }
+    return SEARCH_OK;
 }
 
 static void count_all(const struct pair_search *search, const struct bins *bins) {
@@ -102,12 +85,9 @@ int search_histogram(struct scratch *scratch, const struct lattice *lattice, str
     for (size_t i = 0; i < n; i++) {
         bins.limits[i] = least_square(edges[i]);
     }
-    if (!search.by_cells) {
-        count_all(&search, &bins);
-    } else if (search.one) {
-        count_one(&search, &bins);
-    } else {
-        count_two(&search, &bins);
+    if (search.by_cells) {
+        return pairs_each(&search, count, &bins);
     }
+    count_all(&search, &bins);
     return SEARCH_OK;
 }

@@ -26,7 +26,8 @@ static void append(struct list *list, const struct pair_search *search, size_t i
     list->pairs[list->n++] = (struct found_pair){(uint32_t)(turned ? j : i), (uint32_t)(turned ? i : j), square};
 }
 
-static int append_found(struct list *list, const struct pair_search *search, size_t atom, size_t n) {
+static int append_found(void *to, const struct pair_search *search, size_t atom, size_t n) {
+    struct list *list = to;
     if (make_room(list, n) != 0) {
         return SEARCH_NO_MEMORY;
     }
@@ -34,31 +35,6 @@ static int append_found(struct list *list, const struct pair_search *search, siz
         append(list, search, atom, search->cells.atoms[search->slots[k]], pairs_square(search, atom, k));
     }
     return SEARCH_OK;
-}
-
-static int list_two(struct list *list, const struct pair_search *search) {
-    for (size_t k = 0; k < search->n_candidates; k++) {
-        const size_t atom = (size_t)search->candidates[k];
-        if (append_found(list, search, atom, pairs_around(search, atom)) != SEARCH_OK) {
-            return SEARCH_NO_MEMORY;
-        }
-    }
-    return SEARCH_OK;
-}
-
-static int list_one(struct list *list, const struct pair_search *search) {
-    const struct cell_list *cells = &search->cells;
-    for (int z = cells->pad[2]; z < cells->pad[2] + cells->n[2]; z++) {
-        for (int y = cells->pad[1]; y < cells->pad[1] + cells->n[1]; y++) {
-            const struct run row = cell_list_core(cells, y, z);
-            for (uint32_t slot = row.begin; slot < row.end; slot++) {
-                if (append_found(list, search, cells->atoms[slot], pairs_after(search, slot, y, z)) != SEARCH_OK) {
-                    return SEARCH_NO_MEMORY;
-                }
-            }
-        }
-    }
-    return 0;
 }
 
 static int list_all(struct list *list, const struct pair_search *search) {
@@ -114,13 +90,7 @@ int search_neighbors(struct scratch *scratch, const struct lattice *lattice, str
         return status;
     }
     struct list list = {.scratch = scratch};
-    if (!search.by_cells) {
-        status = list_all(&list, &search);
-    } else if (search.one) {
-        status = list_one(&list, &search);
-    } else {
-        status = list_two(&list, &search);
-    }
+    status = search.by_cells ? pairs_each(&search, append_found, &list) : list_all(&list, &search);
     if (status != SEARCH_OK || list.n == 0) {
         return status;
     }
