@@ -1,6 +1,6 @@
 #include "search/search.h"
 
-#include "search/pairs.h"
+#include "search/pairs_each.h"
 
 struct bins {
     size_t n;
