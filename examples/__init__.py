@@ -58,12 +58,18 @@ def load(name: str) -> type[Analysis]:
 
 
 def sample(name: str) -> Sample:
-    """Return the paths of a sample trajectory that comes with himach: ``trajectory, topology = sample("nanopore")``.
+    """Return the paths of a sample trajectory that comes with himach.
 
     Raises
     ------
     UsageError
         If there is none of this name.
+
+    Examples
+    --------
+    >>> trajectory, topology = sample("nanopore")
+    >>> trajectory.name, topology.name
+    ('nanopore.xtc', 'nanopore.pdb')
     """
     if name not in SAMPLES:
         raise UsageError(f"there is no sample {name!r}{nearest(name, SAMPLES)}")

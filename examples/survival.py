@@ -36,6 +36,14 @@ def find_runs(steps: Ints, intermittency: int = 0) -> Ints:
     Returns
     -------
     int64 (n_runs, 2): first frame and length in frames.
+
+    Examples
+    --------
+    >>> find_runs(np.array([0, 1, 2, 5, 6]))
+    array([[0, 3],
+           [5, 2]])
+    >>> find_runs(np.array([0, 1, 2, 5, 6]), intermittency=2)
+    array([[0, 7]])
     """
     if steps[0] > steps[-1]:
         steps = steps[::-1]
@@ -82,6 +90,11 @@ def survival(runs: Iterable[Ints], n_frames: int, tau_max: int) -> npt.NDArray[n
     Returns
     -------
     float64 (tau_max + 1,).
+
+    Examples
+    --------
+    >>> survival([np.array([[0, 3]]), np.array([[0, 1]])], n_frames=3, tau_max=2)
+    array([1.  , 0.75, 0.5 ])
     """
     first, length = np.concatenate([np.empty((0, 2), np.int64), *runs]).T
     present = _count(first, length, n_frames)

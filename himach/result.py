@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from himach.analysis import Analysis
-from himach.output.files import parts, prepare_out, unique_labels, write_run
+from himach.output.cells import count
+from himach.output.directory import prepare_out, write_run
+from himach.output.names import unique_labels
+from himach.output.parts import parts
 from himach.output.record import Record
 from himach.output.show import parts_html, parts_text
 
@@ -160,8 +163,8 @@ def print_outcome(result: Result, stream: TextIO) -> None:
 def summary(record: Record) -> str:
     """Return a line that sums up a run: frames, ranks, seconds, frames a second, and where frames came from."""
     frames, ranks, nodes, seconds = record["frames"], record["ranks"], record["nodes"], record["seconds"]
-    where = _count(ranks, "rank") + (f" of {nodes} nodes" if nodes > 1 else "")
-    line = f"{_count(frames, 'frame')} on {where} in {_duration(seconds['total'])}"
+    where = count(ranks, "rank") + (f" of {nodes} nodes" if nodes > 1 else "")
+    line = f"{count(frames, 'frame')} on {where} in {_duration(seconds['total'])}"
     if frames and seconds["map"] > 0:
         line += f" (map: {_duration(seconds['map'])}, {_rate(frames / seconds['map'])} frames/s)"
     cached = record["assignment"]["native"] + record["assignment"]["alien"]
@@ -179,10 +182,6 @@ def _image(label: str, analysis: Analysis, outcome: Any) -> str:
     except Exception as error:  # the tables are worth showing although the user's plot() failed
         return f"<pre>plot() of {html.escape(label)} failed: {html.escape(f'{type(error).__name__}: {error}')}</pre>"
     return f'<div><img alt="{html.escape(label)}" style="max-width:640px" src="data:image/png;base64,{data}"></div>'
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _rate(rate: float) -> str:

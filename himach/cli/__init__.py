@@ -18,11 +18,10 @@ import click
 from himach.cli.analyses import analyses
 from himach.cli.bench import bench
 from himach.cli.cache import cache
-from himach.cli.data import info, split
-from himach.cli.listing import Listing
+from himach.cli.command_group import CommandGroup
 from himach.cli.run import run
-from himach.cli.server import config, start, stop
 from himach.cli.stage import stage
+from himach.cli.trajectory import info, split
 from himach.errors import UsageError, as_himach
 from himach.parallel.environment import promised_rank, under_launcher
 from himach.parallel.spawn import Started
@@ -30,7 +29,7 @@ from himach.parallel.spawn import Started
 __all__ = ["main"]
 
 
-@click.group(cls=Listing, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="himach")
 def himach() -> None:
     """Analyse molecular-dynamics trajectories in parallel."""
@@ -38,8 +37,6 @@ def himach() -> None:
 
 for command in (run, analyses, info, split, stage, cache, bench):
     himach.add_command(command)
-for command in (start, stop, config):
-    cache.add_command(command)
 
 
 class _Terminated(BaseException):

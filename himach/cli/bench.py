@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from himach.cli.listing import Listing
+from himach.cli.command_group import CommandGroup
 
 __all__ = ["bench"]
 
 
-@click.group(cls=Listing)
+@click.group(cls=CommandGroup)
 def bench() -> None:
     """Measure himach on this machine, beside a peer or the machine's own limit."""
     # What is timed keeps the modules that Python compiles, as where it is installed for use.

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from himach.cli.listing import Listing
+from himach.cli.cache_server import config, start, status_of_server, stop
+from himach.cli.command_group import CommandGroup
+from himach.cli.options import cache_option, quota_option
+from himach.cli.text import columns, listed, server_line
 
 if TYPE_CHECKING:
     from himach.io.dataset.listing import Entry
 
-__all__ = ["cache", "cache_option"]
-
-cache_option = click.option(
-    "--cache", metavar="DIR", help="The store's directory ({node}: the node's name); default: $HIMACH_CACHE or scratch."
-)
-quota_option = click.option(
-    "--quota", metavar="SIZE", help="What a store may hold; default: $HIMACH_QUOTA or half of what is free."
-)
+__all__ = ["cache"]
 
 
-@click.group(cls=Listing)
+@click.group(cls=CommandGroup)
 def cache() -> None:
     """Look after the frames that this node keeps on its local disk."""
+
+
+for command in (start, stop, config):
+    cache.add_command(command)
 
 
 @cache.command("list")
@@ -44,13 +44,7 @@ def list_(cache: str | None) -> None:
         click.echo(f"no frames are cached at {store.path}")
         return
     rows = [("dataset", "native", "alien", "size", "last used", "generation"), *map(_row, found)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        name, *numbers = (
-            text.ljust(width) if column in (0, 4, 5) else text.rjust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        click.echo("  ".join((name, *numbers)).rstrip())
+    click.echo(columns(rows, left=frozenset([0, 4, 5])))
     for one in found:
         if one.note:
             click.echo(f"{one.name}: {one.note}")
@@ -127,21 +121,12 @@ def evict(dataset: str | None, aliens: bool, to: str | None, everything: bool, c
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; sizes are in bytes.")
 def status(cache: str | None, quota: str | None, as_json: bool) -> None:
     """Say where the store of this node lies and what it holds."""
-    from himach.cli.server import server_lines, server_status
     from himach.io.dataset import listing
 
-    facts = listing.status(cache, quota)
-    server = server_status(cache)
-    facts["server"] = server if as_json else server_lines(server)
-    click.echo(json.dumps(facts, indent=2) if as_json else _lines(facts))
-
-
-def _lines(facts: dict[str, Any]) -> str:
-    """Return facts as lines; sizes as people read them."""
-    from himach.io.store.sizes import show_size
-
-    sizes = {"size", "free", "reserve", "quota", "used"}
-    shown = {name: show_size(value) if name in sizes else value for name, value in facts.items()}
-    shown["identity"] = facts["identity"] or "none: there is no store yet"
-    width = max(map(len, shown))
-    return "\n".join(f"{name.replace('_', ' '):<{width}}  {value}" for name, value in shown.items())
+    facts = {**listing.status(cache, quota), "server": status_of_server(cache)}
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    facts["identity"] = facts["identity"] or "none: there is no store yet"
+    facts["server"] = server_line(facts["server"])
+    click.echo(listed(facts))

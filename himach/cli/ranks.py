@@ -1,4 +1,4 @@
-"""The option -n of commands that work on several ranks: `ranks_option`, and `started_elsewhere()` that obeys it.
+"""Commands on several ranks: `started_elsewhere()` obeys their option -n.
 
 `say_last()` is for the line that sums up what ranks did, wherever they were started.
 """
@@ -16,13 +16,9 @@ import click
 from himach.parallel.environment import promised_ranks, under_launcher
 from himach.parallel.spawn import Started, launch
 
-__all__ = ["ranks_option", "say_last", "started_elsewhere"]
+__all__ = ["say_last", "started_elsewhere"]
 
 LAST = "last"  # file in the private folder
-
-ranks_option = click.option(
-    "-n", "ranks", type=click.IntRange(min=1), metavar="RANKS", help="Start this many ranks on this machine."
-)
 
 
 def started_elsewhere(ranks: int | None) -> bool:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from himach.cli.ranks import ranks_option, say_last, started_elsewhere
+from himach.cli.options import PATH, keywords_option, quiet_option, ranks_option, topology_option
+from himach.cli.ranks import say_last, started_elsewhere
 from himach.parallel.environment import promised_rank
 
 __all__ = ["run"]
@@ -20,11 +21,11 @@ BEGAN = time.time()  # before the imports that a run needs, which are part of wh
 @click.command()
 @click.argument("analyses", nargs=-1, required=True, metavar="ANALYSIS...")
 @click.option(
-    "--trajectory", "-t", "trajectories", multiple=True, required=True, type=click.Path(path_type=Path), metavar="PATH",
+    "--trajectory", "-t", "trajectories", multiple=True, required=True, type=PATH, metavar="PATH",
     help="Trajectory file or frame directory; several follow one another.",
 )  # fmt: skip
-@click.option("--topology", "-s", type=click.Path(path_type=Path), metavar="PATH", help="Topology file.")
-@click.option("--universe", "keywords", multiple=True, metavar="NAME=VALUE", help="Keyword for MDAnalysis (dt, ...).")
+@topology_option
+@keywords_option
 @click.option("--start", type=int, metavar="N", help="First frame; negative counts from the end.")
 @click.option("--stop", type=int, metavar="N", help="Frame before which to stop.")
 @click.option("--step", type=int, metavar="N", help="Every Nth frame.")
@@ -44,8 +45,8 @@ BEGAN = time.time()  # before the imports that a run needs, which are part of wh
     "--memory", metavar="SIZE",
     help="What pairs may take on a node, for example 2GB; the rest goes to its disk.  [default: a quarter of it]",
 )  # fmt: skip
-@click.option("--out", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Write tables, plot and record here.")
-@click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary line.")
+@click.option("--out", "-o", type=PATH, metavar="DIR", help="Write tables, plot and record here.")
+@quiet_option
 def run(
     analyses: tuple[str, ...],
     trajectories: tuple[Path, ...],

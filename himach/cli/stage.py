@@ -7,19 +7,24 @@ from typing import Literal
 
 import click
 
-from himach.cli.cache import cache_option, quota_option
-from himach.cli.data import keywords_option
-from himach.cli.ranks import ranks_option, started_elsewhere
+from himach.cli.options import (
+    PATH,
+    cache_option,
+    keywords_option,
+    quiet_option,
+    quota_option,
+    ranks_option,
+    trajectories_argument,
+)
+from himach.cli.ranks import started_elsewhere
 from himach.parallel.environment import promised_rank
 
 __all__ = ["stage"]
 
 
 @click.command()
-@click.argument("trajectories", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="TRAJ...")
-@click.option(
-    "--topology", "-s", type=click.Path(path_type=Path), metavar="PATH", help="Topology file, kept with the frames."
-)
+@trajectories_argument
+@click.option("--topology", "-s", type=PATH, metavar="PATH", help="Topology file, kept with the frames.")
 @click.option("--dataset", metavar="NAME", help="Name to stage under; default: the trajectory's absolute path.")
 @click.option(
     "--placement", type=click.Choice(["spread", "runs"]), default="spread", show_default=True,
@@ -31,7 +36,7 @@ __all__ = ["stage"]
 @click.option("--idle", type=float, metavar="SECONDS", help="End --follow when no frame has come for so long.")
 @ranks_option
 @keywords_option
-@click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary.")
+@quiet_option
 def stage(
     trajectories: tuple[Path, ...],
     topology: Path | None,

@@ -1,130 +1,41 @@
-"""Values as plain Python: `plain()` for readers, `to_json()` for files.
-
-JSON knows no NaN: it becomes null, and infinities the strings "Infinity" and "-Infinity", which `float()` reads.
-"""
+"""`plain()`: values as plain Python, for readers and for what writes them."""
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
-import enum
-import json
-import math
-from collections.abc import Mapping, Sequence, Set
-from pathlib import PurePath
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from himach.output.table import as_table
-
-__all__ = ["plain", "to_json"]
+__all__ = ["in_order", "plain", "shortest"]
 
 
 def plain(value: Any) -> Any:
     """Return `value` with numpy's scalars and arrays turned into Python's, in containers too; sets are sorted."""
     if isinstance(value, np.generic):
-        return _item(value)
+        return shortest(np.asarray(value)).item()
     if isinstance(value, np.ndarray):
-        return plain(_shortest(value).tolist())
+        return plain(shortest(value).tolist())
     if isinstance(value, tuple):
         return tuple(plain(item) for item in value)
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, Set):
-        return _sorted(plain(item) for item in value)
+        return in_order(plain(item) for item in value)
     if isinstance(value, Mapping):
         return {plain(key): plain(item) for key, item in value.items()}
     return value
 
 
-def to_json(value: Any) -> bytes:
-    """Return `value` as JSON in UTF-8 that ends with a line feed, the same for equal values.
-
-    Besides JSON's own types: numpy scalars and arrays, tables, tuples, sets (sorted), paths, dates, enumerations and
-    dataclasses.
-
-    Raises
-    ------
-    TypeError
-        If something in `value` has no form in JSON, or two keys of a dict have the same text.
-    """
-    try:
-        text = json.dumps(_jsonable(value), indent=2, ensure_ascii=False, allow_nan=False)
-    except RecursionError:
-        raise TypeError("it contains itself, or is nested too deeply") from None
-    return f"{text}\n".encode(errors="backslashreplace")  # half a surrogate pair has no UTF-8, but an escape in JSON
-
-
-def _jsonable(value: Any) -> Any:
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, enum.Enum):
-        return _jsonable(value.value)
-    if isinstance(value, str | int):
-        return value
-    if isinstance(value, float):
-        return _number(value)
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        return str(value)
-    if isinstance(value, np.generic):
-        return _jsonable(_item(value))
-    if isinstance(value, PurePath):
-        return str(value)
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    return _container(value)
-
-
-def _container(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return _object(value)
-    table = as_table(value)
-    if table is not None:
-        return _object(table)
-    if isinstance(value, np.ndarray):
-        return _jsonable((value.astype(str) if value.dtype.kind in "mM" else _shortest(value)).tolist())
-    if isinstance(value, Set):
-        return [_jsonable(item) for item in _sorted(plain(item) for item in value)]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
-        return [_jsonable(item) for item in value]
-    raise TypeError(f"{_article(type(value).__name__)} has no form in JSON")
-
-
-def _object(value: Mapping[Any, Any]) -> dict[str, Any]:
-    members: dict[str, Any] = {}
-    for key, item in value.items():
-        name = key if isinstance(key, str) else str(plain(key))
-        if name in members:
-            raise TypeError(f"two keys read {name!r}")
-        members[name] = _jsonable(item)
-    return members
-
-
-def _item(value: np.generic) -> Any:
-    return _shortest(np.asarray(value)).item()
-
-
-def _shortest(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def shortest(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return floats of another size as float64 with the same shortest digits: 0.1 in 32 bits stays 0.1."""
     other = array.dtype.kind == "f" and array.dtype != np.float64
     return array.astype(str).astype(np.float64) if other else array
 
 
-def _number(value: float) -> float | str | None:
-    if math.isfinite(value):
-        return float(value)
-    return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _sorted(items: Any) -> list[Any]:
+def in_order(items: Iterable[Any]) -> list[Any]:
+    """Return the plain items of a set in an order that is always the same."""
     return sorted(
         items, key=lambda item: (type(item).__name__, item if isinstance(item, int | float | str) else repr(item))
     )
-
-
-def _article(noun: str) -> str:
-    return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"

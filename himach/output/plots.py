@@ -11,7 +11,7 @@ from typing import Any
 
 from himach.analysis import Analysis
 
-__all__ = ["figure", "png", "write_plot"]
+__all__ = ["draw", "figure", "png"]
 
 SIZE = (6.4, 4.2)  # inches, of one plot
 DPI = 150
@@ -49,13 +49,6 @@ def png(picture: Any) -> bytes:
     buffer = io.BytesIO()
     picture.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
     return buffer.getvalue()
-
-
-def write_plot(analysis: Analysis, outcome: Any, path: Any, title: str = "") -> None:
-    """Write the plot of an outcome to `path` as a PNG, with `title` (the analysis's label) where plot() set none."""
-    from himach.output.files import write_bytes
-
-    write_bytes(path, png(figure([(title or analysis.label(), analysis, outcome)])))
 
 
 def _picture_class() -> Any:

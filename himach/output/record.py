@@ -9,7 +9,7 @@ from typing import Any, NotRequired, TypedDict
 
 from himach.analysis import Analysis
 
-__all__ = ["AnalysisRecord", "Assignment", "Bytes", "Dataset", "Record", "Seconds", "analysis_record"]
+__all__ = ["AnalysisRecord", "Assignment", "Bytes", "DatasetRecord", "Record", "Seconds", "analysis_record"]
 
 
 class AnalysisRecord(TypedDict):
@@ -20,7 +20,7 @@ class AnalysisRecord(TypedDict):
     then: NotRequired[AnalysisRecord]
 
 
-class Dataset(TypedDict):
+class DatasetRecord(TypedDict):
     """The dataset: its path (several where files follow one another), frames in it, atoms, fingerprint."""
 
     path: str | list[str]
@@ -84,7 +84,7 @@ class Record(TypedDict):
 
     himach: str
     analyses: list[AnalysisRecord]
-    dataset: Dataset
+    dataset: DatasetRecord
     frames: int
     ranks: int
     nodes: int

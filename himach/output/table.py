@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
+from himach.output.cells import Column
+from himach.output.tabular import table_html, table_text
 
-__all__ = ["Column", "Table", "as_table", "default_outcome"]
-
-Column: TypeAlias = npt.NDArray[Any] | list[Any]
+__all__ = ["Table", "as_table", "default_outcome"]
 
 # Beyond this a float64 column cannot hold every integer.
 EXACT_INTEGERS = 2**53
@@ -39,6 +39,15 @@ class Table(dict[str, Column]):
     ------
     UsageError
         If a column is no sequence of cells, or the columns differ in length.
+
+    Examples
+    --------
+    >>> himach.Table({"time_ps": [0.0, 0.2], "rmsd": [0.0, 1.25], "state": ["open", None]})
+    time_ps  rmsd  state
+    -------  ----  -----
+        0.0  0.00  open
+        0.2  1.25
+    [2 rows]
     """
 
     def __init__(self, columns: Mapping[Any, Any]) -> None:
@@ -57,13 +66,9 @@ class Table(dict[str, Column]):
         return len(next(iter(self.values()), ()))
 
     def __repr__(self) -> str:
-        from himach.output.show import table_text
-
         return table_text(self)
 
     def _repr_html_(self) -> str:
-        from himach.output.show import table_html
-
         return table_html(self)
 
 

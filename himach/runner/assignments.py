@@ -12,7 +12,7 @@ from typing import Any
 
 from himach.analysis import Analysis, Parameter
 from himach.errors import UsageError, nearest
-from himach.output.files import unique_labels
+from himach.output.names import unique_labels
 
 __all__ = ["set_parameters", "written_stages"]
 

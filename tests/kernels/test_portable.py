@@ -66,9 +66,9 @@ def portable(tmp_path_factory):
     if compiler is None:
         pytest.skip("no C compiler")
     library = tmp_path_factory.mktemp("kernels") / "portable.so"
-    sources = [str(source) for source in SOURCES.glob("*.c")]
+    sources = [str(source) for source in SOURCES.rglob("*.c")]
     flags = ["-std=c11", "-O2", "-fPIC", "-shared", "-D_GNU_SOURCE", "-DHIMACH_PORTABLE", "-ffp-contract=off"]
-    flags += ["-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"]
+    flags += ["-fno-math-errno", "-fno-trapping-math", "-Wno-psabi", f"-I{SOURCES}"]
     subprocess.run([compiler, *flags, *sources, "-o", str(library), "-lm"], check=True)
     return Portable(ctypes.CDLL(str(library)))
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import himach
-from himach.output.show import table_html, table_text
 from himach.output.table import Table, as_table, default_outcome
+from himach.output.tabular import table_html, table_text
 
 
 def test_numbers_become_arrays_and_objects_stay_lists():

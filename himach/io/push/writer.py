@@ -69,7 +69,9 @@ class Writer:
 
     Examples
     --------
-    >>> with himach.Writer("run7", n_atoms=u.atoms.n_atoms, nodes=["n1", "n2"]) as writer:  # doctest: +SKIP
+    To the server of this node; with ``nodes=["n1", "n2"]``, to those of others.
+
+    >>> with himach.Writer("run7", n_atoms=u.atoms.n_atoms) as writer:
     ...     for ts in u.trajectory:
     ...         writer.write(u)
     """

@@ -1,0 +1,91 @@
+"""``himach cache start``, ``stop`` and ``config``: this node's server, and what is needed to push frames to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from himach.cli.options import PATH, cache_option
+
+__all__ = ["config", "start", "status_of_server", "stop"]
+
+
+@click.command()
+@click.option("--listen", metavar="HOST:PORT", help="Also take frames that other machines push; port 0 chooses one.")
+@click.option(
+    "--key", type=PATH, metavar="FILE",
+    help="Key of those who push; made if it is not there.  [default: ~/.config/himach/key]",
+)  # fmt: skip
+@click.option(
+    "--allow-user", "users", multiple=True, metavar="USER", help="Another user who may read; may be repeated."
+)
+@click.option(
+    "--serialize-reads", is_flag=True, help="One read at a time, in the order of the disk: for rotating disks."
+)
+@click.option("--foreground", is_flag=True, help="Stay in this process until SIGTERM: for systemd and srun.")
+@click.option("--ready", type=int, hidden=True)
+@cache_option
+def start(
+    listen: str | None,
+    key: Path | None,
+    users: tuple[str, ...],
+    serialize_reads: bool,
+    foreground: bool,
+    ready: int | None,
+    cache: str | None,
+) -> None:
+    """Start this node's server: for frames pushed from simulations, and for readers of other users.
+
+    Runs on the node need none.
+    """
+    from himach.io.server import control
+
+    if foreground:
+        control.serve(
+            cache, listen=listen, key_file=key, allow_users=users, serialize_reads=serialize_reads, ready=ready
+        )
+        return
+    facts = control.start(cache, listen=listen, key_file=key, allow_users=users, serialize_reads=serialize_reads)
+    for note in facts["notes"]:
+        click.echo(note)
+    click.echo(f"server {facts['pid']} of {facts['store']} listens at {facts['socket']}")
+    if facts["listen"]:
+        click.echo(f"for other machines at {facts['listen']}, with the key {facts['key']}")
+
+
+@click.command()
+@click.option("--cflags", is_flag=True, help="What a C compiler needs to find bodhi.h.")
+@click.option("--fortran", is_flag=True, help="The source of the Fortran module bodhi, to be compiled along.")
+@click.option("--libs", is_flag=True, help="What the linker needs; behind your own files.")
+def config(cflags: bool, fortran: bool, libs: bool) -> None:
+    """Say how simulations in C or Fortran are built that push frames: cc $(himach cache config --cflags --libs)."""
+    from himach.io.store import library
+
+    words = []
+    if cflags:
+        words.append(f"-I{library.header().parent}")
+    if fortran:
+        words.append(str(library.fortran_module()))
+    if libs:
+        words += [str(library.library()), "-lpthread"]
+    if not words:
+        raise click.UsageError("say which: --cflags, --fortran, --libs")
+    click.echo(" ".join(words))
+
+
+@click.command()
+@cache_option
+def stop(cache: str | None) -> None:
+    """Stop this node's server and wait for its end."""
+    from himach.io.server import control
+
+    click.echo("stopped" if control.stop(cache) else "there is no server to stop")
+
+
+def status_of_server(cache: str | None) -> dict[str, Any]:
+    """Return the server's part of ``cache status --json``; see `himach.io.server.control.status`."""
+    from himach.io.server import control
+
+    return control.status(cache)

@@ -1,0 +1,42 @@
+"""The arguments and options that several commands have, each said once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = [
+    "PATH",
+    "cache_option",
+    "keywords_option",
+    "quiet_option",
+    "quota_option",
+    "ranks_option",
+    "topology_option",
+    "trajectories_argument",
+]
+
+PATH = click.Path(path_type=Path)
+
+trajectories_argument = click.argument("trajectories", nargs=-1, required=True, type=PATH, metavar="TRAJ...")
+
+topology_option = click.option("--topology", "-s", type=PATH, metavar="PATH", help="Topology file.")
+
+keywords_option = click.option(
+    "--universe", "keywords", multiple=True, metavar="NAME=VALUE", help="Keyword for MDAnalysis (dt, ...)."
+)
+
+ranks_option = click.option(
+    "-n", "ranks", type=click.IntRange(min=1), metavar="RANKS", help="Start this many ranks on this machine."
+)
+
+cache_option = click.option(
+    "--cache", metavar="DIR", help="The store's directory ({node}: the node's name); default: $HIMACH_CACHE or scratch."
+)
+
+quota_option = click.option(
+    "--quota", metavar="SIZE", help="What a store may hold; default: $HIMACH_QUOTA or half of what is free."
+)
+
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show no progress and no summary line.")

@@ -1,0 +1,45 @@
+"""Facts as lines of text: `columns()` of rows, `listed()` with their names, `server_line()` for those of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["columns", "listed", "server_line"]
+
+SIZES = frozenset(["size", "free", "reserve", "quota", "used"])
+
+
+def columns(rows: Sequence[Sequence[str]], left: frozenset[int]) -> str:
+    """Return rows of cells as aligned lines; the columns in `left` begin there, the others end at the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(
+            cell.ljust(width) if at in left else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def listed(facts: Mapping[str, Any]) -> str:
+    """Return facts of a store, one a line; sizes as people read them."""
+    from himach.io.store.sizes import show_size
+
+    shown = {name: show_size(value) if name in SIZES else value for name, value in facts.items()}
+    width = max(map(len, shown))
+    return "\n".join(f"{name.replace('_', ' '):<{width}}  {value}" for name, value in shown.items())
+
+
+def server_line(facts: Mapping[str, Any]) -> str:
+    """Return what `himach.io.server.control.status` says."""
+    if not facts["running"]:
+        return "none"
+    if not facts["answers"]:
+        return f"pid {facts.get('pid')} runs and does not answer; 'himach cache stop' ends it"
+    remote = f" and {facts['listen']}" if facts["listen"] else ""
+    return (
+        f"pid {facts['pid']} at {facts['socket']}{remote}: {facts['connections']} of {facts['max_connections']} "
+        f"connections, {facts['frames']:,} frames pushed, {facts['places']:,} frames read"
+    )

@@ -1,0 +1,216 @@
+#include "box/lattice.h"
+
+#include "clones.h"
+
+#include <math.h>
+#include <string.h>
+
+#define RIGHT_ANGLE 90.0F
+
+static double cosine(float degrees) {
+    return degrees == RIGHT_ANGLE ? 0.0 : cos(degrees * (M_PI / 180.0));
+}
+
+static void set_widths(struct lattice *lattice) {
+    const double ax = lattice->vector[0][0], bx = lattice->vector[1][0], by = lattice->vector[1][1];
+    const double cx = lattice->vector[2][0], cy = lattice->vector[2][1], cz = lattice->vector[2][2];
+    const double normal = bx * cy - by * cx;
+    lattice->width[0] = ax * by * cz / sqrt(by * cz * by * cz + bx * cz * bx * cz + normal * normal);
+    lattice->width[1] = by * cz / sqrt(cy * cy + cz * cz);
+    lattice->width[2] = cz;
+}
+
+static void set_grid_cutoff(struct lattice *lattice, const float angles[3]) {
+    float least = INFINITY;
+    for (int i = 0; i < 3; i++) {
+        const float radians = (float)(angles[i] * (M_PI / 180.0)), sine = (float)sin((double)radians);
+        for (int j = 0; j < 3; j++) {
+            least = j == i ? least : fminf(least, lattice->vector[j][j] * sine);
+        }
+    }
+    lattice->grid_cutoff = least / 2;
+}
+
+int lattice_set(struct lattice *lattice, const float *box) {
+    memset(lattice, 0, sizeof *lattice);
+    lattice->kind = LATTICE_NONE;
+    if (box == NULL) {
+        return 0;
+    }
+    for (int i = 0; i < 3; i++) {
+        if (!(box[i] > 0 && box[i] < INFINITY && box[3 + i] > 0 && box[3 + i] < 180)) {
+            return -1;
+        }
+    }
+    if (box[3] == RIGHT_ANGLE && box[4] == RIGHT_ANGLE && box[5] == RIGHT_ANGLE) {
+        lattice->kind = LATTICE_RIGHT;
+        for (int i = 0; i < 3; i++) {
+            lattice->vector[i][i] = box[i];
+            lattice->width[i] = box[i];
+        }
+        set_grid_cutoff(lattice, &box[3]);
+        return 0;
+    }
+    const double b = box[1], c = box[2];
+    const double alpha = cosine(box[3]), beta = cosine(box[4]), gamma = cosine(box[5]);
+    const double sine = box[5] == RIGHT_ANGLE ? 1.0 : sin(box[5] * (M_PI / 180.0));
+    const double cx = c * beta, cy = c * (alpha - beta * gamma) / sine;
+    const double cz = sqrt(c * c - cx * cx - cy * cy);
+    if (!(cz > 0)) {
+        return -1;
+    }
+    lattice->kind = LATTICE_TILTED;
+    lattice->vector[0][0] = box[0];
+    lattice->vector[1][0] = (float)(b * gamma);
+    lattice->vector[1][1] = (float)(b * sine);
+    lattice->vector[2][0] = (float)cx;
+    lattice->vector[2][1] = (float)cy;
+    lattice->vector[2][2] = (float)cz;
+    set_widths(lattice);
+    set_grid_cutoff(lattice, &box[3]);
+    return 0;
+}
+
+/* One period up or down is added in single precision. Only what is further away is folded by division, which may miss
+ * the box by a rounding and is followed by one more step. */
+
+static float fold_axis(float x, float edge) {
+    const double inverse = 1.0 / (double)edge;
+    float near = x < 0 ? x + edge : x;
+    if (near < 0) {
+        const float far = x - (float)floor(x * inverse) * edge;
+        return far < 0 ? far + edge : far;
+    }
+    if (near >= edge) {
+        near -= edge;
+    }
+    if (near >= edge) {
+        const float far = x - (float)floor(x * inverse) * edge;
+        return far >= edge ? far - edge : far;
+    }
+    return near;
+}
+
+/* Move by one period along an axis towards [low, high); returns whether one was enough. */
+static int step(float p[3], const float vector[3], int axis, double low, double high) {
+    if (p[axis] < low) {
+        for (int i = 0; i <= axis; i++) {
+            p[i] += vector[i];
+        }
+        if (p[axis] < low) {
+            return 0;
+        }
+    }
+    /* No "else": -1e-9 + 10 is 10 in single precision. */
+    if (p[axis] >= high) {
+        for (int i = 0; i <= axis; i++) {
+            p[i] -= vector[i];
+        }
+        if (p[axis] >= high) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+struct slopes {
+    double a, b, c;        /* inverses of the diagonal */
+    double ab, ac, bc, cy; /* what one axis's coordinate takes from the others */
+};
+
+static struct slopes slopes_of(const struct lattice *lattice) {
+    const float(*v)[3] = lattice->vector;
+    struct slopes s;
+    s.a = 1.0 / (double)v[0][0];
+    s.b = 1.0 / (double)v[1][1];
+    s.c = 1.0 / (double)v[2][2];
+    s.ab = -v[1][0] * s.a * s.b;
+    s.ac = (-s.ab * v[2][1] - v[2][0] * s.a) * s.c;
+    s.bc = -v[2][1] * s.b * s.c;
+    s.cy = (double)v[2][1] * s.c;
+    return s;
+}
+
+static int step_all(const struct lattice *lattice, const struct slopes *s, float p[3], int insist) {
+    const float(*v)[3] = lattice->vector;
+    if (!step(p, v[2], 2, 0.0, v[2][2]) && insist) {
+        return 0;
+    }
+    double low = p[2] * s->cy;
+    if (!step(p, v[1], 1, low, low + v[1][1]) && insist) {
+        return 0;
+    }
+    low = -(p[1] * s->ab + p[2] * s->ac) * v[0][0];
+    return step(p, v[0], 0, low, low + v[0][0]) || !insist;
+}
+
+static void fold_tilted(const struct lattice *lattice, const struct slopes *s, float position[3]) {
+    const float(*v)[3] = lattice->vector;
+    float p[3] = {position[0], position[1], position[2]};
+    if (!step_all(lattice, s, p, 1)) {
+        memcpy(p, position, sizeof p);
+        float periods = (float)floor(p[2] * s->c);
+        p[2] -= periods * v[2][2];
+        p[1] -= periods * v[2][1];
+        p[0] -= periods * v[2][0];
+        periods = (float)floor(p[1] * s->b + p[2] * s->bc);
+        p[1] -= periods * v[1][1];
+        p[0] -= periods * v[1][0];
+        periods = (float)floor(p[0] * s->a + p[1] * s->ab + p[2] * s->ac);
+        p[0] -= periods * v[0][0];
+        (void)step_all(lattice, s, p, 0);
+    }
+    memcpy(position, p, sizeof p);
+}
+
+void lattice_fold(const struct lattice *lattice, float position[3]) {
+    if (lattice->kind == LATTICE_RIGHT) {
+        for (int i = 0; i < 3; i++) {
+            position[i] = fold_axis(position[i], lattice->vector[i][i]);
+        }
+    } else if (lattice->kind == LATTICE_TILTED) {
+        const struct slopes s = slopes_of(lattice);
+        fold_tilted(lattice, &s, position);
+    }
+}
+
+enum { BLOCK = 256 };
+
+/* Which of up to BLOCK positions no step would move. Most are in the box, and this needs no branches. */
+CLONES static void find_inside(const struct lattice *lattice, const struct slopes *s, const float *positions, size_t n,
+                               uint8_t *inside) {
+    const float(*v)[3] = lattice->vector;
+    const double ax = v[0][0], by = v[1][1], cz = v[2][2];
+    for (size_t i = 0; i < n; i++) {
+        const double x = positions[3 * i], y = positions[3 * i + 1], z = positions[3 * i + 2];
+        const double low_y = z * s->cy, low_x = -(y * s->ab + z * s->ac) * ax;
+        inside[i] = (z >= 0) & (z < cz) & (y >= low_y) & (y < low_y + by) & (x >= low_x) & (x < low_x + ax);
+    }
+}
+
+static void fold_all_tilted(const struct lattice *lattice, float *positions, size_t n) {
+    const struct slopes s = slopes_of(lattice);
+    for (size_t begin = 0; begin < n; begin += BLOCK) {
+        const size_t some = n - begin < BLOCK ? n - begin : BLOCK;
+        uint8_t inside[BLOCK];
+        find_inside(lattice, &s, &positions[3 * begin], some, inside);
+        for (size_t i = 0; i < some; i++) {
+            if (!inside[i]) {
+                fold_tilted(lattice, &s, &positions[3 * (begin + i)]);
+            }
+        }
+    }
+}
+
+void lattice_fold_all(const struct lattice *lattice, const float *from, size_t n, float *to) {
+    if (to != from) {
+        memcpy(to, from, 3 * n * sizeof *to);
+    }
+    if (lattice->kind == LATTICE_RIGHT) {
+        for (size_t i = 0; i < 3 * n; i++) {
+            to[i] = fold_axis(to[i], lattice->vector[i % 3][i % 3]);
+        }
+    } else if (lattice->kind == LATTICE_TILTED) {
+        fold_all_tilted(lattice, to, n);
+    }
+}

@@ -1,0 +1,231 @@
+"""The boundary to `fit.h` and `groups.h`: check, convert, release the GIL, call, raise."""
+
+from libc.stdint cimport int64_t
+
+import numpy as np
+
+from himach.errors import UsageError
+from himach.kernels.arrays import as_bonds, as_box, as_groups, as_positions, as_weights
+
+
+cdef extern from "molecules/fit.h":
+    double fit_rmsd(const float *positions, const float *reference, const double *weights, size_t n,
+                    int superpose) nogil
+
+cdef extern from "box/lattice.h":
+    struct lattice:
+        pass
+    int lattice_set(lattice *cell, const float *box) nogil
+    void lattice_fold_all(const lattice *cell, const float *positions, size_t n, float *to) nogil
+
+cdef extern from "molecules/groups.h":
+    void groups_centers(const float *positions, size_t n, const int64_t *groups, const double *weights,
+                        size_t n_groups, double *centers, double *totals) nogil
+    void groups_wrap(const lattice *cell, float *positions, size_t n, const int64_t *groups,
+                     const double *centers) nogil
+    void groups_unwrap(const lattice *cell, float *positions, const int64_t *bonds, size_t n_bonds) nogil
+
+
+cdef int set_lattice(lattice *cell, box) except -1:
+    cdef const float[::1] sizes
+    if box is None:
+        raise UsageError("there is no box; these positions cannot be moved by periods of it")
+    sizes = box
+    if lattice_set(cell, &sizes[0]) != 0:
+        raise UsageError(f"box {box.tolist()} is none: lengths must be positive and angles must fit together")
+    return 0
+
+
+def rmsd(positions, reference, weights=None, bint superposition=True):
+    """Return the root-mean-square deviation of positions from a reference, in Å, about their centres.
+
+    Parameters
+    ----------
+    positions
+        float32 (n, 3), Å.
+    reference
+        float32 (n, 3), Å.
+    weights
+        float64 (n,): weights of the atoms in the deviation and in the centres, such as masses; None for equal ones.
+    superposition
+        Whether to rotate onto the reference first.
+
+    Raises
+    ------
+    UsageError
+        If the arrays have other shapes, there are no positions, or the weights are negative or all zero.
+
+    Notes
+    -----
+    The same as ``MDAnalysis.analysis.rms.rmsd(..., center=True, superposition=superposition)``, by the quaternion
+    method of Theobald, Acta Cryst. A 61, 478 (2005). Sums are of double precision. It releases the GIL.
+
+    Examples
+    --------
+    >>> himach.kernels.rmsd([[1, 1, 1], [7, 1, 1]], [[0, 0, 0], [4, 0, 0]], superposition=False)
+    1.0
+    """
+    cdef const float[:, ::1] mobile = as_positions("positions", positions)
+    cdef const float[:, ::1] fixed = as_positions("reference", reference)
+    cdef Py_ssize_t n = mobile.shape[0]
+    cdef const double[::1] weighed = as_weights(weights, n)
+    cdef const double *each = NULL
+    cdef double found
+    if fixed.shape[0] != n or n == 0:
+        raise UsageError(f"positions and reference must be as many, and some, not {n} and {fixed.shape[0]}")
+    if weighed is not None:
+        if not (np.min(weighed) >= 0 and np.max(weighed) > 0):
+            raise UsageError("weights must not be negative, nor all zero")
+        each = &weighed[0]
+    with nogil:
+        found = fit_rmsd(&mobile[0, 0], &fixed[0, 0], each, n, superposition)
+    return found
+
+
+def centers(positions, groups=None, weights=None):
+    """Return the centres of groups of atoms.
+
+    Parameters
+    ----------
+    positions
+        float32 (n, 3), Å.
+    groups
+        int64 (n,): the number of each atom's group, from 0, in any order; None: all atoms are one group.
+    weights
+        float64 (n,): weights of the atoms, such as masses; None for equal ones.
+
+    Returns
+    -------
+    float64 (n_groups, 3), Å; NaN for a group without atoms or weight.
+
+    Raises
+    ------
+    UsageError
+        If an array has another shape, or groups are no numbers from 0.
+
+    Notes
+    -----
+    As ``AtomGroup.center(weights, compound=...)``, with sums of double precision.
+
+    Examples
+    --------
+    >>> positions = np.array([[1, 1, 1], [3, 1, 1], [5, 5, 5]], dtype=np.float32)
+    >>> himach.kernels.centers(positions, groups=[0, 0, 1])
+    array([[2., 1., 1.],
+           [5., 5., 5.]])
+    """
+    cdef const float[:, ::1] kept = as_positions("positions", positions)
+    cdef Py_ssize_t n = kept.shape[0]
+    cdef const double[::1] weighed = as_weights(weights, n)
+    numbers, count = as_groups(groups, n)
+    cdef const int64_t[::1] grouped = numbers
+    cdef size_t n_groups = count
+    found, totals = np.empty((count, 3)), np.empty(count)
+    cdef double[:, ::1] view = found
+    cdef double[::1] sums = totals
+    if n == 0:
+        found[:] = np.nan
+        return found
+    cdef const double *each = NULL
+    cdef const int64_t *of = NULL
+    if weights is not None:
+        each = &weighed[0]
+    if groups is not None:
+        of = &grouped[0]
+    with nogil:
+        groups_centers(&kept[0, 0], n, of, each, n_groups, &view[0, 0], &sums[0])
+    return found
+
+
+def wrap(positions, box, groups=None, weights=None):
+    """Return positions moved into the box by whole periods: each atom, or groups of atoms by their centre.
+
+    Parameters
+    ----------
+    positions
+        float32 (n, 3), Å.
+    box
+        float32 (6,): lengths in Å and angles in degrees, of any triclinic box.
+    groups
+        int64 (n,): the number of each atom's group, which moves as one; None: each atom moves by itself.
+    weights
+        float64 (n,): weights of the atoms in the centres of groups, such as masses; None for equal ones.
+
+    Returns
+    -------
+    float32 (n, 3), Å.
+
+    Raises
+    ------
+    UsageError
+        If an array has another shape, groups are no numbers from 0, or the box is none.
+
+    Notes
+    -----
+    As ``AtomGroup.wrap()``; atom by atom, as ``MDAnalysis.lib.distances.apply_PBC`` to the last bit.
+
+    Examples
+    --------
+    >>> himach.kernels.wrap([[11, 0, -1]], box=[10, 10, 10, 90, 90, 90])
+    array([[1., 0., 9.]], dtype=float32)
+    """
+    cdef lattice cell
+    set_lattice(&cell, as_box(box))
+    moved = as_positions("positions", positions).copy()
+    cdef float[:, ::1] kept = moved
+    cdef Py_ssize_t n = kept.shape[0]
+    cdef const double[:, ::1] middles
+    cdef const int64_t[::1] grouped
+    if n == 0:
+        return moved
+    if groups is None:
+        with nogil:
+            lattice_fold_all(&cell, &kept[0, 0], n, &kept[0, 0])
+        return moved
+    middles, grouped = centers(moved, groups, weights), as_groups(groups, n)[0]
+    with nogil:
+        groups_wrap(&cell, &kept[0, 0], n, &grouped[0], &middles[0, 0])
+    return moved
+
+
+def unwrap(positions, bonds, box):
+    """Return positions with molecules made whole: each bonded atom is put next to the one that it is bonded to.
+
+    Parameters
+    ----------
+    positions
+        float32 (n, 3), Å.
+    bonds
+        int64 (m, 2): for each bond, taken one after another, the atom that stays and the one that is moved. Where a
+        molecule's bonds follow one another from its first atom outwards, that atom stays and the molecule is whole.
+    box
+        float32 (6,): lengths in Å and angles in degrees, of any triclinic box.
+
+    Returns
+    -------
+    float32 (n, 3), Å.
+
+    Raises
+    ------
+    UsageError
+        If an array has another shape, a bond's atom is not there, or the box is none.
+
+    Notes
+    -----
+    As ``AtomGroup.unwrap(reference=None)``, which finds the order of the bonds anew each time.
+
+    Examples
+    --------
+    >>> himach.kernels.unwrap([[1, 1, 1], [9, 1, 1]], bonds=[[0, 1]], box=[10, 10, 10, 90, 90, 90])
+    array([[ 1.,  1.,  1.],
+           [-1.,  1.,  1.]], dtype=float32)
+    """
+    cdef lattice cell
+    set_lattice(&cell, as_box(box))
+    moved = as_positions("positions", positions).copy()
+    cdef float[:, ::1] kept = moved
+    cdef const int64_t[:, ::1] bonded = as_bonds(bonds, len(moved))
+    if bonded.shape[0]:
+        with nogil:
+            groups_unwrap(&cell, &kept[0, 0], &bonded[0, 0], bonded.shape[0])
+    return moved

@@ -1,0 +1,93 @@
+#include "search/search.h"
+
+#include "search/pairs_each.h"
+
+struct bins {
+    size_t n;
+    double *limits; /* (n), the least square of a distance in each bin */
+    float width;    /* Å */
+    float doubt;    /* squares that are no further from that of an edge may belong to either side */
+    int32_t *bin;   /* of what was found around one atom */
+    int64_t *counts;
+};
+
+/* Of the square of an edge in single precision, and of a root. */
+#define ROUNDINGS_OF_EDGE 0x1p-20F
+
+enum { DOUBTFUL = -1 };
+
+/* The bin of each square, unless single precision cannot tell. */
+CLONES static void choose_bins(const struct bins *bins, const float *squares, size_t n) {
+    const float width = bins->width, scale = 1 / width, doubt = bins->doubt;
+    int32_t *restrict bin = bins->bin;
+    for (size_t i = 0; i < n; i++) {
+        const float at = sqrtf(squares[i]) * scale;
+        const float edge = (float)(int32_t)(at + 0.5F) * width;
+        bin[i] = fabsf(squares[i] - edge * edge) > doubt ? (int32_t)at : DOUBTFUL;
+    }
+}
+
+static void count_by_metric(const struct metric *metric, const struct bins *bins, double square) {
+    if (square > metric->limit) {
+        return;
+    }
+    size_t bin = (size_t)(sqrt(square) / bins->width);
+    bin = bin < bins->n ? bin : bins->n - 1;
+    while (bin > 0 && square < bins->limits[bin]) {
+        bin--;
+    }
+    while (bin + 1 < bins->n && square >= bins->limits[bin + 1]) {
+        bin++;
+    }
+    bins->counts[bin]++;
+}
+
+static int count(void *to, const struct pair_search *search, size_t atom, size_t n) {
+    const struct bins *bins = to;
+    choose_bins(bins, search->squares, n);
+    for (size_t k = 0; k < n; k++) {
+        if (bins->bin[k] != DOUBTFUL) {
+            bins->counts[bins->bin[k]]++;
+        } else {
+            count_by_metric(&search->metric, bins, pairs_square(search, atom, k));
+        }
+    }
+    return SEARCH_OK;
+}
+
+static void count_all(const struct pair_search *search, const struct bins *bins) {
+    for (size_t i = 0; i < search->a.n; i++) {
+        for (size_t j = search->one ? i + 1 : 0; j < search->b.n; j++) {
+            count_by_metric(&search->metric, bins,
+                            metric_square(&search->metric, &search->placed_a[3 * i], &search->placed_b[3 * j]));
+        }
+    }
+}
+
+int search_histogram(struct scratch *scratch, const struct lattice *lattice, struct group a, const struct group *b,
+                     const double *edges, size_t n, int64_t *counts) {
+    if (a.n == 0 || (b != NULL && b->n == 0)) {
+        return SEARCH_OK;
+    }
+    struct pair_search search;
+    const int status = pairs_set(&search, scratch, lattice, a, b, 1, edges[n]);
+    if (status != SEARCH_OK) {
+        return status;
+    }
+    struct bins bins = {.n = n, .width = (float)(edges[n] / (double)n)};
+    bins.counts = counts;
+    bins.doubt = search.grid.doubt + search.grid.reach * search.grid.reach * ROUNDINGS_OF_EDGE;
+    bins.limits = scratch_take(scratch, SCRATCH_LIMITS, n * sizeof *bins.limits);
+    bins.bin = scratch_take(scratch, SCRATCH_BINS, (search.cells.slots + 1) * sizeof *bins.bin);
+    if (bins.limits == NULL || bins.bin == NULL) {
+        return SEARCH_NO_MEMORY;
+    }
+    for (size_t i = 0; i < n; i++) {
+        bins.limits[i] = least_square(edges[i]);
+    }
+    if (search.by_cells) {
+        return pairs_each(&search, count, &bins);
+    }
+    count_all(&search, &bins);
+    return SEARCH_OK;
+}

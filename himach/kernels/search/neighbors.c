@@ -1,0 +1,111 @@
+#include "search/search.h"
+
+#include "search/pairs_each.h"
+
+struct list {
+    struct scratch *scratch;
+    struct found_pair *pairs;
+    size_t n, room;
+};
+
+static int make_room(struct list *list, size_t more) {
+    if (list->n + more <= list->room) {
+        return 0;
+    }
+    const size_t room = 2 * list->room + more;
+    list->pairs = scratch_grow(list->scratch, SCRATCH_FOUND, room * sizeof *list->pairs);
+    list->room = room;
+    return list->pairs == NULL ? -1 : 0;
+}
+
+static void append(struct list *list, const struct pair_search *search, size_t i, size_t j, double square) {
+    if (square > search->metric.limit) {
+        return;
+    }
+    const int turned = search->one ? j < i : search->swapped;
+    list->pairs[list->n++] = (struct found_pair){(uint32_t)(turned ? j : i), (uint32_t)(turned ? i : j), square};
+}
+
+static int append_found(void *to, const struct pair_search *search, size_t atom, size_t n) {
+    struct list *list = to;
+    if (make_room(list, n) != 0) {
+        return SEARCH_NO_MEMORY;
+    }
+    for (size_t k = 0; k < n; k++) {
+        append(list, search, atom, search->cells.atoms[search->slots[k]], pairs_square(search, atom, k));
+    }
+    return SEARCH_OK;
+}
+
+static int list_all(struct list *list, const struct pair_search *search) {
+    for (size_t i = 0; i < search->a.n; i++) {
+        if (make_room(list, search->b.n) != 0) {
+            return SEARCH_NO_MEMORY;
+        }
+        for (size_t j = search->one ? i + 1 : 0; j < search->b.n; j++) {
+            append(list, search, i, j,
+                   metric_square(&search->metric, &search->placed_a[3 * i], &search->placed_b[3 * j]));
+        }
+    }
+    return 0;
+}
+
+/* Put the pairs in the order of one of their members, those that are equal as they were: a counting sort. */
+static void sort(const struct found_pair *from, size_t n, int by_j, uint32_t *next, size_t groups,
+                 struct found_pair *to) {
+    memset(next, 0, (groups + 1) * sizeof *next);
+    for (size_t k = 0; k < n; k++) {
+        next[(by_j ? from[k].j : from[k].i) + 1]++;
+    }
+    for (size_t group = 1; group <= groups; group++) {
+        next[group] += next[group - 1];
+    }
+    for (size_t k = 0; k < n; k++) {
+        to[next[by_j ? from[k].j : from[k].i]++] = from[k];
+    }
+}
+
+static int sort_pairs(struct list *list, size_t n_i, size_t n_j) {
+    const size_t groups = n_i > n_j ? n_i : n_j;
+    uint32_t *next = scratch_take(list->scratch, SCRATCH_STARTS, (groups + 2) * sizeof *next);
+    struct found_pair *sorted = scratch_take(list->scratch, SCRATCH_SORTED, list->n * sizeof *sorted);
+    if (next == NULL || sorted == NULL) {
+        return SEARCH_NO_MEMORY;
+    }
+    sort(list->pairs, list->n, 1, next, n_j, sorted);
+    sort(sorted, list->n, 0, next, n_i, list->pairs);
+    return SEARCH_OK;
+}
+
+int search_neighbors(struct scratch *scratch, const struct lattice *lattice, struct group a, const struct group *b,
+                     double cutoff, const struct found_pair **found, size_t *n_found) {
+    *n_found = 0;
+    *found = NULL;
+    if (a.n == 0 || (b != NULL && b->n == 0)) {
+        return SEARCH_OK;
+    }
+    struct pair_search search;
+    int status = pairs_set(&search, scratch, lattice, a, b, 0, cutoff);
+    if (status != SEARCH_OK) {
+        return status;
+    }
+    struct list list = {.scratch = scratch};
+    status = search.by_cells ? pairs_each(&search, append_found, &list) : list_all(&list, &search);
+    if (status != SEARCH_OK || list.n == 0) {
+        return status;
+    }
+    status = sort_pairs(&list, a.n, b == NULL ? a.n : b->n);
+    *found = list.pairs;
+    *n_found = list.n;
+    return status;
+}
+
+void search_write(const struct found_pair *found, size_t n, int64_t *indices, double *distances) {
+    for (size_t k = 0; k < n; k++) {
+        indices[2 * k] = found[k].i;
+        indices[2 * k + 1] = found[k].j;
+    }
+    for (size_t k = 0; distances != NULL && k < n; k++) {
+        distances[k] = sqrt(found[k].square);
+    }
+}

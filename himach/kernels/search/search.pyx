@@ -1,0 +1,283 @@
+"""The boundary to `search.h`: check, convert, release the GIL, call, raise."""
+
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy
+
+import numpy as np
+
+from himach.errors import UsageError
+from himach.kernels.arrays import as_box, as_positions
+
+
+cdef extern from "search/scratch.h":
+    struct scratch:
+        pass
+    void scratch_free(scratch *memory) nogil
+
+cdef extern from "box/lattice.h":
+    struct lattice:
+        pass
+    int lattice_set(lattice *cell, const float *box) nogil
+
+cdef extern from "box/metric.h":
+    struct group:
+        const float *positions
+        size_t n
+
+cdef extern from "search/status.h":
+    enum:
+        SEARCH_OK
+        SEARCH_NO_MEMORY
+        SEARCH_NOT_FINITE
+
+cdef extern from "search/search.h":
+    struct found_pair:
+        pass
+    int search_neighbors(scratch *memory, const lattice *cell, group a, const group *b, double cutoff,
+                         const found_pair **found, size_t *n_found) nogil
+    void search_write(const found_pair *found, size_t n, int64_t *indices, double *distances) nogil
+    int search_histogram(scratch *memory, const lattice *cell, group a, const group *b, const double *edges,
+                         size_t bins, int64_t *counts) nogil
+    int search_within(scratch *memory, const lattice *cell, group atoms, group others, double cutoff,
+                      const int64_t **found, size_t *n_found) nogil
+
+
+cdef class Scratch:
+    """Memory that searches keep between frames."""
+
+    cdef scratch memory
+
+    def __dealloc__(self):
+        scratch_free(&self.memory)
+
+
+#: Scratches that no search is using: one for every thread that ever searched while others did.
+cdef list spare = []
+
+
+cdef Scratch take_scratch():
+    return spare.pop() if spare else Scratch()
+
+
+cdef group group_of(const float[:, ::1] positions) noexcept:
+    cdef group atoms
+    atoms.n = positions.shape[0]
+    atoms.positions = &positions[0, 0] if atoms.n else NULL
+    return atoms
+
+
+cdef int set_lattice(lattice *cell, const float[::1] box) except -1:
+    cdef const float *sizes = NULL
+    if box is not None:
+        sizes = &box[0]
+    if lattice_set(cell, sizes) != 0:
+        raise UsageError(
+            f"box {np.asarray(box).tolist()} is none: lengths must be positive and angles must fit together; "
+            "None means no box"
+        )
+    return 0
+
+
+cdef double check_cutoff(cutoff) except? -1:
+    if not 0 <= cutoff < float("inf"):
+        raise UsageError(f"cutoff must be 0 or more, not {cutoff}")
+    return cutoff
+
+
+cdef int check(int status) except -1:
+    if status == SEARCH_NO_MEMORY:
+        raise MemoryError
+    if status == SEARCH_NOT_FINITE:
+        raise UsageError("positions must be finite, and there is a NaN or an infinity among them")
+    return status
+
+
+def within(positions, others, cutoff, box=None):
+    """Find which atoms are within a cutoff of any of others, by the minimum image.
+
+    Parameters
+    ----------
+    positions
+        float32 (n, 3), Å: the atoms to choose from.
+    others
+        float32 (m, 3), Å: the atoms that they may be near to.
+    cutoff
+        Largest distance in Å.
+    box
+        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one.
+
+    Returns
+    -------
+    int64 (k,): the places in `positions` of those that are near, ascending.
+
+    Raises
+    ------
+    UsageError
+        If an array has another shape, the box is none, a coordinate is not finite, or the cutoff is negative.
+
+    Notes
+    -----
+    The same atoms, those at the cutoff included, as in the pairs of ``MDAnalysis.lib.distances.capped_distance``. It
+    releases the GIL, and allocates nothing but what it returns.
+
+    Examples
+    --------
+    >>> positions = np.array([[1, 1, 1], [7, 1, 1], [4, 4, 4]], dtype=np.float32)
+    >>> box = np.array([8, 8, 8, 90, 90, 90], dtype=np.float32)
+    >>> himach.kernels.within(positions, positions[:1], 2.5, box)
+    array([0, 1])
+    """
+    cdef const float[:, ::1] kept = as_positions("positions", positions), kept_others = as_positions("others", others)
+    cdef group atoms = group_of(kept), targets = group_of(kept_others)
+    cdef lattice cell
+    cdef double distance = check_cutoff(cutoff)
+    cdef const int64_t *found = NULL
+    cdef size_t n = 0
+    cdef int status
+    cdef int64_t[::1] view
+    set_lattice(&cell, as_box(box))
+    cdef Scratch memory = take_scratch()
+    with nogil:
+        status = search_within(&memory.memory, &cell, atoms, targets, distance, &found, &n)
+    check(status)
+    near = np.empty(n, dtype=np.int64)
+    if n:
+        view = near
+        memcpy(&view[0], found, n * sizeof(int64_t))
+    spare.append(memory)
+    return near
+
+
+def neighbors(positions, others, cutoff, box=None, bint return_distances=True):
+    """Find the pairs of atoms within a cutoff of each other, by the minimum image.
+
+    Parameters
+    ----------
+    positions
+        float32 (n, 3), Å.
+    others
+        float32 (m, 3), Å; None for the pairs among `positions`, each once and none of an atom with itself.
+    cutoff
+        Largest distance in Å.
+    box
+        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one.
+    return_distances
+        Whether to return distances.
+
+    Returns
+    -------
+    pairs
+        int64 (k, 2): places in `positions` and in `others`, in this order. Among `positions`, the first is the lesser.
+    distances
+        float64 (k,), Å.
+
+    Raises
+    ------
+    UsageError
+        If an array has another shape, the box is none, a coordinate is not finite, or the cutoff is negative.
+
+    Notes
+    -----
+    The same pairs, those at the cutoff included, and the same distances to the last bit as those of
+    ``MDAnalysis.lib.distances.capped_distance`` and, among `positions`, of ``self_capped_distance`` by its methods
+    ``nsgrid`` (100 atoms or more) and ``bruteforce``. It releases the GIL.
+
+    Examples
+    --------
+    >>> positions = np.array([[1, 1, 1], [7, 1, 1], [4, 4, 4]], dtype=np.float32)
+    >>> box = np.array([8, 8, 8, 90, 90, 90], dtype=np.float32)
+    >>> himach.kernels.neighbors(positions, None, 2.5, box)
+    (array([[0, 1]]), array([2.]))
+    """
+    cdef const float[:, ::1] kept = as_positions("positions", positions), kept_others
+    cdef group a = group_of(kept), b
+    cdef const group *second = NULL
+    if others is not None:
+        kept_others = as_positions("others", others)
+        b = group_of(kept_others)
+        second = &b
+    cdef lattice cell
+    cdef double distance = check_cutoff(cutoff)
+    cdef const found_pair *found = NULL
+    cdef size_t n = 0
+    cdef int status
+    cdef int64_t[:, ::1] indices
+    cdef double[::1] lengths
+    cdef double *to = NULL
+    set_lattice(&cell, as_box(box))
+    cdef Scratch memory = take_scratch()
+    with nogil:
+        status = search_neighbors(&memory.memory, &cell, a, second, distance, &found, &n)
+    check(status)
+    pairs = np.empty((n, 2), dtype=np.int64)
+    distances = np.empty(n if return_distances else 0, dtype=np.float64)
+    if n:
+        indices, lengths = pairs, distances
+        if return_distances:
+            to = &lengths[0]
+        with nogil:
+            search_write(found, n, &indices[0, 0], to)
+    spare.append(memory)
+    return (pairs, distances) if return_distances else pairs
+
+
+def histogram(positions, others, cutoff, Py_ssize_t bins, box=None):
+    """Count pairs of atoms by their distance, by the minimum image; no list of pairs is made.
+
+    Parameters
+    ----------
+    positions
+        float32 (n, 3), Å.
+    others
+        float32 (m, 3), Å; None for the pairs among `positions`, each once and none of an atom with itself.
+    cutoff
+        Largest distance in Å.
+    bins
+        Number of bins of equal width from 0 to `cutoff`. The last one holds its upper edge, each other one its lower.
+    box
+        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one.
+
+    Returns
+    -------
+    int64 (bins,).
+
+    Raises
+    ------
+    UsageError
+        If an array has another shape, the box is none, a coordinate is not finite, or cutoff or bins are not positive.
+
+    Notes
+    -----
+    The same as ``numpy.histogram(distances, bins, (0, cutoff))`` of the distances of
+    ``MDAnalysis.lib.distances.capped_distance``, those at the edges of bins included. It releases the GIL.
+
+    Examples
+    --------
+    >>> positions = np.array([[1, 1, 1], [7, 1, 1], [4, 4, 4]], dtype=np.float32)
+    >>> box = np.array([8, 8, 8, 90, 90, 90], dtype=np.float32)
+    >>> himach.kernels.histogram(positions, None, 2.5, 5, box)
+    array([0, 0, 0, 0, 1])
+    """
+    cdef const float[:, ::1] kept = as_positions("positions", positions), kept_others
+    cdef group a = group_of(kept), b
+    cdef const group *second = NULL
+    if others is not None:
+        kept_others = as_positions("others", others)
+        b = group_of(kept_others)
+        second = &b
+    cdef lattice cell
+    cdef double distance = check_cutoff(cutoff)
+    cdef size_t n_bins = bins
+    cdef int status
+    if bins <= 0 or distance == 0:
+        raise UsageError(f"cutoff and bins must be greater than 0, not {cutoff} and {bins}")
+    cdef const double[::1] edges = np.linspace(0, distance, n_bins + 1)
+    set_lattice(&cell, as_box(box))
+    counts = np.zeros(n_bins, dtype=np.int64)
+    cdef int64_t[::1] view = counts
+    cdef Scratch memory = take_scratch()
+    with nogil:
+        status = search_histogram(&memory.memory, &cell, a, second, &edges[0], n_bins, &view[0])
+    check(status)
+    spare.append(memory)
+    return counts

@@ -1,0 +1,36 @@
+"""Names for files and directories: safe on every file system, and each once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+__all__ = ["unique_labels", "unique_names"]
+
+LONGEST_NAME = 180  # bytes; file systems allow 255 with the suffix
+
+
+def unique_labels(labels: Iterable[str]) -> list[str]:
+    """Return labels as names of their own for directories and outcomes: those that come again get -2, -3."""
+    return unique_names([str(label) for label in labels])
+
+
+def unique_names(names: Sequence[str], suffixes: Sequence[str] = (), taken: Iterable[str] = ()) -> list[str]:
+    """Return safe file names, each once; a name that is safe as it is keeps it, others make way by -2, -3."""
+    suffixes = suffixes or [""] * len(names)
+    safe = [_safe(name) for name in names]
+    used = set(taken)
+    unique = [""] * len(names)
+    for i in sorted(range(len(names)), key=lambda i: safe[i] != names[i]):
+        number = 1
+        while not unique[i] or unique[i] in used:
+            unique[i] = f"{safe[i]}{'' if number == 1 else f'-{number}'}{suffixes[i]}"
+            number += 1
+        used.add(unique[i])
+    return unique
+
+
+def _safe(name: str) -> str:
+    """Return a name without separators, control characters or a leading dot, short enough for a file system."""
+    text = "".join(c if c.isalnum() or c in " ._-+=,()[]@%" else "_" for c in name).strip(" ")
+    text = text.encode(errors="replace")[:LONGEST_NAME].decode(errors="ignore")
+    return f"_{text[1:]}" if text.startswith((".", "-")) else text or "_"

@@ -1,0 +1,88 @@
+"""What docstrings and pages show runs: the examples (``>>>``) of every module, and the Python blocks of pages.
+
+Examples find `himach`, `np` and `u`, a small Universe, and a server runs on this node. Those that need what is no part
+of the tests are marked as skipped and named here.
+"""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.ranks import clean_environment
+
+import himach
+
+ROOT = Path(__file__).parents[2]
+#: What a module that is not imported here needs: a rank to be, or the tools of others.
+NOT_IMPORTED = re.compile(r"\.(__main__|mpi|benchmarks)(\.|$)")
+#: Whose examples do not run: a simulation of OpenMM.
+SKIPPED = {"OpenMMReporter"}
+#: Pages whose blocks run as they are; the tutorial has tests of its own.
+PAGES = ["README.md", "docs/analyses.md", "docs/zazen.md"]
+
+
+def examples() -> list[doctest.DocTest]:
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    names = ["himach", *(module.name for module in pkgutil.walk_packages(himach.__path__, "himach."))]
+    modules = [importlib.import_module(name) for name in names if not NOT_IMPORTED.search(name)]
+    found = [test for module in modules for test in finder.find(module) if test.examples]
+    return [test for test in found if ".__test__." not in test.name]  # Cython lists its functions once more
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """This node's server, for what pushes frames."""
+    monkeypatch.setenv("HIMACH_CACHE", str(tmp_path / "store"))
+    command = [sys.executable, "-m", "himach", "cache"]
+    subprocess.run([*command, "start"], check=True, capture_output=True)
+    yield
+    subprocess.run([*command, "stop"], check=True, capture_output=True)
+
+
+def test_examples_in_docstrings_show_what_is_so(server, capsys):
+    import MDAnalysis as mda
+
+    trajectory, topology = himach.examples.sample("villin")
+    known = {"himach": himach, "np": np, "u": mda.Universe(topology, trajectory)}
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    found = examples()
+    for example in found:
+        example.globs.update(known)
+        runner.run(example)
+    assert len(found) > 10, "examples are not found"
+    assert runner.failures == 0, capsys.readouterr().out
+
+
+def test_no_other_example_is_skipped():
+    skipped = {
+        test.name.rpartition(".")[2] for test in examples() for one in test.examples if doctest.SKIP in one.options
+    }
+    assert skipped == SKIPPED
+
+
+def test_examples_of_compiled_modules_are_found():
+    assert any(test.name.endswith(".search.within") for test in examples())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_python_blocks_of_pages_run(page, tmp_path):
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert blocks
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(blocks)],
+        cwd=tmp_path,
+        env=clean_environment(HIMACH_CACHE=str(tmp_path / "store")),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

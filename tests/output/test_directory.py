@@ -1,0 +1,141 @@
+"""The directory of a run: what is written there, what stays, and what is refused."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.sample_runs import Drawn, Failing, Plain, make_record
+
+from himach.errors import HimachError, UsageError
+from himach.output.directory import clean_out, prepare_out, write_outcome, write_run
+from himach.output.names import unique_labels
+from himach.output.table import Table
+
+
+def tree(directory):
+    return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(Path(directory).rglob("*")) if p.is_file()}
+
+
+def test_a_run_leaves_files_and_its_record(tmp_path):
+    out = tmp_path / "deep" / "out"
+    analysis = Drawn(cutoff=3.2)
+    record = make_record(analysis)
+    files = write_run(out, ["Drawn"], [analysis], [{"x": np.arange(3.0)}], record)
+    assert files == ["x.npy", "Drawn.png"]
+    run = json.loads((out / "run.json").read_bytes())
+    assert list(run) == [*record, "files"]
+    assert run == {**record, "files": files}
+    assert run["analyses"] == [{"name": "Drawn", "parameters": {"cutoff": 3.2}}]
+    assert (out / "Drawn.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_equal_runs_leave_equal_bytes(tmp_path):
+    outcome = {"x": np.arange(3.0), "t": Table({"a": [0.1, 0.2]}), "s": {"b", "a"}}
+    for name in ("one", "two"):
+        write_run(tmp_path / name, ["Drawn"], [Drawn()], [outcome], make_record(Drawn()))
+    assert tree(tmp_path / "one") == tree(tmp_path / "two")
+
+
+def test_several_analyses_have_a_directory_each(tmp_path):
+    labels = unique_labels(["Plain", "Plain", "run.json"])
+    assert labels == ["Plain", "Plain-2", "run.json"]
+    analyses = [Plain(), Plain(), Plain()]
+    files = write_run(tmp_path, labels, analyses, [{"x": 1}, {"x": 2}, [3]], make_record(*analyses))
+    assert files == ["Plain/x.json", "Plain-2/x.json", "run.json-2/run.json.json"]
+    # One analysis takes the place of the three: what they left goes, and their directories with it.
+    assert write_run(tmp_path, ["Plain"], [Plain()], [{"y": 1}], make_record(Plain())) == ["y.json"]
+    assert sorted(tree(tmp_path)) == ["run.json", "y.json"]
+    assert not (tmp_path / "Plain").exists()
+
+
+def test_an_earlier_run_gives_way_and_the_users_files_stay(tmp_path):
+    write_run(tmp_path, ["Plain"], [Plain()], [{"old": 1, "both": 1}], make_record(Plain()))
+    (tmp_path / "notes.txt").write_text("mine")
+    prepare_out(tmp_path)
+    assert sorted(tree(tmp_path)) == ["both.json", "notes.txt", "old.json", "run.json"]
+    write_run(tmp_path, ["Plain"], [Plain()], [{"both": 2}], make_record(Plain()))
+    assert sorted(tree(tmp_path)) == ["both.json", "notes.txt", "run.json"]
+    assert (tmp_path / "both.json").read_bytes() == b"2\n"
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"version": 1}', "[" * 100_000])
+def test_other_directories_are_refused(tmp_path, content):
+    (tmp_path / "run.json" if content is not None else tmp_path / "thesis.tex").write_text(content or "")
+    before = tree(tmp_path)
+    with pytest.raises(UsageError, match=r"neither empty nor an earlier run's.*name another directory"):
+        prepare_out(tmp_path)
+    assert tree(tmp_path) == before
+
+
+def test_places_that_cannot_be_written_are_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="is a file"):
+        prepare_out(tmp_path / "file")
+    with pytest.raises(UsageError, match="cannot be written"):
+        prepare_out(tmp_path / "file" / "below")
+    with pytest.raises(UsageError, match="cannot be written"):
+        prepare_out("/proc/himach")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_directory_is_refused(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(UsageError, match="cannot be written"):
+        prepare_out(tmp_path)
+
+
+def test_an_empty_directory_is_made_and_stays_empty(tmp_path):
+    prepare_out(tmp_path / "a" / "b")
+    assert os.listdir(tmp_path / "a" / "b") == []
+    prepare_out(tmp_path / "a" / "b")
+
+
+def test_cleaning_never_leaves_the_directory(tmp_path):
+    out, other = tmp_path / "out", tmp_path / "other"
+    out.mkdir()
+    other.mkdir()
+    for place in (other / "precious.csv", out / "real.csv", out / "kept.csv"):
+        place.write_text("x")
+    (out / "link").symlink_to(other)
+    (out / "link.csv").symlink_to(other / "precious.csv")
+    (out / "folder").mkdir()
+    listed = ["../other/precious.csv", str(other / "precious.csv"), "link/precious.csv", "link.csv", "folder", ".", ""]
+    listed += ["a/../../other/precious.csv", "run.json", "\0", 5, None, ["kept.csv"], "missing.csv", "real.csv"]
+    (out / "run.json").write_text(json.dumps({"himach": "0.1.0", "files": listed}))
+    clean_out(out)
+    assert (other / "precious.csv").read_text() == "x"
+    assert sorted(os.listdir(out)) == ["folder", "kept.csv", "link", "link.csv", "run.json"]
+
+
+def test_a_subdirectory_that_leads_elsewhere_is_refused(tmp_path):
+    out, other = tmp_path / "out", tmp_path / "other"
+    other.mkdir()
+    write_run(out, ["Plain"], [Plain()], [{"x": 1}], make_record(Plain()))
+    (out / "A").symlink_to(other)
+    with pytest.raises(UsageError, match="'A' in it is no directory"):
+        prepare_out(out, ["A", "B"])
+    prepare_out(out, ["A"])
+
+
+def test_a_log_that_came_during_the_run_loses_no_outcome(tmp_path):
+    prepare_out(tmp_path)
+    (tmp_path / "slurm.log").write_text("")
+    write_run(tmp_path, ["Plain"], [Plain()], [{"x": 1}], make_record(Plain()))
+    assert sorted(tree(tmp_path)) == ["run.json", "slurm.log", "x.json"]
+
+
+def test_a_failed_plot_leaves_outcome_and_record(tmp_path):
+    with pytest.raises(KeyError):
+        write_run(tmp_path, ["Failing"], [Failing()], [{"x": 1}], make_record(Failing()))
+    run = json.loads((tmp_path / "run.json").read_bytes())
+    assert run["files"] == ["x.json"]
+    assert run["errors"] == ["KeyError: 'no such column'"]
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "x.json").mkdir()
+    with pytest.raises(HimachError, match=r"x\.json cannot be written"):
+        write_outcome({"x": 1}, "mine", tmp_path)
+    assert os.listdir(tmp_path) == ["x.json"]

@@ -1,0 +1,162 @@
+"""Parts of an outcome as files: their names, CSV, .npy and JSON."""
+
+import csv
+import dataclasses
+import datetime
+import io
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from himach.output.directory import write_outcome
+from himach.output.jsonable import to_json
+from himach.output.table import Table
+
+
+def read_csv(content):
+    return list(csv.reader(io.StringIO(content.decode(), newline="")))
+
+
+def test_tables_arrays_and_the_rest(tmp_path):
+    outcome = {
+        "table": {"n": [1, 2], "x": [0.1, np.nan], "who": ["a,b", None]},
+        "frame": pd.DataFrame({"y": [1.5]}),
+        "array": np.arange(6.0).reshape(2, 3).T,
+        "number": np.float32(0.1),
+        "nested": {"a": (1, 2), "path": Path("/x")},
+    }
+    files = write_outcome(outcome, "mine", tmp_path)
+    assert files == ["table.csv", "frame.csv", "array.npy", "number.json", "nested.json"]
+    written = {file: (tmp_path / file).read_bytes() for file in os.listdir(tmp_path)}
+    assert sorted(written) == sorted(files)
+    assert written["table.csv"] == b'n,x,who\n1,0.1,"a,b"\n2,nan,\n'
+    assert written["frame.csv"] == b"y\n1.5\n"
+    np.testing.assert_array_equal(np.load(tmp_path / "array.npy", allow_pickle=False), outcome["array"])
+    assert written["number.json"] == b"0.1\n"
+    assert json.loads(written["nested.json"]) == {"a": [1, 2], "path": "/x"}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "file"),
+    [
+        (Table({"x": [1]}), "mine.csv"),
+        (pd.DataFrame({"x": [1]}), "mine.csv"),
+        (np.array([(1,)], dtype=[("x", "i4")]), "mine.csv"),
+        (np.zeros((2, 2)), "mine.npy"),
+        (np.zeros(2, dtype=[("x", "f4", 3)]), "mine.npy"),
+        (np.array([None, 1]), "mine.json"),
+        ([1, 2], "mine.json"),
+        ("text", "mine.json"),
+        (1.5, "mine.json"),
+        ({1: 0.5, (1, 2): 1.5}, "mine.csv"),
+        ({1: np.zeros(2)}, "1.npy"),
+        ({"x": [1]}, "x.json"),
+    ],
+)
+def test_an_outcome_that_is_one_thing_has_the_analysis_name(tmp_path, outcome, file):
+    assert write_outcome(outcome, "mine", tmp_path) == [file]
+
+
+def test_none_and_an_empty_dict_leave_nothing(tmp_path):
+    assert write_outcome(None, "mine", tmp_path) == []
+    assert write_outcome({}, "mine", tmp_path) == []
+
+
+def test_what_cannot_be_written_is_named(tmp_path):
+    with pytest.warns(UserWarning, match=r"mine: 'bad' of the outcome was not written: an object"):
+        assert write_outcome({"bad": object(), "good": 1}, "mine", tmp_path) == ["good.json"]
+    loop = []
+    loop.append(loop)
+    with pytest.warns(UserWarning, match="contains itself"):
+        assert write_outcome({"loop": loop}, "mine", tmp_path) == []
+    with pytest.warns(UserWarning, match="two keys"):
+        assert write_outcome({"twice": {1: 0, "1": 0}}, "mine", tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "files"),
+    [
+        (["a/b", "a_b"], ["a_b-2.json", "a_b.json"]),
+        (["..", ".", ""], ["_..json", "_.json", "_-2.json"]),
+        ([".hidden", "-rf"], ["_hidden.json", "_rf.json"]),
+        (["/etc/passwd", "a\0b", "a\nb"], ["_etc_passwd.json", "a_b.json", "a_b-2.json"]),
+        (["run", "Å (nm)"], ["run-2.json", "Å (nm).json"]),
+        (["x" * 400, "x" * 401], ["x" * 180 + ".json", "x" * 180 + "-2.json"]),
+    ],
+)
+def test_names_are_safe_and_never_collide(tmp_path, names, files):
+    assert write_outcome(dict.fromkeys(names, 0), "mine", tmp_path) == files
+    assert sorted(os.listdir(tmp_path)) == sorted(files)
+
+
+NUMBERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers())
+CELLS = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(st.lists(st.tuples(NUMBERS, st.floats(), st.floats(width=32), CELLS)), CELLS)
+def test_columns_read_back_exactly(rows, name):
+    integers, doubles, singles, texts = (list(column) for column in zip(*rows, strict=True)) if rows else ([],) * 4
+    outcome = {"t": Table({"i": integers, "d": doubles, "s": np.array(singles, dtype=np.float32), f"x{name}": texts})}
+    with tempfile.TemporaryDirectory() as directory:
+        (file,) = write_outcome(outcome, "mine", directory)
+        header, *lines = read_csv((Path(directory) / file).read_bytes())
+    assert header == ["i", "d", "s", f"x{name}"]
+    assert [int(line[0]) for line in lines] == integers
+    np.testing.assert_array_equal([float(line[1]) for line in lines], doubles)
+    np.testing.assert_array_equal(np.array([line[2] for line in lines]).astype(np.float32), np.float32(singles))
+    assert [line[3] for line in lines] == texts
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u8", "f2", "f4", "f8", "g", "c8", "c16", ">f8", "M8[s]", "U3"])
+def test_every_type_of_column_can_be_written(tmp_path, dtype):
+    column = np.array([0, 1]).astype(dtype)
+    write_outcome(Table({"x": column}), "mine", tmp_path)
+    texts = [line for (line,) in read_csv((tmp_path / "mine.csv").read_bytes())][1:]
+    if column.dtype.kind != "b":
+        np.testing.assert_array_equal(np.array(texts).astype(dtype), column)
+    else:
+        assert texts == ["False", "True"]
+
+
+def test_object_cells_are_written_whole(tmp_path):
+    cells = [np.arange(2000), (np.int64(1), "a"), {3, 1, 2}, b"x", np.float64(0.1)]
+    write_outcome(Table({"x": cells}), "mine", tmp_path)
+    texts = [line for (line,) in read_csv((tmp_path / "mine.csv").read_bytes())][1:]
+    assert texts == [str(list(range(2000))), "(1, 'a')", "[1, 2, 3]", "b'x'", "0.1"]
+
+
+def test_json_is_strict_and_sorted():
+    @dataclasses.dataclass
+    class Point:
+        x: float
+
+    value = {"nan": np.nan, "inf": [np.inf, -np.inf], "set": {"b", "a", 2, 1}, "point": Point(np.float32(0.1)), 5: True}
+    assert json.loads(to_json(value), parse_constant=pytest.fail) == {
+        "nan": None,
+        "inf": ["Infinity", "-Infinity"],
+        "set": [1, 2, "a", "b"],
+        "point": {"x": 0.1},
+        "5": True,
+    }
+    assert json.loads(
+        to_json([np.array(["a"]), np.arange(2), datetime.date(2024, 1, 2), np.bool_(True), "\udc80"])
+    ) == [
+        ["a"],
+        [0, 1],
+        "2024-01-02",
+        True,
+        "\udc80",
+    ]
+
+
+def test_files_have_the_permissions_of_other_files(tmp_path):
+    write_outcome({"x": 1}, "mine", tmp_path)
+    (tmp_path / "other").write_text("")
+    assert (tmp_path / "x.json").stat().st_mode == (tmp_path / "other").stat().st_mode
