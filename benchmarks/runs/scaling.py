@@ -1,0 +1,148 @@
+"""``himach bench scaling``: how the time of a run grows with frames, atoms, keys and ranks.
+
+Each sweep varies one of these and keeps the others; its points are run in turn. All read from the cache. A table tells
+the seconds of the phases, and the power of the varied number with which the phase that it bears on grows: 1 is linear,
+0 constant.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from himach.errors import UsageError, nearest
+from himach.output.files import write_bytes
+
+from .. import FOLDER
+from ..harness import limits
+from ..harness.contest import Contest, Question
+from ..harness.figures import markdown_table
+from ..harness.turns import Contender, Times, scratch
+
+__all__ = ["SWEEPS", "Sweep", "main", "power"]
+
+PHASES = ("map", "shuffle", "reduce", "total")
+FULL_REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One sweep: what is varied and what is kept, in words; the values of what is varied; seconds by value and phase.
+
+    `phase` is the one that the varied number bears on; `trial` tells whether frames or turns were cut short.
+    """
+
+    varied: str
+    kept: str
+    points: Sequence[int]
+    times: Times
+    phase: str = "map"
+    machine: str = field(default_factory=limits.machine)
+    trial: bool = False
+
+    def markdown(self) -> str:
+        """Return the table of medians."""
+        lines = [
+            [f"{point:,}", *(f"{self.median(point, phase):.3f}" for phase in PHASES), self._spread(point)]
+            for point in self.points
+        ]
+        head = [self.varied, *(f"{phase} (s)" for phase in PHASES), f"{self.phase}, spread"]
+        turns = len(next(iter(self.times.values()))["map"])
+        about = f"{self.kept}; {self.machine}; medians of {turns} turns."
+        if self.trial:
+            about += " **A trial**, with fewer frames or turns than are meant."
+        parts = [f"### Time by {self.varied}", about, markdown_table(head, lines)]
+        if len(self.points) > 1:
+            grows = power(self.points, [self.median(point, self.phase) for point in self.points])
+            parts.append(f"The {self.phase} phase grows with {self.varied} to the power {grows:.2f}.")
+        return "\n\n".join(parts)
+
+    def median(self, point: int, phase: str) -> float:
+        """Return the median of a phase at a point."""
+        return statistics.median(self.times[str(point)][phase])
+
+    def _spread(self, point: int) -> str:
+        values = self.times[str(point)][self.phase]
+        return f"{min(values):.3f} to {max(values):.3f}"
+
+
+def main(only: Sequence[str], frames: int | None, repeats: int, ranks: int, out: Path, directory: Path | None) -> None:
+    """Measure the sweeps, print their tables, and write ``scaling.md`` and ``scaling.json``."""
+    for name in only:
+        if name not in SWEEPS:
+            raise UsageError(f"there is no sweep {name!r}{nearest(name, SWEEPS)}; there are {', '.join(SWEEPS)}")
+    out.mkdir(parents=True, exist_ok=True)
+    page, table = out / "scaling.md", out / "scaling.json"
+    saved = json.loads(table.read_text()) if table.exists() else {}
+    with scratch(directory) as place:
+        contest = Contest(place, {}, ranks, repeats, frames)
+        for name in only or SWEEPS:
+            print(f"{name} ...", file=sys.stderr, flush=True)
+            trial = frames is not None or repeats < FULL_REPEATS
+            saved[name] = asdict(replace(SWEEPS[name](contest), trial=trial))
+            write_bytes(table, f"{json.dumps(saved, indent=1)}\n".encode())
+            tables = [Sweep(**saved[name]).markdown() for name in SWEEPS if name in saved]
+            write_bytes(page, ("\n\n".join(tables) + "\n").encode())
+    print(page.read_text())
+
+
+def power(points: Sequence[int], seconds: Sequence[float]) -> float:
+    """Return the power of a number with which a time grows, by least squares of the logarithms."""
+    return float(np.polyfit(np.log(points), np.log(seconds), 1)[0])
+
+
+def _frames(contest: Contest) -> Sweep:
+    data = contest.data(10_000)
+    points = sorted({max(data.frames // part, 2) for part in (16, 8, 4, 2, 1)})
+    contest.store(data)
+    question = Question("rmsd", {"selection": "name CA"})
+    sides = {n: contest.himach(str(n), question, data.first(n), out=f"f{n}") for n in points}
+    return _sweep("frames", f"C-alpha RMSD, {contest.ranks} ranks", contest, sides)
+
+
+def _atoms(contest: Contest) -> Sweep:
+    data = contest.data(1000)
+    sides = {
+        n: contest.himach(str(n), Question("rmsd", {"selection": f"index 0:{n - 1}"}), data, out=f"a{n}")
+        for n in (1_500, 3_000, 6_000, 12_000, 24_000, 47_681)
+    }
+    return _sweep("atoms", f"RMSD of the first atoms, {data.frames:,} frames, {contest.ranks} ranks", contest, sides)
+
+
+def _keys(contest: Contest) -> Sweep:
+    data = contest.data(1000)
+    script = str(FOLDER / "analyses" / "keys.py")
+    points = (100, 1_000, 10_000, 100_000, 1_000_000)
+    sides = {n: contest.himach(str(n), Question(script, {"keys": n}), data, out=f"k{n}") for n in points}
+    kept = f"1,000 pairs of random keys and float32 values a frame, {data.frames:,} frames, {contest.ranks} ranks"
+    return replace(_sweep("keys", kept, contest, sides), phase="reduce")
+
+
+def _ranks(contest: Contest) -> Sweep:
+    data = contest.data(1000)
+    question = Question("water-residence", {"water": "name OW", "tau_max": min(20, data.frames - 1)})
+    cores = len(os.sched_getaffinity(0))
+    points = sorted({1, 2, cores, 2 * cores})
+    sides = {n: contest.himach(str(n), question, data, ranks=n, out=f"r{n}") for n in points}
+    return _sweep("ranks", f"Water residence, {data.frames:,} frames, {cores} cores", contest, sides)
+
+
+#: The sweeps by name.
+SWEEPS: Mapping[str, Callable[[Contest], Sweep]] = {
+    "frames": _frames,
+    "atoms": _atoms,
+    "keys": _keys,
+    "ranks": _ranks,
+}
+
+
+def _sweep(varied: str, kept: str, contest: Contest, sides: Mapping[int, Contender]) -> Sweep:
+    # The frames were staged just now, so that a first round off the clock would make nothing warmer.
+    return Sweep(varied, kept, list(sides), contest.run([replace(side, warm=False) for side in sides.values()]))
