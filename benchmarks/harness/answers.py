@@ -35,13 +35,7 @@ class Agreement:
 def agree(
     what: str, ours: Floats, peer: str, theirs: Floats, tolerance: float, reason: str, unit: str = ""
 ) -> Agreement:
-    """Compare an answer with a peer's, both float64 (n,); NaN is equal to NaN.
-
-    Raises
-    ------
-    DisagreementError
-        If they differ in length, in a number by more than `tolerance`, or where there is one.
-    """
+    """Compare an answer with a peer's, both float64 (n,); NaN is equal to NaN. Any other difference is an error."""
     if ours.shape != theirs.shape:
         raise DisagreementError(f"{what}: himach has {ours.size} numbers and {peer} {theirs.size}")
     if not ours.size:

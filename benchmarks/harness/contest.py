@@ -51,31 +51,17 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class Contest:
-    """Where a comparison takes place.
-
-    Attributes
-    ----------
-    place
-        Scratch folder on a local disk.
-    tools
-        The tools to compare with, by name.
-    ranks
-        Ranks of himach, and workers of those peers that can have several.
-    repeats
-        Turns.
-    most
-        The most frames that any benchmark may use; None for as many as it wants.
-    beside
-        The Python of another himach, to be timed in the same turns.
-    python
-        The Python of this one.
-    """
+    """Where a comparison takes place: a scratch folder on a local disk, and the tools to compare with, by name."""
 
     place: Path
     tools: Mapping[str, Tool]
+    #: Ranks of himach, and workers of those peers that can have several.
     ranks: int = 2
+    #: Turns.
     repeats: int = 3
+    #: The most frames that any benchmark may use; None for as many as it wants.
     most: int | None = None
+    #: The Python of another himach, to be timed in the same turns, and that of this one.
     beside: str | None = None
     python: str = sys.executable
 

@@ -15,28 +15,16 @@ __all__ = ["Figure", "Row", "markdown_table", "report"]
 
 @dataclass(frozen=True)
 class Figure:
-    """One comparison: himach's seconds beside a peer's, one pair a turn.
-
-    Attributes
-    ----------
-    what
-        What was timed, of himach.
-    ours
-        himach's seconds, one a turn.
-    peer, theirs
-        What is beside it, and its seconds in the same turns.
-    kind
-        ``faster``: the peer's time over himach's, which should be large. ``share``: the same, of a limit that cannot be
-        passed. ``times``: himach's time over the peer's, which should be small.
-    bar
-        What the ratio is held to; None if there is no bar.
-    """
+    """One comparison: what was timed of himach, its seconds, one a turn, and what a peer took in the same turns."""
 
     what: str
     ours: Sequence[float]
     peer: str
     theirs: Sequence[float]
+    #: ``faster``: the peer's time over himach's, which should be large. ``share``: the same, of a limit that cannot be
+    #: passed. ``times``: himach's time over the peer's, which should be small.
     kind: Literal["faster", "share", "times"] = "faster"
+    #: What the ratio is held to, if it is.
     bar: float | None = None
 
     @property
@@ -77,19 +65,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Row:
-    """What one benchmark found.
-
-    Attributes
-    ----------
-    title
-        What was done, on how many frames.
-    figures, answers
-        The comparisons, and the answers that were found equal.
-    times
-        Seconds of all processes by phase, in their turns.
-    notes
-        What a reader must know: peers that are missing and why, and how a peer was timed.
-    """
+    """What one benchmark found: comparisons, answers found equal, seconds in their turns, what a reader must know."""
 
     title: str
     figures: Sequence[Figure]

@@ -29,14 +29,8 @@ LISTS = {
 }
 APT = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]
 VERSIONS = """
-import importlib.metadata, json, sys
-found = {}
-for name in sys.argv[1:]:
-    try:
-        found[name] = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        pass
-print(json.dumps(found))
+import importlib.metadata, json
+print(json.dumps({each.name: each.version for each in importlib.metadata.distributions()}))
 """
 
 
@@ -83,12 +77,11 @@ def _environment(place: Path, requirements: Path) -> str:
 
 
 def _installed(python: str, names: dict[str, str]) -> dict[str, Tool]:
-    versions = json.loads(checked([python, "-c", VERSIONS, *names.values()]))
+    found = json.loads(checked([python, "-c", VERSIONS]))
+    here = {name: found.get(distribution) for name, distribution in names.items()}
     return {
-        name: Tool(name, python, versions[distribution])
-        if distribution in versions
-        else Tool(name, None, f"not installed ({distribution})")
-        for name, distribution in names.items()
+        name: Tool(name, python if version else None, version or f"not installed ({names[name]})")
+        for name, version in here.items()
     }
 
 

@@ -28,40 +28,22 @@ Times = dict[str, dict[str, list[float]]]
 
 @dataclass(frozen=True)
 class Contender:
-    """One of the processes that are timed in turn.
-
-    Parameters
-    ----------
-    name
-        What it is called in tables.
-    command
-        Program and arguments.
-    before
-        Called before each start, off the clock.
-    phases
-        Called after each end, off the clock, with what the process wrote to standard output; returns seconds by phase.
-    warm
-        Whether a run that does not count comes first; without, for what takes so long that its start does not matter.
-    twin
-        The same of another version, which runs just before this one in every turn.
-    """
+    """One of the processes that are timed in turn: what tables call it, its program and arguments."""
 
     name: str
     command: Sequence[str]
+    #: Called before each start, off the clock.
     before: Callable[[], object] = lambda: None
+    #: Called after each end, off the clock, with what the process wrote to standard output; returns seconds by phase.
     phases: Callable[[str], Mapping[str, float]] = lambda output: {}
+    #: Whether a run that does not count comes first; without, for what takes so long that its start does not matter.
     warm: bool = True
+    #: The same of another version, which runs just before this one in every turn.
     twin: Contender | None = None
 
 
 def run_in_turn(contenders: Sequence[Contender], repeats: int) -> Times:
-    """Run every contender once uncounted, then all of them in turn, `repeats` times.
-
-    Raises
-    ------
-    HimachError
-        If a process fails; with what it printed.
-    """
+    """Run every contender once uncounted, then all in turn, `repeats` times; one that fails is a HimachError."""
     sides = [side for each in contenders for side in (each.twin, each) if side is not None]
     times: Times = {side.name: {} for side in sides}
     for turn in range(repeats + 1):

@@ -15,17 +15,7 @@ NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 def beside(other: str, words: Sequence[str], turns: int) -> None:
-    """Print each figure of ``himach bench`` with these `words`, of this himach and of the one that a Python has.
-
-    Parameters
-    ----------
-    other
-        The other Python.
-    words
-        The benchmark's name and options.
-    turns
-        Behind each median.
-    """
+    """Print medians of `turns` of each figure that ``himach bench`` tells with these `words`, here and there."""
     pythons = {"other": other, "this": sys.executable}
     sides = [
         Contender(name, [python, "-P", "-m", "himach", "bench", *words], phases=numbers, warm=False)
@@ -44,8 +34,8 @@ def beside(other: str, words: Sequence[str], turns: int) -> None:
 def numbers(printed: str) -> dict[str, float]:
     """Return the numbers that a benchmark prints, by the name that begins their line, and their place in it."""
     found = {}
-    for line in printed.splitlines():
-        name, *rest = re.split(r"\s{2,}|: ", line.strip().partition("(bar")[0], maxsplit=1)
+    for line in (line.strip().partition("(bar")[0] for line in printed.splitlines()):
+        name, *rest = re.split(r"\s{2,}", line, maxsplit=1) if "  " in line else line.split(": ", 1)
         values = NUMBER.findall(rest[0]) if rest else []
         for i, value in enumerate(values):
             found[f"{name} [{i + 1}]" if len(values) > 1 else name] = float(value)

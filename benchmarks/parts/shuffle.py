@@ -37,8 +37,8 @@ MADE = 1_000  # frames whose pairs are made, and then used over and over
 Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32] | None]
 
 
-class Emitter(Analysis):
-    """Yields columns made before, 1,000 pairs a frame."""
+class Last(Analysis):
+    """Yields columns made before, 1,000 pairs a frame, and looks at the values of a key, or else at its frames."""
 
     columns: Any = None
 
@@ -57,21 +57,9 @@ class Emitter(Analysis):
         rows = slice(start, start + PER_FRAME)
         yield Pairs(keys[rows], None if values is None else values[rows])
 
-
-class LastValue(Emitter):
-    """Looks at the values of a key."""
-
     def reduce(self, key: int, series: Any) -> float:
-        """Return the last value."""
-        return float(series.values[-1])
-
-
-class LastStep(Emitter):
-    """Looks at the frames of a key."""
-
-    def reduce(self, key: int, series: Any) -> int:
-        """Return the last step."""
-        return int(series.steps[-1])
+        """Return the last value, or the last step."""
+        return int(series.steps[-1]) if self.columns[1] is None else float(series.values[-1])
 
 
 def valued(frames: int, seed: int) -> Columns:
@@ -88,17 +76,16 @@ def present(frames: int, seed: int) -> Columns:
     return np.concatenate(chosen), None
 
 
-KINDS: dict[str, tuple[Any, Any]] = {"with values": (LastValue, valued), "presence": (LastStep, present)}
+KINDS = {"with values": valued, "presence": present}
 
 
 def main(pairs: int, ranks: int, repeats: int) -> None:
     """Print the pairs per second of both kinds on ranks of this machine, and numpy's of a part of them."""
     frames = pairs // PER_FRAME
     for what, runs in on_ranks(ranks, measure, frames, repeats).items():
-        _, columns = KINDS[what]
         rates = [frames * PER_FRAME / seconds / 1e6 for seconds, _ in runs]
         phases = {name: median(phases[name] for _, phases in runs) for name in runs[0][1]}
-        sample = columns(min(frames, 5 * MADE), 1)
+        sample = KINDS[what](min(frames, 5 * MADE), 1)
         n = len(sample[0])
         peers = [n / seconds(lambda sample=sample: _sort(*sample)) / 1e6 for _ in runs]  # type: ignore[misc]
         print(f"{what}: {median(rates):.1f} million pairs/s on {ranks} ranks ({min(rates):.1f} to {max(rates):.1f})")
@@ -109,9 +96,9 @@ def main(pairs: int, ranks: int, repeats: int) -> None:
 def measure(world: World, frames: int, repeats: int) -> dict[str, list[tuple[float, dict[str, float]]]]:
     """Return the seconds of each pass by kind of pairs (collective), whole and by phase."""
     found = {}
-    for what, (analysis, columns) in KINDS.items():
+    for what, columns in KINDS.items():
         made = columns(min(frames, MADE), world.comm.rank)
-        runs = [_shuffle(world.comm, analysis(made), frames, None) for _ in range(repeats)]
+        runs = [_shuffle(world.comm, Last(made), frames) for _ in range(repeats)]
         found[what] = [(seconds, dict(passed.seconds)) for seconds, passed in runs]
     return found
 
@@ -132,11 +119,10 @@ def spill(presence: int, values: int, ranks: int, memory: int) -> None:
 
 def measure_spill(world: World, what: str, frames: int, limit: int) -> dict[str, Any]:
     """Send pairs through `limit` bytes (collective); return seconds, what went to the disk, and the memory taken."""
-    analysis, columns = KINDS[what]
-    made = columns(MADE, world.comm.rank)
+    made = KINDS[what](MADE, world.comm.rank)
     memory = Memory(limit // world.node.size, scratch_directory())
     before = sum(world.comm.allgather(_peak()))
-    seconds, passed = _shuffle(world.comm, analysis(made), frames, memory)
+    seconds, passed = _shuffle(world.comm, Last(made), frames, memory)
     return {
         "pairs": passed.pairs,
         "seconds": seconds,
@@ -147,7 +133,7 @@ def measure_spill(world: World, what: str, frames: int, limit: int) -> dict[str,
     }
 
 
-def _shuffle(comm: Communicator, analysis: Analysis, frames: int, memory: Memory | None) -> tuple[float, Passed]:
+def _shuffle(comm: Communicator, analysis: Last, frames: int, memory: Memory | None = None) -> tuple[float, Passed]:
     own = np.arange(comm.rank, frames, comm.size)
     tasks = iter(range(0, len(own), TASK))
 

@@ -33,7 +33,7 @@ from ..harness.turns import seconds
 
 __all__ = ["main", "measure"]
 
-Numbers = npt.NDArray[np.uint32]
+Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 NATIVE_TENTHS = 9
@@ -57,16 +57,12 @@ def main(frames: int, ranks: int, repeats: int) -> None:
 
 
 def measure(world: World, frames: int, repeats: int, cache: str = "random") -> dict[str, float]:
-    """Measure on the ranks of `world` (collective).
+    """Return medians in seconds, measured on the ranks of `world` (collective).
 
-    Returns
-    -------
-    dict
-        Medians in seconds: ``bare``, the two reductions of whole bitmaps over all ranks; ``sets``, finding patterns in
-        the cached sets or making bitmaps of them, on the node that takes longest; ``rounds``, all else until tasks can
-        be taken. ``ratio``: of ``rounds`` to ``bare``. ``peak``: the most bytes of memory that a node's ranks had
-        before the first bare reductions, interpreters and cached sets included; pages that ranks share count once a
-        rank.
+    ``bare``: the two reductions of whole bitmaps over all ranks. ``sets``: finding patterns in the cached sets or
+    making bitmaps of them, on the node that takes longest. ``rounds``: all else until tasks can be taken; ``ratio``, to
+    ``bare``. ``peak``: the most bytes of memory that a node's ranks had before the first bare reductions, interpreters
+    and cached sets included; pages that ranks share count once a rank.
     """
     cached = _cached(world, frames, cache) if world.node.rank == 0 else None
     bare, rounds, sets, ratios, peak = [], [], [], [], 0
@@ -89,31 +85,23 @@ def measure(world: World, frames: int, repeats: int, cache: str = "random") -> d
 def _cached(world: World, frames: int, cache: str) -> InMemory:
     """Return what this node holds, made as a store makes it: of frame numbers."""
     native, alien = pyroaring.BitMap(), pyroaring.BitMap()
-    place = {"random": _at_random, "runs": _in_runs, "turns": _in_turns}[cache]
     for first in range(0, frames, DRAWN):
-        numbers = np.arange(first, min(first + DRAWN, frames), dtype=np.uint32)
-        for held, which in zip((native, alien), place(world, numbers, frames), strict=True):
-            held.update(pyroaring.BitMap(numbers[which]))
+        numbers = np.arange(first, min(first + DRAWN, frames), dtype=np.int64)
+        for held, which in zip((native, alien), _placed(world, numbers, frames, cache), strict=True):
+            held.update(pyroaring.BitMap(numbers[which].astype(np.uint32)))
     return InMemory(native, alien)
 
 
-def _at_random(world: World, numbers: Numbers, frames: int) -> tuple[Flags, Flags]:
+def _placed(world: World, numbers: Numbers, frames: int, cache: str) -> tuple[Flags, Flags]:
     """Return which of the frames are native here, and which alien."""
+    n = len(world.nodes)
+    if cache != "random":
+        home = numbers * n // frames if cache == "runs" else numbers % n
+        return _with_exceptions(world, numbers, frames, home == world.node_index)
     draw = np.random.default_rng(int(numbers[0]))  # the same on every node
-    mine = draw.integers(0, len(world.nodes), len(numbers), dtype=np.uint8) == world.node_index
+    mine = draw.integers(0, n, len(numbers), dtype=np.uint8) == world.node_index
     pushed = draw.integers(0, 10, len(numbers), dtype=np.uint8) < NATIVE_TENTHS
     return mine & pushed, mine & ~pushed
-
-
-def _in_runs(world: World, numbers: Numbers, frames: int) -> tuple[Flags, Flags]:
-    """Return which of the frames are native here, and which alien."""
-    home = numbers.astype(np.int64) * len(world.nodes) // frames
-    return _with_exceptions(world, numbers, frames, home == world.node_index)
-
-
-def _in_turns(world: World, numbers: Numbers, frames: int) -> tuple[Flags, Flags]:
-    """Return which of the frames are native here, and which alien."""
-    return _with_exceptions(world, numbers, frames, numbers % len(world.nodes) == world.node_index)
 
 
 def _with_exceptions(world: World, numbers: Numbers, frames: int, native: Flags) -> tuple[Flags, Flags]:

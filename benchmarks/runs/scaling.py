@@ -11,7 +11,7 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -22,9 +22,9 @@ from himach.output.files import write_bytes
 
 from .. import FOLDER
 from ..harness import limits
-from ..harness.contest import Contest, Question
+from ..harness.contest import Contest, Data, Question
 from ..harness.figures import markdown_table
-from ..harness.turns import Contender, Times, scratch
+from ..harness.turns import Times, scratch
 
 __all__ = ["SWEEPS", "Sweep", "main", "power"]
 
@@ -100,19 +100,16 @@ def power(points: Sequence[int], seconds: Sequence[float]) -> float:
 
 def _frames(contest: Contest) -> Sweep:
     data = contest.data(10_000)
+    contest.store(data)  # of all frames, before any point asks for some
     points = sorted({max(data.frames // part, 2) for part in (16, 8, 4, 2, 1)})
-    contest.store(data)
-    question = Question("rmsd", {"selection": "name CA"})
-    sides = {n: contest.himach(str(n), question, data.first(n), out=f"f{n}") for n in points}
+    sides = {n: (Question("rmsd", {"selection": "name CA"}), data.first(n), contest.ranks) for n in points}
     return _sweep("frames", f"C-alpha RMSD, {contest.ranks} ranks", contest, sides)
 
 
 def _atoms(contest: Contest) -> Sweep:
     data = contest.data(1000)
-    sides = {
-        n: contest.himach(str(n), Question("rmsd", {"selection": f"index 0:{n - 1}"}), data, out=f"a{n}")
-        for n in (1_500, 3_000, 6_000, 12_000, 24_000, 47_681)
-    }
+    points = (1_500, 3_000, 6_000, 12_000, 24_000, 47_681)
+    sides = {n: (Question("rmsd", {"selection": f"index 0:{n - 1}"}), data, contest.ranks) for n in points}
     return _sweep("atoms", f"RMSD of the first atoms, {data.frames:,} frames, {contest.ranks} ranks", contest, sides)
 
 
@@ -120,29 +117,30 @@ def _keys(contest: Contest) -> Sweep:
     data = contest.data(1000)
     script = str(FOLDER / "analyses" / "keys.py")
     points = (100, 1_000, 10_000, 100_000, 1_000_000)
-    sides = {n: contest.himach(str(n), Question(script, {"keys": n}), data, out=f"k{n}") for n in points}
+    sides = {n: (Question(script, {"keys": n}), data, contest.ranks) for n in points}
     kept = f"1,000 pairs of random keys and float32 values a frame, {data.frames:,} frames, {contest.ranks} ranks"
-    return replace(_sweep("keys", kept, contest, sides), phase="reduce")
+    return _sweep("keys", kept, contest, sides, "reduce")
 
 
 def _ranks(contest: Contest) -> Sweep:
     data = contest.data(1000)
     question = Question("water-residence", {"water": "name OW", "tau_max": min(20, data.frames - 1)})
     cores = len(os.sched_getaffinity(0))
-    points = sorted({1, 2, cores, 2 * cores})
-    sides = {n: contest.himach(str(n), question, data, ranks=n, out=f"r{n}") for n in points}
+    sides = {n: (question, data, n) for n in sorted({1, 2, cores, 2 * cores})}
     return _sweep("ranks", f"Water residence, {data.frames:,} frames, {cores} cores", contest, sides)
 
 
 #: The sweeps by name.
-SWEEPS: Mapping[str, Callable[[Contest], Sweep]] = {
-    "frames": _frames,
-    "atoms": _atoms,
-    "keys": _keys,
-    "ranks": _ranks,
-}
+SWEEPS = {"frames": _frames, "atoms": _atoms, "keys": _keys, "ranks": _ranks}
 
 
-def _sweep(varied: str, kept: str, contest: Contest, sides: Mapping[int, Contender]) -> Sweep:
-    # The frames were staged just now, so that a first round off the clock would make nothing warmer.
-    return Sweep(varied, kept, list(sides), contest.run([replace(side, warm=False) for side in sides.values()]))
+def _sweep(
+    varied: str, kept: str, contest: Contest, points: Mapping[int, tuple[Question, Data, int]], phase: str = "map"
+) -> Sweep:
+    """Time a question about data on so many ranks for each value of what is varied."""
+    sides = [
+        # The frames were staged just now, so that a first round off the clock would make nothing warmer.
+        replace(contest.himach(str(n), question, data, ranks=ranks, out=f"{varied}{n}"), warm=False)
+        for n, (question, data, ranks) in points.items()
+    ]
+    return Sweep(varied, kept, list(points), contest.run(sides), phase)
