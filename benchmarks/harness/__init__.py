@@ -2,5 +2,5 @@
 
 `data` (the trajectory), `turns` (what is timed, in turn), `ranks` (ranks of a benchmark's own), `disk` (bare reading),
 `limits` (what the machine can do), `tools` (what himach is compared with), `contest` (himach and its peers as
-processes), `answers` and `figures` (what was found), `versions` (another himach's figures beside this one's).
+processes), `answers`, `figures` and `results` (what was found), `versions` (of himach, side by side).
 """

@@ -69,9 +69,10 @@ def read_shared(request: int, processes: int, checksums: bool, files: Sequence[s
     workers = [multiprocessing.Process(target=_read_part, args=part) for part in parts]
     for worker in workers:
         worker.start()
-    barrier.wait()
+    barrier.wait()  # all stand ready
     begun = time.perf_counter()
     barrier.wait()
+    barrier.wait()  # the last has ended
     seconds = time.perf_counter() - begun
     for worker in workers:
         worker.join()
@@ -81,6 +82,7 @@ def read_shared(request: int, processes: int, checksums: bool, files: Sequence[s
 def _read_part(request: int, i: int, n: int, checksums: bool, files: Sequence[str], barrier: Barrier) -> None:
     buffer = memoryview(bytearray(request))
     opened = [os.open(path, os.O_RDONLY) for path in files]
+    barrier.wait()
     barrier.wait()
     for fd in opened:
         size = os.fstat(fd).st_size

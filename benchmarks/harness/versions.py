@@ -11,7 +11,7 @@ from .turns import Contender, run_in_turn
 
 __all__ = ["beside", "numbers"]
 
-NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.]| ranks)")
 
 
 def beside(other: str, words: Sequence[str], turns: int) -> None:
@@ -22,9 +22,7 @@ def beside(other: str, words: Sequence[str], turns: int) -> None:
         for name, python in pythons.items()
     ]
     times = run_in_turn(sides, turns)
-    print(
-        f"{'figure, as it is told (medians of ' + str(turns) + ' turns)':<72} {'this':>10} {'other':>10} {'ratio':>7}"
-    )
+    print(f"{f'medians of {turns} turns':<72} {'this':>10} {'other':>10} {'ratio':>7}")
     for what in times["this"]:
         if what in times["other"]:
             this, that = (median(times[name][what]) for name in ("this", "other"))
@@ -34,9 +32,9 @@ def beside(other: str, words: Sequence[str], turns: int) -> None:
 def numbers(printed: str) -> dict[str, float]:
     """Return the numbers that a benchmark prints, by the name that begins their line, and their place in it."""
     found = {}
-    for line in (line.strip().partition("(bar")[0] for line in printed.splitlines()):
+    for line in map(str.strip, printed.splitlines()):
         name, *rest = re.split(r"\s{2,}", line, maxsplit=1) if "  " in line else line.split(": ", 1)
-        values = NUMBER.findall(rest[0]) if rest else []
+        values = NUMBER.findall(rest[0].partition("(")[0]) if rest else []  # in brackets: a bar, a spread
         for i, value in enumerate(values):
             found[f"{name} [{i + 1}]" if len(values) > 1 else name] = float(value)
     return found

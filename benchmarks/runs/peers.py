@@ -7,8 +7,6 @@ ended goes on with ``--missing``, and one benchmark can be measured again by ``-
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -16,20 +14,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from himach.errors import UsageError, nearest
-from himach.output.files import write_bytes
-
 from ..harness import limits
 from ..harness.contest import TWIN, Contest
 from ..harness.data import folder
 from ..harness.figures import Figure, Row, markdown_table
+from ..harness.results import chosen, keep, kept, trial
 from ..harness.tools import here, prepare
 from ..harness.turns import Times, on_cores, scratch
 from .rows import ROWS
 
 __all__ = ["main", "page"]
 
-FULL_REPEATS = 3
 FILE_BYTES = 1 << 30
 #: What this version's time may be of another's, beside which it was measured.
 NO_SLOWER = 1.05
@@ -46,45 +41,32 @@ def main(
     installed: bool,
     beside: str | None,
 ) -> None:
-    """Measure, compare the answers, and write the table; ``himach bench peers --help`` tells the arguments.
-
-    Raises
-    ------
-    DisagreementError
-        If two tools gave different answers.
-    UsageError
-        If there is no such benchmark.
-    """
-    for name in only:
-        if name not in ROWS:
-            raise UsageError(f"there is no benchmark {name!r}{nearest(name, ROWS)}; there are {', '.join(ROWS)}")
-    out.mkdir(parents=True, exist_ok=True)
-    saved = json.loads((out / "peers.json").read_text()) if (out / "peers.json").exists() else {"benchmarks": {}}
-    names = [name for name in only or ROWS if not (missing and name in saved["benchmarks"])]
+    """Measure, compare the answers, and write the table; ``himach bench peers --help`` tells the arguments."""
+    names = chosen("benchmark", only, ROWS)
+    saved = {"benchmarks": {}, **kept(out, "peers")}
     tools = here() if installed else prepare(folder() / "tools")
     with scratch(directory) as place, on_cores(ranks):
         contest = Contest(place, tools, ranks, repeats, frames, beside)
+        nbytes = FILE_BYTES if frames is None else FILE_BYTES >> 4
         saved["tools"] = {tool.name: tool.version for tool in tools.values()}
         saved["machine"] = limits.machine()
-        nbytes = FILE_BYTES if frames is None else FILE_BYTES >> 4
         saved["limits"] = [asdict(limit) for limit in limits.measure(place, ranks, repeats, nbytes)]
-        for name in names:
-            print(f"{name} ...", file=sys.stderr, flush=True)
+
+        def measure(name: str) -> None:
             began = time.time()
             row = ROWS[name](contest)
-            row = replace(row, figures=[*row.figures, *_twins(row.times)])
             saved["benchmarks"][name] = {
-                **row.as_dict(),
+                **replace(row, figures=[*row.figures, *_twins(row.times)]).as_dict(),
                 "himach": version("himach"),
                 "began": time.strftime("%Y-%m-%d %H:%M", time.localtime(began)),
                 "took": time.time() - began,
                 "ranks": ranks,
                 "repeats": repeats,
-                "trial": frames is not None or repeats < FULL_REPEATS,
+                "trial": trial(frames, repeats),
             }
-            write_bytes(out / "peers.json", f"{json.dumps(saved, indent=1)}\n".encode())
-            write_bytes(out / "peers.md", f"{page(saved)}\n".encode())
-    print((out / "peers.md").read_text())
+
+        names = [name for name in names if not (missing and name in saved["benchmarks"])]
+        keep(out, "peers", saved, names, measure, page)
 
 
 def page(saved: dict[str, Any]) -> str:
@@ -109,8 +91,8 @@ def _row(saved: dict[str, Any]) -> Row:
     row = Row.from_dict(saved)
     if not saved["trial"]:
         return row
-    trial = "**A trial**, with fewer frames or turns than the bars are meant for."
-    return replace(row, figures=[replace(figure, bar=None) for figure in row.figures], notes=[trial, *row.notes])
+    warning = "**A trial**, with fewer frames or turns than the bars are meant for."
+    return replace(row, figures=[replace(figure, bar=None) for figure in row.figures], notes=[warning, *row.notes])
 
 
 def _twins(times: Times) -> list[Figure]:

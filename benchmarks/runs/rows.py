@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -119,17 +120,7 @@ def rmsd_xtc(contest: Contest) -> Row:
     return Row(f"C-alpha RMSD from XTC, no cache, {data.frames:,} frames", figures, answers, times, notes)
 
 
-def rdf_ions(contest: Contest) -> Row:
-    """RDF of water oxygens around ions."""
-    return _rdf(contest, "RDF of water oxygens around ions", "name NA", 1000, pmda=True)
-
-
-def rdf_water(contest: Contest) -> Row:
-    """RDF of water oxygens around water oxygens."""
-    return _rdf(contest, "RDF of all water oxygens", "name OW", 60, pmda=False)
-
-
-def _rdf(contest: Contest, title: str, a: str, frames: int, pmda: bool) -> Row:
+def rdf(contest: Contest, title: str, a: str, frames: int, pmda: bool) -> Row:
     """RDF of water oxygens around `a`, to 8 Å."""
     data = contest.data(frames)
     words = (*data[:2], a, "name OW", 8, 80, contest.ranks)
@@ -207,8 +198,8 @@ ROWS: dict[str, Callable[[Contest], Row]] = {
     "residence": residence,
     "rmsd": rmsd,
     "rmsd-xtc": rmsd_xtc,
-    "rdf-ions": rdf_ions,
-    "rdf-water": rdf_water,
+    "rdf-ions": partial(rdf, title="RDF of water oxygens around ions", a="name NA", frames=1000, pmda=True),
+    "rdf-water": partial(rdf, title="RDF of all water oxygens", a="name OW", frames=60, pmda=False),
     "bonds": bonds,
     "nothing": nothing,
     "start": start,

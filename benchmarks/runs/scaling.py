@@ -7,29 +7,25 @@ the seconds of the phases, and the power of the varied number with which the pha
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-
-from himach.errors import UsageError, nearest
-from himach.output.files import write_bytes
 
 from .. import FOLDER
 from ..harness import limits
 from ..harness.contest import Contest, Data, Question
 from ..harness.figures import markdown_table
+from ..harness.results import chosen, keep, kept, trial
 from ..harness.turns import Times, scratch
 
 __all__ = ["SWEEPS", "Sweep", "main", "power"]
 
 PHASES = ("map", "shuffle", "reduce", "total")
-FULL_REPEATS = 3
 
 
 @dataclass(frozen=True)
@@ -75,22 +71,20 @@ class Sweep:
 
 def main(only: Sequence[str], frames: int | None, repeats: int, ranks: int, out: Path, directory: Path | None) -> None:
     """Measure the sweeps, print their tables, and write ``scaling.md`` and ``scaling.json``."""
-    for name in only:
-        if name not in SWEEPS:
-            raise UsageError(f"there is no sweep {name!r}{nearest(name, SWEEPS)}; there are {', '.join(SWEEPS)}")
-    out.mkdir(parents=True, exist_ok=True)
-    page, table = out / "scaling.md", out / "scaling.json"
-    saved = json.loads(table.read_text()) if table.exists() else {}
+    names = chosen("sweep", only, SWEEPS)
+    saved = kept(out, "scaling")
     with scratch(directory) as place:
         contest = Contest(place, {}, ranks, repeats, frames)
-        for name in only or SWEEPS:
-            print(f"{name} ...", file=sys.stderr, flush=True)
-            trial = frames is not None or repeats < FULL_REPEATS
-            saved[name] = asdict(replace(SWEEPS[name](contest), trial=trial))
-            write_bytes(table, f"{json.dumps(saved, indent=1)}\n".encode())
-            tables = [Sweep(**saved[name]).markdown() for name in SWEEPS if name in saved]
-            write_bytes(page, ("\n\n".join(tables) + "\n").encode())
-    print(page.read_text())
+
+        def measure(name: str) -> None:
+            saved[name] = asdict(replace(SWEEPS[name](contest), trial=trial(frames, repeats)))
+
+        keep(out, "scaling", saved, names, measure, page)
+
+
+def page(saved: Mapping[str, Any]) -> str:
+    """Return the tables of all sweeps that were kept."""
+    return "\n\n".join(Sweep(**saved[name]).markdown() for name in SWEEPS if name in saved)
 
 
 def power(points: Sequence[int], seconds: Sequence[float]) -> float:

@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from himach.io.store import Dataset, Store
 
-__all__ = ["BATCH_BYTES", "FRAME_BYTES", "N_ATOMS", "fill", "frames", "read", "segments_of"]
+__all__ = ["BATCH_BYTES", "FRAME_BYTES", "N_ATOMS", "N_FRAMES", "fill", "frames", "read", "segments_of"]
 
 N_ATOMS = 35_833
+N_FRAMES = 1_200
 FRAME_BYTES = N_ATOMS * 12
 BATCH_BYTES = 16 << 20  # between two waits for the disk
 
@@ -26,7 +27,7 @@ def frames() -> Iterator[npt.NDArray[np.float32]]:
         positions[0, 0] += 1
 
 
-def fill(place: Path, n: int) -> Dataset:
+def fill(place: Path, n: int = N_FRAMES) -> Dataset:
     """Make a dataset of `n` frames."""
     dataset = Store(place).dataset("/bench")
     for number, positions in zip(range(n), frames(), strict=False):
@@ -40,7 +41,9 @@ def segments_of(dataset: Dataset) -> list[Path]:
     return sorted(dataset.path.glob("*.seg"))
 
 
-def read(dataset: Dataset, n: int, *, verify: bool = True, direct: Literal["auto", "on", "off"] = "auto") -> None:
+def read(
+    dataset: Dataset, n: int = N_FRAMES, *, verify: bool = True, direct: Literal["auto", "on", "off"] = "auto"
+) -> None:
     """Read the first `n` frames; a miss is an error of the benchmark."""
     missed = sum(frame is None for frame in dataset.read(np.arange(n), verify=verify, direct=direct))
     if missed:

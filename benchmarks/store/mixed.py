@@ -21,26 +21,23 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
-
 from himach.io import server
 from himach.io.push import Writer
 
 from ..harness.disk import forget, read_bare
 from ..harness.figures import report
 from ..harness.turns import seconds
-from .frames import BATCH_BYTES, FRAME_BYTES, N_ATOMS, fill, frames, read, segments_of
+from .frames import BATCH_BYTES, FRAME_BYTES, N_ATOMS, N_FRAMES, fill, frames, read, segments_of
 
 __all__ = ["mixed"]
 
-N_FRAMES = 1_200
 RATE_BYTES = 512 << 20
 PASSES = 4  # over the frames beside one writer, so that it syncs several times meanwhile
 
 
 def mixed(place: Path, repeats: int) -> None:
     """Read frames of a store beside a writer, and a plain copy of them likewise; print the figures."""
-    dataset = fill(place / "mixed", N_FRAMES)
+    dataset = fill(place / "mixed")
     paths, copy, written = segments_of(dataset), place / "plain", place / "written"
     copy.write_bytes(b"".join(path.read_bytes() for path in paths))
     rate = _disk_rate(place / "rate") / 4
@@ -54,7 +51,7 @@ def mixed(place: Path, repeats: int) -> None:
                 plain.append((took, end()))
             written.unlink()
             with _writer(rate, socket, f"/pushed{repeat}") as end:
-                took = _cold_passes(paths, lambda: read(dataset, N_FRAMES))
+                took = _cold_passes(paths, lambda: read(dataset))
                 cached.append((took, end()))
             time.sleep(0.2)
     finally:
@@ -109,31 +106,23 @@ def _cold_passes(paths: list[Path], work: Callable[[], object]) -> float:
 
 def _write(interval: float, path: str, dataset: str | None = None) -> None:
     """Write frames at a pace until standard input ends."""
-    put = _plain(path) if dataset is None else _pushed(path, dataset)
+    if dataset is None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    else:
+        writer = Writer(dataset, N_ATOMS, servers=[path], durable=True, batch_bytes=BATCH_BYTES)
     start = time.monotonic()
     for number, positions in enumerate(frames()):
         if select.select([sys.stdin], [], [], max(start + number * interval - time.monotonic(), 0))[0]:
             print(number * interval / (time.monotonic() - start))
             break
-        put(number, positions)
+        if dataset is not None:
+            writer.push(positions, time=number)
+        else:
+            os.write(fd, positions)
+            if number * FRAME_BYTES // BATCH_BYTES != (number + 1) * FRAME_BYTES // BATCH_BYTES:
+                os.fdatasync(fd)
         if number == 7:
             print("going", flush=True)
-
-
-def _plain(path: str) -> Callable[[int, np.ndarray], object]:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-
-    def put(number: int, positions: np.ndarray) -> None:
-        os.write(fd, positions)
-        if number * FRAME_BYTES // BATCH_BYTES != (number + 1) * FRAME_BYTES // BATCH_BYTES:
-            os.fdatasync(fd)
-
-    return put
-
-
-def _pushed(address: str, dataset: str) -> Callable[[int, np.ndarray], object]:
-    writer = Writer(dataset, N_ATOMS, servers=[address], durable=True, batch_bytes=BATCH_BYTES)
-    return lambda number, positions: writer.push(positions, time=number)
 
 
 if __name__ == "__main__":

@@ -11,17 +11,16 @@ from himach.io import bodhi
 from ..harness.disk import forget, read_bare, read_direct
 from ..harness.figures import report
 from ..harness.turns import call_in_turn, on_cores
-from .frames import fill, read, segments_of
+from .frames import N_FRAMES, fill, read, segments_of
 
 __all__ = ["cold", "warm"]
 
-N_FRAMES = 1_200
 REQUEST = 4 << 20
 
 
 def warm(place: Path, repeats: int) -> None:
     """Read frames that the page cache has, on one core."""
-    dataset = fill(place / "warm", N_FRAMES)
+    dataset = fill(place / "warm")
     paths = segments_of(dataset)[:1]
     places = [found for found in dataset._handle.locate(np.arange(N_FRAMES, dtype=np.int64)) if found is not None]
     size, count = places[0][3], sum(found[0] == places[0][0] for found in places)
@@ -41,13 +40,13 @@ def warm(place: Path, repeats: int) -> None:
 
 def cold(place: Path, repeats: int) -> None:
     """Read frames that the page cache has not, against sequential direct reads of the same bytes."""
-    dataset = fill(place / "cold", N_FRAMES)
+    dataset = fill(place / "cold")
     paths = segments_of(dataset)
     works = {
         "bare": lambda: read_direct(paths, REQUEST),
         "huge": lambda: read_direct(paths, REQUEST, huge=True),
-        "direct": lambda: read(dataset, N_FRAMES, direct="on"),
-        "buffered": lambda: read(dataset, N_FRAMES, direct="off"),
+        "direct": lambda: read(dataset, direct="on"),
+        "buffered": lambda: read(dataset, direct="off"),
     }
     try:
         took = call_in_turn(works, max(repeats, 5), before=lambda: forget(paths))

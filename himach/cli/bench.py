@@ -37,7 +37,7 @@ def _only(what: str) -> Callable[[Any], Any]:
 
 
 def _beside(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take ``--beside PYTHON``: it is run by that Python's himach and by this one, in turns."""
+    """Let a command take ``--beside PYTHON``: that Python's himach and this one run it in turns."""
 
     @functools.wraps(command)
     def run(beside: str | None, **options: Any) -> None:
