@@ -23,7 +23,7 @@ def private_data(tmp_path_factory, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", [("residence",), ("rmsd", "start"), ("rdf-ions", "bonds", "nothing")])
+@pytest.mark.parametrize("names", [("residence",), ("rmsd", "rmsd-xtc", "start"), ("rdf-ions", "bonds", "nothing")])
 def test_a_trial_of_each_benchmark(tmp_path, names):
     words = ["peers", "--installed", "--frames", "4", "--repeats", "1", "--ranks", "1", "--out", str(tmp_path / "out")]
     words += ["--directory", str(tmp_path)]
