@@ -112,12 +112,9 @@ class Contest:
             folder = self.place / out
             phases = partial(_phases, folder, data, cache == "staged")
             side = replace(side, command=[*side.command, "--out", str(folder)], phases=phases)
-        other = self._other()
-        return (
-            side
-            if other is None
-            else replace(side, twin=other.himach(name + TWIN, question, data, cache, ranks=ranks, out=out))
-        )
+        if (other := self._other()) is None:
+            return side
+        return replace(side, twin=other.himach(name + TWIN, question, data, cache, ranks=ranks, out=out))
 
     def command(self, *words: str) -> Contender:
         """Return a command of himach, named after its words."""
