@@ -1,7 +1,8 @@
-"""What himach is compared with: scripts of other tools, as their documentation shows them, and what they need.
+"""What himach is measured with: the programs of ``himach bench``, the tools beside it, and the last results.
 
-``himach bench peers`` runs these. They are files of their own so that anybody can read whether a tool is used well, and
-run it alone. `FOLDER` is where they are installed.
+In reading order: `harness` (how things are timed and told), `runs` (whole runs, beside peers and as sizes grow),
+`parts` (parts of a run), `store` (the frame store), ``peers/`` (scripts of other tools), ``analyses/`` (analyses that
+only benchmarks need), ``results/``. Installed as ``himach.benchmarks``; `FOLDER` is where.
 """
 
 from __future__ import annotations

@@ -6,15 +6,7 @@ import himach
 
 
 class Keys(himach.Analysis):
-    """Emit random keys with a value each, and add up the values of each key.
-
-    Parameters
-    ----------
-    keys
-        How many keys there are.
-    pairs
-        Pairs a frame.
-    """
+    """Emit `pairs` a frame, of `keys` random keys with a value each, and add up the values of each key."""
 
     keys: int = 10_000
     pairs: int = 1_000

@@ -2,14 +2,55 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from himach.cli.command_group import CommandGroup
 
 __all__ = ["bench"]
+
+RANKS = click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True, help="Ranks of himach.")
+DIRECTORY = click.option("--directory", type=click.Path(path_type=Path), metavar="DIR", help="Scratch.  [/var/tmp]")
+OUT = click.option(
+    *("--out", "-o"),
+    type=click.Path(path_type=Path),
+    default="himach-bench",
+    metavar="DIR",
+    help="Results.",
+    show_default=True,
+)
+BESIDE = click.option("--beside", metavar="PYTHON", help="Time the himach of this other Python too, in turn.")
+TURNS = 3
+
+
+def _repeats(default: int) -> Callable[[Any], Any]:
+    return click.option("--repeats", type=click.IntRange(min=1), default=default, show_default=True)
+
+
+def _only(what: str) -> Callable[[Any], Any]:
+    return click.option("--only", multiple=True, metavar="NAME", help=f"Run this alone: {what}.")
+
+
+def _beside(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take ``--beside PYTHON``: that Python's himach and this one run it in turns."""
+
+    @functools.wraps(command)
+    def run(beside: str | None, **options: Any) -> None:
+        if beside is None:
+            command(**options)
+            return
+        from himach.benchmarks.harness import versions
+
+        given = {name: value if isinstance(value, tuple) else (value,) for name, value in options.items()}
+        words = [f"--{name}={each}" for name, values in given.items() for each in values if each is not None]
+        versions.beside(beside, [command.__name__, *words], TURNS)
+
+    return BESIDE(run)
 
 
 @click.group(cls=CommandGroup)
@@ -20,72 +61,56 @@ def bench() -> None:
 
 
 @bench.command()
-@click.option("--only", multiple=True, metavar="NAME", help="Run this benchmark, and keep the results of the others.")
+@_only("residence, rmsd, rmsd-xtc, rdf-ions, rdf-water, bonds, nothing or start")
 @click.option("--missing", is_flag=True, help="Run what the results in --out do not have.")
 @click.option("--frames", type=click.IntRange(min=3), help="Use no more frames than that in any benchmark.")
-@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
+@_repeats(3)
 @click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True, help="Also workers and cores.")
 @click.option("--installed", is_flag=True, help="Compare with the tools of this environment; install nothing.")
-@click.option("--directory", type=click.Path(path_type=Path), metavar="DIR", help="Where to make stores.  [/var/tmp]")
-@click.option("--out", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Results.  [./himach-bench]")
-def peers(
-    only: tuple[str, ...],
-    missing: bool,
-    frames: int | None,
-    repeats: int,
-    ranks: int,
-    installed: bool,
-    directory: Path | None,
-    out: Path | None,
-) -> None:
-    """Compare with the tools that do the same, which it installs: time and answers.
+@DIRECTORY
+@OUT
+@BESIDE
+def peers(**options: Any) -> None:
+    """Compare with the tools that do the same, which it installs: time and answers; start-up."""
+    from himach.benchmarks.runs import peers as benchmark
 
-    Benchmarks: residence, rmsd, rdf-ions, rdf-water, bonds, nothing, start.
-    """
-    from himach.bench import peers as benchmark
-
-    benchmark.main(only, frames, repeats, ranks, out, directory, missing, installed)
+    benchmark.main(**options)
 
 
 @bench.command()
-@click.option("--only", multiple=True, metavar="NAME", help="Run this sweep: frames, atoms, keys or ranks.")
+@_only("frames, atoms, keys or ranks")
 @click.option("--frames", type=click.IntRange(min=3), help="Use no more frames than that in any sweep.")
-@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
-@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True, help="Where they are not varied.")
-@click.option("--directory", type=click.Path(path_type=Path), metavar="DIR", help="Where to make stores.  [/var/tmp]")
-@click.option("--out", "-o", type=click.Path(path_type=Path), metavar="DIR", help="Results.  [./himach-bench]")
-def scaling(
-    only: tuple[str, ...],
-    frames: int | None,
-    repeats: int,
-    ranks: int,
-    directory: Path | None,
-    out: Path | None,
-) -> None:
+@_repeats(3)
+@RANKS
+@DIRECTORY
+@OUT
+def scaling(**options: Any) -> None:
     """Tell how the time of a run grows with frames, atoms, keys and ranks."""
-    from himach.bench import scaling as benchmark
+    from himach.benchmarks.runs import scaling as benchmark
 
-    benchmark.main(only, frames, repeats, ranks, out, directory)
+    benchmark.main(**options)
 
 
 @bench.command()
 @click.option("--frames", type=float, default=1e9, show_default=True, help="Frames of the made-up dataset.")
-@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
-@click.option("--repeats", type=click.IntRange(min=1), default=7, show_default=True)
+@RANKS
+@_repeats(7)
+@_beside
 def zazen(frames: float, ranks: int, repeats: int) -> None:
     """Time the protocol's rounds and decisions beside bare Allreduces of the same bytes."""
-    from himach.bench import zazen as benchmark
+    from himach.benchmarks.parts import zazen as benchmark
 
     benchmark.main(int(frames), ranks, repeats)
 
 
 @bench.command()
 @click.option("--pairs", type=float, default=5e7, show_default=True, help="Pairs to shuffle, 1,000 a frame.")
-@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
-@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
+@RANKS
+@_repeats(3)
+@_beside
 def shuffle(pairs: float, ranks: int, repeats: int) -> None:
     """Time pairs from emission to reduce(), beside a stable sort of the same columns."""
-    from himach.bench import shuffle as benchmark
+    from himach.benchmarks.parts import shuffle as benchmark
 
     benchmark.main(int(pairs), ranks, repeats)
 
@@ -93,10 +118,10 @@ def shuffle(pairs: float, ranks: int, repeats: int) -> None:
 @bench.command()
 @click.option("--frames", type=click.IntRange(min=1), default=2000, show_default=True, help="Frames of 1 ms of work.")
 @click.option("--ranks", type=click.IntRange(min=2), default=2, show_default=True)
-@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
+@_repeats(3)
 def balance(frames: int, ranks: int, repeats: int) -> None:
     """Time the map phase where one rank is slow, beside the best division of the frames."""
-    from himach.bench import balance as benchmark
+    from himach.benchmarks.parts import balance as benchmark
 
     benchmark.main(frames, ranks, repeats)
 
@@ -104,79 +129,46 @@ def balance(frames: int, ranks: int, repeats: int) -> None:
 @bench.command()
 @click.option("--presence", type=float, default=2e9, show_default=True, help="Pairs without values.")
 @click.option("--values", type=float, default=5e8, show_default=True, help="Pairs with values.")
-@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
-@click.option(
-    "--memory", default="2GB", show_default=True, metavar="SIZE", help="What pairs may take, all ranks together."
-)
+@RANKS
+@click.option("--memory", default="2GB", show_default=True, metavar="SIZE", help="What pairs may take, in all ranks.")
 def spill(presence: float, values: float, ranks: int, memory: str) -> None:
     """Send more pairs from emission to reduce() than memory holds."""
-    from himach.bench import shuffle as benchmark
+    from himach.benchmarks.parts import shuffle as benchmark
     from himach.io.store.sizes import parse_size
 
     benchmark.spill(int(presence), int(values), ranks, parse_size(memory))
 
 
 @bench.command()
-@click.option("--frames", type=int, default=1000, show_default=True, help="Frames of AdK (47,681 atoms).")
-@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
-@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
-def rmsd(frames: int, ranks: int, repeats: int) -> None:
-    """Time C-alpha RMSD from XTC as a whole process, beside MDAnalysis with as many workers."""
-    from himach.bench import rmsd as benchmark
-
-    benchmark.main(frames, ranks, repeats)
-
-
-@bench.command()
-@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
+@_repeats(3)
+@_beside
 def kernels(repeats: int) -> None:
     """Time each of himach.kernels on a frame of AdK, beside MDAnalysis's function on the same data."""
-    from himach.bench import kernels as benchmark
+    from himach.benchmarks.parts import kernels as benchmark
 
     benchmark.main(repeats)
 
 
 @bench.command()
-@click.option("--repeats", type=click.IntRange(min=1), default=9, show_default=True)
-def start(repeats: int) -> None:
-    """Time 'himach --help' and a run of ten cached frames, beside what Python and its libraries take to start."""
-    from himach.bench import start as benchmark
+@_only("warm, cold, mixed, small, runs or push")
+@_repeats(5)
+@DIRECTORY
+@_beside
+def cache(only: tuple[str, ...], repeats: int, directory: Path | None) -> None:
+    """Time the frame store beside the disk and memory, runs with and without it, and pushing beside dd."""
+    from himach.benchmarks.store import cache as benchmark
 
-    benchmark.main(repeats)
-
-
-@bench.command()
-@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True)
-@click.option("--directory", metavar="DIR", help="Where to write.  [default: /var/tmp]")
-def cache(repeats: int, directory: str | None) -> None:
-    """Time the frame store beside the disk and memory, and runs with and without it."""
-    from himach.bench import cache as store
-    from himach.bench import push as pushing
-    from himach.bench import runs
-
-    store.main(repeats, directory)
-    runs.main(repeats=repeats, directory=directory)
-    pushing.main(repeats=repeats, directory=directory)
-
-
-@bench.command()
-@click.option("--frames", type=click.IntRange(min=1), default=600, show_default=True, help="Frames of 430 KB.")
-@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True)
-@click.option("--directory", metavar="DIR", help="Where to write.  [default: /var/tmp]")
-def push(frames: int, repeats: int, directory: str | None) -> None:
-    """Time frames pushed over loopback and kept durably, beside dd of the same bytes."""
-    from himach.bench import push as benchmark
-
-    benchmark.main(frames, repeats, directory)
+    benchmark.main(only, repeats, directory)
 
 
 @bench.command()
 @click.option("--frames", type=click.IntRange(min=10), default=1000, show_default=True, help="Frames of AdK.")
 @click.option("--trajectory", metavar="PATH", help="A further XTC trajectory to pack.")
-@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True)
-@click.option("--directory", metavar="DIR", help="Where to write.  [default: /var/tmp]")
-def packed(frames: int, trajectory: str | None, repeats: int, directory: str | None) -> None:
+@_repeats(5)
+@DIRECTORY
+@_beside
+def packed(frames: int, trajectory: str | None, repeats: int, directory: Path | None) -> None:
     """Measure packed frames beside the XTC, memory, and raw frames from a cold disk."""
-    from himach.bench import packed as benchmark
+    from himach.benchmarks.store import packed as benchmark
 
     benchmark.main(frames, repeats, trajectory, directory)

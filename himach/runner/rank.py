@@ -103,26 +103,7 @@ def perform(world: World, job: Job, started: float) -> Done:
     outcomes = on_first_rank(comm, lambda: _finish(ends, passed.results or []))
     seconds = {"startup": ready - started, "zazen": assigned - ready, **passed.seconds, "finish": time.time() - reduced}
     seconds = _slowest(comm, {**seconds, "total": time.time() - started})
-    from_cache, from_origin = map(sum, zip(*comm.allgather((source.bytes_cache, source.bytes_origin)), strict=True))
-    paths = [str(path) for path in origin.paths]
-    record = Record(
-        himach=version("himach"),
-        analyses=[analysis_record(analysis) for analysis in job.analyses],
-        dataset=DatasetRecord(
-            path=paths[0] if len(paths) == 1 else paths,
-            frames=origin.n_frames,
-            atoms=origin.n_atoms,
-            fingerprint=origin.fingerprint,
-        ),
-        frames=len(frames),
-        ranks=comm.size,
-        nodes=len(world.nodes),
-        assignment=cast(Assignment, share.counts),
-        bytes=Bytes(cache=from_cache, origin=from_origin, shuffled=passed.shuffled),
-        seconds=cast(Seconds, seconds),
-        pairs=passed.pairs,
-        errors=[],
-    )
+    record = _record(world, job, opened, share, passed, read, seconds)
     if out is not None:
         drawing = partial(located, method="plot", rank=0)
         on_first_rank(comm, partial(write_run, out, labels, ends, outcomes, record, drawing))

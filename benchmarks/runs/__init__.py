@@ -1,0 +1,1 @@
+"""Whole runs of himach: beside the tools that do the same, and as frames, atoms, keys and ranks grow."""

@@ -1,0 +1,1 @@
+"""The frame store beside the disk, memory, and runs without it."""

@@ -1,0 +1,37 @@
+"""``himach bench cache``: the frame store beside the limits of the machine, and runs with and without it.
+
+One line a figure, with its bar. Figures are ratios of medians within one run, both sides over the same bytes and in
+turns. What cannot be measured here (no direct I/O) is said instead of printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..harness.turns import scratch
+from .mixed import mixed
+from .push import push
+from .reads import cold, warm
+from .runs import runs
+from .small import small
+
+__all__ = ["PARTS", "main"]
+
+#: The parts by name; each is given a scratch folder and the repeats.
+PARTS: dict[str, Callable[[Path, int], None]] = {
+    "warm": warm,
+    "cold": cold,
+    "mixed": mixed,
+    "small": small,
+    "runs": runs,
+    "push": push,
+}
+SPACE_BYTES = 4 << 30
+
+
+def main(only: Sequence[str], repeats: int, directory: Path | None) -> None:
+    """Run these parts, or all."""
+    for name in only or PARTS:
+        with scratch(directory, SPACE_BYTES) as place:
+            PARTS[name](place, repeats)

@@ -1,0 +1,136 @@
+"""``himach bench packed``: packed frames' size beside the XTC's, decoding, runs from a cold disk.
+
+One line a figure, with its bar. Ratios are medians within one run, both sides in turns over the same frames. Rates
+count bytes of positions (12 an atom) and one core's time, which others on the machine do not lengthen.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.io.store import packed
+from himach.io.store.store import Store
+from himach.io.trajectory.origin import open_origin
+
+from .. import FOLDER
+from ..harness.data import FRAME_BYTES, adk
+from ..harness.disk import forget
+from ..harness.figures import report
+from ..harness.turns import call_in_turn, scratch
+from .frames import read
+from .runs import RANKS, run_once
+
+__all__ = ["main"]
+
+AT_ONCE = 50  # frames that are decoded from memory
+BLOCK_ATOMS = 4096
+WAYS = ("packed", "raw")
+
+
+def main(frames: int, repeats: int, trajectory: str | None, directory: Path | None) -> None:
+    """Measure AdK and a further XTC trajectory, if one is given; print the figures."""
+    with scratch(directory, 2 * frames * FRAME_BYTES + (1 << 30)) as place:
+        topology, path = adk(frames)
+        for xtc in [path, *([Path(trajectory)] if trajectory else [])]:
+            _frames("AdK" if xtc == path else xtc.stem, xtc, place, frames, repeats)
+        _cold_runs(topology, path, place, frames, repeats)
+
+
+def _frames(name: str, xtc: Path, place: Path, most: int, repeats: int) -> None:
+    """Compare sizes; time packing, decoding, and reading from the page cache."""
+    origin = open_origin([xtc])
+    n = min(most, origin.n_frames)
+    datasets = {way: Store(place / f"{name}-{way}").dataset("/bench", packed=way == "packed") for way in WAYS}
+    positions: list[npt.NDArray[np.float32]] = []
+    for frame in origin.read(np.arange(n)):
+        for dataset in datasets.values():
+            dataset.write(frame.number, frame.time, frame.box, frame.positions)
+        if len(positions) < AT_ONCE:
+            positions.append(frame.positions.copy())
+    for dataset in datasets.values():
+        dataset.close()
+    places = datasets["packed"]._handle.locate(np.arange(n, dtype=np.int64))
+    size, nbytes = sum(found[3] for found in places if found is not None), n * positions[0].nbytes
+    report(f"{name}: packed frames against the XTC", f"{size / origin.nbytes(range(n)):.2f} times", "1.15 times")
+    report(f"{name}: packed frames against raw positions", f"{size / nbytes:.3f}")
+    _memory(name, positions, repeats)
+    works = {way: lambda dataset=dataset: read(dataset, n) for way, dataset in datasets.items()}
+    call_in_turn(works, 1)
+    for way, took in call_in_turn(works, repeats, clock=time.process_time).items():
+        what = f"{name}: {way} frames from the page cache, one core"
+        report(what, f"{nbytes / took / 1e9:.1f} GB/s", "6 GB/s" if way == "packed" else "none")
+    for way in WAYS:
+        shutil.rmtree(place / f"{name}-{way}")
+
+
+def _memory(name: str, positions: list[npt.NDArray[np.float32]], repeats: int) -> None:
+    """Pack and decode in memory, beside copying the positions."""
+    packer = packed.Packer()
+    blocks = [packer.pack(frame, BLOCK_ATOMS) for frame in positions]
+    out = np.empty_like(positions[0])
+
+    def decode() -> None:
+        for frame in blocks:
+            for i, block in enumerate(frame or ()):
+                packed.unpack(block, out[i * BLOCK_ATOMS : (i + 1) * BLOCK_ATOMS])
+
+    def copy() -> None:
+        for frame in positions:
+            np.copyto(out, frame)
+
+    decode()
+    if not np.array_equal(out.view(np.uint32), positions[-1].view(np.uint32)):
+        raise AssertionError("packed positions of the benchmark are not what was packed")
+    works = {
+        "copying positions": copy,
+        f"decoding in memory ({packed.way()})": decode,
+        "packing and checking": lambda: [packer.pack(frame, BLOCK_ATOMS) for frame in positions],
+    }
+    took = call_in_turn(works, 3 * repeats, clock=time.process_time)
+    for (what, seconds), bar in zip(took.items(), ("the limit", "6 GB/s", "none"), strict=True):
+        report(f"{name}: {what}, one core", f"{sum(each.nbytes for each in positions) / seconds / 1e9:.1f} GB/s", bar)
+
+
+def _cold_runs(topology: Path, trajectory: Path, place: Path, frames: int, repeats: int) -> None:
+    """Run an analysis that reads every atom, page cache of the store dropped, packed beside raw."""
+    stores = {way: place / f"run-{way}" for way in WAYS}
+    words = [str(FOLDER / "analyses" / "sums.py"), "--trajectory", str(trajectory), "--topology", str(topology)]
+    for store in stores.values():
+        run_once(words, str(store), place / "out", "sums")
+    _rewrite_raw(stores["raw"])
+    turns = []
+    for _ in range(max(repeats, 3)):
+        turn = []
+        for store in stores.values():
+            forget(list(store.glob("*/*.seg")))
+            turn.append(run_once(words, str(store), place / "out", "sums"))
+        if turn[0]["table"] != turn[1]["table"]:
+            raise AssertionError("outcomes from packed and raw frames differ")
+        turns.append(turn)
+    title = f"all atoms of {frames} AdK frames, {RANKS} ranks, cold disk, packed against raw"
+    mapped = median(raw["seconds"]["map"] / packed["seconds"]["map"] for packed, raw in turns)
+    whole = median(raw["wall"] / packed["wall"] for packed, raw in turns)
+    report(f"{title}: map phase", f"{mapped:.1f} times as fast", "2 times")
+    report(f"{title}: whole run", f"{whole:.1f} times as fast")
+
+
+def _rewrite_raw(place: Path) -> None:
+    """Replace what a run has kept in a store by the same frames raw."""
+    (directory,) = Store(place).directories()
+    held = Store(place).open_directory(directory)
+    raw = Store(place).dataset(held.name, held.generation, packed=False)
+    numbers = np.array(sorted(held.alien), dtype=np.int64)
+    old = {segment["id"] for segment in held.segments()}
+    for frame in held.read(numbers):
+        if frame is None:
+            raise AssertionError("a frame of the benchmark was a miss")
+        raw.write(frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces, native=True)
+    raw.close()
+    for segment in old:
+        held.evict(segment)
