@@ -1,4 +1,4 @@
-"""Boundary to the sockets of the frame store (native/server/, native/net/): check, convert, release the GIL, call, raise.
+"""Boundary to the sockets of the frame store (native/server, native/net): check, convert, release the GIL, call, raise.
 
 `ServerHandle` runs the event loop, `LinkHandle` is a client's connection; `himach.io.server` and `himach.io.client` are
 their faces.
