@@ -1,4 +1,4 @@
-"""Boundary to the sockets of the frame store (native/server/serve.h, native/net/link.h): check, convert, release the GIL, call, raise.
+"""Boundary to the sockets of the frame store (native/server, native/net): check, convert, release the GIL, call, raise.
 
 `ServerHandle` runs the event loop, `LinkHandle` is a client's connection; `himach.io.server.control` and `himach.io.server.client` are
 their faces.
