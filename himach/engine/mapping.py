@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import Analysis
-from himach.engine.columns import SHARDS, Block
-from himach.engine.emission import Emission
 from himach.engine.failures import RAISED, failure
-from himach.engine.merge import Merge
-from himach.engine.runs import Memory, Runs
-from himach.engine.stamps import Frames, Stamps
+from himach.engine.merging.merge import Merge
+from himach.engine.pairs.block import SHARDS, Block
+from himach.engine.pairs.emission import Emission
+from himach.engine.pairs.stamps import Frames, Stamps
+from himach.engine.shuffle.runs import Memory, Runs
 from himach.frame import Frame, RawFrame
 
 __all__ = ["Bind", "Mapper", "Read", "Steps", "Take", "map_tasks"]

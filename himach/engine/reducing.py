@@ -12,20 +12,20 @@ import numpy as np
 
 from himach.analysis import Analysis
 from himach.comm import Communicator
-from himach.engine import exchange as moving
 from himach.engine.clock import Clock
-from himach.engine.columns import SHARDS, Block, Form
-from himach.engine.emission import Emission
 from himach.engine.failures import RAISED, failure
-from himach.engine.keys import ENCODED, encode
 from himach.engine.mapping import CHUNK
-from himach.engine.merge import Keyed, Merge
+from himach.engine.merging.merge import Keyed, Merge
+from himach.engine.merging.series import Series
+from himach.engine.pairs.block import SHARDS, Block, Form
+from himach.engine.pairs.emission import Emission
+from himach.engine.pairs.keys import ENCODED, encode
+from himach.engine.pairs.stamps import Stamps
+from himach.engine.pairs.values import IMMUTABLE, keep
 from himach.engine.results import Results
-from himach.engine.runs import Memory, Runs
-from himach.engine.series import Series
-from himach.engine.shuffle import Shuffle
-from himach.engine.stamps import Stamps
-from himach.engine.values import IMMUTABLE, keep
+from himach.engine.shuffle import exchange as moving
+from himach.engine.shuffle.runs import Memory, Runs
+from himach.engine.shuffle.waves import Shuffle
 from himach.errors import AnalysisError
 
 __all__ = ["Reducer", "Together", "unguarded"]
@@ -92,7 +92,7 @@ class Reducer:
             self._together(partial(shuffle.prepare, 0))
         for wave in range(shuffle.waves):
             with self._clock("shuffle"):
-                merge = shuffle.merge()
+                merge = Merge(shuffle.move(), shuffle.frames, self._frames)
             self._together(partial(self._reduce_wave, stage, merge, shuffle, wave))
 
     def _reduce_wave(self, stage: _Stage, merge: Merge, shuffle: Shuffle, wave: int) -> None:

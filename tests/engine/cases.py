@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 import himach
 from himach.comm import Communicator
-from himach.engine import Results, exchange, mapping, merge, reducing, shuffle
+from himach.engine import Results, mapping, reducing
+from himach.engine.merging import merge
+from himach.engine.shuffle import exchange, waves
 
 from .twin import canonical, made_up, run_engine, run_twin
 
@@ -279,7 +281,7 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(mapping, "CHUNK", 300)
     patch.setattr(reducing, "CHUNK", 300)
     patch.setattr(exchange, "ROUND", 1 << 12)
-    patch.setattr(shuffle, "WAVE", 1 << 12)
+    patch.setattr(waves, "WAVE", 1 << 12)
     patch.setattr(merge, "SPAN", 4)
     patch.setattr(merge, "EXPANDED", 3)
 

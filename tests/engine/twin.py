@@ -14,7 +14,7 @@ import numpy as np
 from himach.analysis import Analysis, Pairs
 from himach.comm import Communicator, alone
 from himach.engine import Passed, run_pass
-from himach.engine.runs import Memory
+from himach.engine.shuffle.runs import Memory
 from himach.frame import Frame, RawFrame
 
 #: Bytes that the pairs of a rank may take; None: as many as they need.
