@@ -30,7 +30,7 @@ struct bitmaps_move {
 
 /* Where the frames of a rank go. `first` and `count` say which moves are those of the 64 frames from a frame on. */
 struct bitmaps_plan {
-    const uint32_t *rows; /* frame of the rank -> number among the frames of all ranks */
+    const uint32_t *places; /* frame of the rank -> number among the frames of all ranks */
     size_t frames;
     uint32_t *first; /* 0: not known yet; else one more than the first move */
     uint8_t *count;  /* 0: bit by bit */
@@ -44,8 +44,8 @@ static inline void bitmaps_plan_end(struct bitmaps_plan *plan) {
     free(plan->moves);
 }
 
-static inline int bitmaps_plan_begin(struct bitmaps_plan *plan, const uint32_t *rows, size_t frames) {
-    *plan = (struct bitmaps_plan){.rows = rows, .frames = frames};
+static inline int bitmaps_plan_begin(struct bitmaps_plan *plan, const uint32_t *places, size_t frames) {
+    *plan = (struct bitmaps_plan){.places = places, .frames = frames};
     plan->first = calloc(frames + 1, sizeof(uint32_t));
     plan->count = calloc(frames + 1, sizeof(uint8_t));
     return plan->first != NULL && plan->count != NULL;
@@ -61,19 +61,19 @@ static inline int bitmaps_plan_add(struct bitmaps_plan *plan, size_t frame) {
         plan->moves = moves;
         plan->room = room;
     }
-    const uint32_t *rows = plan->rows + frame;
+    const uint32_t *places = plan->places + frame;
     const size_t n = plan->frames - frame < 64 ? plan->frames - frame : 64;
     struct bitmaps_move *moves = plan->moves + plan->used;
     uint8_t count = 0;
     for (size_t i = 0; i < n; i++) {
-        const int joins = count && rows[i] > rows[i - 1] && rows[i] >> 6 == moves[count - 1].word;
+        const int joins = count && places[i] > places[i - 1] && places[i] >> 6 == moves[count - 1].word;
         if (!joins && count == BITMAPS_MOVES) {
             count = 0;
             break;
         }
         if (!joins)
-            moves[count++] = (struct bitmaps_move){.word = rows[i] >> 6, .shift = (uint32_t)i};
-        moves[count - 1].mask |= UINT64_C(1) << (rows[i] & 63);
+            moves[count++] = (struct bitmaps_move){.word = places[i] >> 6, .shift = (uint32_t)i};
+        moves[count - 1].mask |= UINT64_C(1) << (places[i] & 63);
     }
     plan->first[frame] = (uint32_t)plan->used + 1;
     plan->count[frame] = count;
@@ -87,7 +87,7 @@ static inline void bitmaps_set(uint64_t *bitmap, uint32_t frame) {
 
 static inline void bitmaps_place_one(const struct bitmaps_plan *plan, size_t frame, uint64_t word, uint64_t *bitmap) {
     for (; word; word &= word - 1)
-        bitmaps_set(bitmap, plan->rows[frame + (size_t)__builtin_ctzll(word)]);
+        bitmaps_set(bitmap, plan->places[frame + (size_t)__builtin_ctzll(word)]);
 }
 
 /*

@@ -24,9 +24,9 @@ cdef extern from "bitmaps.h" nogil:
     enum:
         BITMAPS_AHEAD
     struct bitmaps_plan:
-        const uint32_t *rows
+        const uint32_t *places
     int bitmaps_portable
-    bint bitmaps_plan_begin(bitmaps_plan *plan, const uint32_t *rows, size_t frames)
+    bint bitmaps_plan_begin(bitmaps_plan *plan, const uint32_t *places, size_t frames)
     void bitmaps_plan_end(bitmaps_plan *plan)
     bint bitmaps_place(
         bitmaps_plan *plan, const uint32_t *ids, const uint32_t *at, const uint64_t *bits, size_t n, size_t width,
@@ -58,16 +58,16 @@ cdef class Plan:
 
     Parameters
     ----------
-    rows
-        uint32 (n,): the number of each of the rank's frames among all.
+    places
+        uint32 (n,): where each of the rank's frames is among those of all ranks.
     """
 
     cdef bitmaps_plan plan
-    cdef const uint32_t[::1] rows
+    cdef const uint32_t[::1] places
 
-    def __cinit__(self, const uint32_t[::1] rows):
-        self.rows = rows
-        if not bitmaps_plan_begin(&self.plan, &rows[0] if rows.shape[0] else NULL, rows.shape[0]):
+    def __cinit__(self, const uint32_t[::1] places):
+        self.places = places
+        if not bitmaps_plan_begin(&self.plan, &places[0] if places.shape[0] else NULL, places.shape[0]):
             raise MemoryError
 
     def __dealloc__(self):
@@ -118,7 +118,7 @@ cdef class Bitmaps:
         with nogil:
             for i in range(ids.shape[0]):
                 for j in range(lengths[i]):
-                    bitmaps_set(self.bitmaps + ids[i] * self.words, plan.rows[at[i] + j])
+                    bitmaps_set(self.bitmaps + ids[i] * self.words, plan.places[at[i] + j])
 
     def frames(self, const int64_t[::1] bounds):
         """Return uint32 (n,), the frames of key after key, ascending; key k's are ``bounds[k]:bounds[k + 1]``."""
@@ -132,10 +132,11 @@ cdef class Bitmaps:
 
 
 # The three below put row i's frames behind those that its key ``ids[i]`` has already: at ``cursor[ids[i]]`` (int64),
-# which moves on. A row begins at frame ``at[i]`` of its rank, and ``rows`` (uint32) numbers that rank's frames anew.
+# which moves on. A row begins at frame ``at[i]`` of its rank, and ``places`` (uint32) says
+# where that rank's frames are among those of all ranks.
 
 def expand_bits(
-    const uint32_t[::1] ids, const uint32_t[::1] at, const uint64_t[:, ::1] bits, const uint32_t[::1] rows,
+    const uint32_t[::1] ids, const uint32_t[::1] at, const uint64_t[:, ::1] bits, const uint32_t[::1] places,
     int64_t[::1] cursor, uint32_t[::1] out,
 ):
     """Write the frames of rows of bits (n, w)."""
@@ -150,14 +151,14 @@ def expand_bits(
                 word = bits[i, j]
                 frame = at[i] + <uint32_t>(64 * j)
                 while word:
-                    out[place] = rows[frame + bits_first(word)]
+                    out[place] = places[frame + bits_first(word)]
                     place += 1
                     word &= word - 1
             cursor[ids[i]] = place
 
 
 def expand_intervals(
-    const uint32_t[::1] ids, const uint32_t[::1] at, const uint32_t[::1] lengths, const uint32_t[::1] rows,
+    const uint32_t[::1] ids, const uint32_t[::1] at, const uint32_t[::1] lengths, const uint32_t[::1] places,
     int64_t[::1] cursor, uint32_t[::1] out,
 ):
     """Write the frames of intervals of ``lengths[i]`` frames."""
@@ -168,18 +169,18 @@ def expand_intervals(
         for i in range(ids.shape[0]):
             place = cursor[ids[i]]
             for j in range(lengths[i]):
-                out[place + j] = rows[at[i] + j]
+                out[place + j] = places[at[i] + j]
             cursor[ids[i]] = place + lengths[i]
 
 
 def expand_rows(
-    const uint32_t[::1] ids, const uint32_t[::1] at, const uint32_t[::1] rows, int64_t[::1] cursor, uint32_t[::1] out
+    const uint32_t[::1] ids, const uint32_t[::1] at, const uint32_t[::1] places, int64_t[::1] cursor, uint32_t[::1] out
 ):
     """Write the frames of rows of one frame each."""
     cdef Py_ssize_t i
     with nogil:
         for i in range(ids.shape[0]):
-            out[cursor[ids[i]]] = rows[at[i]]
+            out[cursor[ids[i]]] = places[at[i]]
             cursor[ids[i]] += 1
 
 

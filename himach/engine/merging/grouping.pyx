@@ -58,7 +58,7 @@ cdef numbered(list keys, uint32_t[::1] ids):
     return out
 
 
-def merge_rows(list keys, list at, list rows, list carried):
+def merge_rows(list keys, list at, list places, list carried):
     """Group the rows of several ranks by key, those of a key by frame, and those of one frame as they came.
 
     Parameters
@@ -67,8 +67,8 @@ def merge_rows(list keys, list at, list rows, list carried):
         For each rank int64 (n, k), the rows' keys.
     at
         For each rank uint32 (n,), the rows' frames.
-    rows
-        For each rank uint32, the number of each of its frames among those of all ranks.
+    places
+        For each rank uint32, where each of its frames is among those of all ranks.
     carried
         For each rank uint32 (n,), what its rows carry along.
 
@@ -79,7 +79,7 @@ def merge_rows(list keys, list at, list rows, list carried):
     bounds
         int64 (groups + 1,): group g is the rows ``bounds[g]:bounds[g + 1]``.
     at
-        uint32 (n,) over all ranks, the frames' numbers in that order.
+        uint32 (n,) over all ranks, the frames' places in that order.
     carried
         uint32 (n,), in that order.
     """
@@ -91,7 +91,7 @@ def merge_rows(list keys, list at, list rows, list carried):
     at_out, carried_out = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
     cdef uint32_t[::1] ids = ids_out, ordered = at_out, moved = carried_out
     cdef int64_t[::1] bounds = bounds_out
-    cdef const uint32_t[::1] frames, numbers, parts
+    cdef const uint32_t[::1] frames, place, parts
     # A row on its way: its frame above, what it carries below.
     cdef uint64_t *items = <uint64_t *>malloc((2 * n + 1) * sizeof(uint64_t))
     cdef int64_t *cursor = <int64_t *>malloc((groups + 1) * sizeof(int64_t))
@@ -105,10 +105,10 @@ def merge_rows(list keys, list at, list rows, list carried):
         for i in range(groups):
             cursor[i] = bounds[i]
             bounds[i + 1] += bounds[i]
-    for frames, numbers, parts in zip(at, rows, carried, strict=True):
+    for frames, place, parts in zip(at, places, carried, strict=True):
         with nogil:
             for i in range(frames.shape[0]):
-                items[cursor[ids[row + i]]] = <uint64_t>numbers[frames[i]] << 32 | parts[i]
+                items[cursor[ids[row + i]]] = <uint64_t>place[frames[i]] << 32 | parts[i]
                 cursor[ids[row + i]] += 1
         row += frames.shape[0]
     with nogil:
@@ -157,3 +157,14 @@ def gather(const uint8_t[::1] source, const uint32_t[::1] rows, uint8_t[::1] tar
         else:
             for i in range(n):
                 memcpy(dst + i * size, src + rows[i] * <size_t>size, size)
+
+
+def renumber(const uint32_t[::1] at, const uint32_t[::1] places):
+    """Return uint32 (n,): ``places[at]``."""
+    cdef Py_ssize_t n = at.shape[0], i
+    out = np.empty(n, dtype=np.uint32)
+    cdef uint32_t[::1] renumbered = out
+    with nogil:
+        for i in range(n):
+            renumbered[i] = places[at[i]]
+    return out

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from himach.engine.merging.grouping import picked
 from himach.engine.pairs.stamps import FrameTable
-from himach.engine.pairs.values import thaw
+from himach.engine.pairs.values import restore
 
 __all__ = ["ManySeries", "Series"]
 
@@ -81,7 +81,7 @@ class Series:
         """The values: an array, a list, or None for presence."""
         values = self._values
         if isinstance(values, np.ndarray) and values.dtype.hasobject:
-            values = self._values = [thaw(kept) for kept in values]
+            values = self._values = [restore(value) for value in values]
         return values
 
     def first(self) -> tuple[int, float, npt.NDArray[np.float32] | None]:
@@ -102,7 +102,7 @@ class Series:
         return Series(self._table, self._numbers, self._at[start:stop], values)
 
     def columns(self) -> tuple[FrameTable, range, Rows, Any]:
-        """Return what the series is made of: the table of frames, frame numbers, rows of the table, kept values."""
+        """Return what the series is made of: table of frames, frame numbers, rows of the table, values."""
         return self._table, self._numbers, self._at, self._values
 
     def __repr__(self) -> str:

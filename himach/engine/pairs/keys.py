@@ -31,12 +31,20 @@ NOT_INTEGERS: tuple[type, ...] = (np.timedelta64,)
 
 
 def split(key: Any) -> tuple[int, Any]:
-    """Return (width, what is kept) of a key: an int (0), a tuple of k ints (k), or an encoded key (`ENCODED`).
+    """Return (width, what travels) of a key: an int (0), a tuple of k ints (k), or an encoded key (`ENCODED`).
 
     Raises
     ------
     AnalysisError
         If `key` is of a type that cannot be a key; the text names the value and its type.
+
+    Examples
+    --------
+    >>> split(7), split((7, 8))
+    ((0, 7), (2, (7, 8)))
+    >>> width, encoded = split(("ARG", 7))
+    >>> width == ENCODED, decode(encoded)
+    (True, ('ARG', 7))
     """
     if type(key) is int:
         if key in INT64:
@@ -60,6 +68,11 @@ def encode(key: Any) -> bytes:
     ------
     AnalysisError
         If `key` is of a type that cannot be a key.
+
+    Examples
+    --------
+    >>> sorted(["b", 10, 9.5, 2, "a", (1, "a")], key=encode)
+    [2, 10, 9.5, 'a', 'b', (1, 'a')]
     """
     out = bytearray()
     _encode(key, key, out)

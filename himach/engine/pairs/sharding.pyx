@@ -169,14 +169,3 @@ def join_shards(const uint64_t[::1] addresses, const int64_t[:, ::1] bounds, Py_
                 length = (bounds[i, j + 1] - bounds[i, j]) * size
                 memcpy(&target[at], <const uint8_t *><size_t>addresses[i] + bounds[i, j] * size, length)
                 at += length
-
-
-def renumber(const uint32_t[::1] at, const uint32_t[::1] rows):
-    """Return uint32 (n,): ``rows[at]``."""
-    cdef Py_ssize_t n = at.shape[0], i
-    out = np.empty(n, dtype=np.uint32)
-    cdef uint32_t[::1] renumbered = out
-    with nogil:
-        for i in range(n):
-            renumbered[i] = rows[at[i]]
-    return out

@@ -7,15 +7,17 @@ order of frames, and says where each table's rows went.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from himach.engine.pairs.block import objects
+
 __all__ = ["FrameTable", "Frames", "Stamps"]
 
-Rows = npt.NDArray[np.uint32]
+Places = npt.NDArray[np.uint32]
 NO_BOX = np.full(6, np.nan, dtype=np.float32).tobytes()
 
 
@@ -33,36 +35,37 @@ class FrameTable:
         float32 (n, 6), Å and degrees, rows of NaN where a frame has no box; None if no frame has one.
     sources
         In the later stages of a chain: for each row the encoded key of the series whose reduce() yielded the pairs,
-        which are stamped with that series' first frame. Else None.
+        which are stamped with that series' first frame: an object array (n,) of bytes. Else None.
     """
 
     steps: npt.NDArray[np.int64]
     times: npt.NDArray[np.float64]
-    boxes: npt.NDArray[np.float32] | None
-    sources: list[bytes] | None = None
+    boxes: npt.NDArray[np.float32] | None = None
+    sources: npt.NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.steps)
 
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns that are there, by name: what `FrameTable` is called with to make it again."""
+        columns = {"steps": self.steps, "times": self.times, "boxes": self.boxes, "sources": self.sources}
+        return {name: column for name, column in columns.items() if column is not None}
+
+    def chosen(self, rows: npt.NDArray[np.int64]) -> FrameTable:
+        """Return some rows."""
+        return FrameTable(**{name: column[rows] for name, column in self.columns().items()})
+
     @classmethod
     def joined(cls, tables: Sequence[FrameTable]) -> FrameTable:
         """Return the rows of all `tables`, one table behind the other."""
-        boxes = None
-        if any(table.boxes is not None for table in tables):
-            boxes = np.full((sum(map(len, tables)), 6), np.nan, dtype=np.float32)
-            row = 0
-            for table in tables:
-                if table.boxes is not None:
-                    boxes[row : row + len(table)] = table.boxes
-                row += len(table)
-        sources = None
-        if any(table.sources is not None for table in tables):
-            sources = [source for table in tables for source in table.sources or ()]
+        boxes = [np.full((len(t), 6), np.nan, np.float32) if t.boxes is None else t.boxes for t in tables]
+        boxed = any(table.boxes is not None for table in tables)
+        sources = [table.sources for table in tables if table.sources is not None]
         return cls(
             steps=np.concatenate([table.steps for table in tables] or [np.empty(0, np.int64)]),
             times=np.concatenate([table.times for table in tables] or [np.empty(0, np.float64)]),
-            boxes=boxes,
-            sources=sources,
+            boxes=np.concatenate(boxes) if boxed else None,
+            sources=np.concatenate(sources) if sources else None,
         )
 
 
@@ -94,7 +97,7 @@ class Stamps:
             self._sources.append(source)
         return self._first + len(self._steps) - 1
 
-    def pack(self) -> None:
+    def compact(self) -> None:
         """Turn what was added since into arrays, which take a tenth of the memory."""
         if not self._steps:
             return
@@ -103,7 +106,7 @@ class Stamps:
                 steps=np.array(self._steps, dtype=np.int64),
                 times=np.array(self._times, dtype=np.float64),
                 boxes=np.frombuffer(b"".join(self._boxes), dtype=np.float32).reshape(-1, 6) if self._boxed else None,
-                sources=self._sources or None,
+                sources=objects(self._sources) if self._sources else None,
             )
         )
         self._first += len(self._steps)
@@ -112,7 +115,7 @@ class Stamps:
 
     def table(self) -> FrameTable:
         """Return all rows."""
-        self.pack()
+        self.compact()
         self._tables = [FrameTable.joined(self._tables)]
         return self._tables[0]
 
@@ -125,12 +128,12 @@ class Frames:
     ----------
     table
         In order of frame number and then of source.
-    rows
-        For each rank, uint32: where the rows of its table are in `table`.
+    places
+        For each rank, uint32: row i of its table is row ``places[rank][i]`` of `table`.
     """
 
     table: FrameTable
-    rows: list[Rows]
+    places: list[Places]
 
     @classmethod
     def joined(cls, tables: Sequence[FrameTable], forward: bool) -> Frames:
@@ -140,13 +143,12 @@ class Frames:
         if joined.sources is None:
             order = np.argsort(time, kind="stable")
         else:
-            steps, sources = time.tolist(), joined.sources
+            steps, sources = time.tolist(), joined.sources.tolist()
             order = np.array(sorted(range(len(joined)), key=lambda row: (steps[row], sources[row])), dtype=np.int64)
         place = np.empty(len(order), dtype=np.uint32)
         place[order] = np.arange(len(order), dtype=np.uint32)
         ends = np.cumsum([len(table) for table in tables]).tolist()
-        boxes = None if joined.boxes is None else joined.boxes[order]
         return cls(
-            table=FrameTable(joined.steps[order], joined.times[order], boxes),
-            rows=[place[end - len(table) : end] for end, table in zip(ends, tables, strict=True)],
+            table=replace(joined, sources=None).chosen(order),
+            places=[place[end - len(table) : end] for end, table in zip(ends, tables, strict=True)],
         )

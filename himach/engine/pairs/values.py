@@ -1,8 +1,9 @@
 """Values: what is yielded is copied at the yield, and what cannot travel is refused there.
 
-`keep()` returns a value that nothing the user does later can change: immutable values as they are, arrays copied, all
-else pickled (`Pickled`); `thaw()` gives the value back. `pack()` and `unpack()` turn a column of kept values into
-bytes between ranks, large buffers out of band. Only bytes that came from ranks of this run are ever unpickled.
+`snapshot()` returns of a value what nothing the user does later can change: immutable values as they are, arrays
+copied, all else pickled (`Pickled`); `restore()` gives the value back. `pack()` and `unpack()` turn a column of Python
+objects into bytes between ranks, large buffers out of band. Only bytes that came from ranks of this run are ever
+unpickled.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 import io
 import pickle
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from himach.errors import AnalysisError
 
-__all__ = ["IMMUTABLE", "Pickled", "keep", "pack", "thaw", "unpack"]
+__all__ = ["IMMUTABLE", "Pickled", "pack", "restore", "snapshot", "unpack"]
 
 #: Types whose values need not be copied.
 IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None)})
@@ -31,13 +32,21 @@ class Pickled(bytes):
     __slots__ = ()
 
 
-def keep(value: Any) -> Any:
+def snapshot(value: Any) -> Any:
     """Return `value` in a form that is the engine's own.
 
     Raises
     ------
     AnalysisError
         If `value` holds something that cannot be pickled, or objects of MDAnalysis.
+
+    Examples
+    --------
+    >>> value = {"bonds": [1, 2]}
+    >>> taken = snapshot(value)
+    >>> value["bonds"].append(3)
+    >>> restore(taken)
+    {'bonds': [1, 2]}
     """
     if _immutable(value):
         return value
@@ -46,14 +55,14 @@ def keep(value: Any) -> Any:
     return Pickled(_pickle(value))
 
 
-def thaw(kept: Any) -> Any:
-    """Return the value that `keep()` kept."""
-    return pickle.loads(kept) if type(kept) is Pickled else kept
+def restore(taken: Any) -> Any:
+    """Return the value of which `snapshot()` was taken."""
+    return pickle.loads(taken) if type(taken) is Pickled else taken
 
 
-def pack(column: Iterable[Any]) -> tuple[bytes, list[memoryview]]:
-    """Return kept values as one pickle and the large buffers that belong to it."""
-    buffers: list[memoryview] = []
+def pack(column: Iterable[Any]) -> list[bytes | memoryview]:
+    """Return Python objects as a pickle, followed by the large buffers that belong to it."""
+    buffers: list[bytes | memoryview] = []
 
     def set_aside(buffer: pickle.PickleBuffer) -> bool:
         raw = buffer.raw()
@@ -62,11 +71,11 @@ def pack(column: Iterable[Any]) -> tuple[bytes, list[memoryview]]:
         buffers.append(raw)
         return False
 
-    return pickle.dumps(list(column), protocol=5, buffer_callback=set_aside), buffers
+    return [pickle.dumps(list(column), protocol=5, buffer_callback=set_aside), *buffers]
 
 
-def unpack(data: bytes | memoryview, buffers: Sequence[memoryview]) -> list[Any]:
-    """Return the kept values that `pack()` packed."""
+def unpack(data: bytes | memoryview, *buffers: bytes | memoryview) -> list[Any]:
+    """Return the objects that `pack()` packed."""
     values: list[Any] = pickle.loads(data, buffers=buffers)
     return values
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from himach.comm import Communicator
-from himach.engine.pairs.block import Block, Form, Raw, raw
+from himach.engine.pairs.block import Array, Block, Columns, Raw, objects, raw
 from himach.engine.pairs.stamps import FrameTable
 from himach.engine.pairs.values import pack, unpack
 
@@ -26,6 +24,9 @@ ROUND = 1 << 24
 # Columns start at multiples of this, so that their views are aligned.
 ALIGN = 16
 _BYTE = "B"
+
+# What is said of columns beside their names: plain values.
+Head = tuple[Any, ...]
 
 
 def shards_of(rank: int, size: int, shards: int) -> tuple[int, int]:
@@ -63,27 +64,30 @@ class Exchange:
         list
             For each rank the blocks that it sent here. Their columns hold until the next call.
         """
-        comm = self._comm
-        mine = outgoing[comm.rank]
-        if comm.size == 1:
+        mine = outgoing[self._comm.rank]
+        if self._comm.size == 1:
             return [mine]
-        messages = [_Message() if rank == comm.rank else _pack_blocks(part) for rank, part in enumerate(outgoing)]
+        senders = [
+            _Sender([_parts(block) for block in blocks] if rank != self._comm.rank else [])
+            for rank, blocks in enumerate(outgoing)
+        ]
         outgoing.clear()
-        received = self._move(messages)
-        return [mine if rank == comm.rank else _unpack_blocks(reader) for rank, reader in enumerate(received)]
+        received = [[_block(*sent) for sent in reader] for reader in self._move(senders)]
+        received[self._comm.rank] = mine
+        return received
 
     def tables(self, table: FrameTable) -> list[FrameTable]:
         """Return the tables of all ranks (collective)."""
         comm = self._comm
         if comm.size == 1:
             return [table]
-        messages = [_Message() if rank == comm.rank else _pack_table(table) for rank in range(comm.size)]
-        received = self._move(messages)
-        return [table if rank == comm.rank else _unpack_table(reader) for rank, reader in enumerate(received)]
+        senders = [_Sender([] if rank == comm.rank else [((), table.columns())]) for rank in range(comm.size)]
+        received = [[columns for _, columns in reader] for reader in self._move(senders)]
+        received[comm.rank] = [table.columns()]
+        return [FrameTable(**{name: column.copy() for name, column in columns.items()}) for (columns,) in received]
 
-    def _move(self, messages: Sequence[_Message]) -> list[_Reader]:
-        """Send ``messages[r]`` to rank r; return what came, by rank."""
-        senders = [_Sender(message) for message in messages]
+    def _move(self, senders: Sequence[_Sender]) -> list[_Reader]:
+        """Send what ``senders[r]`` has to rank r; return what came, by rank."""
         sizes = np.array([(sender.described, sender.size) for sender in senders], dtype=np.int64)
         coming = np.empty_like(sizes)
         self._comm.Alltoall(sizes, coming)
@@ -122,23 +126,21 @@ class Exchange:
         return self._buffers[which][:nbytes]
 
 
-@dataclass
-class _Message:
-    """A description, which is pickled, and columns."""
-
-    description: Any = None
-    columns: list[Raw] = field(default_factory=list)
-
-
 class _Sender:
-    """A message as a stream of bytes: the description, then the columns."""
+    """What goes to one rank as a stream of bytes: a description, which is pickled, then the columns.
 
-    def __init__(self, message: _Message) -> None:
-        description = b"" if message.description is None else pickle.dumps(message.description, protocol=5)
+    Parameters
+    ----------
+    sent
+        Things of which each is a head, which is plain, and columns.
+    """
+
+    def __init__(self, sent: Sequence[tuple[Head, Columns]]) -> None:
+        pieces: list[Raw] = []
+        heads = [(head, {name: _add(column, pieces) for name, column in columns.items()}) for head, columns in sent]
+        description = pickle.dumps(heads, protocol=5) if heads else b""
         self.described = len(description)
-        self._pieces: list[Raw] = [*_padded(np.frombuffer(description, dtype=np.uint8))]
-        for column in message.columns:
-            self._pieces += _padded(column)
+        self._pieces = [part for piece in (np.frombuffer(description, np.uint8), *pieces) for part in _padded(piece)]
         self.size = sum(map(len, self._pieces))
         self._pieces.reverse()
 
@@ -162,88 +164,45 @@ def _padded(column: Raw) -> Iterator[Raw]:
 
 
 class _Reader:
-    """Takes the description, then one column after the other, from the bytes of a message."""
+    """The bytes of a `_Sender`, from which its things are taken; their columns of numbers are views of the bytes."""
 
     def __init__(self, arena: Raw, described: int) -> None:
-        self.description = pickle.loads(arena[:described]) if described else None
         self._arena = arena
+        self._described = described
         self._at = -(-described // ALIGN) * ALIGN
 
-    def raw(self, nbytes: int) -> Raw:
+    def __iter__(self) -> Iterator[tuple[Head, dict[str, Array]]]:
+        heads = pickle.loads(self._arena[: self._described]) if self._described else []
+        for head, columns in heads:
+            yield head, {name: self._column(*described) for name, described in columns.items()}
+
+    def _column(self, dtype: np.dtype[Any], shape: tuple[int, ...], sizes: list[int]) -> Array:
+        pieces = [self._raw(size) for size in sizes]
+        if dtype.hasobject:
+            # Out of the arena, which is overwritten next time: arrays among the objects are views of their buffers.
+            return objects(unpack(*[piece.copy().data for piece in pieces]))
+        return pieces[0].view(dtype).reshape(shape) if sizes[0] else np.empty(shape, dtype=dtype)
+
+    def _raw(self, nbytes: int) -> Raw:
         start = self._at
         self._at = -(-(start + nbytes) // ALIGN) * ALIGN
         return self._arena[start : start + nbytes]
 
-    def column(self, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        kind = np.dtype(dtype)
-        nbytes = kind.itemsize * int(np.prod(shape))
-        if nbytes == 0:
-            return np.empty(shape, dtype=kind)
-        return self.raw(nbytes).view(kind).reshape(shape)
+
+def _add(column: Array, pieces: list[Raw]) -> tuple[np.dtype[Any], tuple[int, ...], list[int]]:
+    """Add the bytes of a column to `pieces`; return what a reader needs to know of it."""
+    if column.dtype.hasobject:
+        added = [np.frombuffer(buffer, dtype=np.uint8) for buffer in pack(column)]
+    else:
+        added = [raw(column)]
+    pieces += added
+    return column.dtype, column.shape, [len(piece) for piece in added]
 
 
-def _pack_table(table: FrameTable) -> _Message:
-    columns = [raw(table.steps), raw(table.times)]
-    if table.boxes is not None:
-        columns.append(raw(table.boxes))
-    return _Message((len(table), table.boxes is not None, table.sources), columns)
+def _parts(block: Block) -> tuple[Head, Columns]:
+    return (block.form, block.width), {"bounds": block.bounds, **block.columns()}
 
 
-def _unpack_table(reader: _Reader) -> FrameTable:
-    assert reader.description is not None  # tables always have one
-    n, boxed, sources = reader.description
-    steps, times = reader.column(np.int64, (n,)).copy(), reader.column(np.float64, (n,)).copy()
-    return FrameTable(steps, times, reader.column(np.float32, (n, 6)).copy() if boxed else None, sources)
-
-
-def _pack_blocks(blocks: Sequence[Block]) -> _Message:
-    message = _Message()
-    if blocks:
-        message.description = [_describe(block, message.columns) for block in blocks]
-    return message
-
-
-def _unpack_blocks(reader: _Reader) -> list[Block]:
-    return [_read(reader, *description) for description in reader.description or ()]
-
-
-def _describe(block: Block, columns: list[Raw]) -> tuple[Any, ...]:
-    """Add the columns of a block; return what `_read` needs to know of it."""
-    columns += [raw(block.bounds), raw(block.keys), raw(block.at)]
-    if block.order is not None:
-        columns.append(raw(block.order))
-    values: tuple[Any, ...] | None = None
-    if block.values is not None and block.values.dtype.hasobject:
-        data, buffers = pack(block.values)
-        pieces = [np.frombuffer(buffer, dtype=np.uint8) for buffer in (memoryview(data), *buffers)]
-        columns += pieces
-        values = ("objects", [len(piece) for piece in pieces])
-    elif block.values is not None:
-        columns.append(raw(block.values))
-        values = ("rows", block.values.dtype, block.values.shape[1:])
-    return int(block.form), len(block), len(block.bounds), block.width, block.order is not None, values, block.names
-
-
-def _read(
-    reader: _Reader,
-    form: int,
-    n: int,
-    edges: int,
-    width: int,
-    ordered: bool,
-    values: tuple[Any, ...] | None,
-    names: list[bytes] | None,
-) -> Block:
-    """Return a block whose columns are views of the reader's bytes."""
-    bounds = reader.column(np.int64, (edges,))
-    keys = reader.column(np.int64, (n, width) if width > 0 else (n,))
-    at = reader.column(np.uint32, (n,))
-    order = reader.column(np.uint32, (n,)) if ordered else None
-    column: Any = None
-    if values is not None and values[0] == "objects":
-        # Out of the arena, which the next message overwrites: arrays among the objects are views of their buffers.
-        pieces = [reader.raw(size).copy() for size in values[1]]
-        column = np.fromiter(unpack(pieces[0].data, [piece.data for piece in pieces[1:]]), dtype=object, count=n)
-    elif values is not None:
-        column = reader.column(values[1], (n, *values[2]))
-    return Block(Form(form), width, keys, at, order, column, bounds, names)
+def _block(head: Head, columns: dict[str, Array]) -> Block:
+    form, width = head
+    return Block(form, width, columns.pop("bounds"), **columns)

@@ -11,17 +11,15 @@ import errno
 import os
 import pickle
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
-from himach.engine.pairs.block import Block, Bounds, Kind, Raw, raw, row_bytes
-from himach.engine.pairs.keys import ENCODED
+from himach.engine.pairs.block import Array, Block, Bounds, Form, Raw, objects, raw
+from himach.engine.shuffle.stack import Spec, Stack
 from himach.errors import HimachError
 
 __all__ = ["Scratch", "SpillError", "Spilled", "spill"]
@@ -114,111 +112,73 @@ class Spilled:
 
     Attributes
     ----------
-    kind
-        See `Block.kind`.
-    bounds, name_bounds
+    form, width, bounds
         See `Block`.
+    specs
+        What its columns are.
     """
 
-    kind: Kind
+    form: Form
+    width: int
     bounds: Bounds
-    name_bounds: Bounds
+    specs: dict[str, Spec]
     _scratch: Scratch
-    # Where the columns begin.
-    _keys: int
-    _at: int
-    _order: int | None
-    _values: int
-    _pickles: Bounds  # of each shard: encoded keys and objects
+    _starts: dict[str, int]  # where columns begin, but for those of objects
+    _pickles: Bounds  # where the objects of each shard begin
 
     def part(self, start: int, stop: int) -> Block:
         """Read the shards from `start` to `stop`."""
-        width, form, dtype, shape = self.kind
-        first, last = int(self.bounds[start]), int(self.bounds[stop])
-        keys = self._column(self._keys, np.int64, (width,) if width > 0 else (), first, last)
-        names, objects = self._objects(start, stop)
-        if width == ENCODED:
-            keys -= self.name_bounds[start]
-        values: Any = None
-        if dtype is not None and dtype.hasobject:
-            values = np.fromiter(objects, dtype=object, count=last - first)
-        elif dtype is not None:
-            values = self._column(self._values, dtype, shape, first, last)
-        return Block(
-            form=form,
-            width=width,
-            keys=keys,
-            at=self._column(self._at, np.uint32, (), first, last),
-            order=None if self._order is None else self._column(self._order, np.uint32, (), first, last),
-            values=values,
-            bounds=self.bounds[start : stop + 1] - first,
-            names=names if width == ENCODED else None,
-            name_bounds=self.name_bounds[start : stop + 1] - self.name_bounds[start] if width == ENCODED else None,
-        )
+        first, last = self.bounds[[start, stop]].tolist()
+        columns = {name: self._column(name, first, last) for name in self._starts}
+        columns |= {name: objects(listed) for name, listed in self._objects(start, stop).items()}
+        return Block(self.form, self.width, self.bounds[start : stop + 1] - first, **columns)
 
-    def _column(
-        self, place: int, dtype: npt.DTypeLike, shape: tuple[int, ...], first: int, last: int
-    ) -> npt.NDArray[Any]:
-        column = np.empty((last - first, *shape), dtype=dtype)
+    def _column(self, name: str, first: int, last: int) -> Array:
+        spec = self.specs[name]
+        column = spec.empty(last - first)
         if column.nbytes:
-            self._scratch.read(place + first * row_bytes(column), raw(column))
+            self._scratch.read(self._starts[name] + first * spec.nbytes, raw(column))
         return column
 
-    def _objects(self, start: int, stop: int) -> tuple[list[bytes], list[Any]]:
-        data = np.empty(int(self._pickles[stop] - self._pickles[start]), dtype=np.uint8)
-        self._scratch.read(int(self._pickles[start]), data)
-        ends = (self._pickles[start : stop + 1] - self._pickles[start]).tolist()
-        names: list[bytes] = []
-        objects: list[Any] = []
-        for place, end in pairwise(ends):
+    def _objects(self, start: int, stop: int) -> dict[str, list[Any]]:
+        """Return the columns of objects as lists."""
+        first, *ends = self._pickles[start : stop + 1].tolist()
+        data = np.empty(ends[-1] - first, dtype=np.uint8)
+        self._scratch.read(first, data)
+        listed: dict[str, list[Any]] = {name: [] for name in self.specs if name not in self._starts}
+        for place, end in pairwise([first, *ends]):
             if end > place:
-                shard_names, shard_objects = pickle.loads(data[place:end])
-                names += shard_names
-                objects += shard_objects
-        return names, objects
+                for name, values in pickle.loads(data[place - first : end - first]).items():
+                    listed[name] += values
+        return listed
 
 
-def spill(scratch: Scratch, kind: Kind, ordered: bool, bounds: Bounds, parts: Iterator[tuple[int, Block]]) -> Spilled:
-    """Write a block to a scratch file.
-
-    Parameters
-    ----------
-    scratch
-        The file.
-    kind, bounds
-        Of the block.
-    ordered
-        Whether it has `Block.order`.
-    parts
-        Its shards in order, some at a time, each with the number of the first; one at a time where values are objects
-        or keys are encoded.
+def spill(scratch: Scratch, stack: Stack, step: int) -> Spilled:
+    """Write blocks to a scratch file as one block, `step` shards at a time.
 
     Raises
     ------
     SpillError
         If the disk does not take it.
     """
-    width, _, dtype, shape = kind
-    n, shards = int(bounds[-1]), len(bounds) - 1
-    objects = dtype is not None and dtype.hasobject
-    key_bytes = 8 * max(width, 1)
-    value_bytes = 0 if dtype is None or objects else dtype.itemsize * int(np.prod(shape))
-    keys, at = scratch.reserve(n * key_bytes), scratch.reserve(4 * n)
-    order = scratch.reserve(4 * n) if ordered else None
-    values = scratch.reserve(n * value_bytes)
-    name_bounds = np.zeros(shards + 1, np.int64)
+    bounds: Bounds = stack.bounds.sum(axis=0)
+    shards, first = len(bounds) - 1, stack.blocks[0]
+    starts = {
+        name: scratch.reserve(int(bounds[-1]) * spec.nbytes)
+        for name, spec in stack.specs.items()
+        if not spec.dtype.hasobject
+    }
+    if len(starts) < len(stack.specs):
+        step = 1  # objects are pickled shard by shard
     pickles = np.full(shards + 1, scratch.size, np.int64)
-    for start, block in parts:
-        row = int(bounds[start])
-        scratch.write(keys + row * key_bytes, raw(block.keys + name_bounds[start] if width == ENCODED else block.keys))
-        scratch.write(at + 4 * row, raw(block.at))
-        if order is not None and block.order is not None:
-            scratch.write(order + 4 * row, raw(block.order))
-        if value_bytes and block.values is not None:
-            scratch.write(values + row * value_bytes, raw(block.values))
-        if objects or width == ENCODED:
-            listed = [] if block.values is None or not objects else block.values.tolist()
-            scratch.append(pickle.dumps((block.names or [], listed), protocol=5))
+    for start in range(0, shards, step):
+        part = stack.part(start, min(start + step, shards))
+        if not len(part):
+            continue
+        columns = part.columns()
+        for name, place in starts.items():
+            scratch.write(place + int(bounds[start]) * stack.specs[name].nbytes, raw(columns.pop(name)))
+        if columns:
+            scratch.append(pickle.dumps({name: column.tolist() for name, column in columns.items()}, protocol=5))
             pickles[start + 1 :] = scratch.size
-            name_bounds[start + 1 :] += len(block.names or ())
-    return Spilled(kind, bounds, name_bounds, scratch, keys, at, order, values, pickles)
+    return Spilled(first.form, first.width, bounds, stack.specs, scratch, starts, pickles)

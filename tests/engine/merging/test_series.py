@@ -5,7 +5,7 @@ import pytest
 
 import himach
 from engine.twin import made_up, run_engine
-from himach.engine.merging import merge
+from himach.engine.merging import merge, parts
 from himach.errors import AnalysisError
 
 FRAMES = range(12)
@@ -40,6 +40,6 @@ def test_boxes_do_not_depend_on_which_keys_come_together(span, monkeypatch):
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_more_pairs_than_rows_can_be_numbered_are_refused(mixed, monkeypatch):
-    monkeypatch.setattr(merge, "MOST", 10)
+    monkeypatch.setattr(parts, "MOST", 10)
     with pytest.raises(AnalysisError, match=r"have \d\d pairs, and at most 10 .* under more keys"):
         run_engine(None, [[Several(mixed=mixed)]], FRAMES, made_up(FRAMES))

@@ -13,7 +13,7 @@ def forms(emission, *yields, last=False):
     for number, item in enumerate(yields):
         emission.begin(number, float(number), None)
         emission.extend(item)
-    return [block.form for block in emission.freeze(8, last)]
+    return [block.form for block in emission.close_chunk(8, last)]
 
 
 def test_presence_is_bits_again_after_a_chunk_with_a_key_twice_in_a_frame():

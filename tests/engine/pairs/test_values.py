@@ -8,7 +8,7 @@ import pytest
 
 import himach
 from engine.twin import made_up, run_engine
-from himach.engine.pairs.values import keep, pack, thaw, unpack
+from himach.engine.pairs.values import pack, restore, snapshot, unpack
 from himach.errors import AnalysisError
 
 FRAMES = range(0, 12, 3)
@@ -216,19 +216,19 @@ def test_results_are_a_mapping_with_keys_of_two_kinds():
 
 def test_large_buffers_travel_out_of_band():
     large = np.arange(10000.0)
-    data, buffers = pack([keep(large), 1, keep({"a": [1]})])
+    data, *buffers = pack([snapshot(large), 1, snapshot({"a": [1]})])
     assert len(buffers) == 1 and len(data) < 1000
-    back = unpack(data, buffers)
+    back = unpack(data, *buffers)
     np.testing.assert_array_equal(back[0], large)
-    assert thaw(back[2]) == {"a": [1]}
+    assert restore(back[2]) == {"a": [1]}
 
 
 NOTEBOOK_CELL = """
 import sys
-from himach.engine.pairs.values import keep
+from himach.engine.pairs.values import snapshot
 class Cell:
     def __init__(self, x): self.x = x
-sys.stdout.buffer.write(keep([Cell(3)]))
+sys.stdout.buffer.write(snapshot([Cell(3)]))
 """
 
 
