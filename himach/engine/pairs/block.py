@@ -83,12 +83,12 @@ class Block:
     Examples
     --------
     >>> pairs = {"keys": np.array([3, 4, 3]), "at": np.array([0, 0, 1], dtype=np.uint32)}
-    >>> block = by_shard(Form.PAIR, 0, pairs, 2)
+    >>> block = by_shard(Form.PAIR, 0, pairs, 4)
     >>> list(block.columns())
     ['keys', 'at']
     >>> block.bounds.tolist(), block.keys.tolist(), block.at.tolist()
-    ([0, 1, 3], [4, 3, 3], [0, 0, 1])
-    >>> block.part(0, 1).plain_keys()
+    ([0, 0, 0, 2, 3], [3, 3, 4], [0, 1, 0])
+    >>> block.part(3, 4).plain_keys()
     [4]
     """
 
@@ -118,10 +118,12 @@ class Block:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that the block takes, Python's objects by estimate."""
-        return self.bounds.nbytes + sum(
-            column.nbytes + (_objects_bytes(column) if column.dtype.hasobject else 0)
-            for column in self.columns().values()
-        )
+        size = self.bounds.nbytes + sum(column.nbytes for column in self.columns().values())
+        if self.keys.dtype.hasobject:
+            size += sum(map(getsizeof, set(self.keys.tolist())))  # a key is one object for many rows
+        if self.values is not None and self.values.dtype.hasobject:
+            size += sum(map(getsizeof, self.values.tolist()))
+        return size
 
     def part(self, start: int, stop: int) -> Block:
         """Return the shards from `start` to `stop` as a block of their own, its columns views of this one's."""
@@ -179,8 +181,3 @@ def _moved(column: Array, places: npt.NDArray[np.uint32]) -> Array:
     elif column.nbytes:
         scatter(raw(column), places, raw(out))
     return out
-
-
-def _objects_bytes(column: Array) -> int:
-    """Return about how much memory the objects of a column take; keys are there once for many rows."""
-    return sum(map(getsizeof, dict(zip(map(id, column), column, strict=True)).values()))

@@ -81,10 +81,8 @@ class Runs:
 
     def put(self, blocks: Sequence[Block]) -> None:
         """Put the blocks of a chunk."""
-        for block in blocks:
-            self._lots[block.kind].put(block)
         if blocks:
-            self._memory.hold(self, sum(block.nbytes for block in blocks))
+            self._memory.hold(self, sum(self._lots[block.kind].put(block) for block in blocks))
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return int64 (shards,): about how many bytes each shard will take in the shuffle."""
@@ -127,11 +125,15 @@ class _Lot:
         self._blocks: list[Block] = []
         self._spilled: list[Spilled] = []
         self._stacked: Stack | None = None
+        self._nbytes = 0  # of the blocks in memory
 
-    def put(self, block: Block) -> None:
-        """Put a block behind all others."""
+    def put(self, block: Block) -> int:
+        """Put a block behind all others; return how many bytes it takes."""
         self._blocks.append(block)
         self._stacked = None
+        nbytes = block.nbytes
+        self._nbytes += nbytes
+        return nbytes
 
     def _stack(self) -> Stack:
         """Return the blocks in memory as one."""
@@ -149,7 +151,7 @@ class _Lot:
         specs = {name: spec for part in parts for name, spec in part.specs.items()}
         row = sum(spec.nbytes for spec in specs.values())
         if self._blocks and any(spec.dtype.hasobject for spec in specs.values()):
-            row = max(row, self._nbytes() // max(sum(map(len, self._blocks)), 1))
+            row = max(row, self._nbytes // max(sum(map(len, self._blocks)), 1))
         sizes: npt.NDArray[np.int64] = np.diff(rows) * row
         return sizes
 
@@ -164,8 +166,5 @@ class _Lot:
     def spill(self, scratch: Scratch) -> None:
         """Move the blocks in memory to the disk."""
         if self._blocks:
-            self._spilled.append(spill(scratch, self._stack(), max(1, SHARDS * PIECE // self._nbytes())))
-            self._blocks, self._stacked = [], None
-
-    def _nbytes(self) -> int:
-        return sum(block.nbytes for block in self._blocks)
+            self._spilled.append(spill(scratch, self._stack(), max(1, SHARDS * PIECE // self._nbytes)))
+            self._blocks, self._stacked, self._nbytes = [], None, 0
