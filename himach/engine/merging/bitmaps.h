@@ -2,8 +2,8 @@
  * Frames as bits: those of a rank, put among the frames of all ranks, counted, and written out as numbers.
  *
  * Ranks share the frames, so a rank's 64 neighbouring frames lie in a few words of the bitmap over all frames.
- * `bitmaps_plan` knows which of them go to which word there, and a word of a key's bits is put there by an instruction a
- * word (pdep), where the processor has it, else bit by bit.
+ * `bitmaps_plan` knows which of them go to which word there, and a word of a key's bits is put there by an instruction
+ * a word (pdep), where the processor has it, else bit by bit.
  */
 #ifndef HIMACH_ENGINE_BITMAPS_H
 #define HIMACH_ENGINE_BITMAPS_H
@@ -95,7 +95,7 @@ static inline void bitmaps_place_one(const struct bitmaps_plan *plan, size_t fra
  * their keys `ids[i]`. Return 0 if memory is out.
  */
 static inline int bitmaps_place_plain(struct bitmaps_plan *plan, const uint32_t *ids, const uint32_t *at,
-                                   const uint64_t *bits, size_t n, size_t width, uint64_t *bitmaps, size_t words) {
+                                      const uint64_t *bits, size_t n, size_t width, uint64_t *bitmaps, size_t words) {
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < width; j++)
             bitmaps_place_one(plan, at[i] + 64 * j, bits[i * width + j], bitmaps + ids[i] * words);
@@ -104,8 +104,8 @@ static inline int bitmaps_place_plain(struct bitmaps_plan *plan, const uint32_t 
 
 #ifdef BITS_PDEP
 __attribute__((target("bmi2"))) static inline int bitmaps_place_pdep(struct bitmaps_plan *plan, const uint32_t *ids,
-                                                                  const uint32_t *at, const uint64_t *bits, size_t n,
-                                                                  size_t width, uint64_t *bitmaps, size_t words) {
+                                                                     const uint32_t *at, const uint64_t *bits, size_t n,
+                                                                     size_t width, uint64_t *bitmaps, size_t words) {
     for (size_t i = 0; i < n; i++) {
         uint64_t *bitmap = bitmaps + ids[i] * words;
         for (size_t j = 0; j < width; j++) {
@@ -127,11 +127,12 @@ __attribute__((target("bmi2"))) static inline int bitmaps_place_pdep(struct bitm
 }
 #endif
 
-static inline int bitmaps_place(struct bitmaps_plan *plan, const uint32_t *ids, const uint32_t *at, const uint64_t *bits,
-                             size_t n, size_t width, uint64_t *bitmaps, size_t words) {
+static inline int bitmaps_place(struct bitmaps_plan *plan, const uint32_t *ids, const uint32_t *at,
+                                const uint64_t *bits, size_t n, size_t width, uint64_t *bitmaps, size_t words) {
 #ifdef BITS_PDEP
     /* AMD's first two Zens have the instruction in name only. */
-    if (!bitmaps_portable && __builtin_cpu_supports("bmi2") && !__builtin_cpu_is("znver1") && !__builtin_cpu_is("znver2"))
+    if (!bitmaps_portable && __builtin_cpu_supports("bmi2") && !__builtin_cpu_is("znver1") &&
+        !__builtin_cpu_is("znver2"))
         return bitmaps_place_pdep(plan, ids, at, bits, n, width, bitmaps, words);
 #endif
     return bitmaps_place_plain(plan, ids, at, bits, n, width, bitmaps, words);
@@ -148,8 +149,8 @@ BITS_CLONES static void bitmaps_count(const uint64_t *bits, size_t n, size_t wid
 }
 
 /*
- * Write the numbers of the bits of a bitmap, and up to `BITMAPS_AHEAD` more behind them: the processor guesses how long a
- * loop of eight takes, but not how many bits a word has. Return how many numbers there are.
+ * Write the numbers of the bits of a bitmap, and up to `BITMAPS_AHEAD` more behind them: the processor guesses how long
+ * a loop of eight takes, but not how many bits a word has. Return how many numbers there are.
  */
 BITS_CLONES static size_t bitmaps_write(const uint64_t *bitmap, size_t words, uint32_t *out) {
     uint32_t *next = out;

@@ -49,8 +49,8 @@ static inline int key_ids_begin(struct key_ids *table, size_t width) {
     return key_ids_grow(table);
 }
 
-static inline __attribute__((always_inline)) int key_ids_number_(struct key_ids *table, const int64_t *rows,
-                                                                    size_t n, size_t width, uint32_t *ids) {
+static inline __attribute__((always_inline)) int key_ids_number_(struct key_ids *table, const int64_t *rows, size_t n,
+                                                                 size_t width, uint32_t *ids) {
     for (size_t i = 0; i < n; i++) {
         const int64_t *row = rows + i * width;
         uint64_t slot = key_hash(row, width) & table->mask;

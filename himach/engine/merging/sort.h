@@ -13,7 +13,7 @@
  * behind one another, as those of two ranks do. A merge goes from both ends to the middle, so that the processor has
  * two chains of comparisons to work on. `spare` is as long as `items`. Items of one key stay as they came.
  */
-#define SORT_DEFINE(name, type, key)                                                                              \
+#define SORT_DEFINE(name, type, key)                                                                                   \
     static inline size_t name##_run(const type *items, size_t start, size_t n) {                                       \
         size_t stop = start + 1;                                                                                       \
         while (stop < n && key(items[stop - 1]) <= key(items[stop]))                                                   \

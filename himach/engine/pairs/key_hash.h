@@ -1,7 +1,8 @@
 /*
  * Keys hashed and compared.
  *
- * A key is `width` integers of 64 bits. The high bits of its hash choose the shard, the low ones a slot of a hash table.
+ * A key is `width` integers of 64 bits. The high bits of its hash choose the shard, the low ones a slot of a hash
+ * table.
  */
 #ifndef HIMACH_ENGINE_KEY_HASH_H
 #define HIMACH_ENGINE_KEY_HASH_H
