@@ -142,11 +142,12 @@ class Spilled:
 
     def _objects(self, start: int, stop: int) -> dict[str, list[Any]]:
         """Return the columns of objects as lists."""
-        first, *ends = self._pickles[start : stop + 1].tolist()
-        data = np.empty(ends[-1] - first, dtype=np.uint8)
+        edges = self._pickles[start : stop + 1].tolist()
+        first, last = edges[0], edges[-1]
+        data = np.empty(last - first, dtype=np.uint8)
         self._scratch.read(first, data)
         listed: dict[str, list[Any]] = {name: [] for name in self.specs if name not in self._starts}
-        for place, end in pairwise([first, *ends]):
+        for place, end in pairwise(edges):
             if end > place:
                 for name, values in pickle.loads(data[place - first : end - first]).items():
                     listed[name] += values
