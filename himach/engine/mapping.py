@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import Analysis
-from himach.engine.columns import SHARDS, Block
-from himach.engine.emission import Emission
 from himach.engine.failures import RAISED, failure
-from himach.engine.merge import Merge
-from himach.engine.runs import Memory, Runs
-from himach.engine.stamps import Frames, Stamps
+from himach.engine.merging.merge import Merge
+from himach.engine.pairs.block import SHARDS, Block
+from himach.engine.pairs.emission import Emission
+from himach.engine.pairs.stamps import Frames, Stamps
+from himach.engine.shuffle.runs import Memory, Runs
 from himach.frame import Frame, RawFrame
 
 __all__ = ["Bind", "Mapper", "Read", "Steps", "Take", "map_tasks"]
@@ -102,11 +102,11 @@ class Mapper:
     def flush(self, last: bool = True) -> None:
         """Put the pairs of the frames that are done; unless it is the `last` time, bits with room for more wait."""
         self.pairs += self._emission.pairs
-        self.runs.put(self._combined() if self._combines else self._emission.freeze(SHARDS, last))
+        self.runs.put(self._combined() if self._combines else self._emission.close_chunk(SHARDS, last))
 
     def _combined(self) -> list[Block]:
         """Return the chunk with one value per key, in place of all that map() yielded."""
-        blocks, table = self._emission.freeze(1), self._emission.stamps.table()
+        blocks, table = self._emission.close_chunk(1), self._emission.stamps.table()
         frames = Frames.joined([table], forward=self._frames.step > 0)
         self._emission = Emission(Stamps())
         folded = Emission(self.stamps)
@@ -123,4 +123,4 @@ class Mapper:
                 folded.add(key, value)
             except RAISED as error:
                 raise failure(self._analysis, "combine", error, self._rank, key=(key,)) from error
-        return folded.freeze(SHARDS)
+        return folded.close_chunk(SHARDS)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from himach.engine.columns import Block
-from himach.engine.keys import ENCODED, encode
+from himach.engine.pairs.block import Block
+from himach.engine.pairs.keys import ENCODED, encode
 from himach.errors import AnalysisError
 
 __all__ = ["Results"]

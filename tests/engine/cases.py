@@ -9,7 +9,10 @@ import pytest
 from hypothesis import strategies as st
 
 import himach
-from himach.engine import Results, exchange, mapping, merge, reducing, shuffle
+from himach.parallel.communicator import Communicator
+from himach.engine import Results, mapping, stages
+from himach.engine.merging import merge, presence
+from himach.engine.shuffle import exchange, waves
 from himach.parallel.communicator import Communicator
 
 from .twin import canonical, made_up, run_engine, run_twin
@@ -277,11 +280,11 @@ def chain_of(analysis: himach.Analysis) -> list[himach.Analysis]:
 def make_small(patch: pytest.MonkeyPatch) -> None:
     """Let few pairs make many chunks, waves, rounds and spans."""
     patch.setattr(mapping, "CHUNK", 300)
-    patch.setattr(reducing, "CHUNK", 300)
+    patch.setattr(stages, "CHUNK", 300)
     patch.setattr(exchange, "ROUND", 1 << 12)
-    patch.setattr(shuffle, "WAVE", 1 << 12)
+    patch.setattr(waves, "WAVE", 1 << 12)
     patch.setattr(merge, "SPAN", 4)
-    patch.setattr(merge, "EXPANDED", 3)
+    patch.setattr(presence, "EXPANDED", 3)
 
 
 def check(

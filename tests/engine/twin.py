@@ -13,7 +13,7 @@ import numpy as np
 
 from himach.analysis import Analysis, Pairs
 from himach.engine import Passed, run_pass
-from himach.engine.runs import Memory
+from himach.engine.shuffle.runs import Memory
 from himach.frame import Frame, RawFrame
 from himach.parallel.communicator import Communicator, alone
 

@@ -1,0 +1,109 @@
+"""One pass over the frames: `run_pass()` maps this rank's tasks, shuffles, reduces, and gathers the results.
+
+Each rank maps what it is given (`himach.engine.mapping`) and reduces the keys of its shards (`himach.engine.reducing`).
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from himach.analysis import Analysis
+from himach.engine.clock import Clock
+from himach.engine.mapping import Bind, Mapper, Read, Take, map_tasks
+from himach.engine.reducing import Reducer, Together, unguarded
+from himach.engine.results import Results
+from himach.engine.shuffle.runs import Memory
+from himach.parallel.communicator import Communicator
+
+__all__ = ["Passed", "run_pass"]
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What one pass gave.
+
+    Attributes
+    ----------
+    results
+        For each analysis (for each chain, its last stage) its `Results`; None on all ranks but 0.
+    pairs
+        Pairs that map() and, in chains, reduce() yielded on all ranks.
+    shuffled
+        Bytes that went from rank to rank.
+    spilled
+        Bytes that went to the disk for want of memory, on all ranks.
+    seconds
+        "map", "shuffle" and "reduce", each of the rank that took longest.
+    """
+
+    results: list[Results] | None
+    pairs: int
+    shuffled: int
+    spilled: int
+    seconds: dict[str, float]
+
+
+def run_pass(
+    comm: Communicator,
+    analyses: Sequence[Sequence[Analysis]],
+    frames: range,
+    take: Take,
+    read: Read,
+    bind: Sequence[Bind],
+    progress: Callable[[int], object],
+    together: Together = unguarded,
+    memory: Memory | None = None,
+) -> Passed:
+    """Run analyses over the frames in one pass (collective).
+
+    Parameters
+    ----------
+    comm
+        All ranks.
+    analyses
+        For each analysis its chain: itself, then its `then`, and so on; setup() of all has been called.
+    frames
+        The selected frame numbers.
+    take
+        Gives the steps (positions in `frames`) of this rank's next task, int64 and ascending; None after the last.
+    read
+        Gives the frames of frame numbers, in their order.
+    bind
+        For each analysis what turns a raw frame and its step into the frame that its map() gets.
+    progress
+        Called with the number of frames that this rank has done, after each.
+    together
+        Runs this rank's part of a phase, after which all ranks meet, and raises an error of one of them on all.
+    memory
+        How much of it this rank's pairs may take, and where the rest goes; None: as much as they need.
+
+    Raises
+    ------
+    AnalysisError
+        Where a method of an analysis raised, or asked for what himach refuses; on all ranks if `together` sees to
+        that.
+    """
+    clock = Clock()
+    memory = memory or Memory(sys.maxsize, Path(tempfile.gettempdir()))
+    mappers = [Mapper(chain[0], comm.rank, frames, bound, memory) for chain, bound in zip(analyses, bind, strict=True)]
+    with clock("map"):
+        together(lambda: map_tasks(mappers, frames, take, read, progress))
+    reducers = [Reducer(comm, frames, clock, memory, together) for _ in analyses]
+    results = [
+        reducer.run(chain, mapper.runs, mapper.stamps)
+        for reducer, chain, mapper in zip(reducers, analyses, mappers, strict=True)
+    ]
+    pairs = sum(mapper.pairs for mapper in mappers) + sum(reducer.pairs for reducer in reducers)
+    shuffled = sum(reducer.shuffled for reducer in reducers)
+    totals = comm.allgather((pairs, shuffled, clock.seconds, memory.spilled))
+    return Passed(
+        results=[result for result in results if result is not None] if comm.rank == 0 else None,
+        pairs=sum(total[0] for total in totals),
+        shuffled=sum(total[1] for total in totals),
+        spilled=sum(total[3] for total in totals),
+        seconds={name: max(total[2][name] for total in totals) for name in clock.seconds},
+    )

@@ -1,0 +1,1 @@
+"""From blocks of all ranks to one series per key."""

@@ -1,0 +1,170 @@
+"""Rows by key: `group_rows()` numbers the keys, `merge_rows()` puts each key's rows in the order of frames, too.
+
+`gather()` and `picked()` then move columns there.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+import numpy as np
+
+
+cdef extern from "key_ids.h" nogil:
+    struct key_ids:
+        size_t groups
+        int64_t *keys
+    bint key_ids_begin(key_ids *table, size_t width)
+    void key_ids_end(key_ids *table)
+    bint key_ids_number(key_ids *table, const int64_t *rows, size_t n, uint32_t *ids)
+
+cdef extern from "sort.h" nogil:
+    void sort_apart(uint64_t *items, uint64_t *spare, size_t n, uint32_t *above, uint32_t *below)
+
+
+def group_rows(const int64_t[:, ::1] keys):
+    """Number the different rows of `keys` (n, k) in the order of their first appearance.
+
+    Returns
+    -------
+    ids
+        uint32 (n,), the number of each row.
+    keys
+        int64 (groups, k), the different rows.
+    """
+    ids_out = np.empty(keys.shape[0], dtype=np.uint32)
+    return ids_out, numbered([keys], ids_out)
+
+
+cdef numbered(list keys, uint32_t[::1] ids):
+    """Number the rows of all `keys` (n, k), one behind the other; return the different rows."""
+    cdef const int64_t[:, ::1] rows = keys[0]
+    cdef key_ids table
+    cdef Py_ssize_t width = rows.shape[1], row = 0
+    cdef bint enough = key_ids_begin(&table, width)
+    for rows in keys:
+        if enough and rows.shape[0]:
+            with nogil:
+                enough = key_ids_number(&table, &rows[0, 0], rows.shape[0], &ids[row])
+        row += rows.shape[0]
+    if not enough:
+        key_ids_end(&table)
+        raise MemoryError
+    out = np.empty((table.groups, width), dtype=np.int64)
+    cdef int64_t[:, ::1] groups = out
+    if table.groups:
+        memcpy(&groups[0, 0], table.keys, table.groups * width * sizeof(int64_t))
+    key_ids_end(&table)
+    return out
+
+
+def merge_rows(list keys, list at, list places, list carried):
+    """Group the rows of several ranks by key, those of a key by frame, and those of one frame as they came.
+
+    Parameters
+    ----------
+    keys
+        For each rank int64 (n, k), the rows' keys.
+    at
+        For each rank uint32 (n,), the rows' frames.
+    places
+        For each rank uint32, where each of its frames is among those of all ranks.
+    carried
+        For each rank uint32 (n,), what its rows carry along.
+
+    Returns
+    -------
+    keys
+        int64 (groups, k), the different keys in the order of their first appearance.
+    bounds
+        int64 (groups + 1,): group g is the rows ``bounds[g]:bounds[g + 1]``.
+    at
+        uint32 (n,) over all ranks, the frames' places in that order.
+    carried
+        uint32 (n,), in that order.
+    """
+    cdef Py_ssize_t n = sum(map(len, at)), groups, i, row = 0
+    ids_out = np.empty(n, dtype=np.uint32)
+    keys_out = numbered(keys, ids_out)
+    groups = len(keys_out)
+    bounds_out = np.zeros(groups + 1, dtype=np.int64)
+    at_out, carried_out = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
+    cdef uint32_t[::1] ids = ids_out, ordered = at_out, moved = carried_out
+    cdef int64_t[::1] bounds = bounds_out
+    cdef const uint32_t[::1] frames, place, parts
+    # A row on its way: its frame above, what it carries below.
+    cdef uint64_t *items = <uint64_t *>malloc((2 * n + 1) * sizeof(uint64_t))
+    cdef int64_t *cursor = <int64_t *>malloc((groups + 1) * sizeof(int64_t))
+    if items == NULL or cursor == NULL:
+        free(items)
+        free(cursor)
+        raise MemoryError
+    with nogil:
+        for i in range(n):
+            bounds[ids[i] + 1] += 1
+        for i in range(groups):
+            cursor[i] = bounds[i]
+            bounds[i + 1] += bounds[i]
+    for frames, place, parts in zip(at, places, carried, strict=True):
+        with nogil:
+            for i in range(frames.shape[0]):
+                items[cursor[ids[row + i]]] = <uint64_t>place[frames[i]] << 32 | parts[i]
+                cursor[ids[row + i]] += 1
+        row += frames.shape[0]
+    with nogil:
+        for i in range(groups):
+            row = bounds[i]
+            sort_apart(items + row, items + n, bounds[i + 1] - row, &ordered[row], &moved[row])
+    free(items)
+    free(cursor)
+    return keys_out, bounds_out, at_out, carried_out
+
+
+ctypedef fused number:
+    int64_t
+    double
+
+
+def picked(const number[::1] column, const uint32_t[::1] rows):
+    """Return ``column[rows]``, int64 or float64 (n,)."""
+    cdef Py_ssize_t n = rows.shape[0], i
+    out = np.empty(n, dtype=np.int64 if number is int64_t else np.float64)
+    cdef number[::1] target = out
+    with nogil:
+        for i in range(n):
+            target[i] = column[rows[i]]
+    return out
+
+
+def gather(const uint8_t[::1] source, const uint32_t[::1] rows, uint8_t[::1] target, Py_ssize_t size):
+    """Copy row ``rows[i]`` of `source` to row i of `target`; both are columns of `size` bytes a row, seen as bytes.
+
+    Neither need be aligned.
+    """
+    cdef Py_ssize_t n = rows.shape[0], i
+    if n == 0 or size == 0:
+        return
+    cdef const uint8_t *src = &source[0]
+    cdef uint8_t *dst = &target[0]
+    with nogil:
+        # Sizes that the compiler knows make single moves.
+        if size == 8:
+            for i in range(n):
+                memcpy(dst + i * 8, src + rows[i] * <size_t>8, 8)
+        elif size == 4:
+            for i in range(n):
+                memcpy(dst + i * 4, src + rows[i] * <size_t>4, 4)
+        else:
+            for i in range(n):
+                memcpy(dst + i * size, src + rows[i] * <size_t>size, size)
+
+
+def renumber(const uint32_t[::1] at, const uint32_t[::1] places):
+    """Return uint32 (n,): ``places[at]``."""
+    cdef Py_ssize_t n = at.shape[0], i
+    out = np.empty(n, dtype=np.uint32)
+    cdef uint32_t[::1] renumbered = out
+    with nogil:
+        for i in range(n):
+            renumbered[i] = places[at[i]]
+    return out

@@ -1,0 +1,168 @@
+"""The merge: blocks of any ranks become, some shards at a time, one series per key.
+
+Rows are grouped by hashing and counting. Each key's rows come as one sorted list a rank, more or less, and are merged
+into the order of frames where ranks overlap in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from himach.engine.merging.grouping import gather, merge_rows
+from himach.engine.merging.mixed import merge_mixed
+from himach.engine.merging.parts import Group, Lot, Rows, as_keys, as_rows, check_rows, joined
+from himach.engine.merging.presence import PresenceMerge
+from himach.engine.merging.series import ManySeries, Series
+from himach.engine.pairs.block import Array, Block, Form, Kind, objects, plain_keys, raw, row_bytes
+from himach.engine.pairs.keys import ENCODED
+from himach.engine.pairs.stamps import Frames
+
+__all__ = ["Keyed", "Merge"]
+
+#: Pairs that are merged at a time: so many shards as have no more than this, or one.
+SPAN = 1 << 16
+#: Bytes of a value that travels with its row while rows are ordered.
+CARRIED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """Keys and their series.
+
+    Attributes
+    ----------
+    width
+        See `himach.engine.pairs.block.Block`.
+    keys
+        int64 (n,), or (n, k) for tuples of k integers; a list where keys are neither.
+    plain
+        The same as Python values.
+    series
+        The series of all of them.
+    """
+
+    width: int
+    keys: Any
+    plain: list[Any]
+    series: ManySeries
+
+
+class Merge:
+    """Blocks of the same shards, ready to be read key by key.
+
+    Parameters
+    ----------
+    sources
+        For each rank its blocks, all of equally many shards.
+    frames
+        The frames of these ranks.
+    numbers
+        The selected frame numbers.
+    """
+
+    def __init__(self, sources: Sequence[Sequence[Block]], frames: Frames, numbers: range) -> None:
+        self._numbers = numbers
+        self._table = frames.table
+        self._presence = PresenceMerge(frames)
+        self._encoded = _Numbers()
+        lots: dict[int, dict[Kind, list[tuple[int, Block]]]] = {}
+        for rank, blocks in enumerate(sources):
+            for block in blocks:
+                numbered = self._numbered(block) if block.width == ENCODED else block
+                lots.setdefault(block.width, {}).setdefault(block.kind, []).append((rank, numbered))
+        self._widths = [
+            (width, [Lot(kind, blocks, frames.places) for kind, blocks in sorted(kinds.items(), key=_presence_first)])
+            for width, kinds in sorted(lots.items())
+        ]
+        self._names = objects(list(self._encoded))
+
+    def groups(self) -> Iterator[tuple[Any, Series]]:
+        """Give every key with its series, once."""
+        for group in self.many():
+            yield from zip(group.plain, group.series, strict=True)
+
+    def many(self) -> Iterator[Keyed]:
+        """Give every key with its series, once, many at a time."""
+        for group in self._groups():
+            series = ManySeries(self._table, self._numbers, group.bounds, group.at, group.values)
+            encoded = group.width == ENCODED
+            plain = plain_keys(group.width, self._names[group.keys] if encoded else group.keys)
+            yield Keyed(group.width, plain if encoded else group.keys, plain, series)
+
+    def _numbered(self, block: Block) -> Block:
+        """Return a block with numbers in place of encoded keys."""
+        return replace(block, keys=np.fromiter(map(self._encoded.__getitem__, block.keys), np.int64, len(block)))
+
+    def _groups(self) -> Iterator[Group]:
+        for width, lots in self._widths:
+            for start, stop in _spans(lots):
+                present = [lot for lot in lots if lot.has(start, stop)]
+                if all(lot.presence for lot in present):
+                    yield from self._presence.groups(width, [p for lot in present for p in lot.parts(start, stop)])
+                elif len(present) == 1:
+                    yield _merge_uniform(width, present[0], start, stop)
+                else:
+                    yield from merge_mixed(width, present, start, stop, len(self._table))
+
+
+class _Numbers(dict[bytes, int]):
+    """Numbers keys in the order in which they are asked for."""
+
+    def __missing__(self, key: bytes) -> int:
+        number = self[key] = len(self)
+        return number
+
+
+def _presence_first(item: tuple[Kind, Any]) -> tuple[bool, int]:
+    """Order kinds so that bits and intervals come first: within a frame, they were emitted before all else."""
+    form = item[0].form
+    return form == Form.PAIR, int(form)
+
+
+def _spans(lots: Sequence[Lot]) -> Iterator[tuple[int, int]]:
+    """Give ranges of shards, each with about `SPAN` pairs or of one shard, that have pairs."""
+    ends = np.cumsum(sum(lot.weights for lot in lots)).tolist()
+    start, done = 0, 0
+    for shard, end in enumerate(ends):
+        last = shard + 1 == len(ends)
+        if end > done and (last or ends[shard + 1] - done > SPAN):
+            yield start, shard + 1
+            start, done = shard + 1, end
+
+
+def _merge_uniform(width: int, lot: Lot, start: int, stop: int) -> Group:
+    """Merge rows whose values are all of one layout."""
+    parts = list(lot.parts(start, stop))
+    columns = [part.values for part in parts]
+    # Values as small as a row's number travel with their rows, others are fetched by it.
+    small = lot.row_bytes == CARRIED
+    carried = [raw(column).view(np.uint32) for column in columns] if small else _row_numbers(list(map(len, parts)))
+    keys, bounds, at, carried_there = merge_rows(
+        [as_rows(part.keys) for part in parts], [part.at for part in parts], [part.places for part in parts], carried
+    )
+    if small:
+        values = carried_there.view(columns[0].dtype).reshape(-1, *columns[0].shape[1:])
+    else:
+        values = _gathered(joined(columns), carried_there)
+    return Group(width, as_keys(keys, width), bounds, at, values)
+
+
+def _row_numbers(counts: Sequence[int]) -> list[Rows]:
+    """Return the numbers of the rows of columns of so many rows, over all of them."""
+    ends = np.cumsum(counts).tolist()
+    check_rows(ends[-1])
+    return [np.arange(end - count, end, dtype=np.uint32) for end, count in zip(ends, counts, strict=True)]
+
+
+def _gathered(column: Array, rows: Rows) -> Array:
+    """Return the rows of `column` (n, ...) that `rows` names, in that order."""
+    if column.dtype.hasobject:
+        return column[rows]
+    out = np.empty((len(rows), *column.shape[1:]), dtype=column.dtype)
+    if out.nbytes:
+        gather(raw(column), rows, raw(out), row_bytes(column))
+    return out

@@ -1,0 +1,178 @@
+"""What is merged: `Lot`, blocks of one kind, and `Part`, rows of one rank's block; what comes of it: `Group`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.engine.merging.bitmaps import Bitmaps, Plan, count_bits, expand_bits, expand_intervals, expand_rows
+from himach.engine.merging.grouping import renumber
+from himach.engine.pairs.block import Array, Block, Bounds, Column, Form, Kind, row_bytes
+from himach.engine.pairs.stamps import Places
+from himach.errors import AnalysisError
+
+__all__ = ["Group", "Keys", "Lot", "Part", "Rows", "as_keys", "as_rows", "check_rows", "joined"]
+
+#: Pairs that are merged at a time, at most: their rows are numbered by uint32.
+MOST = 2**32 - 1
+
+Keys = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Some keys with their rows: those of key i are ``bounds[i]:bounds[i + 1]``, in the order of frames.
+
+    Encoded keys are numbers here, that the merge gave to them.
+    """
+
+    width: int
+    keys: Keys
+    bounds: Bounds
+    at: Rows
+    values: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some rows of one rank; ``places[at]`` is where their frames are among those of all ranks."""
+
+    rank: int
+    form: Form
+    keys: Keys
+    at: Rows
+    order: Column
+    values: Any
+    places: Places
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def counts(self) -> npt.NDArray[np.uint32]:
+        """Return how many frames each row stands for."""
+        if self.form == Form.BITS:
+            return count_bits(self.values)
+        if self.form == Form.INTERVAL:
+            counts: npt.NDArray[np.uint32] = self.values
+            return counts
+        return np.ones(len(self), dtype=np.uint32)
+
+    def chosen(self, rows: npt.NDArray[np.int64]) -> Part:
+        """Return some of the rows of presence."""
+        values = None if self.values is None else self.values[rows]
+        return Part(self.rank, self.form, self.keys[rows], self.at[rows], None, values, self.places)
+
+    def expand(self, ids: Rows, cursor: npt.NDArray[np.int64], out: Rows) -> None:
+        """Write the frames of row i where ``cursor[ids[i]]`` stands."""
+        if self.form == Form.BITS:
+            expand_bits(ids, self.at, self.values, self.places, cursor, out)
+        elif self.form == Form.INTERVAL:
+            expand_intervals(ids, self.at, self.values, self.places, cursor, out)
+        else:
+            expand_rows(ids, self.at, self.places, cursor, out)
+
+    def place(self, ids: Rows, plan: Plan, bitmaps: Bitmaps) -> None:
+        """Set the frames of row i, bits or an interval, in the bitmap of ``ids[i]``."""
+        if self.form == Form.BITS:
+            bitmaps.place_bits(plan, ids, self.at, self.values)
+        else:
+            bitmaps.place_intervals(plan, ids, self.at, self.values)
+
+
+class Lot:
+    """Blocks of one kind, one or more a rank.
+
+    Parameters
+    ----------
+    kind
+        Their kind.
+    blocks
+        Each with its rank, keys as numbers.
+    places
+        For each rank where its frames are among those of all ranks.
+
+    Attributes
+    ----------
+    presence
+        Whether values are none but presence.
+    weights
+        int64 (shards,): how many pairs each shard has, about.
+    row_bytes
+        How many bytes the values of a row have; 0 where they are objects or none.
+    """
+
+    def __init__(self, kind: Kind, blocks: Sequence[tuple[int, Block]], places: Sequence[Places]) -> None:
+        self._form = kind.form
+        self._blocks = blocks
+        self._places = places
+        self.presence = kind.form != Form.PAIR or kind.dtype is None
+        self.weights = np.diff(sum(block.bounds for _, block in blocks)) * (16 if kind.form == Form.BITS else 1)
+        values = blocks[0][1].values
+        self.row_bytes = 0 if values is None or values.dtype.hasobject else row_bytes(values)
+
+    def has(self, start: int, stop: int) -> bool:
+        """Tell whether the shards have rows."""
+        return bool(self.weights[start:stop].any())
+
+    def parts(self, start: int, stop: int) -> Iterator[Part]:
+        """Give the shards' rows, by rank."""
+        for rank, block in self._blocks:
+            some = block.part(start, stop)
+            yield Part(rank, self._form, some.keys, some.at, some.order, some.values, self._places[rank])
+
+    def pairs(self, start: int, stop: int) -> tuple[Keys, Rows, Rows, Column]:
+        """Return the shards' keys, frames, order of emission and values, each as one column of pairs.
+
+        The order is 0 in chunks that had no other layout, where the rows' order tells.
+        """
+        parts = list(self.parts(start, stop))
+        keys = joined([part.keys for part in parts])
+        if self._form != Form.PAIR:
+            counts = np.concatenate([part.counts() for part in parts])
+            at = _expanded(parts, counts)
+            return np.repeat(keys, counts, axis=0), at, np.zeros(len(at), np.uint32), None
+        at = joined([renumber(part.at, part.places) for part in parts])
+        order = [np.zeros(len(part), np.uint32) if part.order is None else part.order for part in parts]
+        values = None if self.presence else joined([part.values for part in parts])
+        return keys, at, joined(order), values
+
+
+def _expanded(parts: Sequence[Part], counts: npt.NDArray[np.uint32]) -> Rows:
+    """Return the frames of bits or intervals, row after row."""
+    out = np.empty(int(counts.sum()), dtype=np.uint32)
+    cursor = np.cumsum(counts, dtype=np.int64) - counts
+    ids = np.arange(len(counts), dtype=np.uint32)
+    row = 0
+    for part in parts:
+        part.expand(ids[row : row + len(part)], cursor, out)
+        row += len(part)
+    return out
+
+
+def as_rows(keys: Keys) -> Keys:
+    """Return keys as (n, k)."""
+    return np.ascontiguousarray(keys).reshape(len(keys), 1 if keys.ndim == 1 else keys.shape[1])
+
+
+def as_keys(rows: Keys, width: int) -> Keys:
+    """Return keys (n, k) as they are in a block."""
+    return rows if width > 0 else rows[:, 0]
+
+
+def joined(columns: Sequence[Array]) -> Array:
+    """Return columns behind one another."""
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)
+
+
+def check_rows(n: int) -> None:
+    """Raise an error if there are too many rows to be numbered."""
+    if n > MOST:
+        raise AnalysisError(
+            f"one key, or few, have {n} pairs, and at most {MOST} can be put into order at a time; yield them under "
+            "more keys, or make fewer of them in combine()"
+        )

@@ -1,0 +1,66 @@
+"""Merges presence, whether bits, intervals or rows of their own, into the frames of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from himach.engine.merging.bitmaps import Bitmaps, Plan, sort_frames
+from himach.engine.merging.grouping import group_rows
+from himach.engine.merging.parts import Group, Part, Rows, as_keys, as_rows
+from himach.engine.pairs.block import Bounds, Form
+from himach.engine.pairs.stamps import Frames
+
+__all__ = ["PresenceMerge"]
+
+#: Frames of presence that are written out at a time, if there is more than one key.
+EXPANDED = 1 << 23
+
+
+class PresenceMerge:
+    """Merges presence over the frames of all ranks."""
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+        self._plans: list[Plan] = []
+
+    def groups(self, width: int, parts: Sequence[Part]) -> Iterator[Group]:
+        """Give every key with its frames, many keys at a time."""
+        ids, keys = group_rows(as_rows(np.concatenate([part.keys for part in parts])))
+        counts = np.concatenate([part.counts() for part in parts])
+        ends = np.cumsum(np.bincount(ids, weights=counts, minlength=len(keys)).astype(np.int64))
+        row_ends = np.cumsum([len(part) for part in parts]).tolist()
+        rows = [(part, ids[end - len(part) : end]) for part, end in zip(parts, row_ends, strict=True)]
+        start = 0
+        while start < len(keys):
+            # Most often all of them.
+            done = int(ends[start - 1]) if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, done + EXPANDED, side="right")))
+            bounds = np.concatenate([[0], ends[start:stop] - done])
+            some = rows if stop - start == len(keys) else [_chosen(part, of, start, stop) for part, of in rows]
+            yield Group(width, as_keys(keys[start:stop], width), bounds, self._expanded(some, bounds), None)
+            start = stop
+
+    def _expanded(self, rows: Sequence[tuple[Part, Rows]], bounds: Bounds) -> Rows:
+        """Return the frames of some keys, sorted by key and frame, from rows and the number of each one's key."""
+        keys, frames, total = len(bounds) - 1, len(self._frames.table), int(bounds[-1])
+        # Bitmaps take no more memory than twice the frames that they stand for.
+        if keys * frames <= 64 * total and all(part.form != Form.PAIR for part, _ in rows):
+            self._plans = self._plans or [Plan(places) for places in self._frames.places]
+            bitmaps = Bitmaps(keys, frames)
+            for part, ids in rows:
+                part.place(ids, self._plans[part.rank], bitmaps)
+            return bitmaps.frames(bounds)
+        out = np.empty(total, dtype=np.uint32)
+        cursor = bounds[:-1].copy()
+        for part, ids in rows:
+            part.expand(ids, cursor, out)
+        sort_frames(out, bounds)
+        return out
+
+
+def _chosen(part: Part, ids: Rows, start: int, stop: int) -> tuple[Part, Rows]:
+    """Return the rows of the keys from `start` to `stop`, which are numbered anew."""
+    rows = np.flatnonzero((ids >= start) & (ids < stop))
+    return part.chosen(rows), ids[rows] - np.uint32(start)

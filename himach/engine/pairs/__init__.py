@@ -1,0 +1,1 @@
+"""Pairs as columns: from what map() yields to blocks by shard, and the stamps of their frames."""

@@ -1,0 +1,179 @@
+"""What map() yields becomes blocks: `Emission` copies pairs at the yield and orders them by shard.
+
+Pairs of one width of key and one layout of values are one stream (`himach.engine.pairs.streams`).
+`Emission.close_chunk()` turns the streams of a chunk into `Block`s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.analysis import Pairs
+from himach.engine.pairs.arena import fresh
+from himach.engine.pairs.block import Block, Raw
+from himach.engine.pairs.keys import ENCODED, split
+from himach.engine.pairs.stamps import Stamps
+from himach.engine.pairs.streams import ArrayStream, ItemStream, PresenceStream
+from himach.engine.pairs.values import snapshot
+from himach.errors import AnalysisError
+
+__all__ = ["Emission"]
+
+Box = npt.NDArray[np.float32]
+ALLOWED = "yield pairs (key, value) or himach.Pairs(keys, values)"
+#: Pairs of one chunk, at most: their places are uint32.
+MOST = 2**32 - 1
+#: Bytes that presence takes per pair, about, when it is a bit.
+BIT = 2
+
+
+class Emission:
+    """Pairs of one chunk of frames, copied as they are yielded.
+
+    Parameters
+    ----------
+    stamps
+        The table to which the frames are added that have pairs.
+    room
+        Gives memory for blocks, by bytes.
+
+    Attributes
+    ----------
+    pairs
+        How many pairs this chunk holds.
+    nbytes
+        About how much memory they take.
+    """
+
+    def __init__(self, stamps: Stamps, room: Callable[[int], Raw] = fresh) -> None:
+        self.pairs = 0
+        self.nbytes = 0
+        self.stamps = stamps
+        self._room = room
+        self._row = -1
+        self._stamp: tuple[int, float, Box | None, bytes | None] = (0, 0.0, None, None)
+        self._streams: dict[Any, ArrayStream | ItemStream] = {}
+        self._presences: dict[int, PresenceStream] = {}
+        self._encoded: dict[bytes, bytes] = {}
+
+    def begin(self, step: int, time: float, box: Box | None, source: bytes | None = None) -> None:
+        """Begin a frame: what is added from now on carries this stamp (and the key of the series it came from)."""
+        self._stamp = (step, time, box, source)
+        self._row = -1
+
+    def resume(self, row: int) -> None:
+        """Go on with a frame that was begun before."""
+        self._row = row
+
+    def row(self) -> int:
+        """Return the row of the present frame in the table of stamps."""
+        if self._row < 0:
+            self._row = self.stamps.add(*self._stamp)
+        return self._row
+
+    def extend(self, items: Any) -> None:
+        """Add what map() yields, each item copied before the next is asked for.
+
+        Raises
+        ------
+        AnalysisError
+            If an item is neither a pair nor `Pairs`, or its key or value is refused.
+        """
+        if items is None:
+            return
+        if isinstance(items, Pairs):
+            items = (items,)
+        try:
+            items = iter(items)
+        except TypeError:
+            raise AnalysisError(f"it returned {_describe(items)}; {ALLOWED}") from None
+        for item in items:
+            if type(item) is Pairs:
+                self.add_columns(item)
+            elif type(item) is tuple and len(item) == 2:
+                self.add(*item)
+            elif isinstance(item, Pairs):
+                self.add_columns(item)
+            else:
+                raise AnalysisError(f"it yielded {_describe(item)}; {ALLOWED}")
+
+    def add(self, key: Any, value: Any) -> None:
+        """Add one pair."""
+        try:
+            taken = snapshot(value)
+        except AnalysisError as error:
+            raise AnalysisError(f"key {key!r}: {error}") from error.__cause__
+        width, plain = split(key)
+        if width == ENCODED:
+            plain = self._encoded.setdefault(plain, plain)  # one object for all pairs of a key
+        stream = self._streams.get(width)
+        if stream is None:
+            stream = self._streams[width] = ItemStream(width)
+        stream.add(plain, taken, self._row if self._row >= 0 else self.row(), self.pairs)
+        self.pairs += 1
+        self.nbytes += stream.row_bytes + (len(taken) if type(taken) is bytes else getattr(taken, "nbytes", 0))
+
+    def add_columns(self, pairs: Pairs) -> None:
+        """Add many pairs."""
+        keys, values = pairs.keys, pairs.values
+        n = len(keys)
+        if n == 0:
+            return
+        row = self._row if self._row >= 0 else self.row()
+        width = 0 if keys.ndim == 1 else keys.shape[1]
+        if values is None and self._add_bits(width, keys, row):
+            self.nbytes += n * BIT
+        else:
+            layout = (width, None) if values is None else (width, values.dtype, values.shape[1:])
+            stream = self._streams.get(layout)
+            if stream is None:
+                stream = self._streams[layout] = ArrayStream(width, values)
+            stream.add(keys, values, row, self.pairs)
+            self.nbytes += n * stream.row_bytes
+        self.pairs += n
+
+    def _add_bits(self, width: int, keys: npt.NDArray[np.int64], row: int) -> bool:
+        """Add presence as bits, if no key is twice in the frame.
+
+        Bits do not tell the order of emission within a frame. So a width that has other streams in this chunk has no
+        bits from then on: bits come before everything else.
+        """
+        for stream in self._streams.values():
+            if stream.width == width and len(stream):
+                return False
+        bits = self._presences.get(width)
+        if bits is None:
+            bits = self._presences[width] = PresenceStream(width)
+        return bits.add(keys, row)
+
+    def close_chunk(self, shards: int, last: bool = True) -> list[Block]:
+        """Return the chunk's pairs ordered by shard, and begin a new chunk.
+
+        Unless it is the last, bits that have room for more frames are left for the next chunk.
+
+        Raises
+        ------
+        AnalysisError
+            If the chunk has more pairs than a block can count.
+        """
+        if self.pairs > MOST:
+            raise AnalysisError(f"one frame, or one key, yielded {self.pairs} pairs; at most {MOST} are possible")
+        blocks = [block for bits in self._presences.values() for block in bits.blocks(shards, last)]
+        # A layout that this chunk did not use may never come again.
+        self._streams = {layout: stream for layout, stream in self._streams.items() if len(stream)}
+        widths = [stream.width for stream in self._streams.values()]
+        blocks += [
+            stream.block(shards, widths.count(stream.width) > 1, self._room) for stream in self._streams.values()
+        ]
+        self.pairs = self.nbytes = 0
+        self._encoded = {}
+        self.stamps.compact()
+        return blocks
+
+
+def _describe(item: Any) -> str:
+    return f"a tuple of {len(item)}" if type(item) is tuple else f"an object of type {type(item).__name__}"

@@ -1,0 +1,171 @@
+"""Columns by shard, without comparisons: where rows belong, and columns moved accordingly.
+
+`shard_pairs()` does it all for the pairs of a chunk. For others, `shard_rows()` says where rows belong,
+`count_places()` turns that into places by a counting sort, `scatter()` moves a column there; `join_shards()` puts the
+same shards of many blocks behind one another. All are stable.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+
+import numpy as np
+
+
+cdef extern from "shards.h" nogil:
+    struct shards_columns:
+        int64_t *keys
+        uint32_t *at
+        uint8_t *values
+    uint16_t shards_of(const int64_t *key, size_t width, uint32_t shards)
+    void shards_count(
+        const int64_t *keys, size_t n, size_t width, uint32_t shards, uint16_t *shard, uint32_t *counts
+    )
+    void shards_place(
+        const int64_t *keys, const uint8_t *values, size_t n, uint32_t row, size_t width, size_t size,
+        const uint16_t *shard, uint32_t *cursor, shards_columns to
+    )
+
+
+def shard_pairs(
+    const int64_t[:, ::1] keys, const int64_t[::1] counts, const int64_t[::1] rows, const uint8_t[::1] values,
+    uint32_t shards, uint8_t[::1] spare, uint8_t[::1] target,
+):
+    """Order pairs by shard, those of a shard as they come.
+
+    They are ordered in `spare`, which is to be small enough for a core's own cache, and then written in one go to
+    `target`, which is not there as a rule.
+
+    Parameters
+    ----------
+    keys
+        int64 (n, k).
+    counts, rows
+        int64 (frames,): how many pairs each frame has, and its row in the table of frames.
+    values
+        uint8, as many bytes a pair as there are, or none.
+    shards
+        Number of shards.
+    spare, target
+        uint8, room for the columns: keys (n, k), frames uint32 (n,), values. Both may be the same.
+
+    Returns
+    -------
+    bounds
+        int64 (shards + 1,): shard s is the rows ``bounds[s]:bounds[s + 1]``.
+    """
+    cdef Py_ssize_t n = keys.shape[0], width = keys.shape[1], i, frame
+    cdef size_t size = values.shape[0] // n, row = 0
+    bounds_out = np.zeros(shards + 1, dtype=np.int64)
+    cdef int64_t[::1] bounds = bounds_out
+    cdef shards_columns to
+    cdef const uint8_t *first = &values[0] if size else <const uint8_t *>&keys[0, 0]
+    cdef uint16_t *shard = <uint16_t *>malloc(n * sizeof(uint16_t))
+    cdef uint32_t *cursor = <uint32_t *>calloc(shards, sizeof(uint32_t))
+    if shard == NULL or cursor == NULL:
+        free(shard)
+        free(cursor)
+        raise MemoryError
+    with nogil:
+        to.keys = <int64_t *>&spare[0]
+        to.at = <uint32_t *>(to.keys + n * width)
+        to.values = <uint8_t *>(to.at + n)
+        shards_count(&keys[0, 0], n, width, shards, shard, cursor)
+        for i in range(shards):
+            bounds[i + 1] = bounds[i] + cursor[i]
+            cursor[i] = <uint32_t>bounds[i]
+        for frame in range(counts.shape[0]):
+            shards_place(
+                &keys[row, 0], first + row * size, counts[frame], <uint32_t>rows[frame], width, size, shard + row,
+                cursor, to,
+            )
+            row += counts[frame]
+        if &target[0] != &spare[0]:
+            memcpy(&target[0], &spare[0], n * (8 * width + 4 + size))
+    free(shard)
+    free(cursor)
+    return bounds_out
+
+
+def shard_rows(const int64_t[:, ::1] keys, uint32_t shards):
+    """Return uint16 (n,), the shard of each row of `keys` (n, k); it depends on nothing but the row."""
+    cdef Py_ssize_t n = keys.shape[0], width = keys.shape[1], i
+    out = np.empty(n, dtype=np.uint16)
+    cdef uint16_t[::1] shard = out
+    with nogil:
+        for i in range(n):
+            shard[i] = shards_of(&keys[i, 0], width, shards)
+    return out
+
+
+def count_places(const uint16_t[::1] ids, Py_ssize_t groups):
+    """Return (places, bounds) of a stable counting sort of `ids`, all below `groups`.
+
+    Row i belongs at ``places[i]`` (uint32), and group g fills the rows ``bounds[g]:bounds[g + 1]`` (int64).
+    """
+    cdef Py_ssize_t n = ids.shape[0], i
+    places_out = np.empty(n, dtype=np.uint32)
+    bounds_out = np.zeros(groups + 1, dtype=np.int64)
+    cdef uint32_t[::1] places = places_out
+    cdef int64_t[::1] bounds = bounds_out
+    cdef uint32_t *cursor = <uint32_t *>calloc(groups + 1, sizeof(uint32_t))
+    if cursor == NULL:
+        raise MemoryError
+    with nogil:
+        for i in range(n):
+            cursor[ids[i] + 1] += 1
+        for i in range(groups):
+            cursor[i + 1] += cursor[i]
+            bounds[i + 1] = cursor[i + 1]
+        for i in range(n):
+            places[i] = cursor[ids[i]]
+            cursor[ids[i]] += 1
+    free(cursor)
+    return places_out, bounds_out
+
+
+def scatter(const uint8_t[::1] source, const uint32_t[::1] places, uint8_t[::1] target):
+    """Move row i of `source` to row ``places[i]`` of `target`; both are columns seen as bytes, aligned or not."""
+    cdef Py_ssize_t n = places.shape[0], i, size
+    if n == 0 or source.shape[0] == 0:
+        return
+    size = source.shape[0] // n
+    cdef const uint8_t *src = &source[0]
+    cdef uint8_t *dst = &target[0]
+    with nogil:
+        # Sizes that the compiler knows make single moves.
+        if size == 8:
+            for i in range(n):
+                memcpy(dst + places[i] * <size_t>8, src + i * 8, 8)
+        elif size == 4:
+            for i in range(n):
+                memcpy(dst + places[i] * <size_t>4, src + i * 4, 4)
+        else:
+            for i in range(n):
+                memcpy(dst + places[i] * <size_t>size, src + i * size, size)
+
+
+def join_shards(const uint64_t[::1] addresses, const int64_t[:, ::1] bounds, Py_ssize_t size, uint8_t[::1] target):
+    """Put the shards of many columns behind one another: shard by shard, in each the columns in their order.
+
+    Parameters
+    ----------
+    addresses
+        uint64 (m,): where each column begins in memory; its owner must hold it.
+    bounds
+        int64 (m, s + 1): shard j of column i is its rows ``bounds[i, j]:bounds[i, j + 1]``.
+    size
+        Bytes of a row.
+    target
+        uint8, as many bytes as that is in all.
+    """
+    cdef Py_ssize_t m = bounds.shape[0], shards = bounds.shape[1] - 1, i, j
+    cdef size_t at = 0, length
+    if target.shape[0] == 0:
+        return
+    with nogil:
+        for j in range(shards):
+            for i in range(m):
+                length = (bounds[i, j + 1] - bounds[i, j]) * size
+                memcpy(&target[at], <const uint8_t *><size_t>addresses[i] + bounds[i, j] * size, length)
+                at += length

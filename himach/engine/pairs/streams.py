@@ -1,0 +1,182 @@
+"""Streams: pairs of one width of key and one layout of values, as they are collected over the frames of a chunk.
+
+There are three: `ArrayStream` for `Pairs`, `PresenceStream` for `Pairs` without values, and `ItemStream` for pairs that
+are yielded one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.engine.pairs.block import Array, Block, Column, Columns, Form, Raw, by_shard, objects, raw, row_bytes
+from himach.engine.pairs.keys import ENCODED
+from himach.engine.pairs.presence import FRAMES, Presence
+from himach.engine.pairs.sharding import shard_pairs
+
+__all__ = ["ArrayStream", "ItemStream", "PresenceStream"]
+
+#: Bytes that are ordered in memory of their own, at most.
+SPARE = 1 << 21
+
+
+class PresenceStream:
+    """The presence of keys of one width, as bits."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._presence = Presence(max(width, 1))
+        self._first = 0
+        self._full: list[tuple[Form, Columns]] = []
+
+    def add(self, keys: npt.NDArray[np.int64], row: int) -> bool:
+        """Add a frame's keys; return False, having added none, if one is there twice."""
+        if self._presence.pairs and row - self._first >= FRAMES:
+            self._flush()
+        if not self._presence.pairs:
+            self._first = row
+        if self._width > 0 or not keys.flags.c_contiguous:
+            keys = np.ascontiguousarray(keys).reshape(-1)
+        return self._presence.add(keys, row - self._first)
+
+    def blocks(self, shards: int, last: bool) -> list[Block]:
+        """Return what was added as bits and as intervals; unless it is the `last`, only what fills all bits."""
+        if last and self._presence.pairs:
+            self._flush()
+        full, self._full = self._full, []
+        return [by_shard(form, self._width, columns, shards) for form, columns in full]
+
+    def _flush(self) -> None:
+        bit_keys, bits, interval_keys, starts, lengths = self._presence.take()
+        firsts = np.full(len(bits), self._first, dtype=np.uint32)
+        for form, keys, at, values in (
+            (Form.BITS, bit_keys, firsts, bits),
+            (Form.INTERVAL, interval_keys, starts + np.uint32(self._first), lengths),
+        ):
+            if len(keys):
+                self._full.append((form, {"keys": keys if self._width else keys[:, 0], "at": at, "values": values}))
+
+
+class ArrayStream:
+    """Growing columns for the pairs of `Pairs` of one layout."""
+
+    def __init__(self, width: int, values: Column) -> None:
+        self.width = width
+        self._size = 0
+        self._keys = np.empty((1024, width) if width else 1024, dtype=np.int64)
+        self._values = None if values is None else np.empty((1024, *values.shape[1:]), dtype=values.dtype)
+        self.row_bytes = 4 + row_bytes(self._keys) + (0 if self._values is None else row_bytes(self._values))
+        self._frames: list[tuple[int, int, int]] = []  # count, at, first place in the emission
+        self._spare = np.empty(0, dtype=np.uint8)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, keys: npt.NDArray[np.int64], values: Column, at: int, emitted: int) -> None:
+        """Add pairs of the frame in row `at`, of which the first is `emitted` in the chunk's emission."""
+        start, stop = self._size, self._size + len(keys)
+        if stop > len(self._keys):
+            self._grow(stop)
+        self._keys[start:stop] = keys
+        if self._values is not None:
+            self._values[start:stop] = values
+        self._frames.append((stop - start, at, emitted))
+        self._size = stop
+
+    def block(self, shards: int, ordered: bool, room: Callable[[int], Raw]) -> Block:
+        """Return the pairs, with the order of emission if it is asked for, and begin anew."""
+        n, self._size = self._size, 0
+        keys, values = self._keys[:n], None if self._values is None else self._values[:n]
+        counts, rows, emitted = np.array(self._frames, dtype=np.int64).T.copy()
+        self._frames = []
+        if not ordered:
+            return self._by_shard(keys, values, counts, rows, shards, room)
+        starts = np.cumsum(counts) - counts
+        columns = {
+            "keys": keys,
+            "at": np.repeat(rows.astype(np.uint32), counts),
+            "order": (np.arange(n) + np.repeat(emitted - starts, counts)).astype(np.uint32),
+        }
+        return by_shard(Form.PAIR, self.width, columns if values is None else columns | {"values": values}, shards)
+
+    def _by_shard(
+        self,
+        keys: npt.NDArray[np.int64],
+        values: Column,
+        counts: npt.NDArray[np.int64],
+        rows: npt.NDArray[np.int64],
+        shards: int,
+        room: Callable[[int], Raw],
+    ) -> Block:
+        """Return the pairs as `by_shard()` does, in one go, for they are nearly all there are."""
+        n = len(keys)
+        target = room(n * self.row_bytes)
+        if len(self._spare) < len(target) <= SPARE:
+            self._spare = np.empty(len(target), dtype=np.uint8)
+        spare = self._spare if len(target) <= SPARE else target
+        bytes_of_values = raw(np.empty(0) if values is None else values)
+        bounds = shard_pairs(keys.reshape(n, -1), counts, rows, bytes_of_values, shards, spare, target)
+        edges = np.cumsum([keys.nbytes, 4 * n]).tolist()
+        return Block(
+            form=Form.PAIR,
+            width=self.width,
+            bounds=bounds,
+            keys=_like(keys, target[: edges[0]]),
+            at=target[edges[0] : edges[1]].view(np.uint32),
+            values=None if values is None else _like(values, target[edges[1] :]),
+        )
+
+    def _grow(self, rows: int) -> None:
+        rows = max(rows, 2 * len(self._keys))
+        self._keys = _grown(self._keys, self._size, rows)
+        if self._values is not None:
+            self._values = _grown(self._values, self._size, rows)
+
+
+class ItemStream:
+    """Lists for the pairs that were yielded one by one."""
+
+    row_bytes = 64  # about what one takes in four lists, beside its value
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self._keys: list[Any] = []
+        self._values: list[Any] = []
+        self._at: list[int] = []
+        self._order: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, key: Any, value: Any, at: int, emitted: int) -> None:
+        """Add a pair of the frame in row `at`, the one of number `emitted` in the chunk's emission."""
+        self._keys.append(key)
+        self._values.append(value)
+        self._at.append(at)
+        self._order.append(emitted)
+
+    def block(self, shards: int, ordered: bool, room: Callable[[int], Raw]) -> Block:
+        """Return the pairs, with the order of emission if it is asked for, and begin anew."""
+        columns = {
+            "keys": objects(self._keys) if self.width == ENCODED else np.array(self._keys, dtype=np.int64),
+            "at": np.array(self._at, dtype=np.uint32),
+            "values": objects(self._values),
+        }
+        if ordered:
+            columns["order"] = np.array(self._order, dtype=np.uint32)
+        self._keys, self._values, self._at, self._order = [], [], [], []
+        return by_shard(Form.PAIR, self.width, columns, shards)
+
+
+def _grown(column: Array, used: int, rows: int) -> Array:
+    larger = np.empty((rows, *column.shape[1:]), dtype=column.dtype)
+    larger[:used] = column[:used]
+    return larger
+
+
+def _like(column: Array, data: Raw) -> Array:
+    """Return bytes as a column of the same rows as another."""
+    return data.view(column.dtype).reshape(column.shape) if column.nbytes else column

@@ -1,0 +1,138 @@
+"""Values: what is yielded is copied at the yield, and what cannot travel is refused there.
+
+`snapshot()` returns of a value what nothing the user does later can change: immutable values as they are, arrays
+copied, all else pickled (`Pickled`); `restore()` gives the value back. `pack()` and `unpack()` turn a column of Python
+objects into bytes between ranks, large buffers out of band. Only bytes that came from ranks of this run are ever
+unpickled.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import types
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from himach.errors import AnalysisError
+
+__all__ = ["IMMUTABLE", "Pickled", "pack", "restore", "snapshot", "unpack"]
+
+#: Types whose values need not be copied.
+IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None)})
+# Smaller buffers travel inside the pickle: out of band each costs a padded buffer of its own.
+OUT_OF_BAND = 1 << 14
+
+
+class Pickled(bytes):
+    """A value, pickled at the yield."""
+
+    __slots__ = ()
+
+
+def snapshot(value: Any) -> Any:
+    """Return `value` in a form that is the engine's own.
+
+    Raises
+    ------
+    AnalysisError
+        If `value` holds something that cannot be pickled, or objects of MDAnalysis.
+
+    Examples
+    --------
+    >>> value = {"bonds": [1, 2]}
+    >>> taken = snapshot(value)
+    >>> value["bonds"].append(3)
+    >>> restore(taken)
+    {'bonds': [1, 2]}
+    """
+    if _immutable(value):
+        return value
+    if type(value) is np.ndarray and not value.dtype.hasobject:
+        return value.copy()
+    return Pickled(_pickle(value))
+
+
+def restore(taken: Any) -> Any:
+    """Return the value of which `snapshot()` was taken."""
+    return pickle.loads(taken) if type(taken) is Pickled else taken
+
+
+def pack(column: Iterable[Any]) -> list[bytes | memoryview]:
+    """Return Python objects as a pickle, followed by the large buffers that belong to it."""
+    buffers: list[bytes | memoryview] = []
+
+    def set_aside(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < OUT_OF_BAND:
+            return True
+        buffers.append(raw)
+        return False
+
+    return [pickle.dumps(list(column), protocol=5, buffer_callback=set_aside), *buffers]
+
+
+def unpack(data: bytes | memoryview, *buffers: bytes | memoryview) -> list[Any]:
+    """Return the objects that `pack()` packed."""
+    values: list[Any] = pickle.loads(data, buffers=buffers)
+    return values
+
+
+def _immutable(value: Any) -> bool:
+    kind = type(value)
+    if kind in IMMUTABLE:
+        return True
+    if kind is tuple:
+        return all(_immutable(part) for part in value)
+    return isinstance(value, np.generic) and not isinstance(value, np.void | np.object_)
+
+
+def _pickle(value: Any) -> bytes:
+    stream = io.BytesIO()
+    pickler = _Pickler(stream, protocol=5)
+    try:
+        pickler.dump(value)
+        return _pickle_by_value(value) if pickler.by_value else stream.getvalue()
+    except _RefusedError as error:
+        raise AnalysisError(str(error)) from None
+    except Exception as error:  # whatever __reduce__ of the user's classes raises
+        raise AnalysisError(f"a value of type {_name(type(value))} cannot be pickled: {error}") from error
+
+
+def _pickle_by_value(value: Any) -> bytes:
+    """Pickle with classes of ``__main__`` (a script, a notebook's cells) by value: other ranks have another one."""
+    import cloudpickle
+
+    data: bytes = cloudpickle.dumps(value, protocol=5)
+    return data
+
+
+class _RefusedError(Exception):
+    """A value holds what himach refuses."""
+
+
+class _Pickler(pickle.Pickler):
+    """Refuses what must not travel, and notices classes of ``__main__``."""
+
+    by_value = False
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        if kind.__module__.startswith("MDAnalysis."):
+            raise _RefusedError(
+                f"a value holds an MDAnalysis {kind.__name__}, which stays with its rank's Universe; "
+                "yield what you need of it as numbers, such as .indices or .positions"
+            )
+        if getattr(obj, "__module__", None) == "__main__":
+            if isinstance(obj, type):
+                self.by_value = True
+                return str, ()  # this pickle only finds what cannot be pickled; the one by value travels
+            if kind is types.FunctionType:
+                raise TypeError(f"cannot pickle the function {obj.__qualname__!r}")
+        return NotImplemented
+
+
+def _name(kind: type) -> str:
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

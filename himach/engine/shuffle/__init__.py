@@ -1,0 +1,1 @@
+"""Blocks on their way: kept until the shuffle, in memory and on disk; then from rank to rank, wave by wave."""

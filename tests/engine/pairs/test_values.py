@@ -1,0 +1,242 @@
+"""Values: copied at the yield, refused there when they cannot travel; errors tell where."""
+
+import inspect
+import threading
+
+import numpy as np
+import pytest
+
+import himach
+from engine.twin import made_up, run_engine
+from himach.engine.pairs.values import pack, restore, snapshot, unpack
+from himach.errors import AnalysisError
+
+FRAMES = range(0, 12, 3)
+
+
+class Yields(himach.Analysis):
+    """Calls what it is given."""
+
+    def __init__(self, items, result=None):
+        super().__init__()
+        self.items, self.result = items, result or (lambda key, series: series.values)
+
+    def map(self, frame):
+        return self.items(self, frame)
+
+    def reduce(self, key, series):
+        return self.result(key, series)
+
+
+def run(items, result=None):
+    (results,) = run_engine(None, [[Yields(items, result)]], FRAMES, made_up(FRAMES)).results
+    return results
+
+
+def failing(items, result=None):
+    with pytest.raises(AnalysisError) as caught:
+        run(items, result)
+    return str(caught.value)
+
+
+def fail(self, frame):
+    yield 1, 1
+    if frame.step == 2:
+        raise ValueError("bad thing")
+
+
+def refused_key(self, frame):
+    yield from inner()
+
+
+def inner():
+    yield 1, 1
+    yield [2], 1
+
+
+def test_what_is_yielded_is_copied_at_the_yield():
+    def items(self, frame):
+        array, listed, keys, nested = np.zeros(2), [0], np.zeros(1, np.int64), ({"a": 0},)
+        box = frame.box
+        yield "array", array
+        yield "list", listed
+        yield "nested", nested
+        yield himach.Pairs(keys, array[:1])
+        array[:], listed[0], keys[:], nested[0]["a"], box[:] = 1, 1, 1, 1, 1
+
+    results = run(items, lambda key, series: (series.values, series.boxes))
+    np.testing.assert_array_equal(results["array"][0], np.zeros((4, 2)))
+    assert results["list"][0] == [[0]] * 4
+    assert results["nested"][0] == [({"a": 0},)] * 4
+    np.testing.assert_array_equal(results[0][0], np.zeros(4))
+    assert results["list"][1][0].tolist() == [10, 10, 10, 90, 90, 90]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (lambda keys, series: [1], "it gave 1 results for 2 keys"),
+        (lambda keys, series: [1, 2, 3], "it gave 3 results for 2 keys"),
+        (lambda keys, series: None, "TypeError"),
+        (lambda keys, series: (1 // (key - 6) for key in keys.tolist()), "ZeroDivisionError"),
+    ],
+)
+def test_errors_of_reduce_many_tell_of_the_key(given, words):
+    class Some(Yields):
+        def reduce_many(self, keys, series):
+            return given(keys, series)
+
+    with pytest.raises(AnalysisError, match=words) as caught:
+        run_engine(None, [[Some(lambda self, frame: himach.Pairs([4, 6]))]], FRAMES, made_up(FRAMES))
+    assert str(caught.value).startswith("Some.reduce_many() failed for key ")
+
+
+@pytest.mark.parametrize("returned", [None, [], [(1, 2)], [himach.Pairs([1])], himach.Pairs([1]), iter([(1, 2)])])
+def test_map_may_return_what_it_would_yield(returned):
+    run(lambda self, frame: returned)
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        (lambda: 1, "function"),
+        (threading.Lock(), "_thread.lock"),
+        ((i for i in ()), "generator"),
+        ([(i for i in ())], "list"),
+        (np.array([threading.Lock()], dtype=object), "numpy.ndarray"),
+    ],
+)
+def test_what_cannot_travel_is_refused_with_key_type_and_frame(value, word):
+    text = failing(lambda self, frame: [(("K", 1), value)])
+    assert text.startswith(
+        "Yields.map() failed at frame 0 (step 0, time 0 ps) on rank 0: key ('K', 1): a value of type"
+    )
+    assert word in text and "cannot be pickled" in text
+    text = failing(lambda self, frame: [("K", 1)], lambda key, series: value)
+    refused = "it yields" if inspect.isgenerator(value) else "a value of type"
+    assert text.startswith(f"Yields.reduce() failed for key 'K' on rank 0: {refused}")
+
+
+def test_open_files_and_series_are_refused(tmp_path):
+    with (tmp_path / "file").open("w") as file:
+        assert "cannot pickle '_io.TextIOWrapper' object" in failing(lambda self, frame: [(1, {"a": file})])
+    assert "a Series belongs to reduce()" in failing(lambda self, frame: [(1, 1)], lambda key, series: series)
+
+
+def test_objects_of_mdanalysis_are_refused_by_name():
+    import MDAnalysis as mda
+
+    universe = mda.Universe.empty(3, trajectory=True)
+    for value, name in [
+        (universe, "Universe"),
+        (universe.atoms, "AtomGroup"),
+        ({"a": [universe.atoms.residues]}, "ResidueGroup"),
+        (universe.atoms[0], "Atom"),
+    ]:
+        text = failing(lambda self, frame, value=value: [(1, value)])
+        assert f"an MDAnalysis {name}" in text and ".indices or .positions" in text
+
+
+def test_errors_of_map_tell_frame_time_rank_and_line():
+    assert failing(fail).splitlines()[0] == (
+        "Yields.map() failed at frame 6 (step 2, time 3 ps) on rank 0: ValueError: bad thing"
+    )
+    assert "test_values.py, line " in failing(fail).splitlines()[1]
+    assert 'in fail: raise ValueError("bad thing")' in failing(fail).splitlines()[1]
+
+
+def test_refusals_tell_the_line_of_the_yield():
+    text = failing(refused_key)
+    assert "[2] of type list cannot be a key" in text
+    assert text.endswith("in inner: yield [2], 1")
+
+
+@pytest.mark.parametrize(
+    ("items", "word"),
+    [
+        (lambda self, frame: 5, "it returned an object of type int"),
+        (lambda self, frame: [5], "it yielded an object of type int"),
+        (lambda self, frame: ["ab"], "it yielded an object of type str"),
+        (lambda self, frame: [(1, 2, 3)], "it yielded a tuple of 3"),
+        (lambda self, frame: setattr(self, "total", 1), "assigns to self.total"),
+        (lambda self, frame: himach.Pairs([1.5]), "keys must be integers"),
+    ],
+)
+def test_what_map_must_not_do(items, word):
+    assert word in failing(items)
+
+
+def test_errors_of_reduce_and_combine_tell_the_key():
+    text = failing(lambda self, frame: [(("K", 5), 1)], lambda key, series: 1 / 0)
+    assert text.startswith("Yields.reduce() failed for key ('K', 5) on rank 0: ZeroDivisionError: division by zero\n")
+
+    class Combines(Yields):
+        def combine(self, key, series):
+            raise KeyError("x")
+
+    with pytest.raises(
+        AnalysisError, match=r"Combines\.combine\(\) failed for key 1 on rank 0: KeyError: 'x'"
+    ) as caught:
+        run_engine(None, [[Combines(lambda self, frame: [(1, 1)])]], FRAMES, made_up(FRAMES))
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_interrupts_pass_untouched():
+    def items(self, frame):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(items)
+
+
+def test_an_exit_is_a_failure_of_the_method():
+    def items(self, frame):
+        raise SystemExit(7)
+
+    with pytest.raises(himach.AnalysisError, match="SystemExit: 7"):
+        run(items)
+
+
+def test_attributes_can_be_set_again_after_map():
+    analysis = Yields(lambda self, frame: [(1, 1)])
+    run_engine(None, [[analysis]], FRAMES, made_up(FRAMES))
+    analysis.total = 1
+
+
+def test_results_are_a_mapping_with_keys_of_two_kinds():
+    results = run(lambda self, frame: [(1, "int"), (1.0, "float"), ("a", None)], lambda key, series: series.values[0])
+    assert [(type(key), key) for key in results] == [(int, 1), (float, 1.0)]  # None is no result
+    assert results[np.int8(1)] == "int" and results[1.0] == "float" and len(results) == 2
+    assert "a" not in results and [2] not in results and 2 not in results and results.get(2) is None
+    with pytest.raises(KeyError):
+        results[2]
+    assert list(results.items()) == [(1, "int"), (1.0, "float")] and list(results.values()) == ["int", "float"]
+    assert repr(results).startswith("Results({1: 'int', 1.0: 'float'")
+
+
+def test_large_buffers_travel_out_of_band():
+    large = np.arange(10000.0)
+    data, *buffers = pack([snapshot(large), 1, snapshot({"a": [1]})])
+    assert len(buffers) == 1 and len(data) < 1000
+    back = unpack(data, *buffers)
+    np.testing.assert_array_equal(back[0], large)
+    assert restore(back[2]) == {"a": [1]}
+
+
+NOTEBOOK_CELL = """
+import sys
+from himach.engine.pairs.values import snapshot
+class Cell:
+    def __init__(self, x): self.x = x
+sys.stdout.buffer.write(snapshot([Cell(3)]))
+"""
+
+
+def test_classes_of_main_travel_by_value(tmp_path):
+    import pickle
+    import subprocess
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", NOTEBOOK_CELL], capture_output=True, check=True)
+    (cell,) = pickle.loads(done.stdout)  # this process has another __main__
+    assert cell.x == 3

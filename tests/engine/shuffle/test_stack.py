@@ -1,0 +1,61 @@
+"""Blocks as one, in memory and on disk, against their rows as plain Python values."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from himach.engine.pairs.block import Block, Form, by_shard, objects
+from himach.engine.shuffle.spill import Scratch, spill
+from himach.engine.shuffle.stack import Stack
+
+SHARDS = 8
+
+
+def made_up(width, values, ordered, n, seed):
+    rng = np.random.default_rng(seed)
+    keys = objects([b"key %d" % number for number in rng.integers(0, 9, n)]) if width < 0 else None
+    columns = {
+        "keys": rng.integers(0, 9, (n, width) if width > 0 else n) if keys is None else keys,
+        "at": rng.integers(0, 50, n).astype(np.uint32),
+    }
+    if ordered:
+        columns["order"] = np.arange(n, dtype=np.uint32)
+    if values == "objects":
+        columns["values"] = objects([(int(number), "value") for number in rng.integers(0, 9, n)])
+    elif values:
+        columns["values"] = rng.random((n, 3)).astype(values)
+    return by_shard(Form.PAIR, width, columns, SHARDS)
+
+
+def rows(block, shard):
+    a, b = block.bounds[[shard, shard + 1]].tolist()
+    columns = {name: column[a:b].tolist() for name, column in block.columns().items()}
+    order = columns.pop("order", [0] * (b - a))
+    return list(zip(order, *columns.values(), strict=True))
+
+
+def test_a_block_lists_every_column_that_it_may_have():
+    block = made_up(2, "f4", True, 20, 0)
+    assert [*block.columns()] == [
+        field.name for field in fields(Block) if field.name not in ("form", "width", "bounds")
+    ]
+    again = Block(block.form, block.width, block.bounds, **block.columns())
+    assert [rows(again, shard) for shard in range(SHARDS)] == [rows(block, shard) for shard in range(SHARDS)]
+
+
+@pytest.mark.parametrize("width", [-1, 0, 2])
+@pytest.mark.parametrize("values", [None, "f4", "V5", "objects"])
+@pytest.mark.parametrize("ordered", [(False, False, False), (True, False, True), (True, True, True)])
+@pytest.mark.parametrize("step", [1, 3, SHARDS])
+def test_shards_of_many_blocks_come_as_one_from_memory_and_from_disk(width, values, ordered, step, tmp_path):
+    sizes = [40, 3, 1] if step == 3 else [40, 30, 20]
+    blocks = [made_up(width, values, some, n, n) for some, n in zip(ordered, sizes, strict=True)]
+    stack = Stack(blocks)
+    scratch = Scratch(tmp_path)
+    spilled = spill(scratch, stack, step)
+    for start, stop in [(0, SHARDS), (2, 5), (SHARDS - 1, SHARDS), (3, 3)]:
+        expected = [[row for block in blocks for row in rows(block, shard)] for shard in range(start, stop)]
+        for part in (stack.part(start, stop), spilled.part(start, stop)):
+            assert [rows(part, shard) for shard in range(stop - start)] == expected
+    scratch.close()

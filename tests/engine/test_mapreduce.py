@@ -1,0 +1,14 @@
+"""The whole pass against its twin: in this process, and on 1 to 4 ranks."""
+
+from pathlib import Path
+
+import pytest
+from support.ranks import run_under_mpiexec
+
+from engine.ranks_pass import *  # noqa: F403  the tests of that file, without MPI
+
+
+@pytest.mark.parametrize("sizes", [None], indirect=True)
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_on_ranks(n, sizes):
+    run_under_mpiexec(Path(__file__).with_name("ranks_pass.py"), n)
