@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.parallel.environment import promised_rank
-from himach.parallel.spawn import launch
+from himach.parallel.spawn import run_ranks
 
 __all__ = ["on_ranks"]
 
@@ -33,7 +33,7 @@ def on_ranks(ranks: int, function: Callable[..., Any], *arguments: object, apart
     with tempfile.TemporaryDirectory(prefix="himach-bench-") as name:
         answer = Path(name) / "answer.json"
         words = [function.__module__, function.__name__, json.dumps(arguments), str(answer), "apart" if apart else ""]
-        launch([sys.executable, "-P", "-m", __spec__.name, *words], ranks, Path(name))
+        run_ranks([sys.executable, "-P", "-m", __spec__.name, *words], ranks, Path(name))
         return json.loads(answer.read_text())
 
 

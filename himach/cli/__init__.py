@@ -24,7 +24,6 @@ from himach.cli.stage import stage
 from himach.cli.trajectory import info, split
 from himach.errors import UsageError, as_himach
 from himach.parallel.environment import promised_rank, under_launcher
-from himach.parallel.spawn import Started
 
 __all__ = ["main"]
 
@@ -83,15 +82,12 @@ def _fail(error: Exception) -> int:
     from himach.runner.run import report
 
     own = as_himach(error)
-    started = Started.here()
-    if started is not None:
-        started.fail(own, promised_rank())
     if promised_rank() == 0:
         report(error)
     if under_launcher() and is_everywhere(error):
-        from himach.parallel.mpi import leave
+        from himach.parallel.mpi import end_together
 
-        leave(own.exit_code)
+        end_together(own.exit_code)
     if promised_rank() != 0:
         time.sleep(1)  # a launcher may end all ranks when this one ends: let the first one have its say
     return own.exit_code

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from himach.parallel.environment import promised_ranks, under_launcher
+
 __all__ = [
     "PATH",
     "cache_option",
@@ -13,6 +15,7 @@ __all__ = [
     "quiet_option",
     "quota_option",
     "ranks_option",
+    "started_ranks",
     "topology_option",
     "trajectories_argument",
 ]
@@ -30,6 +33,20 @@ keywords_option = click.option(
 ranks_option = click.option(
     "-n", "ranks", type=click.IntRange(min=1), metavar="RANKS", help="Start this many ranks on this machine."
 )
+
+
+def started_ranks(ranks: int | None) -> int:
+    """Return how many ranks to start for the option -n: 0 where this process works alone or is one of several.
+
+    Raises
+    ------
+    click.UsageError
+        If a launcher has started another number.
+    """
+    if ranks is not None and under_launcher() and ranks != promised_ranks():
+        raise click.UsageError(f"-n {ranks}, but the launcher started {promised_ranks()} ranks; leave -n out")
+    return 0 if ranks is None or ranks == 1 or under_launcher() else ranks
+
 
 cache_option = click.option(
     "--cache", metavar="DIR", help="The store's directory ({node}: the node's name); default: $HIMACH_CACHE or scratch."

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
 
 import click
 
-from himach.cli.options import PATH, keywords_option, quiet_option, ranks_option, topology_option
-from himach.cli.ranks import say_last, started_elsewhere
-from himach.parallel.environment import promised_rank
+from himach.cli.options import PATH, keywords_option, quiet_option, ranks_option, started_ranks, topology_option
 
 __all__ = ["run"]
 
@@ -68,31 +65,24 @@ def run(
 
     Under srun or mpiexec each process is a rank; otherwise -n starts the ranks on this machine.
     """
-    if started_elsewhere(ranks):
-        return
+    from himach.runner.commands import RunCommand
+    from himach.runner.run import on_ranks
 
-    from himach.parallel.quiet import quiet_ranks
-    from himach.result import print_outcome, summary
-    from himach.runner.job import Job, parse_keywords
-    from himach.runner.run import run_here
-    from himach.runner.scripts import find_analyses
-
-    with quiet_ranks(promised_rank(), command=True):
-        job = Job(
-            analyses=find_analyses(analyses, parameters),
-            trajectories=trajectories,
-            topology=topology,
-            keywords=parse_keywords(keywords),
-            start=start,
-            stop=stop,
-            step=step,
-            cache=cache,
-            memory=memory,
-            out=out,
-            quiet=quiet,
-            several=len(analyses) > 1,
-        )
-        result = run_here(job, float(os.environ.get("HIMACH_BEGAN", BEGAN)))
-        print_outcome(result, sys.stdout)
-        if not quiet and result.outcome is not None:
-            say_last(f"\n{summary(result.record)}")
+    command = RunCommand(
+        analyses=analyses,
+        parameters=parameters,
+        trajectories=trajectories,
+        topology=topology,
+        keywords=keywords,
+        start=start,
+        stop=stop,
+        step=step,
+        cache=cache,
+        memory=memory,
+        out=out,
+        quiet=quiet,
+        began=BEGAN,
+    )
+    summary = on_ranks(command, started_ranks(ranks))
+    if summary is not None:
+        print(summary, file=sys.stderr)

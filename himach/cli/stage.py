@@ -14,10 +14,9 @@ from himach.cli.options import (
     quiet_option,
     quota_option,
     ranks_option,
+    started_ranks,
     trajectories_argument,
 )
-from himach.cli.ranks import started_elsewhere
-from himach.parallel.environment import promised_rank
 
 __all__ = ["stage"]
 
@@ -55,29 +54,21 @@ def stage(
     Under srun or mpiexec every rank reads its part and stores it on its own node; alone, this fills the local store.
     Interrupted, it goes on where it was when it is started again.
     """
-    if started_elsewhere(ranks):
-        return
+    from himach.runner.commands import StageCommand
+    from himach.runner.run import on_ranks
 
-    from himach.io.store.sizes import parse_size
-    from himach.parallel.quiet import quiet_ranks
-    from himach.runner.job import parse_keywords
-    from himach.runner.run import on_all_ranks
-    from himach.runner.staging import StageJob
-    from himach.runner.staging import stage as carry_out
-
-    with quiet_ranks(promised_rank(), command=True):
-        job = StageJob(
-            trajectories=trajectories,
-            topology=topology,
-            keywords=parse_keywords(keywords),
-            dataset=dataset,
-            placement=placement,
-            cache=cache or "auto",
-            quota=None if quota is None else parse_size(quota),
-            follow=follow,
-            idle=idle,
-            quiet=quiet,
-        )
-        staged = on_all_ranks(lambda world: carry_out(world, job))
-        if not quiet:
-            click.echo(str(staged))
+    command = StageCommand(
+        trajectories=trajectories,
+        topology=topology,
+        dataset=dataset,
+        placement=placement,
+        cache=cache,
+        quota=quota,
+        follow=follow,
+        idle=idle,
+        keywords=keywords,
+        quiet=quiet,
+    )
+    staged = on_ranks(command, started_ranks(ranks))
+    if staged is not None:
+        click.echo(staged)

@@ -18,7 +18,7 @@ from himach.errors import RankError
 from himach.parallel.communicator import OwnWords, Words, World, node_name
 from himach.parallel.environment import promised_ranks
 
-__all__ = ["abort", "connect", "leave"]
+__all__ = ["abort", "connect", "end_together"]
 
 #: What is known already, by the nodes of all ranks, so that all ranks know the same.
 _worlds: dict[tuple[str, ...], World] = {}
@@ -152,7 +152,7 @@ class _SharedCounter:
         self._window.Free()
 
 
-def leave(code: int) -> NoReturn:
+def end_together(code: int) -> NoReturn:
     """End this rank with `code` when all ranks are here (collective).
 
     They end at the same moment, because a launcher may kill those that are left when one has ended, and then report

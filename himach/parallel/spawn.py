@@ -1,7 +1,8 @@
 """Starts ranks on this machine with mpiexec, passes on what they print, and leaves none behind.
 
-`launch()` runs a command on N ranks; `Started` is the ranks' side of the arrangement: a private folder in which a rank
-leaves its error and rank 0 its result, and a lifeline, so that ranks end when the process that started them does.
+`spawn()` has N ranks do a piece of work, `run_ranks()` run any command; `SpawnedRank` is the ranks' side of the
+arrangement: a private folder in which the work lies, a rank leaves its error and rank 0 its result, and a lifeline, so
+that ranks end when the process that started them does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -24,17 +26,42 @@ from typing import IO, NoReturn
 from himach.errors import AnalysisError, HimachError, RankError, TrajectoryError, UsageError
 from himach.parallel.environment import FOREIGN
 
-__all__ = ["Started", "launch"]
+__all__ = ["SpawnedRank", "run_ranks", "spawn"]
 
 FOLDER = "HIMACH_STARTED_IN"
 PARENT = "HIMACH_STARTED_BY"
+WORK, RESULT = "work", "result"  # files in the folder
 KINDS = {kind.__name__: kind for kind in (AnalysisError, HimachError, RankError, TrajectoryError, UsageError)}
 #: Signals that a rank dies of, as a rule: an mpiexec that ends with one of these numbers means the signal.
 DEADLY = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM}
 GRACE = 3.0  # seconds between asking mpiexec to end and killing
 
 
-def launch(command: Sequence[str], ranks: int, folder: Path) -> None:
+def spawn(command: Sequence[str], ranks: int, work: bytes) -> bytes:
+    """Have `ranks` ranks of this machine run ``command``, which does some `work`; return what rank 0 left.
+
+    Parameters
+    ----------
+    command
+        Program and arguments of each rank; it uses a `SpawnedRank`.
+    ranks
+        Number of ranks.
+    work
+        For the ranks to read.
+
+    Raises
+    ------
+    RankError, HimachError
+        As `run_ranks` does.
+    """
+    with tempfile.TemporaryDirectory(prefix="himach-") as name:  # of mode 0700: what is unpickled from it is ours
+        folder = Path(name)
+        (folder / WORK).write_bytes(work)
+        run_ranks(command, ranks, folder)
+        return (folder / RESULT).read_bytes()
+
+
+def run_ranks(command: Sequence[str], ranks: int, folder: Path) -> None:
     """Run ``command`` as `ranks` MPI ranks of this machine and wait for them.
 
     Parameters
@@ -81,8 +108,8 @@ def launch(command: Sequence[str], ranks: int, folder: Path) -> None:
         raise RankError(_died(status, ranks))
 
 
-class Started:
-    """The side of a rank that `launch()` started.
+class SpawnedRank:
+    """The side of a rank that `run_ranks()` started.
 
     Attributes
     ----------
@@ -94,8 +121,8 @@ class Started:
         self.folder = folder
 
     @classmethod
-    def here(cls) -> Started | None:
-        """Return the arrangement if this process is a rank that `launch()` started."""
+    def here(cls) -> SpawnedRank | None:
+        """Return the arrangement if this process is a rank that `run_ranks()` started."""
         folder = os.environ.get(FOLDER)
         return cls(Path(folder)) if folder else None
 
@@ -111,6 +138,14 @@ class Started:
             os._exit(1)
 
         threading.Thread(target=watch, name="himach-lifeline", daemon=True).start()
+
+    def work(self) -> bytes:
+        """Return the work that this rank has a part in."""
+        return (self.folder / WORK).read_bytes()
+
+    def leave_result(self, result: bytes) -> None:
+        """Leave the result for the starting process; on rank 0."""
+        (self.folder / RESULT).write_bytes(result)
 
     def fail(self, error: HimachError, rank: int) -> NoReturn:
         """Leave the error for the starting process and end this rank; the launcher then ends the others."""

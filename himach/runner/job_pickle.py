@@ -1,4 +1,4 @@
-"""What travels between a process and the ranks that it starts: a packed job, and a packed result.
+"""What travels between a process and the ranks that it starts: pickled work, such as a job, and what came of it.
 
 Both lie in a private folder (mode 0700) of the user's, so that unpickling them is as safe as running the user's code.
 Analyses from ``__main__`` or a notebook's cells travel with their code (cloudpickle); others by their module's name.
@@ -9,67 +9,106 @@ from __future__ import annotations
 import linecache
 import pickle
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-import cloudpickle
 
 from himach.errors import AnalysisError
 
 if TYPE_CHECKING:
     from himach.analysis import Analysis
+    from himach.output.record import Record
+    from himach.parallel.communicator import World
     from himach.result import Result
     from himach.runner.job import Job
-    from himach.runner.rank import Done
 
-__all__ = ["pack_job", "pack_result", "unpack_job", "unpack_result"]
-
-
-def pack_job(job: Job, started: float) -> bytes:
-    """Return `job` with what its analyses need in order to run in another process."""
-    unknown = _modules_unknown_elsewhere(job)
-    try:
-        for module in unknown:
-            cloudpickle.register_pickle_by_value(module)
-        packed = cloudpickle.dumps((job, started))
-    except Exception as error:
-        raise AnalysisError(f"an analysis cannot be sent to other ranks: {type(error).__name__}: {error}") from error
-    finally:
-        for module in unknown:
-            cloudpickle.unregister_pickle_by_value(module)
-    return pickle.dumps({"path": list(sys.path), "sources": _cell_sources(), "job": packed})
+__all__ = ["PickledJob", "pack_value", "pack_work", "unpack_result", "unpack_value", "unpack_work"]
 
 
-def unpack_job(data: bytes) -> tuple[Job, float]:
-    """Return the job and when its run was started; the import path becomes that of the process that packed it."""
+def pack_work(work: Callable[[World], Any]) -> bytes:
+    """Return work to be done with the world on every rank, and what Python needs in order to find its code."""
+    return pickle.dumps({"path": list(sys.path), "sources": _cell_sources(), "work": pickle.dumps(work)})
+
+
+def unpack_work(data: bytes) -> Callable[[World], Any]:
+    """Return the work; the import path becomes that of the process that packed it."""
     packed = pickle.loads(data)
     sys.path[:] = packed["path"]
     linecache.cache.update(packed["sources"])
-    try:
-        job, started = pickle.loads(packed["job"])
-    except Exception as error:
-        raise AnalysisError(f"an analysis cannot be rebuilt on other ranks: {type(error).__name__}: {error}") from error
-    return job, started
+    work: Callable[[World], Any] = pickle.loads(packed["work"])
+    return work
 
 
-def pack_result(done: Done) -> bytes:
-    """Return what rank 0 knows at the end of a run."""
-    try:
-        outcomes = cloudpickle.dumps(done.outcomes)
-    except Exception as error:
-        raise AnalysisError(
-            f"the outcome of finish() cannot be sent back from the ranks: {type(error).__name__}: {error}"
-        ) from error
-    return pickle.dumps((outcomes, done.record, [_state(stage) for stage in done.last_stages]))
+def pack_value(value: Any) -> bytes:
+    """Return what work returned on rank 0."""
+    return pickle.dumps(value)
 
 
-def unpack_result(data: bytes, job: Job) -> Result:
+def unpack_value(data: bytes) -> Any:
+    """Return what `pack_value` packed."""
+    return pickle.loads(data)
+
+
+@dataclass(frozen=True)
+class PickledJob:
+    """A job as work for ranks, which returns what `unpack_result` turns into a result.
+
+    Attributes
+    ----------
+    data
+        The job and when its run was started.
+    """
+
+    data: bytes
+
+    @classmethod
+    def of(cls, job: Job, started: float) -> PickledJob:
+        """Return `job` with what its analyses need in order to run in another process."""
+        import cloudpickle
+
+        unknown = _modules_unknown_elsewhere(job)
+        try:
+            for module in unknown:
+                cloudpickle.register_pickle_by_value(module)
+            return cls(cloudpickle.dumps((job, started)))
+        except Exception as error:
+            raise AnalysisError(f"an analysis cannot be sent to other ranks: {_said(error)}") from error
+        finally:
+            for module in unknown:
+                cloudpickle.unregister_pickle_by_value(module)
+
+    def __call__(self, world: World) -> tuple[bytes, Record, list[dict[str, bytes]]] | None:
+        """Run the job; return on rank 0 what it knows at the end."""
+        import cloudpickle
+
+        from himach.parallel.quiet import quiet_ranks
+        from himach.runner.rank import perform
+
+        with quiet_ranks(world.comm.rank):
+            try:
+                job, started = pickle.loads(self.data)
+            except Exception as error:
+                raise AnalysisError(f"an analysis cannot be rebuilt on other ranks: {_said(error)}") from error
+            done = perform(world, job, started)
+            if world.comm.rank != 0:
+                return None
+            try:
+                outcomes = cloudpickle.dumps(done.outcomes)
+            except Exception as error:
+                raise AnalysisError(
+                    f"the outcome of finish() cannot be sent back from the ranks: {_said(error)}"
+                ) from error
+            return outcomes, done.record, [_state(stage) for stage in done.last_stages]
+
+
+def unpack_result(packed: tuple[bytes, Record, list[dict[str, bytes]]], job: Job) -> Result:
     """Return the result, with analyses as rank 0 left them, so that plot() finds what setup() kept."""
     from himach.result import Result
     from himach.runner.rank import stages
 
-    outcomes, record, states = pickle.loads(data)
+    outcomes, record, states = packed
     last_stages = [stages(analysis)[-1] for analysis in job.analyses]
     for stage, state in zip(last_stages, states, strict=True):
         stage.__dict__.update({name: pickle.loads(value) for name, value in state.items()})
@@ -89,6 +128,8 @@ def _modules_unknown_elsewhere(job: Job) -> list[ModuleType]:
 
 def _state(stage: Analysis) -> dict[str, bytes]:
     """Return what setup() and finish() kept on the analysis, but for what belongs to its Universe."""
+    import cloudpickle
+
     state = {}
     for name, value in vars(stage).items():
         if type(value).__module__.startswith("MDAnalysis"):
@@ -108,3 +149,7 @@ def _cell_sources() -> dict[str, Any]:
         for name, entry in linecache.cache.items()
         if len(entry) == 4 and not Path(name).exists()
     }
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

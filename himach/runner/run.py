@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from himach.errors import HimachError, UsageError, as_himach
 from himach.parallel.environment import promised_rank, promised_ranks, under_launcher
 from himach.parallel.quiet import quiet_ranks
-from himach.parallel.spawn import Started, launch
+from himach.parallel.spawn import spawn
 from himach.runner.job import Job
 
 if TYPE_CHECKING:
@@ -25,11 +24,13 @@ if TYPE_CHECKING:
     from himach.parallel.communicator import World
     from himach.result import Result
 
-__all__ = ["on_all_ranks", "report", "run", "run_here", "world_of_this_process"]
+__all__ = ["on_ranks", "report", "run", "run_here"]
 
 PathLike = str | os.PathLike[str]
 
 T = TypeVar("T")
+
+RANK = (sys.executable, "-P", "-m", "himach.runner.rank_main")
 
 
 def run(
@@ -108,56 +109,64 @@ def run(
         several=_is_several(analysis),
     )
     if ranks is not None and not under_launcher():
-        return _run_on_started_ranks(job, ranks, started)
+        return _run_on_spawned_ranks(job, ranks, started)
     if ranks is not None and ranks != promised_ranks():
         raise UsageError(
             f"ranks={ranks}, but a launcher started {promised_ranks()} ranks; leave ranks out under srun or mpiexec"
         )
     with quiet_ranks(promised_rank()):
-        return run_here(job, started)
+        return on_ranks(lambda world: run_here(world, job, started))
 
 
-def run_here(job: Job, started: float) -> Result:
-    """Run `job` in this process: alone, or as one of the ranks that a launcher started.
-
-    An error that only this rank has ends all ranks, after it was printed.
-    """
+def run_here(world: World, job: Job, started: float) -> Result:
+    """Run `job` as one of the ranks of `world`."""
     from himach.result import Result
     from himach.runner.rank import perform
 
-    done = on_all_ranks(lambda world: perform(world, job, started))
+    done = perform(world, job, started)
     return Result(done.last_stages, done.outcomes, done.record, job.several, job.labels)
 
 
-def on_all_ranks(work: Callable[[World], T]) -> T:
-    """Do this process's part of `work`: alone, or as one of the ranks that a launcher started.
+def on_ranks(work: Callable[[World], T], ranks: int = 0) -> T:
+    """Do `work` on several ranks, or alone; return what it returned on rank 0, or here.
 
-    An error that only this rank has ends all ranks, after it was printed.
+    Parameters
+    ----------
+    work
+        Called with the world on every rank; can be pickled if ranks are to be started.
+    ranks
+        Ranks of this machine to start; 0: this process works alone, or is one of the ranks that a launcher started.
+
+    Raises
+    ------
+    HimachError
+        As it was raised by `work`. One that only this rank of several has ends all ranks, after it was printed.
     """
+    if ranks:
+        from himach.runner.job_pickle import pack_work, unpack_value
+
+        value: T = unpack_value(spawn(RANK, ranks, pack_work(work)))
+        return value
     from himach.parallel.collective import is_everywhere
 
-    world = world_of_this_process()
+    world = _world_of_this_process()
     try:
         return work(world)
     except Exception as error:
         if world.comm.size > 1 and not is_everywhere(error):
-            _end_all_ranks(error, world.comm.rank)
+            _end_all_ranks(error)
         raise as_himach(error) from error.__cause__ if isinstance(error, HimachError) else error
 
 
-def _end_all_ranks(error: Exception, rank: int) -> NoReturn:
+def _end_all_ranks(error: Exception) -> NoReturn:
     """Tell of an error that the other ranks do not know of, and end them."""
-    known = as_himach(error)
-    started = Started.here()
-    if started is not None:
-        started.fail(known, rank)
     from himach.parallel.mpi import abort
 
     report(error)
-    abort(known.exit_code)
+    abort(as_himach(error).exit_code)
 
 
-def world_of_this_process() -> World:
+def _world_of_this_process() -> World:
     """Return the world of the ranks that a launcher started, or of this process alone, which needs no MPI."""
     if under_launcher():
         from himach.parallel.mpi import connect
@@ -178,16 +187,14 @@ def report(error: BaseException) -> None:
     print(f"himach: error: {text}", file=sys.stderr, flush=True)
 
 
-def _run_on_started_ranks(job: Job, ranks: int, started: float) -> Result:
-    from himach.runner.job_pickle import pack_job, unpack_result
+def _run_on_spawned_ranks(job: Job, ranks: int, started: float) -> Result:
+    from himach.runner.job_pickle import PickledJob, unpack_result
 
     if ranks < 1:
         raise UsageError(f"ranks must be 1 or more, not {ranks}")
-    with tempfile.TemporaryDirectory(prefix="himach-") as name:  # of mode 0700: what is unpickled from it is ours
-        folder = Path(name)
-        (folder / "job").write_bytes(pack_job(job, started))
-        launch([sys.executable, "-P", "-m", "himach.runner.rank_main"], ranks, folder)
-        return unpack_result((folder / "result").read_bytes(), job)
+    packed = on_ranks(PickledJob.of(job, started), ranks)
+    assert packed is not None
+    return unpack_result(packed, job)
 
 
 def _is_several(analysis: Any) -> bool:
