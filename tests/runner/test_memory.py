@@ -7,7 +7,7 @@ import pytest
 from himach.analysis import Analysis
 from himach.errors import UsageError
 from himach.runner.job import Job
-from himach.runner.run import memory
+from himach.runner import memory
 
 
 class Some(Analysis):
