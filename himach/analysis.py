@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from himach.frame import Frame
 
-__all__ = ["Analysis", "Pairs", "Parameter"]
-
 
 class Pairs:
     """Many pairs of key and value of one frame, as columns.

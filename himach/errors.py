@@ -8,17 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = [
-    "AnalysisError",
-    "HimachError",
-    "NoFrameError",
-    "RankError",
-    "TrajectoryError",
-    "UsageError",
-    "as_himach",
-    "nearest",
-]
-
 
 class HimachError(Exception):
     """Root of himach's errors; its text is complete: what was wrong, where, and what to do."""

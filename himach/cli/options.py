@@ -6,17 +6,6 @@ from pathlib import Path
 
 import click
 
-__all__ = [
-    "PATH",
-    "cache_option",
-    "keywords_option",
-    "quiet_option",
-    "quota_option",
-    "ranks_option",
-    "topology_option",
-    "trajectories_argument",
-]
-
 PATH = click.Path(path_type=Path)
 
 trajectories_argument = click.argument("trajectories", nargs=-1, required=True, type=PATH, metavar="TRAJ...")

@@ -8,8 +8,6 @@ import click
 
 from himach.cli.options import PATH, cache_option, keywords_option, topology_option, trajectories_argument
 
-__all__ = ["info", "split"]
-
 
 @click.command()
 @click.argument("path", type=PATH)

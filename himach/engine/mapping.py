@@ -16,8 +16,6 @@ from himach.engine.pairs.stamps import Frames, Stamps
 from himach.engine.shuffle.runs import Memory, Runs
 from himach.frame import Frame, RawFrame
 
-__all__ = ["Bind", "Mapper", "Read", "Steps", "Take", "map_tasks"]
-
 #: Bytes of pairs that are put into order at a time: what a core's own cache holds.
 CHUNK = 1 << 20
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from himach.analysis import Analysis
-from himach.parallel.communicator import Communicator
 from himach.engine.clock import Clock
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import Block
@@ -18,8 +17,6 @@ from himach.engine.shuffle.runs import Memory, Runs
 from himach.engine.shuffle.waves import Shuffle
 from himach.engine.stages import Chaining, Concluding, Stage
 from himach.parallel.communicator import Communicator
-
-__all__ = ["Reducer", "Together", "unguarded"]
 
 T = TypeVar("T")
 

@@ -22,8 +22,6 @@ from himach.engine.pairs.values import IMMUTABLE, snapshot
 from himach.engine.shuffle.runs import Runs
 from himach.errors import AnalysisError
 
-__all__ = ["Chaining", "Concluding", "Stage"]
-
 
 class Stage(ABC):
     """What is done with the series of one stage of a chain.

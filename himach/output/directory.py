@@ -24,8 +24,6 @@ from himach.output.parts import parts
 from himach.output.plots import figure, png
 from himach.output.record import Record
 
-__all__ = ["clean_out", "prepare_out", "write_outcome", "write_run"]
-
 RECORD = "run.json"
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from himach.analysis import Analysis
 
-__all__ = ["draw", "figure", "png"]
-
 SIZE = (6.4, 4.2)  # inches, of one plot
 DPI = 150
 

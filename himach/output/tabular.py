@@ -14,8 +14,6 @@ import numpy as np
 
 from himach.output.cells import EDGE, Column, alignment, cells_text, count, printable
 
-__all__ = ["table_html", "table_text"]
-
 Columns: TypeAlias = Mapping[str, Column]
 
 MOST_ROWS = 20  # a longer table shows its first and last EDGE rows

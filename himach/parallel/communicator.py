@@ -17,8 +17,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Alone", "Communicator", "Counter", "OwnWords", "SharedWords", "Words", "World", "alone", "node_name"]
-
 Words = npt.NDArray[np.uint64]
 
 

@@ -18,8 +18,6 @@ from himach.errors import RankError
 from himach.parallel.communicator import OwnWords, Words, World, node_name
 from himach.parallel.environment import promised_ranks
 
-__all__ = ["abort", "connect", "leave"]
-
 #: What is known already, by the nodes of all ranks, so that all ranks know the same.
 _worlds: dict[tuple[str, ...], World] = {}
 

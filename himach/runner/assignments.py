@@ -14,8 +14,6 @@ from himach.analysis import Analysis, Parameter
 from himach.errors import UsageError, nearest
 from himach.output.names import unique_labels
 
-__all__ = ["set_parameters", "written_stages"]
-
 
 def set_parameters(classes: Sequence[type[Analysis]], assignments: Sequence[str]) -> list[Analysis]:
     """Return instances of the analyses with their parameters set.

@@ -14,8 +14,6 @@ from himach.analysis import Analysis
 from himach.errors import AnalysisError, UsageError, nearest
 from himach.runner.assignments import set_parameters, written_stages
 
-__all__ = ["describe_analysis", "find_analyses", "find_class", "load_script"]
-
 
 def find_analyses(specs: Sequence[str], assignments: Sequence[str]) -> list[Analysis]:
     """Return the analyses that `specs` name, with their parameters and those of their later stages set.

@@ -20,8 +20,6 @@ from himach.parallel.communicator import Words
 from himach.zazen.patterns import Pattern, Shape
 from himach.zazen.positions import Pieces
 
-__all__ = ["Folded", "fold"]
-
 Positions = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 

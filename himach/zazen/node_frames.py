@@ -20,8 +20,6 @@ from himach.zazen.bitmaps import block_counts
 from himach.zazen.patterns import Pattern, Search
 from himach.zazen.positions import n_words
 
-__all__ = ["NOTHING", "Cached", "InMemory", "NodeFrames", "count_chunks"]
-
 Numbers = npt.NDArray[np.int64]
 
 

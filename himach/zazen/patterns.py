@@ -15,8 +15,6 @@ import numpy.typing as npt
 from himach.parallel.communicator import Words
 from himach.zazen.finder import Finder
 
-__all__ = ["Pattern", "Search", "Shape"]
-
 WINDOW_WORDS = 1 << 13  # that are looked at in one step
 
 Positions = npt.NDArray[np.int64]

@@ -15,8 +15,6 @@ import numpy.typing as npt
 from himach.parallel.communicator import Words
 from himach.zazen.bitmaps import block_counts, decode
 
-__all__ = ["Bits", "Pieces", "PositionSet", "all_of", "n_words"]
-
 DIRECTORY_WORDS = 512  # words of the bitmap between two entries of its directory
 AT_ONCE = 1 << 20  # positions that `all_of` gives at a time
 

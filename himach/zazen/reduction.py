@@ -19,8 +19,6 @@ from himach.zazen.node_frames import NodeFrames, count_chunks
 from himach.zazen.positions import Bits, all_of
 from himach.zazen.rounds import CHUNK_WORDS, Claims, Leaders, Rules, negotiate
 
-__all__ = ["ByBits", "ByPatterns", "Reduced", "by_patterns"]
-
 Positions = npt.NDArray[np.int64]
 
 

@@ -27,8 +27,6 @@ from himach.zazen.bitmaps import (
     priority_plane,
 )
 
-__all__ = ["CHUNK_WORDS", "Claims", "Leaders", "Rules", "negotiate"]
-
 # Bitmap words in a chunk: a chunk's bitmaps and counts, seven times this, stay in cache between the steps.
 CHUNK_WORDS = 1 << 16
 

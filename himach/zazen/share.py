@@ -16,8 +16,6 @@ import pyroaring
 from himach.parallel.communicator import Counter, SharedWords
 from himach.zazen.positions import PositionSet
 
-__all__ = ["Share", "Tasks"]
-
 MAX_TASK_FRAMES = 512
 #: A task is this part of what remains for each rank to read, if all were equally fast.
 PART_OF_RANK = 4

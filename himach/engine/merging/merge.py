@@ -21,8 +21,6 @@ from himach.engine.pairs.block import Array, Block, Form, Kind, objects, plain_k
 from himach.engine.pairs.keys import ENCODED
 from himach.engine.pairs.stamps import Frames
 
-__all__ = ["Keyed", "Merge"]
-
 #: Pairs that are merged at a time: so many shards as have no more than this, or one.
 SPAN = 1 << 16
 #: Bytes of a value that travels with its row while rows are ordered.

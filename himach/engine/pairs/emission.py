@@ -21,8 +21,6 @@ from himach.engine.pairs.streams import ArrayStream, ItemStream, PresenceStream
 from himach.engine.pairs.values import snapshot
 from himach.errors import AnalysisError
 
-__all__ = ["Emission"]
-
 Box = npt.NDArray[np.float32]
 ALLOWED = "yield pairs (key, value) or himach.Pairs(keys, values)"
 #: Pairs of one chunk, at most: their places are uint32.

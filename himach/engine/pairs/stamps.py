@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from himach.engine.pairs.block import objects
 
-__all__ = ["FrameTable", "Frames", "Stamps"]
-
 Places = npt.NDArray[np.uint32]
 NO_BOX = np.full(6, np.nan, dtype=np.float32).tobytes()
 

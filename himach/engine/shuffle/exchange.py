@@ -12,13 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from himach.parallel.communicator import Communicator
 from himach.engine.pairs.block import Array, Block, Columns, Raw, objects, raw
 from himach.engine.pairs.stamps import FrameTable
 from himach.engine.pairs.values import pack, unpack
 from himach.parallel.communicator import Communicator
-
-__all__ = ["ROUND", "Exchange", "shards_of"]
 
 #: Bytes that a rank sends in one round, at most.
 ROUND = 1 << 24

@@ -18,8 +18,6 @@ from himach.engine.pairs.block import SHARDS, Block, Kind, Raw
 from himach.engine.shuffle.spill import Scratch, Spilled, spill
 from himach.engine.shuffle.stack import Stack
 
-__all__ = ["Memory", "Runs"]
-
 #: Bytes that are ordered at a time on their way to the disk.
 PIECE = 1 << 22
 

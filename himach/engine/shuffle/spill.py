@@ -22,8 +22,6 @@ from himach.engine.pairs.block import Array, Block, Bounds, Form, Raw, objects, 
 from himach.engine.shuffle.stack import Spec, Stack
 from himach.errors import HimachError
 
-__all__ = ["Scratch", "SpillError", "Spilled", "spill"]
-
 
 class SpillError(HimachError):
     """Pairs could not be written to the disk, or not read back."""

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from himach.engine.pairs.block import Array, Block, Bounds, raw, row_bytes
 from himach.engine.pairs.sharding import join_shards
 
-__all__ = ["Spec", "Stack"]
-
 
 class Spec(NamedTuple):
     """What the rows of a column are."""

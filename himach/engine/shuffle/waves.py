@@ -11,14 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from himach.parallel.communicator import Communicator
 from himach.engine.pairs.block import Block
 from himach.engine.pairs.stamps import Frames, Stamps
 from himach.engine.shuffle.exchange import Exchange, shards_of
 from himach.engine.shuffle.runs import Runs
 from himach.parallel.communicator import Communicator
-
-__all__ = ["WAVE", "Shuffle", "plan_waves"]
 
 #: Bytes that a rank gets in a wave, at most: with smaller ones, ranks wait for one another more often. What has been on
 #: disk travels in larger ones, for long reads.

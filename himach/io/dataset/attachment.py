@@ -22,8 +22,6 @@ from himach.io.trajectory.origin import Origin, Times
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.trajectory.xdr_index import XdrIndex, decode, encode
 
-__all__ = ["OriginFiles", "attach_origin", "attached_indexes", "attached_stamp", "origin_files"]
-
 STAMP, TIMES, INDEX = "origin.json", "times", "index"  # names of attachments
 MAX_TOPOLOGY_BYTES = 256 << 20
 

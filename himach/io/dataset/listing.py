@@ -16,8 +16,6 @@ from himach.io.store.sizes import show_size
 from himach.io.store.store import Store, StoreError, StoreNotFoundError
 from himach.parallel.communicator import node_name
 
-__all__ = ["Entry", "Evicted", "entries", "evict_chosen", "open_existing", "status"]
-
 
 @dataclass(frozen=True)
 class Entry:

@@ -24,19 +24,6 @@ from himach.io.trajectory.origin import Origin, OriginFacts, Times
 if TYPE_CHECKING:
     from himach.io.server.client import Client
 
-__all__ = [
-    "Candidate",
-    "dataset_name",
-    "find",
-    "match",
-    "names_of",
-    "own_generation",
-    "read_some",
-    "server_of",
-    "stand_in",
-    "wanted_frames",
-]
-
 
 @dataclass(frozen=True)
 class Candidate:

@@ -20,8 +20,6 @@ from himach.io.trajectory.frame_file import TOPOLOGY_KEYWORDS
 from himach.io.trajectory.manifest import TIMES
 from himach.io.trajectory.origin import Origin
 
-__all__ = ["OriginStamp", "digest", "frame_keywords"]
-
 VERSION = 1
 
 #: Content that a digest covers: whole files where they have no more than this together, else blocks all over them.

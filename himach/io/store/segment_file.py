@@ -17,8 +17,6 @@ import numpy as np
 from himach.io.store.bodhi import crc32c
 from himach.io.store.packed import unpack
 
-__all__ = ["Buried", "Key", "Wrong", "check_segment"]
-
 VERSION = 1
 UNIT = 64
 FRAME, TOMBSTONE, HOLE = 1, 2, 3

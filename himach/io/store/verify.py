@@ -12,8 +12,6 @@ import numpy as np
 from himach.io.store.segment_file import Buried, Key, Wrong, check_segment
 from himach.io.store.store import Store, StoreError
 
-__all__ = ["Bad", "Verified", "drop", "verify"]
-
 _SEGMENT = re.compile(r"([na])-([0-9a-f]{16})\.seg")
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from himach.io.store.store import Dataset
 
-__all__ = ["load_topology", "own_topology"]
-
 VERSION = 2  # of what is attached
 MAX_BYTES = 256 << 20  # of a topology file whose parse is attached
 MOST_ATTACHED = 4  # parses beside a dataset, the newest

@@ -14,8 +14,6 @@ from himach.io.store.bodhi import crc32c
 if TYPE_CHECKING:
     from MDAnalysis.core.topology import Topology
 
-__all__ = ["copy_topology", "decode", "encode"]
-
 #: Made anew by every Topology.
 _CORE = frozenset({"Atomindices", "Resindices", "Segindices"})
 #: The topology that an attribute belongs to, and what is computed from the rest when it is asked for.
@@ -48,7 +46,7 @@ def copy_topology(topology: Topology) -> Topology:
     table = topology.tt
     new = Topology(table.n_atoms, table.n_residues, table.n_segments, None, table._AR, table._RS)
     for attribute in topology.attrs:
-        kind = type(attribute)
+        kind: Any = type(attribute)
         if kind.__name__ not in _CORE:
             copied = kind.__new__(kind)
             state = {name: value for name, value in vars(attribute).items() if name not in _DERIVED}

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from himach.errors import TrajectoryError
 from himach.frame import RawFrame
 
-__all__ = ["AbsentFile"]
-
 Times = npt.NDArray[np.float64]
 
 

@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from himach.frame import RawFrame
 
-__all__ = ["AmberWriter"]
-
 _RECORDS_AT = 4  # byte of the number of records in a classic NetCDF file
 
 

@@ -10,8 +10,6 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["Ahead", "ask_for"]
-
 BATCH_BYTES = 8 << 20  # asked for at once; one to two batches lie ahead
 REMEMBERED = 16  # batches that are not asked for again
 

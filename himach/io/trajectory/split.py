@@ -23,8 +23,6 @@ from himach.io.trajectory.netcdf import AmberWriter
 from himach.io.trajectory.origin import Origin, existing, open_origin
 from himach.io.trajectory.xdr_file import XdrFile
 
-__all__ = ["split"]
-
 _TRAJECTORY_KEYWORDS = frozenset({"format", "dt", "time_offset", "convert_units", "n_atoms"})
 
 

@@ -21,8 +21,6 @@ from himach.io.trajectory.readahead import ask_for
 from himach.io.trajectory.xdr_header import DAMAGED, FORCES, HEADER_BYTES, POSITIONS, VELOCITIES, parse_trr, parse_xtc
 from himach.io.trajectory.xdr_index import XdrIndex
 
-__all__ = ["XdrFile"]
-
 Times = npt.NDArray[np.float64]
 
 

@@ -25,8 +25,6 @@ from himach.io.trajectory.origin import Origin
 from himach.io.universe.asked import AskedVectors, asked_atoms
 from himach.io.universe.gather import copy_rows
 
-__all__ = ["LateFields", "View"]
-
 #: Reads a field of the frame of a number that was read without it (see `himach.io.dataset.source.Source.late`).
 LateFields = Callable[[int, int], RawFrame]
 
