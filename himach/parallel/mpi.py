@@ -79,7 +79,6 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
         name=name,
         bor=mpi.BOR,
         sum=mpi.SUM,
-        in_place=mpi.IN_PLACE,
         make_op=lambda function: mpi.Op.Create(function, commute=True),
         # Pages of shared memory cost several times as much to touch first as a rank's own.
         share_words=OwnWords if node.size == 1 else lambda n: _SharedWords(n, node, mpi),

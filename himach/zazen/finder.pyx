@@ -13,8 +13,6 @@ from libc.string cimport memcmp, memcpy
 cdef extern from *:
     int __builtin_ctzll(unsigned long long) nogil
 
-__all__ = ["MAX_PERIOD", "Finder"]
-
 cdef enum:
     LONGEST = 4096                  # positions of a period at most: as many nodes can be told apart
     SAMPLE = 3 * LONGEST            # positions that are looked at for a period
