@@ -37,10 +37,10 @@ class PositionSet(Protocol):
         """Return positions number `start` to `stop` of the set, int64, ascending."""
 
 
-def all_of(held: PositionSet) -> Iterator[Positions]:
+def all_of(positions: PositionSet) -> Iterator[Positions]:
     """Yield all positions of a set, ascending, as many at a time as memory hardly notices."""
-    for start in range(0, held.count, AT_ONCE):
-        yield held.some(start, min(start + AT_ONCE, held.count))
+    for start in range(0, positions.count, AT_ONCE):
+        yield positions.some(start, min(start + AT_ONCE, positions.count))
 
 
 class Bits:

@@ -119,7 +119,7 @@ def assign(
         raise TrajectoryError(told.error)
     return Share(
         frames=frames,
-        held=Pieces.of_words(shared.words) if in_pieces else Bits(shared.words, n_words(len(frames))),
+        positions=Pieces.of_words(shared.words) if in_pieces else Bits(shared.words, n_words(len(frames))),
         shared=shared,
         counter=world.make_counter(),
         ranks=world.node.size,

@@ -125,8 +125,8 @@ def by_patterns(leaders: Leaders, here: NodeFrames, limits: list[int], budget: i
     if folded is None:
         return None
     native, alien = map(folded.bits_of, patterns)
-    held = sum(folded.count(folded.flags_of(words)) for words in (native, alien))
-    if leaders.total(np.array([held > limits[leaders.node]], dtype=np.int64))[0]:
+    n_here = sum(folded.count(folded.flags_of(words)) for words in (native, alien))
+    if leaders.total(np.array([n_here > limits[leaders.node]], dtype=np.int64))[0]:
         return None
 
     enough = [n_frames] * leaders.size

@@ -59,7 +59,7 @@ class Wrong:
 
 
 @dataclass(frozen=True)
-class Buried:
+class Tombstone:
     """A record that a tombstone drops."""
 
     segment: int
@@ -70,7 +70,7 @@ class _Refused(Exception):  # noqa: N818 - a verdict, told as a `Wrong`
     """Why a record is not valid."""
 
 
-def check_segment(path: Path, key: Key) -> Iterator[Wrong | Buried | int]:
+def check_segment(path: Path, key: Key) -> Iterator[Wrong | Tombstone | int]:
     """Read a whole segment.
 
     Parameters
@@ -82,7 +82,7 @@ def check_segment(path: Path, key: Key) -> Iterator[Wrong | Buried | int]:
 
     Yields
     ------
-    Wrong, Buried or int
+    Wrong, Tombstone or int
         What is wrong, which records are dropped, and for each valid frame the bytes of its record. An end that the
         index does not know is nobody's loss and not told: a writer was or is at work there.
     """
@@ -95,7 +95,7 @@ def check_segment(path: Path, key: Key) -> Iterator[Wrong | Buried | int]:
         yield from _walk(_Window(file), key, index)
 
 
-def _walk(window: _Window, key: Key, index: _Index) -> Iterator[Wrong | Buried | int]:
+def _walk(window: _Window, key: Key, index: _Index) -> Iterator[Wrong | Tombstone | int]:
     at = UNIT
     while at < window.size:
         known = index.frames.get(at)
@@ -114,7 +114,7 @@ def _walk(window: _Window, key: Key, index: _Index) -> Iterator[Wrong | Buried |
                 yield Wrong(at, None, f"{following - at} bytes without a valid record")
             at = following
         else:
-            if isinstance(found[0], Buried):
+            if isinstance(found[0], Tombstone):
                 yield found[0]
             else:
                 yield found[1]
@@ -137,7 +137,7 @@ def _next(window: _Window, at: int, key: Key, index: _Index) -> int | None:
     return known if known < window.size else None
 
 
-def _record(window: _Window, at: int, key: Key) -> tuple[Buried | None, int]:
+def _record(window: _Window, at: int, key: Key) -> tuple[Tombstone | None, int]:
     """Check the record at `at`; return the record that it drops, if it drops one, and its length."""
     head = window.take(at, RECORD_HEAD)
     magic, version, kind, size, crc = struct.unpack_from("<4sHHII", head)
@@ -152,7 +152,7 @@ def _record(window: _Window, at: int, key: Key) -> tuple[Buried | None, int]:
     if (dataset, generation, segment, offset) != (key.dataset, key.generation, key.segment, at):
         raise _Refused("it belongs elsewhere: a stale or misplaced write")
     if kind == TOMBSTONE:
-        return Buried(*struct.unpack_from("<QQ", head, 112)), TOMBSTONE_BYTES
+        return Tombstone(*struct.unpack_from("<QQ", head, 112)), TOMBSTONE_BYTES
     if kind != FRAME:
         raise _Refused(f"it is of the unknown type {kind}")
     blocks = _Blocks.read(head)
