@@ -42,15 +42,7 @@ class AnalysisError(HimachError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint ``; did you mean 'x'?`` for a mistyped name, or the list of known names.
-
-    Parameters
-    ----------
-    name
-        What was asked for.
-    known
-        What there is.
-    """
+    """Return a hint ``; did you mean 'x'?`` for a mistyped name, or the list of known names."""
     import difflib
 
     names = sorted(known)

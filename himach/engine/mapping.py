@@ -51,14 +51,7 @@ def map_tasks(
 class Mapper:
     """Calls map() of one analysis and puts what it yields into `runs`, in chunks of whole frames.
 
-    Attributes
-    ----------
-    runs
-        The blocks of finished chunks.
-    stamps
-        The frames that these blocks know by their rows.
-    pairs
-        How many pairs map() yielded.
+    `stamps` are the frames that these blocks know by their rows, `pairs` is how many pairs map() yielded.
     """
 
     def __init__(self, analysis: Analysis, rank: int, frames: range, bind: Bind, memory: Memory) -> None:

@@ -103,7 +103,7 @@ cdef bint follow(Finder self, const uint64_t *words, int64_t n_bits) noexcept no
                 w = (self.pending[0] - base) >> 6
                 self.n_pending = 0
                 break
-    return end_pending(self)  # the next window does not show these bits again
+    return make_exceptions(self)  # the next window does not show these bits again
 
 
 cdef inline uint64_t inside(Finder self, int64_t position, int64_t end) noexcept nogil:
@@ -123,7 +123,7 @@ cdef Verdict mismatches(Finder self, uint64_t differ, int64_t position) noexcept
     while differ:
         at = position + __builtin_ctzll(differ)
         differ &= differ - 1
-        if self.n_pending and at - self.pending[self.n_pending - 1] > close and not end_pending(self):
+        if self.n_pending and at - self.pending[self.n_pending - 1] > close and not make_exceptions(self):
             return TOO_LARGE
         self.pending[self.n_pending] = at
         self.n_pending += 1
@@ -132,7 +132,7 @@ cdef Verdict mismatches(Finder self, uint64_t differ, int64_t position) noexcept
     return GOES_ON
 
 
-cdef bint end_pending(Finder self) noexcept nogil:
+cdef bint make_exceptions(Finder self) noexcept nogil:
     """Make exceptions of the mismatches so far; return False if there are too many of them."""
     if self.n_exceptions + self.n_pending + self.n_bits + self.n_intervals > self.budget:
         return False

@@ -44,14 +44,9 @@ def all_of(positions: PositionSet) -> Iterator[Positions]:
 
 
 class Bits:
-    """A bitmap, and before it a directory of how many bits are set up to every `DIRECTORY_WORDS` words.
+    """A bitmap of `n` words, and before it a directory of how many bits are set up to every `DIRECTORY_WORDS` words.
 
-    Parameters
-    ----------
-    words
-        uint64 (Bits.n_words(n),), n being the words of the bitmap.
-    n
-        Words of the bitmap.
+    Both are in `words`, uint64 (Bits.n_words(n),).
     """
 
     def __init__(self, words: Words, n: int) -> None:

@@ -36,14 +36,7 @@ BLOCKS_PER_NODE = 256  # runs of positions in which contested frames go to one o
 class Leaders:
     """Reductions over the leaders of all nodes; does nothing but copy where there is one node.
 
-    Attributes
-    ----------
-    node
-        Index of this node.
-    size
-        Number of nodes.
-    rounds
-        Allreduces of bitmaps so far, by kind.
+    `node` is the index of this node, `size` how many there are, and `rounds` the Allreduces of bitmaps so far, by kind.
     """
 
     def __init__(self, world: World) -> None:
@@ -171,22 +164,18 @@ def negotiate(
     share: Words,
     rules: Rules,
 ) -> Claims:
-    """Settle who reads which of the frames that nodes hold (collective over the leaders).
+    """Decide who reads which of the frames that nodes hold (collective over the leaders), by rules that all nodes know.
 
     Parameters
     ----------
-    leaders
-        The leaders' reductions.
-    native, alien
-        uint64: the frames that this node has.
+    leaders, native, alien
+        The reductions; the frames that this node has, uint64.
     counts
         int64 (2, n_chunks): how many of them there are in each chunk.
     decided
         ``decided(first, stop)`` is called when words `first` to `stop` of `share` are decided on.
     share
         uint64: becomes `Claims.share`; need not be zeroed.
-    rules
-        The same on every node.
     """
     try:
         return _Negotiation(leaders, native, alien, share, rules).run(counts, decided)
@@ -198,20 +187,9 @@ def negotiate(
 class _Chunk:
     """One chunk of a node's bitmaps, and the buffers in which it is decided.
 
-    Attributes
-    ----------
-    first
-        Number of its first word in the selection's bitmap.
-    n_bits
-        Positions in it.
-    native, mine
-        The node's native and its alien frames.
-    share
-        The node's claims.
-    taken, rest
-        What any node holds as native, and the residue.
-    own, counts
-        This node's two-bit counts, and all nodes' together.
+    Its `first` word in the selection's bitmap and its positions; the node's `native` frames, its aliens (`mine`) and
+    its claims (`share`); what any node holds as native (`taken`) and the residue (`rest`); this node's `own` two-bit
+    counts, and all nodes' together.
     """
 
     first: int

@@ -83,16 +83,7 @@ class Part:
 
 
 class Lot:
-    """Blocks of one kind, one or more a rank.
-
-    Parameters
-    ----------
-    kind
-        Their kind.
-    blocks
-        Each with its rank, keys as numbers.
-    places
-        For each rank where its frames are among those of all ranks.
+    """Blocks of one kind, one or more a rank, each with its rank and its keys as numbers.
 
     Attributes
     ----------

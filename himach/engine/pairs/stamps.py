@@ -120,14 +120,9 @@ class Stamps:
 
 @dataclass(frozen=True)
 class Frames:
-    """The frames of all ranks.
+    """The frames of all ranks: `table`, in order of frame number and then of source.
 
-    Attributes
-    ----------
-    table
-        In order of frame number and then of source.
-    places
-        For each rank, uint32: row i of its table is row ``places[rank][i]`` of `table`.
+    Row i of the table of rank r is row ``places[r][i]`` of it (uint32).
     """
 
     table: FrameTable

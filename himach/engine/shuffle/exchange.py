@@ -35,17 +35,7 @@ def shards_of(rank: int, size: int, shards: int) -> tuple[int, int]:
 class Exchange:
     """Moves blocks and tables between all ranks, in memory that is used over and over.
 
-    Parameters
-    ----------
-    comm
-        All ranks.
-    limit
-        Bytes that a rank sends in one round, at most.
-
-    Attributes
-    ----------
-    sent
-        Bytes that went to other ranks.
+    A rank sends `limit` bytes in one round, at most; `sent` is how many bytes went to other ranks.
     """
 
     def __init__(self, comm: Communicator, limit: int) -> None:

@@ -23,19 +23,9 @@ PIECE = 1 << 22
 
 
 class Memory:
-    """How much memory the pairs of this rank may take, over all its `Runs`.
+    """How much memory, in bytes, the pairs of this rank may take, over all its `Runs`.
 
-    Parameters
-    ----------
-    limit
-        Bytes.
-    directory
-        Where pairs go that do not fit: on a local disk of this node.
-
-    Attributes
-    ----------
-    spilled
-        Bytes that went to the disk.
+    What does not fit goes to `directory`, on a local disk of this node; `spilled` bytes went there.
     """
 
     def __init__(self, limit: int, directory: Path) -> None:

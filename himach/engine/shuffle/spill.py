@@ -28,12 +28,7 @@ class SpillError(HimachError):
 
 
 class Scratch:
-    """A file without a name in a directory.
-
-    Parameters
-    ----------
-    directory
-        On a local disk of this node; it is made if it is not there.
+    """A file without a name in a directory, on a local disk of this node; it is made if it is not there.
 
     Raises
     ------
@@ -106,15 +101,7 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Spilled:
-    """A block in a scratch file.
-
-    Attributes
-    ----------
-    form, width, bounds
-        See `Block`.
-    specs
-        What its columns are.
-    """
+    """A block in a scratch file: `form`, `width` and `bounds` of the `Block`, and what its columns are."""
 
     form: Form
     width: int

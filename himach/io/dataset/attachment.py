@@ -30,12 +30,9 @@ MAX_TOPOLOGY_BYTES = 256 << 20
 class OriginFiles:
     """What a store has of an origin beside its stamp.
 
-    Attributes
-    ----------
-    times
-        Of all frames, float64 (n_frames,), ps; None where a format does not tell them without reading frames.
-    topologies
-        Suffix and content of each topology file, by its absolute path; the one used last comes last.
+    `times` are those of all frames, float64 (n_frames,), ps; None where a format does not tell them without reading
+    frames. `topologies` are suffix and content of each topology file, by its absolute path; the one used last comes
+    last.
     """
 
     times: Times | None

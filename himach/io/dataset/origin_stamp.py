@@ -100,14 +100,8 @@ class OriginStamp:
     def pushed(cls, name: str, generation: bytes, n_frames: int, first: Sequence[RawFrame]) -> OriginStamp:
         """Return the stamp of frames that a simulation pushed: they have no origin, and are known by their name alone.
 
-        Parameters
-        ----------
-        name, generation
-            Of the dataset.
-        n_frames
-            One more than the last frame's number.
-        first
-            One frame or two, neighbours, which tell what all are like.
+        `n_frames` is one more than the last frame's number; `first` are one frame or two, neighbours, which tell what
+        all are like.
         """
         one, other = first[0], first[-1]
         between = other.number - one.number

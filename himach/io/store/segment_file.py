@@ -41,17 +41,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Wrong:
-    """Something wrong in a segment.
-
-    Attributes
-    ----------
-    offset
-        Byte of the segment at which the record begins.
-    frame
-        Number of the frame, or None where not even that is known.
-    reason
-        What is wrong.
-    """
+    """Something wrong in a segment: where the record begins, its frame (None where not even that is known), and why."""
 
     offset: int
     frame: int | None
@@ -71,14 +61,7 @@ class _Refused(Exception):  # noqa: N818 - a verdict, told as a `Wrong`
 
 
 def check_segment(path: Path, key: Key) -> Iterator[Wrong | Tombstone | int]:
-    """Read a whole segment.
-
-    Parameters
-    ----------
-    path
-        The ``.seg`` file; its index lies beside it.
-    key
-        What its records must say.
+    """Read a whole segment, given by its ``.seg`` file; its index lies beside it.
 
     Yields
     ------
@@ -256,12 +239,8 @@ class _Window:
 class _Index:
     """What an index says of its segment.
 
-    Attributes
-    ----------
-    frames
-        By the byte at which the record begins: number of the frame, length of the record.
-    holes
-        Begin and end of stretches that are known to hold nothing valid.
+    `frames` are number and length of each record by the byte at which it begins, `holes` begin and end of stretches
+    that are known to hold nothing valid.
     """
 
     frames: dict[int, tuple[int, int]]

@@ -17,23 +17,7 @@ _SEGMENT = re.compile(r"([na])-([0-9a-f]{16})\.seg")
 
 @dataclass(frozen=True)
 class Bad:
-    """One thing that is bad.
-
-    Attributes
-    ----------
-    dataset
-        Name of the dataset.
-    directory
-        Its subdirectory.
-    segment
-        File name of the segment; "" if the dataset as a whole is meant.
-    frame
-        Number of the frame, or None.
-    native
-        Whether the segment holds natives.
-    reason
-        What is wrong.
-    """
+    """One thing that is bad, in the file `segment` ("" if the dataset as a whole is meant), of a `frame` or None."""
 
     dataset: str
     directory: str
@@ -50,15 +34,7 @@ class Bad:
 
 @dataclass
 class Verified:
-    """What was read.
-
-    Attributes
-    ----------
-    frames, nbytes
-        Valid records of frames, copies counted each, and their bytes.
-    bad
-        What is bad.
-    """
+    """Valid records of frames that were read, copies counted each, and their bytes; and what is bad."""
 
     frames: int
     nbytes: int

@@ -25,17 +25,7 @@ Times = npt.NDArray[np.float64]
 
 
 class XdrFile:
-    """An XTC or TRR file.
-
-    Parameters
-    ----------
-    path
-        The file.
-    index
-        Its index.
-    keywords
-        Of MDAnalysis: dt and time_offset (ps), convert_units.
-    """
+    """An XTC or TRR file with its index; keywords are MDAnalysis's dt and time_offset (ps), and convert_units."""
 
     present = True
     _descriptor = -1

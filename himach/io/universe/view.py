@@ -74,17 +74,12 @@ class View:
         self._reader.bind(first, copy=True)  # setup() may write to positions, the source's frame stays as read
 
     def ask(self, groups: Any) -> None:
-        """Show only these atoms in the frames that are bound from now on.
-
-        Parameters
-        ----------
-        groups
-            What atoms() returned: a group of this view's Universe, or several.
+        """Show only the atoms of what atoms() returned in the frames that are bound from now on.
 
         Raises
         ------
         AnalysisError
-            If it is anything else.
+            If it is neither a group of this view's Universe nor several.
         """
         asked = asked_atoms(groups, self.universe, self._name)
         if not asked.all():
