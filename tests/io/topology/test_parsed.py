@@ -155,7 +155,7 @@ def test_a_copy_shares_nothing_that_changes():
     assert plain(topology) == expected
 
 
-def test_what_cannot_be_pickled_is_not_kept():
+def test_what_cannot_be_pickled_is_not_attached():
     assert encode(Topology(2, 1, 1, [Bonds([(0, 1)], types=[lambda: None])]), {}) is None
 
 
@@ -204,7 +204,7 @@ def parses(monkeypatch) -> list:
     return found
 
 
-def test_a_kept_topology_is_not_parsed_again(dataset, parses, tmp_path):
+def test_an_attached_topology_is_not_parsed_again(dataset, parses, tmp_path):
     origin = open_origin([data.XTC], data.GRO)
     expected = load_topology(data.GRO, origin)
     parses.clear()
@@ -298,7 +298,7 @@ def test_what_a_file_alone_does_not_tell_is_parsed_anew(dataset, parses, tmp_pat
     assert not list(dataset.path.glob("x-parsed-*"))
 
 
-def test_damaged_and_unwritable_keeping_costs_a_parse(dataset, parses, monkeypatch):
+def test_a_damaged_or_refused_attachment_costs_a_parse(dataset, parses, monkeypatch):
     origin = open_origin([data.DCD], data.PSF)
     expected = load_topology(data.PSF, origin, {}, dataset)
     (file,) = dataset.path.glob("x-parsed-*")
@@ -315,7 +315,7 @@ def test_damaged_and_unwritable_keeping_costs_a_parse(dataset, parses, monkeypat
     assert same(load_topology(data.PSF, origin, {}, dataset), expected)
 
 
-def test_few_are_kept(dataset):
+def test_few_are_attached(dataset):
     origin = open_origin([data.DCD], data.PSF)
     for radius in range(7):
         load_topology(data.PSF, origin, {"vdwradii": {"X": radius}}, dataset)
@@ -333,7 +333,7 @@ def test_warnings_come_again(dataset, tmp_path):
     assert texts[0] == texts[1] == texts[2] != []
 
 
-def test_a_wrong_topology_is_refused_also_if_it_is_kept(dataset):
+def test_a_wrong_topology_is_refused_also_if_it_is_attached(dataset):
     load_topology(data.GRO, open_origin([data.XTC], data.GRO), {}, dataset)
     with pytest.raises(himach.TrajectoryError, match="has 47681 atoms"):
         load_topology(data.GRO, open_origin([data.DCD], data.PSF), {}, dataset)
