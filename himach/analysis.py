@@ -1,27 +1,22 @@
-"""What a scientist writes: `Analysis`, its parameters as annotated attributes, and `Pairs`, many pairs at once."""
+"""What a scientist writes: `Analysis`, and `Pairs`, many pairs at once."""
 
 from __future__ import annotations
 
 import inspect
-import json
-import re
-import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.errors import AnalysisError, UsageError, nearest
+from himach.parameters import Parameter, parameter_docs, supported, type_name
 
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
 
     from himach.frame import Frame
-
-__all__ = ["Analysis", "Pairs", "Parameter"]
 
 
 class Pairs:
@@ -76,56 +71,6 @@ class Pairs:
     def __repr__(self) -> str:
         values = "presence" if self.values is None else f"{self.values.dtype} {self.values.shape}"
         return f"Pairs(keys {self.keys.shape}, {values})"
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of an analysis: an annotated class attribute.
-
-    Attributes
-    ----------
-    name
-        The attribute's name.
-    type
-        Its annotation: str, int, float, bool, a Literal, a list of these, or one of these or None.
-    default
-        Its value in the class; `Parameter.REQUIRED` where there is none.
-    doc
-        Its entry in the Parameters section of the class's docstring, on one line.
-    """
-
-    REQUIRED: ClassVar[object] = object()
-
-    name: str
-    type: Any
-    default: Any
-    doc: str
-
-    @property
-    def required(self) -> bool:
-        """Whether the parameter has no default."""
-        return self.default is Parameter.REQUIRED
-
-    @property
-    def type_name(self) -> str:
-        """The type as a person writes it."""
-        return _type_name(self.type)
-
-    def parse(self, text: str) -> Any:
-        """Turn a command line's text into a value; raises UsageError that names the parameter."""
-        try:
-            return _parse(self.type, text)
-        except (ValueError, KeyError):
-            raise UsageError(f"parameter {self.name}: {text!r} is not {_article(self.type_name)}") from None
-
-    def check(self, value: Any) -> Any:
-        """Return `value` in the parameter's type, or raise UsageError that names the parameter."""
-        try:
-            return _convert(self.type, value)
-        except (TypeError, ValueError):
-            raise UsageError(
-                f"parameter {self.name}: {value!r} ({type(value).__name__}) is not {_article(self.type_name)}"
-            ) from None
 
 
 class Analysis:
@@ -239,16 +184,16 @@ class Analysis:
                 hints = typing.get_type_hints(base)
             except NameError as error:
                 raise UsageError(f"{cls.label()}: an annotation cannot be resolved ({error})") from None
-            docs = _parameter_docs(base.__doc__ or "")
+            docs = parameter_docs(base.__doc__ or "")
             for name in inspect.get_annotations(base):
                 hint = hints[name]
                 if name.startswith("_") or typing.get_origin(hint) is ClassVar or hint is ClassVar:
                     continue
                 if hasattr(Analysis, name):
                     raise UsageError(f"{cls.label()}: {name!r} cannot be a parameter, himach uses that name itself")
-                if not _supported(hint):
+                if not supported(hint):
                     raise UsageError(
-                        f"{cls.label()}: parameter {name!r} has the type {_type_name(hint)}; parameters are str, int, "
+                        f"{cls.label()}: parameter {name!r} has the type {type_name(hint)}; parameters are str, int, "
                         "float, bool, Literal, lists of these, any of these or None (ClassVar marks other attributes)"
                     )
                 default = getattr(cls, name, Parameter.REQUIRED)
@@ -289,129 +234,3 @@ class Analysis:
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
         return f"{type(self).__name__}({settings})"
-
-
-_SCALARS = (str, int, float, bool)
-
-
-def _union(hint: Any) -> tuple[Any, ...] | None:
-    """Return the members of a union, None for another type."""
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return typing.get_args(hint)
-    return None
-
-
-def _supported(hint: Any) -> bool:
-    members = _union(hint)
-    if members is not None:
-        return all(member is type(None) or _supported(member) for member in members)
-    if typing.get_origin(hint) is typing.Literal:
-        return True
-    if typing.get_origin(hint) is list:
-        return _supported(typing.get_args(hint)[0])
-    return hint in _SCALARS
-
-
-def _type_name(hint: Any) -> str:
-    members = _union(hint)
-    if members is not None:
-        return " or ".join("None" if member is type(None) else _type_name(member) for member in members)
-    if typing.get_origin(hint) is typing.Literal:
-        return " or ".join(repr(choice) for choice in typing.get_args(hint))
-    if typing.get_origin(hint) is list:
-        return f"list of {_type_name(typing.get_args(hint)[0])}"
-    return getattr(hint, "__name__", str(hint))
-
-
-def _article(type_name: str) -> str:
-    return f"an {type_name}" if type_name == "int" else type_name if type_name.startswith("'") else f"a {type_name}"
-
-
-def _parse(hint: Any, text: str) -> Any:
-    members = _union(hint)
-    if members is not None:
-        if type(None) in members and text.lower() in ("none", ""):
-            return None
-        for member in members:
-            if member is not type(None):
-                try:
-                    return _parse(member, text)
-                except ValueError:
-                    continue
-        raise ValueError(text)
-    origin = typing.get_origin(hint)
-    if origin is typing.Literal:
-        return {str(choice): choice for choice in typing.get_args(hint)}[text]
-    if origin is list:
-        (member,) = typing.get_args(hint)
-        if text.startswith("["):
-            return _convert(hint, json.loads(text))
-        return [_parse(member, part.strip()) for part in text.split(",")] if text else []
-    if hint is bool:
-        return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
-    return hint(text)
-
-
-def _convert(hint: Any, value: Any) -> Any:
-    members = _union(hint)
-    if members is not None:
-        if value is None and type(None) in members:
-            return None
-        for member in members:
-            if member is not type(None):
-                try:
-                    return _convert(member, value)
-                except TypeError:
-                    continue
-        raise TypeError
-    origin = typing.get_origin(hint)
-    if origin is typing.Literal:
-        if value not in typing.get_args(hint):
-            raise ValueError
-        return value
-    if origin is list:
-        if isinstance(value, str) or not isinstance(value, Iterable):
-            raise TypeError
-        (member,) = typing.get_args(hint)
-        return [_convert(member, item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise TypeError
-    return value
-
-
-def _parameter_docs(docstring: str) -> dict[str, str]:
-    """Return the entries of a numpy-style Parameters section, each on one line."""
-    lines = iter(_dedent(docstring))
-    docs: dict[str, str] = {}
-    for line, underline in _with_next(lines):
-        if line.strip() == "Parameters" and set(underline.strip()) == {"-"}:
-            break
-    current = ""
-    previous = ""
-    for line in lines:
-        if set(line.strip()) == {"-"} and previous and not previous.startswith(" "):
-            docs.pop(previous.partition(":")[0].strip(), None)  # that was the next section's title
-            break
-        match = re.match(r"^(\w+)\s*(:.*)?$", line)
-        if match:
-            current = match.group(1)
-            docs[current] = ""
-        elif current and line.startswith(" "):
-            docs[current] = f"{docs[current]} {line.strip()}".strip()
-        previous = line
-    return docs
-
-
-def _dedent(docstring: str) -> list[str]:
-    return inspect.cleandoc(docstring).splitlines()
-
-
-def _with_next(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
-    line = next(lines, "")
-    for following in lines:
-        yield line, following
-        line = following

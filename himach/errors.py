@@ -8,17 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = [
-    "AnalysisError",
-    "HimachError",
-    "NoFrameError",
-    "RankError",
-    "TrajectoryError",
-    "UsageError",
-    "as_himach",
-    "nearest",
-]
-
 
 class HimachError(Exception):
     """Root of himach's errors; its text is complete: what was wrong, where, and what to do."""
@@ -53,15 +42,7 @@ class AnalysisError(HimachError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint ``; did you mean 'x'?`` for a mistyped name, or the list of known names.
-
-    Parameters
-    ----------
-    name
-        What was asked for.
-    known
-        What there is.
-    """
+    """Return a hint ``; did you mean 'x'?`` for a mistyped name, or the list of known names."""
     import difflib
 
     names = sorted(known)

@@ -11,8 +11,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from MDAnalysis import Universe
 
-__all__ = ["FIELDS", "FORCES", "POSITIONS", "VELOCITIES", "Frame", "Needs", "RawFrame"]
-
 Vectors = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 

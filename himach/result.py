@@ -16,8 +16,6 @@ from himach.output.parts import parts
 from himach.output.record import Record
 from himach.output.show import parts_html, parts_text
 
-__all__ = ["Result", "print_outcome"]
-
 
 class Result:
     """The outcome of a run and its record.

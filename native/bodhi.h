@@ -235,7 +235,7 @@ BODHI_CHECKED int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodh
 
 /* Append a frame; its arrays may be reused at once. It is visible and kept only after bodhi_flush().
  * Returns OK or EXISTS (the frame is there: as a native, or in this kind). Errors: ARGUMENT, FULL (this frame, and
- * frames appended since the last flush, may not have been written: bodhi_writer_kept() counts those that were),
+ * frames appended since the last flush, may not have been written: bodhi_writer_written() counts those that were),
  * POISONED, SYSTEM, MEMORY. */
 BODHI_CHECKED int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame);
 
@@ -245,7 +245,7 @@ BODHI_CHECKED int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame);
 BODHI_CHECKED int bodhi_flush(bodhi_writer *writer, int durable);
 
 /* Number of frames that this writer has made visible. */
-int64_t bodhi_writer_kept(const bodhi_writer *writer);
+int64_t bodhi_writer_written(const bodhi_writer *writer);
 
 /* Flush (not durably) and close; the handle is gone whatever is returned. Errors: as bodhi_flush. */
 BODHI_CHECKED int bodhi_writer_close(bodhi_writer *writer);

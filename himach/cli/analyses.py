@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-__all__ = ["analyses"]
-
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[ANALYSIS]...")

@@ -12,8 +12,6 @@ import click
 
 from himach.cli.command_group import CommandGroup
 
-__all__ = ["bench"]
-
 RANKS = click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True, help="Ranks of himach.")
 DIRECTORY = click.option("--directory", type=click.Path(path_type=Path), metavar="DIR", help="Scratch.  [/var/tmp]")
 OUT = click.option(

@@ -16,8 +16,6 @@ from himach.cli.text import columns, listed, server_line
 if TYPE_CHECKING:
     from himach.io.dataset.listing import Entry
 
-__all__ = ["cache"]
-
 
 @click.group(cls=CommandGroup)
 def cache() -> None:

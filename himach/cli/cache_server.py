@@ -9,8 +9,6 @@ import click
 
 from himach.cli.options import PATH, cache_option
 
-__all__ = ["config", "start", "status_of_server", "stop"]
-
 
 @click.command()
 @click.option("--listen", metavar="HOST:PORT", help="Also take frames that other machines push; port 0 chooses one.")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-__all__ = ["CommandGroup"]
-
 
 class CommandGroup(click.Group):
     """A group whose list of commands wraps where click would cut it short."""

@@ -8,18 +8,6 @@ import click
 
 from himach.parallel.environment import promised_ranks, under_launcher
 
-__all__ = [
-    "PATH",
-    "cache_option",
-    "keywords_option",
-    "quiet_option",
-    "quota_option",
-    "ranks_option",
-    "started_ranks",
-    "topology_option",
-    "trajectories_argument",
-]
-
 PATH = click.Path(path_type=Path)
 
 trajectories_argument = click.argument("trajectories", nargs=-1, required=True, type=PATH, metavar="TRAJ...")

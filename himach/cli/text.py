@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["columns", "listed", "server_line"]
-
 SIZES = frozenset(["size", "free", "reserve", "quota", "used"])
 
 

@@ -8,8 +8,6 @@ import click
 
 from himach.cli.options import PATH, cache_option, keywords_option, topology_option, trajectories_argument
 
-__all__ = ["info", "split"]
-
 
 @click.command()
 @click.argument("path", type=PATH)
@@ -46,7 +44,7 @@ def split(
     frames_per_file: int,
     keywords: tuple[str, ...],
 ) -> None:
-    """Make a frame directory of a trajectory.
+    """Make a frame directory of a trajectory of XTC or TRR files.
 
     It holds numbered files of frames, a manifest and the topology;
     ``himach run ... --trajectory DIR`` then needs nothing else.

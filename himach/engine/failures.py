@@ -12,8 +12,6 @@ from himach.analysis import Analysis
 from himach.errors import AnalysisError, HimachError
 from himach.frame import Frame
 
-__all__ = ["RAISED", "failure"]
-
 #: What ends a run as a failure of the method that raised it. SystemExit would end this rank alone.
 RAISED = (Exception, SystemExit)
 

@@ -16,8 +16,6 @@ from himach.engine.pairs.stamps import Frames, Stamps
 from himach.engine.shuffle.runs import Memory, Runs
 from himach.frame import Frame, RawFrame
 
-__all__ = ["Bind", "Mapper", "Read", "Steps", "Take", "map_tasks"]
-
 #: Bytes of pairs that are put into order at a time: what a core's own cache holds.
 CHUNK = 1 << 20
 
@@ -53,14 +51,7 @@ def map_tasks(
 class Mapper:
     """Calls map() of one analysis and puts what it yields into `runs`, in chunks of whole frames.
 
-    Attributes
-    ----------
-    runs
-        The blocks of finished chunks.
-    stamps
-        The frames that these blocks know by their rows.
-    pairs
-        How many pairs map() yielded.
+    `stamps` are the frames that these blocks know by their rows, `pairs` is how many pairs map() yielded.
     """
 
     def __init__(self, analysis: Analysis, rank: int, frames: range, bind: Bind, memory: Memory) -> None:

@@ -19,8 +19,6 @@ from himach.engine.results import Results
 from himach.engine.shuffle.runs import Memory
 from himach.parallel.communicator import Communicator
 
-__all__ = ["Passed", "run_pass"]
-
 
 @dataclass(frozen=True)
 class Passed:

@@ -18,8 +18,6 @@ from himach.engine.shuffle.waves import Shuffle
 from himach.engine.stages import Chaining, Concluding, Stage
 from himach.parallel.communicator import Communicator
 
-__all__ = ["Reducer", "Together", "unguarded"]
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ from himach.engine.pairs.block import Block
 from himach.engine.pairs.keys import ENCODED, encode
 from himach.errors import AnalysisError
 
-__all__ = ["Results"]
-
 
 class Results(Mapping[Any, Any]):
     """A mapping key -> result in the order of keys, in which 1 and 1.0 are two keys.

@@ -22,21 +22,9 @@ from himach.engine.pairs.values import IMMUTABLE, snapshot
 from himach.engine.shuffle.runs import Runs
 from himach.errors import AnalysisError
 
-__all__ = ["Chaining", "Concluding", "Stage"]
-
 
 class Stage(ABC):
-    """What is done with the series of one stage of a chain.
-
-    Parameters
-    ----------
-    analysis
-        The stage.
-    rank
-        This rank.
-    later
-        Whether it is not the first of its chain.
-    """
+    """What is done with the series of one stage of a chain; `later` tells that it is not the chain's first."""
 
     def __init__(self, analysis: Analysis, rank: int, later: bool) -> None:
         self._analysis = analysis

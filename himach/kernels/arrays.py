@@ -7,8 +7,6 @@ import numpy.typing as npt
 
 from himach.errors import UsageError
 
-__all__ = ["as_bonds", "as_box", "as_groups", "as_positions", "as_weights"]
-
 MOST = 2**31 - 16
 
 

@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from himach.output.plain import plain
 
-__all__ = ["EDGE", "Column", "alignment", "array_text", "cells_text", "count", "printable", "value_text"]
-
 #: A column of a table: an array (n,) where the cells are numbers, a list where they are objects.
 Column: TypeAlias = npt.NDArray[Any] | list[Any]
 

@@ -24,8 +24,6 @@ from himach.output.parts import parts
 from himach.output.plots import figure, png
 from himach.output.record import Record
 
-__all__ = ["clean_out", "prepare_out", "write_outcome", "write_run"]
-
 RECORD = "run.json"
 
 
@@ -125,21 +123,9 @@ def write_run(
 
 
 def write_outcome(outcome: Any, label: str, directory: str | os.PathLike[str]) -> list[str]:
-    """Write an outcome into a directory that is there.
+    """Write an outcome into a directory that is there; return the names of the files.
 
-    Parameters
-    ----------
-    outcome
-        What finish() returned.
-    label
-        The analysis's label: the name of an outcome that is one thing.
-    directory
-        Where to write.
-
-    Returns
-    -------
-    list of str
-        Names of the files written. What has no form in a file is named in a warning.
+    The analysis's label is the name of an outcome that is one thing. What has no form in a file is named in a warning.
     """
     named = parts(outcome, label)
     written = []

@@ -10,8 +10,6 @@ from typing import BinaryIO
 
 from himach.errors import HimachError
 
-__all__ = ["check_writable", "write_bytes"]
-
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a file whole or not at all: a temporary file beside it takes its name.

@@ -18,8 +18,6 @@ from himach.output.jsonable import to_json
 from himach.output.plain import plain
 from himach.output.table import Table
 
-__all__ = ["content", "suffix"]
-
 
 def suffix(thing: Any) -> str:
     """Return the suffix of the file for a part of an outcome: its format."""

@@ -19,8 +19,6 @@ import numpy as np
 from himach.output.plain import plain, shortest
 from himach.output.table import as_table
 
-__all__ = ["to_json"]
-
 
 def to_json(value: Any) -> bytes:
     """Return `value` as JSON in UTF-8 that ends with a line feed, the same for equal values.

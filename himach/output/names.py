@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["unique_labels", "unique_names"]
-
 LONGEST_NAME = 180  # bytes; file systems allow 255 with the suffix
 
 

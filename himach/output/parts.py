@@ -10,8 +10,6 @@ import numpy as np
 from himach.output.plain import plain
 from himach.output.table import Table, as_table, default_outcome
 
-__all__ = ["parts"]
-
 
 def parts(outcome: Any, label: str) -> list[tuple[str, Any]]:
     """Return the named parts of an outcome: tables, arrays and other things.

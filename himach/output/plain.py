@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["in_order", "plain", "shortest"]
-
 
 def plain(value: Any) -> Any:
     """Return `value` with numpy's scalars and arrays turned into Python's, in containers too; sets are sorted."""

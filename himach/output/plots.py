@@ -11,24 +11,14 @@ from typing import Any
 
 from himach.analysis import Analysis
 
-__all__ = ["draw", "figure", "png"]
-
 SIZE = (6.4, 4.2)  # inches, of one plot
 DPI = 150
 
 
 def figure(plots: Sequence[tuple[str, Analysis, Any]]) -> Any:
-    """Draw plots below one another.
+    """Draw plots below one another on a figure that shows itself in a notebook.
 
-    Parameters
-    ----------
-    plots
-        Title, analysis and outcome of each; exceptions of plot() pass through.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        One that shows itself in a notebook.
+    Title, analysis and outcome of each are given; exceptions of plot() pass through.
     """
     picture = _picture_class()(figsize=(SIZE[0], SIZE[1] * len(plots)), dpi=DPI, layout="constrained")
     rows = picture.subplots(len(plots), squeeze=False)[:, 0]

@@ -9,8 +9,6 @@ from typing import Any, NotRequired, TypedDict
 
 from himach.analysis import Analysis
 
-__all__ = ["AnalysisRecord", "Assignment", "Bytes", "DatasetRecord", "Record", "Seconds", "analysis_record"]
-
 
 class AnalysisRecord(TypedDict):
     """One analysis and its parameters; `then` is its next stage."""

@@ -12,8 +12,6 @@ from himach.output.cells import array_text, printable, value_text
 from himach.output.table import as_table
 from himach.output.tabular import table_html, table_text
 
-__all__ = ["parts_html", "parts_text"]
-
 MOST_PARTS = 40  # of an outcome
 
 

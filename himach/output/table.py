@@ -16,8 +16,6 @@ from himach.errors import UsageError
 from himach.output.cells import Column
 from himach.output.tabular import table_html, table_text
 
-__all__ = ["Table", "as_table", "default_outcome"]
-
 # Beyond this a float64 column cannot hold every integer.
 EXACT_INTEGERS = 2**53
 

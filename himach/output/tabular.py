@@ -14,8 +14,6 @@ import numpy as np
 
 from himach.output.cells import EDGE, Column, alignment, cells_text, count, printable
 
-__all__ = ["table_html", "table_text"]
-
 Columns: TypeAlias = Mapping[str, Column]
 
 MOST_ROWS = 20  # a longer table shows its first and last EDGE rows
@@ -26,14 +24,7 @@ GAP = "  "
 def table_text(columns: Columns, indent: str = "", width: int | None = None) -> str:
     """Return a table as aligned text: names, rows (head and tail of a long table), number of rows.
 
-    Parameters
-    ----------
-    columns
-        What to show: the cells of each column by its name.
-    indent
-        Put before every line.
-    width
-        Characters of a line; the terminal's by default. Columns beyond it are only named.
+    `indent` is put before every line. Columns beyond `width`, by default the terminal's, are only named.
     """
     width = (width or max(shutil.get_terminal_size().columns, 40)) - len(indent)
     drawn, hidden = _fitting(columns, width)

@@ -15,8 +15,6 @@ from typing import Any, TypeVar, cast
 from himach.errors import HimachError, as_himach
 from himach.parallel.communicator import Communicator
 
-__all__ = ["Meeting", "is_everywhere", "on_every_rank", "on_first_rank"]
-
 T = TypeVar("T")
 
 STOP = 7002  # tag of the message by which a rank that failed asks another to stop

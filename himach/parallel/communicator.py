@@ -17,8 +17,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Alone", "Communicator", "Counter", "OwnWords", "SharedWords", "Words", "World", "alone", "node_name"]
-
 Words = npt.NDArray[np.uint64]
 
 
@@ -35,13 +33,9 @@ class Communicator(Protocol):
     def gather(self, sendobj: Any, root: int = 0) -> Any: ...
     def allgather(self, sendobj: Any) -> Any: ...
     def allreduce(self, sendobj: Any) -> Any: ...
-    def Bcast(self, buf: Any, root: int = 0) -> None: ...
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any) -> None: ...
-    def Allgather(self, sendbuf: Any, recvbuf: Any) -> None: ...
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None: ...
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None: ...
-    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None: ...
-    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None: ...
     def isend(self, obj: Any, dest: int, tag: int = 0) -> Any: ...
     def iprobe(self, *, tag: int) -> bool: ...
     def recv(self, *, source: int = ..., tag: int) -> Any: ...
@@ -55,10 +49,6 @@ class Alone:
 
     def barrier(self) -> None:
         """Return at once."""
-
-    def Ibarrier(self) -> Any:
-        """Refuse: one rank waits for nobody."""
-        raise AssertionError("one rank alone waits for nobody")
 
     def bcast(self, obj: Any, root: int = 0) -> Any:
         """Return `obj`."""
@@ -76,45 +66,18 @@ class Alone:
         """Return `sendobj`."""
         return sendobj
 
-    def Bcast(self, buf: Any, root: int = 0) -> None:
-        """Leave `buf` as it is."""
-
-    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any) -> None:
-        """Copy `sendbuf` to `recvbuf` unless the reduction is in place."""
-        if isinstance(sendbuf, np.ndarray):
-            recvbuf[...] = sendbuf
-
-    def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
-        """Copy `sendbuf` to `recvbuf`."""
-        np.asarray(recvbuf).reshape(-1)[...] = np.asarray(sendbuf).reshape(-1)
-
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         """Copy `sendbuf` to `recvbuf`."""
         recvbuf[...] = sendbuf
-
-    def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
-        """Refuse: one rank has nothing to exchange."""
-        raise AssertionError("one rank alone has nothing to exchange")
-
-    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        """Copy `sendbuf` to `recvbuf`."""
-        np.asarray(recvbuf).reshape(-1)[...] = np.asarray(sendbuf).reshape(-1)
-
-    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        """Refuse: one rank has nothing to gather."""
-        raise AssertionError("one rank alone has nothing to gather")
-
-    def isend(self, obj: Any, dest: int, tag: int = 0) -> Any:
-        """Refuse: there is no other rank."""
-        raise AssertionError("one rank alone has nobody to send to")
 
     def iprobe(self, *, tag: int) -> bool:
         """Return False: nobody sends."""
         return False
 
-    def recv(self, *, source: int = 0, tag: int) -> Any:
-        """Refuse: there is no other rank."""
-        raise AssertionError("one rank alone has nobody to receive from")
+    def _refuse(self, *args: Any, **keywords: Any) -> Any:
+        raise AssertionError("one rank alone has no others to wait for, to send to or to receive from")
+
+    Ibarrier = Allreduce = Alltoallv = isend = recv = _refuse
 
 
 class Counter(Protocol):
@@ -154,8 +117,8 @@ class World:
         Names of the nodes, sorted.
     name
         Name of this rank's node.
-    bor, sum, in_place
-        Operation and buffer constants of the MPI library (None when alone).
+    bor, sum
+        Operations of the MPI library (None when alone).
     make_op
         Makes a commutative reduction from ``function(inbuf, inoutbuf, datatype)`` (see `mpi4py.MPI.Op.Create`).
     share_words
@@ -171,7 +134,6 @@ class World:
     name: str
     bor: Any
     sum: Any
-    in_place: Any
     make_op: Callable[[Callable[[Any, Any, Any], None]], Any]
     share_words: Callable[[int], SharedWords]
     make_counter: Callable[[], Counter]
@@ -223,7 +185,6 @@ def alone() -> World:
         name=name,
         bor=None,
         sum=None,
-        in_place=None,
         make_op=lambda function: None,
         share_words=OwnWords,
         make_counter=_Count,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-__all__ = ["FOREIGN", "promised_rank", "promised_ranks", "under_launcher"]
-
 # The first variable that is set counts. A batch script is no step: its SLURM_NTASKS promises nothing until srun or
 # mpiexec starts the ranks.
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE", "SLURM_STEP_NUM_TASKS")

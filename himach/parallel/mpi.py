@@ -18,8 +18,6 @@ from himach.errors import RankError
 from himach.parallel.communicator import OwnWords, Words, World, node_name
 from himach.parallel.environment import promised_ranks
 
-__all__ = ["abort", "connect", "end_together"]
-
 #: What is known already, by the nodes of all ranks, so that all ranks know the same.
 _worlds: dict[tuple[str, ...], World] = {}
 
@@ -81,7 +79,6 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
         name=name,
         bor=mpi.BOR,
         sum=mpi.SUM,
-        in_place=mpi.IN_PLACE,
         make_op=lambda function: mpi.Op.Create(function, commute=True),
         # Pages of shared memory cost several times as much to touch first as a rank's own.
         share_words=OwnWords if node.size == 1 else lambda n: _SharedWords(n, node, mpi),

@@ -19,8 +19,6 @@ from typing import Any, Protocol, TextIO
 
 from himach.parallel.communicator import Communicator
 
-__all__ = ["Progress"]
-
 TAG = 0x4D9  # of the counts' messages
 SEND_EVERY = 0.5  # seconds, for up to SENDERS ranks; more ranks send more rarely, so that rank 0 keeps up
 SENDERS = 256

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-__all__ = ["quiet_ranks"]
-
 
 @contextmanager
 def quiet_ranks(rank: int, command: bool = False) -> Iterator[None]:

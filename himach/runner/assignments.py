@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from himach.analysis import Analysis, Parameter
+from himach.analysis import Analysis
 from himach.errors import UsageError, nearest
 from himach.output.names import unique_labels
-
-__all__ = ["set_parameters", "written_stages"]
+from himach.parameters import Parameter
 
 
 def set_parameters(classes: Sequence[type[Analysis]], assignments: Sequence[str]) -> list[Analysis]:

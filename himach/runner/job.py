@@ -15,8 +15,6 @@ from himach.runner.memory import LEAST
 if TYPE_CHECKING:
     from himach.analysis import Analysis
 
-__all__ = ["Job", "parse_keywords", "select"]
-
 
 @dataclass
 class Job:

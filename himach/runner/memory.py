@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["LEAST", "default_memory", "scratch_directory"]
-
 #: Bytes below which a limit makes no sense: one rank's buffers take more.
 LEAST = 1 << 20
 CGROUPS = Path("/sys/fs/cgroup")

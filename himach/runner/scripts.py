@@ -14,18 +14,11 @@ from himach.analysis import Analysis
 from himach.errors import AnalysisError, UsageError, nearest
 from himach.runner.assignments import set_parameters, written_stages
 
-__all__ = ["describe_analysis", "find_analyses", "find_class", "load_script"]
-
 
 def find_analyses(specs: Sequence[str], assignments: Sequence[str]) -> list[Analysis]:
     """Return the analyses that `specs` name, with their parameters and those of their later stages set.
 
-    Parameters
-    ----------
-    specs
-        Built-in names, ``script.py`` or ``script.py:ClassName``.
-    assignments
-        ``NAME=VALUE``, or ``OWNER.NAME=VALUE``, where the owner is an analysis or a stage that follows one by `then`.
+    A spec is a built-in name, ``script.py`` or ``script.py:ClassName``; for assignments see `set_parameters`.
 
     Raises
     ------

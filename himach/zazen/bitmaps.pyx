@@ -25,21 +25,6 @@ cdef extern from "words.h" nogil:
     void words_copy_some(const uint64_t *source, uint64_t *target, size_t n, int64_t skip, int64_t count)
     int64_t words_decode(const uint64_t *words, size_t n, int64_t first, int64_t skip, int64_t *out, int64_t count)
 
-__all__ = [
-    "add_counts",
-    "block_counts",
-    "claim",
-    "contested",
-    "copy_some",
-    "decode",
-    "merge_counts",
-    "open_counts",
-    "popcount",
-    "priority_bits",
-    "priority_plane",
-    "use_registers",
-]
-
 
 cdef size_t same(str name, Py_ssize_t got, Py_ssize_t expected) except? 0:
     """Return `got`, or refuse an array of another length than the rest."""
@@ -69,14 +54,6 @@ def block_counts(const uint64_t[::1] words, Py_ssize_t block, int64_t[::1] count
     with nogil:
         for i in range(counts.shape[0]):
             counts[i] = words_popcount(&words[i * block], min(block, n - i * block))
-
-
-def add_counts(const uint64_t[::1] counts, uint64_t[::1] total) -> None:
-    """Add two-bit counts to `total` (both in count words)."""
-    cdef size_t n = same("total", total.shape[0], counts.shape[0])
-    if n:
-        with nogil:
-            words_add_counts(&counts[0], &total[0], n)
 
 
 def merge_counts(inbuf, inoutbuf, datatype) -> None:

@@ -13,8 +13,6 @@ from libc.string cimport memcmp, memcpy
 cdef extern from *:
     int __builtin_ctzll(unsigned long long) nogil
 
-__all__ = ["MAX_PERIOD", "Finder"]
-
 cdef enum:
     LONGEST = 4096                  # positions of a period at most: as many nodes can be told apart
     SAMPLE = 3 * LONGEST            # positions that are looked at for a period
@@ -105,7 +103,7 @@ cdef bint follow(Finder self, const uint64_t *words, int64_t n_bits) noexcept no
                 w = (self.pending[0] - base) >> 6
                 self.n_pending = 0
                 break
-    return settle(self)  # the next window does not show these bits again
+    return make_exceptions(self)  # the next window does not show these bits again
 
 
 cdef inline uint64_t inside(Finder self, int64_t position, int64_t end) noexcept nogil:
@@ -125,7 +123,7 @@ cdef Verdict mismatches(Finder self, uint64_t differ, int64_t position) noexcept
     while differ:
         at = position + __builtin_ctzll(differ)
         differ &= differ - 1
-        if self.n_pending and at - self.pending[self.n_pending - 1] > close and not settle(self):
+        if self.n_pending and at - self.pending[self.n_pending - 1] > close and not make_exceptions(self):
             return TOO_LARGE
         self.pending[self.n_pending] = at
         self.n_pending += 1
@@ -134,7 +132,7 @@ cdef Verdict mismatches(Finder self, uint64_t differ, int64_t position) noexcept
     return GOES_ON
 
 
-cdef bint settle(Finder self) noexcept nogil:
+cdef bint make_exceptions(Finder self) noexcept nogil:
     """Make exceptions of the mismatches so far; return False if there are too many of them."""
     if self.n_exceptions + self.n_pending + self.n_bits + self.n_intervals > self.budget:
         return False

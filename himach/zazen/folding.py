@@ -20,23 +20,14 @@ from himach.parallel.communicator import Words
 from himach.zazen.patterns import Pattern, Shape
 from himach.zazen.positions import Pieces
 
-__all__ = ["Folded", "fold"]
-
 Positions = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
 def fold(shapes: Iterable[Shape], n_positions: int, most: int) -> Folded | None:
-    """Return the selection folded by patterns; None if more than `most` classes would be left.
+    """Return the selection, of at least one frame, folded by the shapes of the patterns of all nodes.
 
-    Parameters
-    ----------
-    shapes
-        Of the patterns of all nodes.
-    n_positions
-        Frames in the selection, at least one.
-    most
-        Classes, those of one exception included.
+    None if more than `most` classes would be left; an exception counts as a class.
     """
     shapes = list(shapes)
     exceptions = np.unique(np.concatenate([shape.exceptions for shape in shapes]))
@@ -152,14 +143,9 @@ class Folded:
         return int(self.sizes[flags].sum())
 
     def unfold(self, flags: Flags, within: tuple[Flags, int, int] | None = None) -> Pieces:
-        """Return the positions that bits stand for.
+        """Return the positions that bits stand for: bool (n_bits,).
 
-        Parameters
-        ----------
-        flags
-            bool (n_bits,).
-        within
-            More bits, and from which position up to which theirs count.
+        `within`: more bits, and from which position up to which theirs count.
         """
         more, low, high = within or (flags, 0, 0)
         # Of all classes once without and once with what counts within; an offset leads to one or the other.

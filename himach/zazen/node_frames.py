@@ -20,8 +20,6 @@ from himach.zazen.bitmaps import block_counts
 from himach.zazen.patterns import Pattern, Search
 from himach.zazen.positions import n_words
 
-__all__ = ["NOTHING", "Cached", "InMemory", "NodeFrames", "count_chunks"]
-
 Numbers = npt.NDArray[np.int64]
 
 
@@ -42,15 +40,7 @@ class Cached(Protocol):
 
 @dataclass(frozen=True)
 class InMemory:
-    """A cache whose frames are given.
-
-    Attributes
-    ----------
-    native, alien
-        Frame numbers, int64 (n,).
-    identity
-        See `Cached.identity`.
-    """
+    """A cache whose frames are given, int64 (n,); for `identity` see `Cached`."""
 
     native: Numbers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     alien: Numbers = field(default_factory=lambda: np.empty(0, dtype=np.int64))

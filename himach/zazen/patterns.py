@@ -15,8 +15,6 @@ import numpy.typing as npt
 from himach.parallel.communicator import Words
 from himach.zazen.finder import Finder
 
-__all__ = ["Pattern", "Search", "Shape"]
-
 WINDOW_WORDS = 1 << 13  # that are looked at in one step
 
 Positions = npt.NDArray[np.int64]
@@ -70,16 +68,9 @@ class Pattern:
 
 
 class Search:
-    """The search for the pattern of a bitmap, which can stop on the way.
+    """The search for the pattern of a bitmap of which `n_bits` count; it can stop on the way.
 
-    Parameters
-    ----------
-    words
-        The bitmap, uint64.
-    n_bits
-        Bits of it that count.
-    budget
-        Intervals, bits of their periods, and exceptions that a pattern may have.
+    `budget` is how many intervals, bits of their periods, and exceptions a pattern may have.
     """
 
     def __init__(self, words: Words, n_bits: int, budget: int) -> None:

@@ -15,8 +15,6 @@ import numpy.typing as npt
 from himach.parallel.communicator import Words
 from himach.zazen.bitmaps import block_counts, decode
 
-__all__ = ["Bits", "Pieces", "PositionSet", "all_of", "n_words"]
-
 DIRECTORY_WORDS = 512  # words of the bitmap between two entries of its directory
 AT_ONCE = 1 << 20  # positions that `all_of` gives at a time
 
@@ -39,21 +37,16 @@ class PositionSet(Protocol):
         """Return positions number `start` to `stop` of the set, int64, ascending."""
 
 
-def all_of(held: PositionSet) -> Iterator[Positions]:
+def all_of(positions: PositionSet) -> Iterator[Positions]:
     """Yield all positions of a set, ascending, as many at a time as memory hardly notices."""
-    for start in range(0, held.count, AT_ONCE):
-        yield held.some(start, min(start + AT_ONCE, held.count))
+    for start in range(0, positions.count, AT_ONCE):
+        yield positions.some(start, min(start + AT_ONCE, positions.count))
 
 
 class Bits:
-    """A bitmap, and before it a directory of how many bits are set up to every `DIRECTORY_WORDS` words.
+    """A bitmap of `n` words, and before it a directory of how many bits are set up to every `DIRECTORY_WORDS` words.
 
-    Parameters
-    ----------
-    words
-        uint64 (Bits.n_words(n),), n being the words of the bitmap.
-    n
-        Words of the bitmap.
+    Both are in `words`, uint64 (Bits.n_words(n),).
     """
 
     def __init__(self, words: Words, n: int) -> None:

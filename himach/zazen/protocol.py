@@ -38,8 +38,6 @@ from himach.zazen.reduction import ByBits, ByPatterns, Reduced, by_patterns
 from himach.zazen.rounds import CHUNK_WORDS, Leaders, Rules
 from himach.zazen.share import Share
 
-__all__ = ["assign", "fill_evenly"]
-
 ENOUGH = 2  # times its part of all frames: what a node holds beyond it, others read
 NAMED = 5  # frames that an error message names
 FRAMES_PER_CLASS = 1 << 14  # at least, on average: more classes cost more than bitmaps save
@@ -121,7 +119,7 @@ def assign(
         raise TrajectoryError(told.error)
     return Share(
         frames=frames,
-        held=Pieces.of_words(shared.words) if in_pieces else Bits(shared.words, n_words(len(frames))),
+        positions=Pieces.of_words(shared.words) if in_pieces else Bits(shared.words, n_words(len(frames))),
         shared=shared,
         counter=world.make_counter(),
         ranks=world.node.size,

@@ -19,8 +19,6 @@ from himach.zazen.node_frames import NodeFrames, count_chunks
 from himach.zazen.positions import Bits, all_of
 from himach.zazen.rounds import CHUNK_WORDS, Claims, Leaders, Rules, negotiate
 
-__all__ = ["ByBits", "ByPatterns", "Reduced", "by_patterns"]
-
 Positions = npt.NDArray[np.int64]
 
 
@@ -51,19 +49,7 @@ class Reduced(Protocol):
 
 
 class ByBits:
-    """Reduced by a bit a frame.
-
-    Parameters
-    ----------
-    leaders
-        The leaders' reductions.
-    here
-        What this node has.
-    share
-        Becomes this node's share.
-    rules
-        The same on every node.
-    """
+    """Reduced by a bit a frame; `share` becomes this node's, `rules` are the same on every node."""
 
     def __init__(self, leaders: Leaders, here: NodeFrames, share: Bits, rules: Rules) -> None:
         counts = here.counts(rules.chunk_words)
@@ -104,19 +90,9 @@ class ByBits:
 def by_patterns(leaders: Leaders, here: NodeFrames, limits: list[int], budget: int) -> ByPatterns | None:
     """Reduce by patterns (collective over the leaders); None, on every node, if that does not work.
 
-    It does not if a node's frames follow no pattern, if the patterns together leave too many classes, if a node may
-    hold more than its limit, or if several nodes hold the same class.
-
-    Parameters
-    ----------
-    leaders
-        The leaders' reductions.
-    here
-        What this node has; promising on every node.
-    limits
-        How much is enough for each node.
-    budget
-        Classes at most.
+    It does not if a node's frames follow no pattern, if the patterns together leave more classes than `budget`, if a
+    node may hold more than its limit, or if several nodes hold the same class. What is `here` is promising on every
+    node.
     """
     patterns = here.patterns()
     told = leaders.comm.allgather(patterns and [pattern.shape for pattern in patterns])
@@ -127,8 +103,8 @@ def by_patterns(leaders: Leaders, here: NodeFrames, limits: list[int], budget: i
     if folded is None:
         return None
     native, alien = map(folded.bits_of, patterns)
-    held = sum(folded.count(folded.flags_of(words)) for words in (native, alien))
-    if leaders.total(np.array([held > limits[leaders.node]], dtype=np.int64))[0]:
+    n_here = sum(folded.count(folded.flags_of(words)) for words in (native, alien))
+    if leaders.total(np.array([n_here > limits[leaders.node]], dtype=np.int64))[0]:
         return None
 
     enough = [n_frames] * leaders.size
@@ -139,21 +115,9 @@ def by_patterns(leaders: Leaders, here: NodeFrames, limits: list[int], budget: i
 
 
 class ByPatterns:
-    """Reduced by a bit a class of frames.
+    """Reduced by a bit a class of frames: those that this node held natively, and what came of the rounds.
 
-    Parameters
-    ----------
-    folded
-        The classes.
-    native
-        uint64: those that this node held natively.
-    claims
-        What came of the rounds.
-
-    Attributes
-    ----------
-    share
-        After `take`: uint64, this node's share as `Pieces.to_words` writes it.
+    After `take`, `share` is this node's, uint64, as `Pieces.to_words` writes it.
     """
 
     share: Words

@@ -27,8 +27,6 @@ from himach.zazen.bitmaps import (
     priority_plane,
 )
 
-__all__ = ["CHUNK_WORDS", "Claims", "Leaders", "Rules", "negotiate"]
-
 # Bitmap words in a chunk: a chunk's bitmaps and counts, seven times this, stay in cache between the steps.
 CHUNK_WORDS = 1 << 16
 
@@ -38,14 +36,7 @@ BLOCKS_PER_NODE = 256  # runs of positions in which contested frames go to one o
 class Leaders:
     """Reductions over the leaders of all nodes; does nothing but copy where there is one node.
 
-    Attributes
-    ----------
-    node
-        Index of this node.
-    size
-        Number of nodes.
-    rounds
-        Allreduces of bitmaps so far, by kind.
+    `node` is the index of this node, `size` how many there are, and `rounds` the Allreduces of bitmaps so far, by kind.
     """
 
     def __init__(self, world: World) -> None:
@@ -173,22 +164,18 @@ def negotiate(
     share: Words,
     rules: Rules,
 ) -> Claims:
-    """Settle who reads which of the frames that nodes hold (collective over the leaders).
+    """Decide who reads which of the frames that nodes hold (collective over the leaders), by rules that all nodes know.
 
     Parameters
     ----------
-    leaders
-        The leaders' reductions.
-    native, alien
-        uint64: the frames that this node has.
+    leaders, native, alien
+        The reductions; the frames that this node has, uint64.
     counts
         int64 (2, n_chunks): how many of them there are in each chunk.
     decided
         ``decided(first, stop)`` is called when words `first` to `stop` of `share` are decided on.
     share
         uint64: becomes `Claims.share`; need not be zeroed.
-    rules
-        The same on every node.
     """
     try:
         return _Negotiation(leaders, native, alien, share, rules).run(counts, decided)
@@ -200,20 +187,9 @@ def negotiate(
 class _Chunk:
     """One chunk of a node's bitmaps, and the buffers in which it is decided.
 
-    Attributes
-    ----------
-    first
-        Number of its first word in the selection's bitmap.
-    n_bits
-        Positions in it.
-    native, mine
-        The node's native and its alien frames.
-    share
-        The node's claims.
-    taken, rest
-        What any node holds as native, and the residue.
-    held, counts
-        This node's two-bit counts, and all nodes' together.
+    Its `first` word in the selection's bitmap and its positions; the node's `native` frames, its aliens (`mine`) and
+    its claims (`share`); what any node holds as native (`taken`) and the residue (`rest`); this node's `own` two-bit
+    counts, and all nodes' together.
     """
 
     first: int
@@ -223,7 +199,7 @@ class _Chunk:
     share: Words
     taken: Words
     rest: Words
-    held: Words
+    own: Words
     counts: Words
 
     def contested(self) -> Words:
@@ -250,17 +226,17 @@ class _Negotiation:
 
     def run(self, counts: npt.NDArray[np.int64], decided: Decided) -> Claims:
         claims = self.claims
-        kept = counts.copy()
+        claimed = counts.copy()
         if self.rules.give_up:  # the first `limit` natives; the rest counts as not held
-            kept[0] = np.diff(np.minimum(np.cumsum(counts[0]), self.limit), prepend=0)
-        claims.native = int(kept[0].sum())
+            claimed[0] = np.diff(np.minimum(np.cumsum(counts[0]), self.limit), prepend=0)
+        claims.native = int(claimed[0].sum())
         # Of every chunk all know how many natives and aliens there are, so that all skip the same rounds.
-        natives, aliens = self.leaders.total(kept).tolist()
+        natives, aliens = self.leaders.total(claimed).tolist()
         for i in range(self.rules.n_chunks):
             chunk = self._chunk(i)
-            if kept[0, i] < counts[0, i]:
+            if claimed[0, i] < counts[0, i]:
                 chunk.share[...] = 0
-                copy_some(chunk.native, chunk.share, 0, int(kept[0, i]))
+                copy_some(chunk.native, chunk.share, 0, int(claimed[0, i]))
             else:
                 chunk.share[...] = chunk.native
             left = self._decide(chunk, natives[i], aliens[i])
@@ -275,16 +251,15 @@ class _Negotiation:
         native, mine, share = (
             words[first : first + self.rules.chunk_words] for words in (self.native, self.alien, self.claims.share)
         )
-        taken, rest, held, counts = self._buffers
+        taken, rest, own, counts = self._buffers
         n = len(share)
         n_bits = min(64 * n, self.rules.n_bits - 64 * first)
-        return _Chunk(first, n_bits, native, mine, share, taken[:n], rest[:n], held[: 2 * n], counts[: 2 * n])
+        return _Chunk(first, n_bits, native, mine, share, taken[:n], rest[:n], own[: 2 * n], counts[: 2 * n])
 
     def _decide(self, chunk: _Chunk, natives: int, aliens: int) -> int:
         """Decide on a chunk of which nodes hold so many natives and aliens, added up; return how many are residue."""
         n_open = chunk.n_bits - self._reduce_natives(chunk, natives)
-        settle = self._reduce_aliens if n_open and aliens else self._leave_open
-        left = settle(chunk, n_open)
+        left = (self._reduce_aliens if n_open and aliens else self._leave_open)(chunk, n_open)
         if chunk.n_bits & 63:
             chunk.rest[-1] &= np.uint64((1 << (chunk.n_bits & 63)) - 1)
         return left
@@ -303,8 +278,8 @@ class _Negotiation:
         self.leaders.union("native", chunk.share, chunk.taken)
         n_taken = popcount(chunk.taken)
         if natives > n_taken:  # at least one frame is native on several nodes
-            open_counts(np.zeros_like(chunk.share), chunk.share, chunk.held)
-            self.leaders.count("native count", chunk.held, chunk.counts)
+            open_counts(np.zeros_like(chunk.share), chunk.share, chunk.own)
+            self.leaders.count("native count", chunk.own, chunk.counts)
             before, more = popcount(chunk.share), chunk.contested()
             won = self._one_holder("native holder", chunk.first, chunk.share, more, None)
             chunk.share &= ~more | won
@@ -314,12 +289,12 @@ class _Negotiation:
     def _reduce_aliens(self, chunk: _Chunk, n_open: int) -> int:
         """Round two: claim what is alien here alone, leave what is nowhere; return how many frames that is."""
         claims = self.claims
-        here = open_counts(chunk.taken, chunk.mine, chunk.held)
+        here = open_counts(chunk.taken, chunk.mine, chunk.own)
         excess = self.rules.give_up and claims.size + here > self.limit
         anywhere, excess_anywhere = self.leaders.total(np.array([here, excess], dtype=np.int64)).tolist()
         if not anywhere:
             return self._leave_open(chunk, n_open)
-        self.leaders.count("alien", chunk.held, chunk.counts)
+        self.leaders.count("alien", chunk.own, chunk.counts)
         claimed, left, several, surplus = claim(chunk.taken, chunk.counts, chunk.mine, chunk.share, chunk.rest)
         left -= 64 * len(chunk.share) - chunk.n_bits
         claims.alien += claimed
@@ -357,7 +332,7 @@ class _Negotiation:
         chunk.rest |= anywhere
         return popcount(anywhere)
 
-    def _one_holder(self, kind: str, first: int, held: Words, more: Words, full: bool | None) -> Words:
+    def _one_holder(self, kind: str, first: int, mine: Words, more: Words, full: bool | None) -> Words:
         """Return those bits of `more` that are this node's of all holders.
 
         Holders of a frame are compared by priority, highest bit first: those with the bit clear, if there are any,
@@ -367,7 +342,7 @@ class _Negotiation:
         at = np.flatnonzero(more)
         if self.rules.crowds is not None:
             self.claims.torn |= bool((more[at] & self.rules.crowds[at + first]).any())
-        candidates = held[at] & more[at]
+        candidates = mine[at] & more[at]
         others = np.empty_like(candidates)
         for clear in self._planes(at + first, full):
             self.leaders.union(kind, candidates & clear, others)

@@ -16,8 +16,6 @@ import pyroaring
 from himach.parallel.communicator import Counter, SharedWords
 from himach.zazen.positions import PositionSet
 
-__all__ = ["Share", "Tasks"]
-
 MAX_TASK_FRAMES = 512
 #: A task is this part of what remains for each rank to read, if all were equally fast.
 PART_OF_RANK = 4
@@ -83,7 +81,7 @@ class Share:
         self,
         *,
         frames: range,
-        held: PositionSet,
+        positions: PositionSet,
         shared: SharedWords,
         counter: Counter,
         ranks: int,
@@ -95,9 +93,9 @@ class Share:
         self.counts = dict(counts)
         self.rounds = dict(rounds)
         self.seconds = dict(seconds)
-        self.size = held.count
+        self.size = positions.count
         self._frames = frames
-        self._held: PositionSet | None = held
+        self._positions: PositionSet | None = positions
         self._shared = shared
         self._counter = counter
         self._tasks = Tasks(self.size, ranks)
@@ -111,12 +109,12 @@ class Share:
         ndarray or None
             int64 (n,), ascending: positions in the selection. Each step goes to one rank only.
         """
-        if self._held is None:
+        if self._positions is None:
             return None
         number = self._counter.next()
         if number >= len(self._tasks):
             return None
-        return self._held.some(*self._tasks.bounds(number))
+        return self._positions.some(*self._tasks.bounds(number))
 
     @cached_property
     def surplus(self) -> pyroaring.BitMap64:
@@ -131,7 +129,7 @@ class Share:
 
     def close(self) -> None:
         """Free the node's shared memory (collective over the node); nothing can be taken any more."""
-        if self._held is not None:
-            self._held = None  # its arrays are views of that memory
+        if self._positions is not None:
+            self._positions = None  # its arrays are views of that memory
             self._counter.close()
             self._shared.close()

@@ -17,8 +17,6 @@ static uint32_t slices[8][256];
 
 typedef uint32_t crc_function(uint32_t crc, const unsigned char *data, size_t size);
 
-static crc_function *best;
-static const char *best_name;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* Every way below takes and returns the inverted register. */
@@ -141,24 +139,6 @@ crc_vpclmul(uint32_t crc, const unsigned char *data, size_t size) {
     return crc_pclmul(crc_pclmul(0, rest, sizeof rest), data, size);
 }
 
-static int has(const char *way) {
-    int sse42 = __builtin_cpu_supports("sse4.2");
-    int pclmul = sse42 && __builtin_cpu_supports("pclmul");
-    if (strcmp(way, "sse4.2") == 0) {
-        return sse42;
-    }
-    if (strcmp(way, "pclmul") == 0) {
-        return pclmul;
-    }
-    return pclmul && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("vpclmulqdq");
-}
-
-static const struct way {
-    const char *name;
-    crc_function *function;
-} ways[] = {{"vpclmul", crc_vpclmul}, {"pclmul", crc_pclmul}, {"sse4.2", crc_sse42}};
-
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
 #include <arm_acle.h>
 
@@ -174,27 +154,41 @@ static uint32_t crc_arm64(uint32_t crc, const unsigned char *data, size_t size) 
     return crc;
 }
 
-static int has(const char *way) {
-    (void)way;
-    return 1;
-}
-
-static const struct way {
-    const char *name;
-    crc_function *function;
-} ways[] = {{"arm64", crc_arm64}};
-
-#else
-static int has(const char *way) {
-    (void)way;
-    return 1;
-}
-
-static const struct way {
-    const char *name;
-    crc_function *function;
-} ways[] = {{"portable", crc_portable}};
 #endif
+
+static const struct way {
+    const char *name;
+    crc_function *function;
+} ways[] = {
+#if defined(__x86_64__)
+    {"vpclmul", crc_vpclmul},
+    {"pclmul", crc_pclmul},
+    {"sse4.2", crc_sse42},
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+    {"arm64", crc_arm64},
+#endif
+    {"portable", crc_portable}};
+static const struct way *best;
+
+/* Whether this processor has a way. */
+static bool has(const char *way) {
+#if defined(__x86_64__)
+    bool sse42 = __builtin_cpu_supports("sse4.2") != 0;
+    bool pclmul = sse42 && __builtin_cpu_supports("pclmul");
+    if (strcmp(way, "sse4.2") == 0) {
+        return sse42;
+    }
+    if (strcmp(way, "pclmul") == 0) {
+        return pclmul;
+    }
+    if (strcmp(way, "vpclmul") == 0) {
+        return pclmul && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("vpclmulqdq");
+    }
+#endif
+    (void)way;
+    return true;
+}
 
 static void choose(void) {
     make_slices();
@@ -202,38 +196,22 @@ static void choose(void) {
     make_folds(fold_1024, 1024);
     make_folds(fold_2048, 2048);
 #endif
-    best = crc_portable;
-    best_name = "portable";
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        if (has(ways[i].name)) {
-            best = ways[i].function;
-            best_name = ways[i].name;
-            return;
-        }
+    for (best = ways; !has(best->name); best++) {
     }
 }
 
 uint32_t bodhi_crc32c(uint32_t crc, const void *data, size_t size) {
     pthread_once(&once, choose);
-    return ~best(~crc, data, size);
-}
-
-uint32_t bodhi_crc32c_portable(uint32_t crc, const void *data, size_t size) {
-    pthread_once(&once, choose);
-    return ~crc_portable(~crc, data, size);
+    return ~best->function(~crc, data, size);
 }
 
 const char *bodhi_crc32c_way(void) {
     pthread_once(&once, choose);
-    return best_name;
+    return best->name;
 }
 
 int bodhi_crc32c_by(const char *way, uint32_t *crc, const void *data, size_t size) {
     pthread_once(&once, choose);
-    if (strcmp(way, "portable") == 0) {
-        *crc = ~crc_portable(~*crc, data, size);
-        return 1;
-    }
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         if (strcmp(way, ways[i].name) == 0 && has(way)) {
             *crc = ~ways[i].function(~*crc, data, size);

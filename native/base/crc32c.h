@@ -14,9 +14,6 @@ uint32_t bodhi_crc32c(uint32_t crc, const void *data, size_t size);
 /* For fuzzing only: whoever checks a checksum takes it as right. */
 extern bool bodhi_bypass_checksums;
 
-/* The portable twin of the above: the same checksum on any machine. */
-uint32_t bodhi_crc32c_portable(uint32_t crc, const void *data, size_t size);
-
 /* Name of the way in use: "portable", "sse4.2", "pclmul", "vpclmul" or "arm64". */
 const char *bodhi_crc32c_way(void);
 

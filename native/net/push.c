@@ -117,7 +117,7 @@ static int ask_what_it_has(bodhi_pusher *p, server *s) {
         wire_put64(numbers + (size_t)n++ * 8, each->number);
     }
     wire_part part = {numbers, (size_t)n * 8};
-    int status = link_ask(&s->link, WIRE_HAVE, &part, 1, WIRE_HELD, now_ms() + p->options.timeout_ms);
+    int status = link_ask(&s->link, WIRE_HAVE, &part, 1, WIRE_KINDS, now_ms() + p->options.timeout_ms);
     free(numbers);
     if (status == BODHI_OK && s->link.in.size != (uint32_t)n) {
         status = bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", s->address);

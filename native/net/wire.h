@@ -12,7 +12,7 @@
  * FLUSH     client   nothing: acknowledge all frames sent so far
  * ACK       server   per frame: number u64, status i32, 0 u32
  * HAVE      client   numbers u64
- * HELD      server   per number u8: 0 no, 1 native, 2 alien (native first)
+ * KINDS     server   per number u8: 0 no, 1 native, 2 alien (native first)
  * LIST      client   kind u32, 0 u32, from u64
  * NUMBERS   server   numbers u64, ascending; fewer than WIRE_MAX_NUMBERS: that was the end
  * READ      client   numbers u64 (local clients only)
@@ -57,7 +57,7 @@ enum wire_verb {
     WIRE_FLUSH,
     WIRE_ACK,
     WIRE_HAVE,
-    WIRE_HELD,
+    WIRE_KINDS,
     WIRE_LIST,
     WIRE_NUMBERS,
     WIRE_READ,

@@ -73,7 +73,7 @@ static void answer_had(bodhi_server *server, const task *done) {
         return;
     }
     memcpy(body, done->body, done->n);
-    output_done(c, WIRE_HELD, done->n);
+    output_done(c, WIRE_KINDS, done->n);
 }
 
 void answer_done(bodhi_server *server) {
@@ -216,7 +216,7 @@ static bool answer_have_now(connection *c, const int64_t *numbers, size_t n) {
     }
     if (status == BODHI_OK) {
         wire_write_held(body, places, n);
-        output_done(c, WIRE_HELD, n);
+        output_done(c, WIRE_KINDS, n);
     }
     free(places);
     return status == BODHI_OK ? true : output_error(c, status, bodhi_message());

@@ -26,7 +26,7 @@ typedef struct task {
     bool durable;    /* FRAME: will be flushed so; FLUSH, HAVE: only what is on disk counts */
     int32_t status;  /* of it when it comes back; of a FRAME: its acknowledgement, true only of what is stored */
     bodhi_frame frame;
-    unsigned char *body; /* FRAME: its bytes; HAVE: `n` numbers (i64), on coming back `n` answers as in HELD */
+    unsigned char *body; /* FRAME: its bytes; HAVE: `n` numbers (i64), on coming back `n` answers as in KINDS */
     size_t capacity, n;
     struct task *batch; /* FLUSH: its frames */
 } task;

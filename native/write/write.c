@@ -206,7 +206,7 @@ void writer_start_writeback(bodhi_writer *w, uint64_t least) {
     }
 }
 
-int64_t bodhi_writer_kept(const bodhi_writer *writer) {
+int64_t bodhi_writer_written(const bodhi_writer *writer) {
     return writer->shown;
 }
 

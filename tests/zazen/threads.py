@@ -128,7 +128,6 @@ def world_of(rank: int, nodes: Sequence[str], groups: dict[Any, Group]) -> World
         name=name,
         bor=lambda source, target: np.bitwise_or(target, source, out=target),
         sum=lambda source, target: np.add(target, source, out=target),
-        in_place=None,
         make_op=UserOp,
         share_words=lambda n: SharedArray(node.bcast(np.full(n, 2**63 + 1, np.uint64) if node.rank == 0 else None)),
         make_counter=lambda: SharedCount(node.bcast(itertools.count() if node.rank == 0 else None)),

@@ -9,10 +9,6 @@ from libc.stdlib cimport calloc, free, malloc
 
 import numpy as np
 
-__all__ = [
-    "Bitmaps", "Plan", "count_bits", "expand_bits", "expand_intervals", "expand_rows", "sort_frames", "use_portable",
-]
-
 
 cdef extern from "sort.h" nogil:
     void sort_32(uint32_t *items, uint32_t *spare, size_t n)

@@ -21,8 +21,6 @@ from himach.engine.pairs.block import Array, Block, Form, Kind, objects, plain_k
 from himach.engine.pairs.keys import ENCODED
 from himach.engine.pairs.stamps import Frames
 
-__all__ = ["Keyed", "Merge"]
-
 #: Pairs that are merged at a time: so many shards as have no more than this, or one.
 SPAN = 1 << 16
 #: Bytes of a value that travels with its row while rows are ordered.
@@ -31,18 +29,10 @@ CARRIED = 4
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """Keys and their series.
+    """Keys and their `series`; `width` is that of `himach.engine.pairs.block.Block`.
 
-    Attributes
-    ----------
-    width
-        See `himach.engine.pairs.block.Block`.
-    keys
-        int64 (n,), or (n, k) for tuples of k integers; a list where keys are neither.
-    plain
-        The same as Python values.
-    series
-        The series of all of them.
+    `keys` are int64 (n,), or (n, k) for tuples of k integers, or a list where they are neither; `plain` are the same as
+    Python values.
     """
 
     width: int
@@ -54,14 +44,8 @@ class Keyed:
 class Merge:
     """Blocks of the same shards, ready to be read key by key.
 
-    Parameters
-    ----------
-    sources
-        For each rank its blocks, all of equally many shards.
-    frames
-        The frames of these ranks.
-    numbers
-        The selected frame numbers.
+    `sources` are for each rank its blocks, all of equally many shards, `frames` those of these ranks, and `numbers` the
+    selected frame numbers.
     """
 
     def __init__(self, sources: Sequence[Sequence[Block]], frames: Frames, numbers: range) -> None:

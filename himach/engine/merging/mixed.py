@@ -12,8 +12,6 @@ from himach.engine.merging.grouping import merge_rows
 from himach.engine.merging.parts import Group, Lot, as_keys, as_rows, check_rows
 from himach.engine.pairs.block import Column
 
-__all__ = ["merge_mixed"]
-
 
 def merge_mixed(width: int, lots: Sequence[Lot], start: int, stop: int, frames: int) -> Iterator[Group]:
     """Give the keys of the shards from `start` to `stop` one by one; there are `frames` frames on all ranks."""

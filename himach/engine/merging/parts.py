@@ -15,8 +15,6 @@ from himach.engine.pairs.block import Array, Block, Bounds, Column, Form, Kind, 
 from himach.engine.pairs.stamps import Places
 from himach.errors import AnalysisError
 
-__all__ = ["Group", "Keys", "Lot", "Part", "Rows", "as_keys", "as_rows", "check_rows", "joined"]
-
 #: Pairs that are merged at a time, at most: their rows are numbered by uint32.
 MOST = 2**32 - 1
 
@@ -85,16 +83,7 @@ class Part:
 
 
 class Lot:
-    """Blocks of one kind, one or more a rank.
-
-    Parameters
-    ----------
-    kind
-        Their kind.
-    blocks
-        Each with its rank, keys as numbers.
-    places
-        For each rank where its frames are among those of all ranks.
+    """Blocks of one kind, one or more a rank, each with its rank and its keys as numbers.
 
     Attributes
     ----------

@@ -12,8 +12,6 @@ from himach.engine.merging.parts import Group, Part, Rows, as_keys, as_rows
 from himach.engine.pairs.block import Bounds, Form
 from himach.engine.pairs.stamps import Frames
 
-__all__ = ["PresenceMerge"]
-
 #: Frames of presence that are written out at a time, if there is more than one key.
 EXPANDED = 1 << 23
 

@@ -13,8 +13,6 @@ from himach.engine.merging.grouping import picked
 from himach.engine.pairs.stamps import FrameTable
 from himach.engine.pairs.values import restore
 
-__all__ = ["ManySeries", "Series"]
-
 Rows = npt.NDArray[np.uint32]
 
 

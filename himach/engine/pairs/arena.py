@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Arena", "fresh"]
-
 #: Bytes of a piece, at most, unless more are asked for at once.
 PIECE = 1 << 25
 # Parts begin at multiples of this, so that the keys in them are aligned.

@@ -24,11 +24,6 @@ from himach.engine.pairs.keys import ENCODED, decode
 from himach.engine.pairs.sharding import count_places, scatter, shard_rows
 from himach.engine.pairs.values import restore
 
-__all__ = [
-    "SHARDS", "Array", "Block", "Bounds", "Column", "Columns", "Form", "Kind", "by_shard", "objects",
-    "plain_keys", "raw", "row_bytes",
-]  # fmt: skip
-
 #: Into how many shards keys are divided, whatever the number of ranks; more ranks than shards have nothing to reduce.
 SHARDS = 512
 

@@ -21,8 +21,6 @@ from himach.engine.pairs.streams import ArrayStream, ItemStream, PresenceStream
 from himach.engine.pairs.values import snapshot
 from himach.errors import AnalysisError
 
-__all__ = ["Emission"]
-
 Box = npt.NDArray[np.float32]
 ALLOWED = "yield pairs (key, value) or himach.Pairs(keys, values)"
 #: Pairs of one chunk, at most: their places are uint32.
@@ -32,21 +30,9 @@ BIT = 2
 
 
 class Emission:
-    """Pairs of one chunk of frames, copied as they are yielded.
+    """Pairs of one chunk of frames, copied as they are yielded: `pairs` of them, which take about `nbytes`.
 
-    Parameters
-    ----------
-    stamps
-        The table to which the frames are added that have pairs.
-    room
-        Gives memory for blocks, by bytes.
-
-    Attributes
-    ----------
-    pairs
-        How many pairs this chunk holds.
-    nbytes
-        About how much memory they take.
+    The frames that have pairs are added to the table `stamps`; `room` gives memory for blocks, by bytes.
     """
 
     def __init__(self, stamps: Stamps, room: Callable[[int], Raw] = fresh) -> None:

@@ -16,8 +16,6 @@ import numpy as np
 
 from himach.errors import AnalysisError
 
-__all__ = ["ENCODED", "decode", "encode", "split"]
-
 #: The width of keys that are encoded; 0 is an int of 64 bits, k > 0 a tuple of k of them.
 ENCODED = -1
 

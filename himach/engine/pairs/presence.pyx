@@ -10,8 +10,6 @@ from libc.string cimport memcpy, memset
 
 import numpy as np
 
-__all__ = ["FRAMES", "Presence"]
-
 
 cdef extern from "key_hash.h" nogil:
     uint64_t key_hash(const int64_t *key, size_t width)

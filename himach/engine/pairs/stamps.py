@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from himach.engine.pairs.block import objects
 
-__all__ = ["FrameTable", "Frames", "Stamps"]
-
 Places = npt.NDArray[np.uint32]
 NO_BOX = np.full(6, np.nan, dtype=np.float32).tobytes()
 
@@ -122,14 +120,9 @@ class Stamps:
 
 @dataclass(frozen=True)
 class Frames:
-    """The frames of all ranks.
+    """The frames of all ranks: `table`, in order of frame number and then of source.
 
-    Attributes
-    ----------
-    table
-        In order of frame number and then of source.
-    places
-        For each rank, uint32: row i of its table is row ``places[rank][i]`` of `table`.
+    Row i of the table of rank r is row ``places[r][i]`` of it (uint32).
     """
 
     table: FrameTable

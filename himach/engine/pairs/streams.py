@@ -17,8 +17,6 @@ from himach.engine.pairs.keys import ENCODED
 from himach.engine.pairs.presence import FRAMES, Presence
 from himach.engine.pairs.sharding import shard_pairs
 
-__all__ = ["ArrayStream", "ItemStream", "PresenceStream"]
-
 #: Bytes that are ordered in memory of their own, at most.
 SPARE = 1 << 21
 

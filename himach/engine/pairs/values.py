@@ -18,8 +18,6 @@ import numpy as np
 
 from himach.errors import AnalysisError
 
-__all__ = ["IMMUTABLE", "Pickled", "pack", "restore", "snapshot", "unpack"]
-
 #: Types whose values need not be copied.
 IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None)})
 # Smaller buffers travel inside the pickle: out of band each costs a padded buffer of its own.

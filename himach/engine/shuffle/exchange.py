@@ -17,8 +17,6 @@ from himach.engine.pairs.stamps import FrameTable
 from himach.engine.pairs.values import pack, unpack
 from himach.parallel.communicator import Communicator
 
-__all__ = ["ROUND", "Exchange", "shards_of"]
-
 #: Bytes that a rank sends in one round, at most.
 ROUND = 1 << 24
 # Columns start at multiples of this, so that their views are aligned.
@@ -37,17 +35,7 @@ def shards_of(rank: int, size: int, shards: int) -> tuple[int, int]:
 class Exchange:
     """Moves blocks and tables between all ranks, in memory that is used over and over.
 
-    Parameters
-    ----------
-    comm
-        All ranks.
-    limit
-        Bytes that a rank sends in one round, at most.
-
-    Attributes
-    ----------
-    sent
-        Bytes that went to other ranks.
+    A rank sends `limit` bytes in one round, at most; `sent` is how many bytes went to other ranks.
     """
 
     def __init__(self, comm: Communicator, limit: int) -> None:

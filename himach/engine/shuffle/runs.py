@@ -18,46 +18,34 @@ from himach.engine.pairs.block import SHARDS, Block, Kind, Raw
 from himach.engine.shuffle.spill import Scratch, Spilled, spill
 from himach.engine.shuffle.stack import Stack
 
-__all__ = ["Memory", "Runs"]
-
 #: Bytes that are ordered at a time on their way to the disk.
 PIECE = 1 << 22
 
 
 class Memory:
-    """How much memory the pairs of this rank may take, over all its `Runs`.
+    """How much memory, in bytes, the pairs of this rank may take, over all its `Runs`.
 
-    Parameters
-    ----------
-    limit
-        Bytes.
-    directory
-        Where pairs go that do not fit: on a local disk of this node.
-
-    Attributes
-    ----------
-    spilled
-        Bytes that went to the disk.
+    What does not fit goes to `directory`, on a local disk of this node; `spilled` bytes went there.
     """
 
     def __init__(self, limit: int, directory: Path) -> None:
         self.limit = limit
         self.directory = directory
         self.spilled = 0
-        self._held: dict[Runs, int] = {}
+        self._bytes: dict[Runs, int] = {}
 
     def hold(self, runs: Runs, nbytes: int) -> None:
         """Take note that `runs` holds so many bytes more; if that is too much, the largest goes to the disk."""
-        self._held[runs] = self._held.get(runs, 0) + nbytes
+        self._bytes[runs] = self._bytes.get(runs, 0) + nbytes
         # The other half is for the shuffle, which has its blocks twice, and for what is merged.
-        if sum(self._held.values()) > self.limit // 2:
-            largest = max(self._held, key=self._held.__getitem__)
-            self._held[largest] = 0
+        if sum(self._bytes.values()) > self.limit // 2:
+            largest = max(self._bytes, key=self._bytes.__getitem__)
+            self._bytes[largest] = 0
             self.spilled += largest.spill(self.directory)
 
     def release(self, runs: Runs) -> None:
         """Take note that `runs` holds nothing any more."""
-        self._held.pop(runs, None)
+        self._bytes.pop(runs, None)
 
 
 class Runs:

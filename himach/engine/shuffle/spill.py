@@ -22,20 +22,13 @@ from himach.engine.pairs.block import Array, Block, Bounds, Form, Raw, objects, 
 from himach.engine.shuffle.stack import Spec, Stack
 from himach.errors import HimachError
 
-__all__ = ["Scratch", "SpillError", "Spilled", "spill"]
-
 
 class SpillError(HimachError):
     """Pairs could not be written to the disk, or not read back."""
 
 
 class Scratch:
-    """A file without a name in a directory.
-
-    Parameters
-    ----------
-    directory
-        On a local disk of this node; it is made if it is not there.
+    """A file without a name in a directory, on a local disk of this node; it is made if it is not there.
 
     Raises
     ------
@@ -108,15 +101,7 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Spilled:
-    """A block in a scratch file.
-
-    Attributes
-    ----------
-    form, width, bounds
-        See `Block`.
-    specs
-        What its columns are.
-    """
+    """A block in a scratch file: `form`, `width` and `bounds` of the `Block`, and what its columns are."""
 
     form: Form
     width: int

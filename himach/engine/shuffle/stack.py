@@ -11,8 +11,6 @@ import numpy.typing as npt
 from himach.engine.pairs.block import Array, Block, Bounds, raw, row_bytes
 from himach.engine.pairs.sharding import join_shards
 
-__all__ = ["Spec", "Stack"]
-
 
 class Spec(NamedTuple):
     """What the rows of a column are."""
@@ -31,16 +29,9 @@ class Spec(NamedTuple):
 
 
 class Stack:
-    """Blocks of one kind, at least one.
+    """Blocks of one kind, at least one, and what their columns are; a column that a block lacks is 0 there.
 
-    Attributes
-    ----------
-    blocks
-        The blocks.
-    specs
-        What their columns are; a column that a block lacks is 0 there.
-    bounds
-        int64 (blocks, shards + 1): the bounds of each.
+    `bounds`, int64 (blocks, shards + 1), are those of each.
     """
 
     def __init__(self, blocks: Sequence[Block]) -> None:

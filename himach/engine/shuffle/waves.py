@@ -17,8 +17,6 @@ from himach.engine.shuffle.exchange import Exchange, shards_of
 from himach.engine.shuffle.runs import Runs
 from himach.parallel.communicator import Communicator
 
-__all__ = ["WAVE", "Shuffle", "plan_waves"]
-
 #: Bytes that a rank gets in a wave, at most: with smaller ones, ranks wait for one another more often. What has been on
 #: disk travels in larger ones, for long reads.
 WAVE = 1 << 25
@@ -30,16 +28,9 @@ Wave = list[tuple[int, int]]
 
 
 def plan_waves(sizes: npt.NDArray[np.int64], ranks: int, limit: int) -> list[Wave]:
-    """Divide every rank's shards into waves.
+    """Divide every rank's shards into waves of at most `limit` bytes for a rank, more only where one shard has more.
 
-    Parameters
-    ----------
-    sizes
-        int64 (shards,), bytes of each shard over all ranks.
-    ranks
-        Number of ranks.
-    limit
-        Bytes that a rank gets in a wave; more only where one shard has more.
+    `sizes`, int64 (shards,), are the bytes of each shard over all ranks.
     """
     cuts = [_cut(sizes, *shards_of(rank, ranks, len(sizes)), limit) for rank in range(ranks)]
     waves = max(len(cut) for cut in cuts)

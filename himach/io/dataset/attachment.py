@@ -22,8 +22,6 @@ from himach.io.trajectory.origin import Origin, Times
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.trajectory.xdr_index import XdrIndex, decode, encode
 
-__all__ = ["OriginFiles", "attach_origin", "attached_indexes", "attached_stamp", "origin_files"]
-
 STAMP, TIMES, INDEX = "origin.json", "times", "index"  # names of attachments
 MAX_TOPOLOGY_BYTES = 256 << 20
 
@@ -32,12 +30,9 @@ MAX_TOPOLOGY_BYTES = 256 << 20
 class OriginFiles:
     """What a store has of an origin beside its stamp.
 
-    Attributes
-    ----------
-    times
-        Of all frames, float64 (n_frames,), ps; None where a format does not tell them without reading frames.
-    topologies
-        Suffix and content of each topology file, by its absolute path; the one used last comes last.
+    `times` are those of all frames, float64 (n_frames,), ps; None where a format does not tell them without reading
+    frames. `topologies` are suffix and content of each topology file, by its absolute path; the one used last comes
+    last.
     """
 
     times: Times | None

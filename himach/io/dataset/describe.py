@@ -19,8 +19,6 @@ from himach.io.store.store import Store, StoreError, StoreNotFoundError
 from himach.io.topology.loading import load_topology, own_topology
 from himach.io.trajectory.origin import Origin, open_origin
 
-__all__ = ["as_text", "describe"]
-
 NO_ORIGIN = "away; this is what was noted when it was last seen, "
 
 

@@ -16,27 +16,13 @@ from himach.io.store.sizes import show_size
 from himach.io.store.store import Store, StoreError, StoreNotFoundError
 from himach.parallel.communicator import node_name
 
-__all__ = ["Entry", "Evicted", "entries", "evict_chosen", "open_existing", "status"]
-
 
 @dataclass(frozen=True)
 class Entry:
-    """A dataset in a store.
+    """A dataset in a store: its name, its generation in hexadecimal, its subdirectory, and how many frames it has.
 
-    Attributes
-    ----------
-    name, generation
-        What it is known by; the generation in hexadecimal.
-    directory
-        Its subdirectory.
-    native, alien
-        Frames.
-    nbytes
-        Bytes of all its files.
-    last_used
-        Seconds since 1970.
-    note
-        Why nothing more can be said of it, or what was refused; "" as a rule.
+    `nbytes` are those of all its files, `last_used` is in seconds since 1970, and `note` says why nothing more can be
+    said of it, or what was refused; "" as a rule.
     """
 
     name: str
@@ -50,19 +36,9 @@ class Entry:
 
 
 def open_existing(choice: str | None, *, writing: bool = False) -> Store | None:
-    """Open the store of this node, or return None if there is none.
+    """Open the store of this node, or return None if there is none; raises StoreError if it is refused.
 
-    Parameters
-    ----------
-    choice
-        See `store_place`.
-    writing
-        Open for changes; else nothing is changed, and looking at a dataset is no use of it.
-
-    Raises
-    ------
-    StoreError
-        If it is refused.
+    Unless it is opened for `writing`, nothing is changed, and looking at a dataset is no use of it.
     """
     try:
         return open_store(choice, create=False, read_only=not writing)
@@ -72,15 +48,7 @@ def open_existing(choice: str | None, *, writing: bool = False) -> Store | None:
 
 @dataclass
 class Evicted:
-    """What `evict_chosen` did.
-
-    Attributes
-    ----------
-    nbytes, segments
-        What was freed.
-    busy
-        The segments that were to go and did not, each with dataset and reason, for people.
-    """
+    """What `evict_chosen` freed, and what was to go and did not: each segment with dataset and reason, for people."""
 
     nbytes: int = 0
     segments: int = 0

@@ -24,33 +24,10 @@ from himach.io.trajectory.origin import Origin, OriginFacts, Times
 if TYPE_CHECKING:
     from himach.io.server.client import Client
 
-__all__ = [
-    "Candidate",
-    "dataset_name",
-    "find",
-    "match",
-    "names_of",
-    "own_generation",
-    "read_some",
-    "server_of",
-    "stand_in",
-    "wanted_frames",
-]
-
 
 @dataclass(frozen=True)
 class Candidate:
-    """A dataset in a node's store that goes by the name of a trajectory.
-
-    Attributes
-    ----------
-    name, generation
-        What the store knows it by.
-    stamp
-        Of its origin.
-    frames
-        How many frames of it are cached there.
-    """
+    """A dataset in a node's store that goes by the name of a trajectory: its stamp, and how many frames are cached."""
 
     name: str
     generation: bytes
@@ -105,14 +82,8 @@ def _pushed(dataset: Dataset) -> OriginStamp | None:
 def match(origin: Origin, keywords: Mapping[str, Any], found: Sequence[Candidate]) -> tuple[OriginStamp, list[bytes]]:
     """Return the stamp of an origin, and the generations under which stores have its frames, or else may keep them.
 
-    Parameters
-    ----------
-    origin
-        Can be reached.
-    keywords
-        Keywords of MDAnalysis.
-    found
-        What stores hold under its name; generations of what it was before are left out.
+    The origin can be reached; `found` is what stores hold under its name. Generations of what it was before are left
+    out.
     """
     stamp = OriginStamp.of(origin, keywords, [one.stamp for one in found])
     valid = [one.generation for one in found if one.stamp.compare(stamp) != "changed"]

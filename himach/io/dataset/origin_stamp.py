@@ -20,8 +20,6 @@ from himach.io.trajectory.frame_file import TOPOLOGY_KEYWORDS
 from himach.io.trajectory.manifest import TIMES
 from himach.io.trajectory.origin import Origin
 
-__all__ = ["OriginStamp", "digest", "frame_keywords"]
-
 VERSION = 1
 
 #: Content that a digest covers: whole files where they have no more than this together, else blocks all over them.
@@ -102,14 +100,8 @@ class OriginStamp:
     def pushed(cls, name: str, generation: bytes, n_frames: int, first: Sequence[RawFrame]) -> OriginStamp:
         """Return the stamp of frames that a simulation pushed: they have no origin, and are known by their name alone.
 
-        Parameters
-        ----------
-        name, generation
-            Of the dataset.
-        n_frames
-            One more than the last frame's number.
-        first
-            One frame or two, neighbours, which tell what all are like.
+        `n_frames` is one more than the last frame's number; `first` are one frame or two, neighbours, which tell what
+        all are like.
         """
         one, other = first[0], first[-1]
         between = other.number - one.number

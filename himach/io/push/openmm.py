@@ -8,8 +8,6 @@ import numpy as np
 
 from himach.io.push.writer import Writer
 
-__all__ = ["OpenMMReporter"]
-
 
 class OpenMMReporter:
     """Pushes a frame every `interval` steps, by the interface of OpenMM's reporters.

@@ -16,8 +16,6 @@ from himach.io.push import pushing
 from himach.io.server.admission import default_key_file
 from himach.io.server.client import socket_path
 
-__all__ = ["DEFAULT_PORT", "Writer"]
-
 DEFAULT_PORT = 7411
 
 Vectors = npt.NDArray[np.float32]

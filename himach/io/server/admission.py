@@ -21,8 +21,6 @@ from pathlib import Path
 from himach.errors import UsageError
 from himach.io.server.serving import ServerRefusedError
 
-__all__ = ["Doorkeeper", "default_key_file", "make_key", "read_key"]
-
 GREETING = b"BdhAuth1"
 NONCE_BYTES = 32
 PROOF_BYTES = 32

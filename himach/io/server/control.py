@@ -30,8 +30,6 @@ from himach.io.server.serving import ServerRefusedError
 from himach.io.store.place import open_store, store_place
 from himach.io.store.store import Store, StoreBusyError, StoreError
 
-__all__ = ["serve", "start", "status", "stop"]
-
 SOCKET_BYTES = 107
 SECONDS_TO_START = 60.0
 SECONDS_TO_STOP = 60.0

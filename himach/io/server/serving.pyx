@@ -38,7 +38,7 @@ cdef extern from "net/wire.h" nogil:
         WIRE_PLACE_BYTES
         WIRE_OPENED
         WIRE_HAVE
-        WIRE_HELD
+        WIRE_KINDS
         WIRE_LIST
         WIRE_NUMBERS
         WIRE_READ
@@ -350,7 +350,7 @@ cdef class LinkHandle:
     def have(self, numbers):
         """Per frame 0 (not there), 1 (native) or 2 (alien), uint8."""
         cdef cnp.ndarray wanted = wanted_numbers(numbers)
-        self.ask(WIRE_HAVE, cnp.PyArray_DATA(wanted), wanted.nbytes, WIRE_HELD)
+        self.ask(WIRE_HAVE, cnp.PyArray_DATA(wanted), wanted.nbytes, WIRE_KINDS)
         return np.frombuffer(self.body(), dtype=np.uint8)
 
     def places(self, numbers):

@@ -354,7 +354,7 @@ cdef class WriterHandle:
     def written(self):
         """Number of frames made visible."""
         self.require_open()
-        return bodhi_writer_kept(self.writer)
+        return bodhi_writer_written(self.writer)
 
     def append(self, int64_t number, double time, positions, box, velocities, forces):
         """Append a frame; False if it is there already."""

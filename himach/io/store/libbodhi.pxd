@@ -124,7 +124,7 @@ cdef extern from "bodhi.h" nogil:
     int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodhi_write_options *options, bodhi_writer **writer)
     int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame)
     int bodhi_flush(bodhi_writer *writer, int durable)
-    int64_t bodhi_writer_kept(const bodhi_writer *writer)
+    int64_t bodhi_writer_written(const bodhi_writer *writer)
     int bodhi_writer_close(bodhi_writer *writer)
     int bodhi_reader_open(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, const bodhi_read_options *options,
                           bodhi_reader **reader)

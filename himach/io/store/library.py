@@ -8,8 +8,6 @@ from pathlib import Path
 import himach
 from himach.errors import HimachError
 
-__all__ = ["fortran_module", "header", "library"]
-
 
 def header() -> Path:
     """Return the path of ``bodhi.h``."""

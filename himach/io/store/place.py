@@ -9,8 +9,6 @@ from himach.errors import UsageError
 from himach.io.store.store import Store, StoreError
 from himach.parallel.communicator import node_name
 
-__all__ = ["AUTO", "OFF", "open_store", "store_place"]
-
 AUTO, OFF = "auto", "off"
 VARIABLE = "HIMACH_CACHE"
 

@@ -17,8 +17,6 @@ import numpy as np
 from himach.io.store.bodhi import crc32c
 from himach.io.store.packed import unpack
 
-__all__ = ["Buried", "Key", "Wrong", "check_segment"]
-
 VERSION = 1
 UNIT = 64
 FRAME, TOMBSTONE, HOLE = 1, 2, 3
@@ -43,17 +41,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Wrong:
-    """Something wrong in a segment.
-
-    Attributes
-    ----------
-    offset
-        Byte of the segment at which the record begins.
-    frame
-        Number of the frame, or None where not even that is known.
-    reason
-        What is wrong.
-    """
+    """Something wrong in a segment: where the record begins, its frame (None where not even that is known), and why."""
 
     offset: int
     frame: int | None
@@ -61,7 +49,7 @@ class Wrong:
 
 
 @dataclass(frozen=True)
-class Buried:
+class Tombstone:
     """A record that a tombstone drops."""
 
     segment: int
@@ -72,19 +60,12 @@ class _Refused(Exception):  # noqa: N818 - a verdict, told as a `Wrong`
     """Why a record is not valid."""
 
 
-def check_segment(path: Path, key: Key) -> Iterator[Wrong | Buried | int]:
-    """Read a whole segment.
-
-    Parameters
-    ----------
-    path
-        The ``.seg`` file; its index lies beside it.
-    key
-        What its records must say.
+def check_segment(path: Path, key: Key) -> Iterator[Wrong | Tombstone | int]:
+    """Read a whole segment, given by its ``.seg`` file; its index lies beside it.
 
     Yields
     ------
-    Wrong, Buried or int
+    Wrong, Tombstone or int
         What is wrong, which records are dropped, and for each valid frame the bytes of its record. An end that the
         index does not know is nobody's loss and not told: a writer was or is at work there.
     """
@@ -97,7 +78,7 @@ def check_segment(path: Path, key: Key) -> Iterator[Wrong | Buried | int]:
         yield from _walk(_Window(file), key, index)
 
 
-def _walk(window: _Window, key: Key, index: _Index) -> Iterator[Wrong | Buried | int]:
+def _walk(window: _Window, key: Key, index: _Index) -> Iterator[Wrong | Tombstone | int]:
     at = UNIT
     while at < window.size:
         known = index.frames.get(at)
@@ -116,7 +97,7 @@ def _walk(window: _Window, key: Key, index: _Index) -> Iterator[Wrong | Buried |
                 yield Wrong(at, None, f"{following - at} bytes without a valid record")
             at = following
         else:
-            if isinstance(found[0], Buried):
+            if isinstance(found[0], Tombstone):
                 yield found[0]
             else:
                 yield found[1]
@@ -139,7 +120,7 @@ def _next(window: _Window, at: int, key: Key, index: _Index) -> int | None:
     return known if known < window.size else None
 
 
-def _record(window: _Window, at: int, key: Key) -> tuple[Buried | None, int]:
+def _record(window: _Window, at: int, key: Key) -> tuple[Tombstone | None, int]:
     """Check the record at `at`; return the record that it drops, if it drops one, and its length."""
     head = window.take(at, RECORD_HEAD)
     magic, version, kind, size, crc = struct.unpack_from("<4sHHII", head)
@@ -154,7 +135,7 @@ def _record(window: _Window, at: int, key: Key) -> tuple[Buried | None, int]:
     if (dataset, generation, segment, offset) != (key.dataset, key.generation, key.segment, at):
         raise _Refused("it belongs elsewhere: a stale or misplaced write")
     if kind == TOMBSTONE:
-        return Buried(*struct.unpack_from("<QQ", head, 112)), TOMBSTONE_BYTES
+        return Tombstone(*struct.unpack_from("<QQ", head, 112)), TOMBSTONE_BYTES
     if kind != FRAME:
         raise _Refused(f"it is of the unknown type {kind}")
     blocks = _Blocks.read(head)
@@ -258,12 +239,8 @@ class _Window:
 class _Index:
     """What an index says of its segment.
 
-    Attributes
-    ----------
-    frames
-        By the byte at which the record begins: number of the frame, length of the record.
-    holes
-        Begin and end of stretches that are known to hold nothing valid.
+    `frames` are number and length of each record by the byte at which it begins, `holes` begin and end of stretches
+    that are known to hold nothing valid.
     """
 
     frames: dict[int, tuple[int, int]]

@@ -6,8 +6,6 @@ import re
 
 from himach.errors import UsageError
 
-__all__ = ["parse_size", "show_size"]
-
 _PREFIXES = "kMGTP"
 _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(?:([kmgtp])(i?))?b?\s*", re.IGNORECASE)
 

@@ -433,6 +433,28 @@ class Dataset:
         except OSError:
             return None
 
+    def own_attachment(self, name: str) -> bytes | None:
+        """Return the same only where no other user can have put it there, however the store may be shared.
+
+        Store, dataset and file must be this user's and writable by nobody else; what was checked is what is read.
+        """
+        file = self._file(name)
+        opened: list[int] = []
+        try:
+            for part in (file.parent.parent, file.parent.name, file.name):
+                flags = os.O_RDONLY | (os.O_NOFOLLOW if opened else 0) | (os.O_DIRECTORY if part != file.name else 0)
+                opened.append(os.open(part, flags, dir_fd=opened[-1] if opened else None))
+                status = os.fstat(opened[-1])
+                if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+                    return None
+            with open(opened.pop(), "rb") as content:
+                return content.read()
+        except OSError:
+            return None
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+
     def _file(self, name: str) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
             raise ValueError(f"name {name!r} may have 1 to 64 letters, digits, dots, dashes and underscores")

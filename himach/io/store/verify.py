@@ -9,33 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from himach.io.store.segment_file import Buried, Key, Wrong, check_segment
+from himach.io.store.segment_file import Key, Tombstone, Wrong, check_segment
 from himach.io.store.store import Store, StoreError
-
-__all__ = ["Bad", "Verified", "drop", "verify"]
 
 _SEGMENT = re.compile(r"([na])-([0-9a-f]{16})\.seg")
 
 
 @dataclass(frozen=True)
 class Bad:
-    """One thing that is bad.
-
-    Attributes
-    ----------
-    dataset
-        Name of the dataset.
-    directory
-        Its subdirectory.
-    segment
-        File name of the segment; "" if the dataset as a whole is meant.
-    frame
-        Number of the frame, or None.
-    native
-        Whether the segment holds natives.
-    reason
-        What is wrong.
-    """
+    """One thing that is bad, in the file `segment` ("" if the dataset as a whole is meant), of a `frame` or None."""
 
     dataset: str
     directory: str
@@ -52,15 +34,7 @@ class Bad:
 
 @dataclass
 class Verified:
-    """What was read.
-
-    Attributes
-    ----------
-    frames, nbytes
-        Valid records of frames, copies counted each, and their bytes.
-    bad
-        What is bad.
-    """
+    """Valid records of frames that were read, copies counted each, and their bytes; and what is bad."""
 
     frames: int
     nbytes: int
@@ -88,20 +62,20 @@ def verify(store: Store, progress: Callable[[int], object] = lambda nbytes: None
             found.bad.append(Bad(directory, directory, "", None, False, str(error)))
             name = directory
         wrong: list[tuple[Path, Wrong]] = []
-        buried: set[Buried] = set()
+        dropped: set[Tombstone] = set()
         for path in segments:
             for item in _checked(path, directory):
                 if isinstance(item, Wrong):
                     wrong.append((path, item))
-                elif isinstance(item, Buried):
-                    buried.add(item)
+                elif isinstance(item, Tombstone):
+                    dropped.add(item)
                 else:
                     found.frames += 1
                     found.nbytes += item
                     progress(item)
         for path, item in wrong:
             # A dropped record is nobody's loss.
-            if Buried(_id(path), item.offset) not in buried:
+            if Tombstone(_id(path), item.offset) not in dropped:
                 found.bad.append(Bad(name, directory, path.name, item.frame, path.name.startswith("n"), item.reason))
     return found
 
@@ -132,7 +106,7 @@ def _id(path: Path) -> int:
     return int(path.name[2:18], 16)
 
 
-def _checked(path: Path, directory: str) -> Iterator[Wrong | Buried | int]:
+def _checked(path: Path, directory: str) -> Iterator[Wrong | Tombstone | int]:
     """Check a segment, unless it is evicted meanwhile."""
     dataset, generation = (int(part, 16) for part in directory.split("-"))
     try:

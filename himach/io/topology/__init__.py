@@ -1,1 +1,1 @@
-"""Topologies, parsed once and kept: what a Universe is built from on every rank."""
+"""Topologies, parsed once and attached to the frames: what a Universe is built from on every rank."""

@@ -1,7 +1,7 @@
 """Topologies: `load_topology()` parses once and guesses once, for a Universe on every rank.
 
 What comes of it is attached to the dataset in a store (see `parsed`), under a name that tells the content of the
-topology file, the keywords, and the version of MDAnalysis: a later run neither parses nor guesses.
+topology file, the keywords, and the versions of Python, numpy and MDAnalysis: a later run neither parses nor guesses.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 import os
+import sys
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 
     from himach.io.store.store import Dataset
 
-__all__ = ["load_topology", "own_topology"]
-
+VERSION = 2  # of what is attached
 MAX_BYTES = 256 << 20  # of a topology file whose parse is attached
 MOST_ATTACHED = 4  # parses beside a dataset, the newest
 _CONNECTIONS = frozenset({"bonds", "angles", "dihedrals", "impropers"})
@@ -83,7 +83,7 @@ def _attached_or_parsed(
     """Return the topology as it is attached, else parse and attach it; warn as parsing did."""
     from himach.io.topology.parsed import decode
 
-    content = dataset.attachment(name)
+    content = dataset.own_attachment(name)
     if content is not None:
         try:
             topology, told = decode(content)
@@ -125,8 +125,7 @@ def _attach(dataset: Dataset, name: str, topology: Topology, told: dict[str, Any
 def _name(path: str, keywords: Mapping[str, Any]) -> str | None:
     """Return the name of what is parsed from this file in this way; None where the file does not tell it all."""
     import MDAnalysis
-
-    from himach.io.topology.parsed import VERSION
+    import numpy as np
 
     if keywords.get("guess_bonds") or _guessed(keywords) & _CONNECTIONS or os.path.getsize(path) > MAX_BYTES:
         return None
@@ -134,7 +133,8 @@ def _name(path: str, keywords: Mapping[str, Any]) -> str | None:
     if parser is None or parser.__name__ == "ITPParser":  # an ITP file includes others
         return None
     try:
-        how = json.dumps([VERSION, MDAnalysis.__version__, parser.__name__, keywords], sort_keys=True)
+        versions = [VERSION, sys.version, np.__version__, MDAnalysis.__version__]
+        how = json.dumps([versions, parser.__name__, keywords], sort_keys=True)
     except TypeError:  # objects, e.g. a guesser
         return None
     with open(path, "rb") as file:

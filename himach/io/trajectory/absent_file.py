@@ -11,22 +11,13 @@ import numpy.typing as npt
 from himach.errors import TrajectoryError
 from himach.frame import RawFrame
 
-__all__ = ["AbsentFile"]
-
 Times = npt.NDArray[np.float64]
 
 
 class AbsentFile:
-    """A file that cannot be reached; it has the frames that it is given.
+    """A file that cannot be reached, as of a `FrameFile`; `first` is the number in the dataset of its first frame.
 
-    Parameters
-    ----------
-    path, kind, n_frames, n_atoms, times, keywords
-        As of a `FrameFile`.
-    first
-        Number in the dataset of its first frame.
-    frames
-        Frames by their number in the dataset.
+    It has the `frames` that it is given, by their number in the dataset.
     """
 
     present = False

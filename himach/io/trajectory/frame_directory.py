@@ -18,8 +18,6 @@ from himach.io.trajectory.reader_file import ReaderFile, construct
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.trajectory.xdr_index import read_index
 
-__all__ = ["FrameDirectory"]
-
 Times = npt.NDArray[np.float64]
 
 

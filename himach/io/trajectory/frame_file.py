@@ -20,8 +20,6 @@ from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.trajectory.xdr_header import sniff
 from himach.io.trajectory.xdr_index import XdrIndex, read_index
 
-__all__ = ["FrameFile", "open_file"]
-
 Times = npt.NDArray[np.float64]
 
 #: Keywords of MDAnalysis.Universe that speak of the topology, not of the trajectory.

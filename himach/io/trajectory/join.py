@@ -14,8 +14,6 @@ import numpy.typing as npt
 from himach.errors import TrajectoryError
 from himach.io.trajectory.frame_file import FrameFile
 
-__all__ = ["Part", "join", "tolerance"]
-
 Times = npt.NDArray[np.float64]
 
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from himach.errors import TrajectoryError, UsageError
 
-__all__ = ["MANIFEST", "PARTIAL", "TIMES", "Manifest", "find"]
-
 MANIFEST = "himach.json"
 PARTIAL = "himach.json.partial"
 TIMES = "times.npy"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-__all__ = ["reason", "warn_cut"]
-
 
 def reason(error: BaseException) -> str:
     """Return an exception's text on one line, or its name where it has none."""

@@ -26,8 +26,6 @@ from himach.io.trajectory.messages import reason
 from himach.io.trajectory.readahead import Ahead
 from himach.io.trajectory.xdr_index import XdrIndex
 
-__all__ = ["Origin", "OriginFacts", "open_origin"]
-
 Numbers = npt.NDArray[np.int64]
 Times = npt.NDArray[np.float64]
 _FINGERPRINT_BYTES = 1 << 16

@@ -10,8 +10,6 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["Ahead", "ask_for"]
-
 BATCH_BYTES = 8 << 20  # asked for at once; one to two batches lie ahead
 REMEMBERED = 16  # batches that are not asked for again
 
@@ -19,12 +17,7 @@ REMEMBERED = 16  # batches that are not asked for again
 def ask_for(path: str, places: Iterable[tuple[int, int]]) -> None:
     """Ask the operating system to bring some bytes of a file into its cache; returns at once and never raises.
 
-    Parameters
-    ----------
-    path
-        The file.
-    places
-        First byte, and the one after the last, of each stretch; stretches that touch are asked for together.
+    A place is a stretch's first byte and the one after its last; stretches that touch are asked for together.
     """
     with contextlib.suppress(OSError):  # whoever reads the file tells what is wrong with it
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -46,17 +39,7 @@ def _joined(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class Ahead:
-    """Asks for frames ahead of a reader.
-
-    Parameters
-    ----------
-    n_frames
-        Frames in the dataset.
-    frame_bytes
-        Bytes of a frame, about.
-    ask
-        Asks for frames, by number.
-    """
+    """Asks for frames ahead of a reader: `ask` does it by number; a frame has about `frame_bytes`."""
 
     def __init__(self, n_frames: int, frame_bytes: int, ask: Callable[[Sequence[int]], object]) -> None:
         self._n_frames = n_frames

@@ -16,8 +16,6 @@ from himach.frame import RawFrame
 from himach.io.trajectory.messages import warn_cut
 from himach.io.trajectory.readahead import ask_for
 
-__all__ = ["ReaderFile", "construct", "quietly", "whole_frames"]
-
 Times = npt.NDArray[np.float64]
 
 

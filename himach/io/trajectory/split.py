@@ -1,12 +1,10 @@
 """`split()` makes a frame directory of a trajectory: numbered files, their times, the topology, and a manifest.
 
-XTC and TRR frames are copied byte by byte. Frames of other formats are written as AMBER NetCDF: positions, velocities
-and boxes bit for bit, forces to the last digit of float32 (the format keeps them in kcal).
+Frames of XTC and TRR files are copied byte by byte; those of other formats are refused.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
@@ -17,13 +15,10 @@ from typing import Any
 import numpy as np
 
 from himach.errors import TrajectoryError, UsageError
-from himach.io.topology.loading import load_topology, own_topology
+from himach.io.topology.loading import load_topology
 from himach.io.trajectory.manifest import MANIFEST, PARTIAL, TIMES, Manifest
-from himach.io.trajectory.netcdf import AmberWriter
 from himach.io.trajectory.origin import Origin, existing, open_origin
 from himach.io.trajectory.xdr_file import XdrFile
-
-__all__ = ["split"]
 
 _TRAJECTORY_KEYWORDS = frozenset({"format", "dt", "time_offset", "convert_units", "n_atoms"})
 
@@ -67,7 +62,7 @@ def split(
     Raises
     ------
     UsageError
-        If the directory holds something else, or there is nothing to split.
+        If the directory holds something else, there is nothing to split, or the frames cannot be copied.
     TrajectoryError
         If the trajectory or the topology cannot be used.
     """
@@ -77,8 +72,11 @@ def split(
     frames = range(origin.n_frames)[start:stop:step]
     if not len(frames) or frames.step < 0:
         raise UsageError(f"start, stop and step leave no frames, or none in the order of time, of {origin.n_frames}")
-    topology = _own_topology(topology, origin, keywords)
-    manifest = _plan(origin, frames, topology, frames_per_file, {**origin.keywords, **(keywords or {})})
+    kind = _kind(origin)
+    if topology is not None:
+        load_topology(topology, origin, keywords)  # it fits
+        topology = existing(topology, "topology")
+    manifest = _plan(origin, kind, frames, topology, frames_per_file, {**origin.keywords, **(keywords or {})})
     folder = Path(directory)
     _prepare(folder, manifest)
     _write_files(origin, frames, folder, manifest, progress)
@@ -86,50 +84,37 @@ def split(
     return manifest.frames
 
 
-def _own_topology(
-    topology: str | os.PathLike[str] | None, origin: Origin, keywords: Mapping[str, Any] | None
-) -> str | None:
-    """Return the topology file to copy, checked to fit, or None where neither the user nor the trajectory has one."""
-    if topology is None:
-        try:
-            own = own_topology(origin)
-        except UsageError:
-            return None
-        load_topology(None, origin, keywords)
-        return own
-    load_topology(topology, origin, keywords)
-    return existing(topology, "topology")
-
-
 def _plan(
-    origin: Origin, frames: range, topology: str | None, frames_per_file: int, keywords: dict[str, Any]
+    origin: Origin, kind: str, frames: range, topology: str | None, frames_per_file: int, keywords: dict[str, Any]
 ) -> Manifest:
-    kind = _kind(origin)
     digits = max(6, len(str(len(frames) // frames_per_file)))
-    kept = {name: value for name, value in keywords.items() if name not in _TRAJECTORY_KEYWORDS}
-    if topology in origin.paths and "format" in keywords:
-        kept.setdefault("topology_format", keywords["format"])
+    others = {name: value for name, value in keywords.items() if name not in _TRAJECTORY_KEYWORDS}
     if topology is not None:
         try:
-            json.dumps(kept)
+            json.dumps(others)
         except TypeError:
-            raise UsageError(f"the keywords {sorted(kept)} cannot be kept in a manifest; give plain values") from None
+            raise UsageError(f"the keywords {sorted(others)} cannot be kept in a manifest; give plain values") from None
     return Manifest(
         frames=len(frames),
         atoms=origin.n_atoms,
         frames_per_file=frames_per_file,
         kind=kind,
-        pattern=f"frames-%0{digits}d.{'nc' if kind == 'NCDF' else kind.lower()}",
+        pattern=f"frames-%0{digits}d.{kind.lower()}",
         topology=None if topology is None else "topology" + _suffixes(topology),
-        keywords=kept,
+        keywords=others,
         source=f"{origin.fingerprint} [{frames.start}:{frames.stop}:{frames.step}]",
     )
 
 
 def _kind(origin: Origin) -> str:
-    """Return the format of the frame files: the trajectory's own where its frames can be copied."""
-    copied = set(origin.kinds) in ({"XTC"}, {"TRR"}) and origin.keywords.get("convert_units", True)
-    return origin.kinds[0] if copied else "NCDF"
+    """Return the format of the files; raises UsageError if their frames cannot be copied as they are."""
+    kinds = set(origin.kinds)
+    if kinds not in ({"XTC"}, {"TRR"}) or not origin.keywords.get("convert_units", True):
+        raise UsageError(
+            "frames are copied byte by byte, from XTC files or from TRR files with their own units, and these are "
+            f"{' and '.join(sorted(kinds))}; himach stage keeps frames of any format on this node"
+        )
+    return origin.kinds[0]
 
 
 def _suffixes(path: str) -> str:
@@ -160,14 +145,13 @@ def _write_files(
     manifest: Manifest,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    write = _write_netcdf if manifest.kind == "NCDF" else _copy_bytes
     for number in range(manifest.n_files):
         path = folder / manifest.file_name(number)
         begin = number * manifest.frames_per_file
         end = begin + manifest.frames_in(number)
         if not path.exists():
             temporary = path.with_name(path.name + ".new")
-            write(origin, frames[begin:end], temporary)
+            _copy_bytes(origin, frames[begin:end], temporary)
             os.replace(temporary, path)
         if progress is not None:
             progress(end, len(frames))
@@ -213,17 +197,3 @@ def _extents(origin: Origin, numbers: range) -> Iterator[tuple[str, int, int]]:
         last = (path, begin, end)
     if last is not None:
         yield last
-
-
-def _write_netcdf(origin: Origin, numbers: range, path: Path) -> None:
-    frames = origin.read(numbers)
-    first = next(frames)
-    with AmberWriter(str(path), first) as writer:
-        for frame in itertools.chain([first], frames):
-            try:
-                writer.write(frame)
-            except ValueError as error:
-                raise TrajectoryError(
-                    f"frame {frame.number} of {origin.paths[0]} cannot be kept in one NetCDF file with frame "
-                    f"{first.number}: {error}; use --frames-per-file 1"
-                ) from error

@@ -21,23 +21,11 @@ from himach.io.trajectory.readahead import ask_for
 from himach.io.trajectory.xdr_header import DAMAGED, FORCES, HEADER_BYTES, POSITIONS, VELOCITIES, parse_trr, parse_xtc
 from himach.io.trajectory.xdr_index import XdrIndex
 
-__all__ = ["XdrFile"]
-
 Times = npt.NDArray[np.float64]
 
 
 class XdrFile:
-    """An XTC or TRR file.
-
-    Parameters
-    ----------
-    path
-        The file.
-    index
-        Its index.
-    keywords
-        Of MDAnalysis: dt and time_offset (ps), convert_units.
-    """
+    """An XTC or TRR file with its index; keywords are MDAnalysis's dt and time_offset (ps), and convert_units."""
 
     present = True
     _descriptor = -1

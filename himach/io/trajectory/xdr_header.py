@@ -5,22 +5,6 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-__all__ = [
-    "DAMAGED",
-    "FORCES",
-    "HEADER_BYTES",
-    "POSITIONS",
-    "VELOCITIES",
-    "SenselessError",
-    "ShortError",
-    "TrrHeader",
-    "XtcHeader",
-    "marks",
-    "parse_trr",
-    "parse_xtc",
-    "sniff",
-]
-
 HEADER_BYTES = 96  # the longest headers take 92 (TRR in double precision) and 96 (XTC of 2023)
 POSITIONS, VELOCITIES, FORCES, DAMAGED = 1, 2, 4, 128
 _XTC_MAGIC = 1995

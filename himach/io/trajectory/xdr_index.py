@@ -30,8 +30,6 @@ from himach.io.trajectory.xdr_header import (
     parse_xtc,
 )
 
-__all__ = ["XdrIndex", "decode", "encode", "read_index"]
-
 VERSION = 1
 
 

@@ -19,8 +19,6 @@ from himach.io.universe.gather import gather
 if TYPE_CHECKING:
     from MDAnalysis import Universe
 
-__all__ = ["AskedVectors", "asked_atoms"]
-
 Vectors = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 Asked = npt.NDArray[np.bool_]

@@ -25,8 +25,6 @@ from himach.io.trajectory.origin import Origin
 from himach.io.universe.asked import AskedVectors, asked_atoms
 from himach.io.universe.gather import copy_rows
 
-__all__ = ["LateFields", "View"]
-
 #: Reads a field of the frame of a number that was read without it (see `himach.io.dataset.source.Source.late`).
 LateFields = Callable[[int, int], RawFrame]
 
@@ -76,17 +74,12 @@ class View:
         self._reader.bind(first, copy=True)  # setup() may write to positions, the source's frame stays as read
 
     def ask(self, groups: Any) -> None:
-        """Show only these atoms in the frames that are bound from now on.
-
-        Parameters
-        ----------
-        groups
-            What atoms() returned: a group of this view's Universe, or several.
+        """Show only the atoms of what atoms() returned in the frames that are bound from now on.
 
         Raises
         ------
         AnalysisError
-            If it is anything else.
+            If it is neither a group of this view's Universe nor several.
         """
         asked = asked_atoms(groups, self.universe, self._name)
         if not asked.all():

@@ -241,7 +241,7 @@ static void read_places(void) {
     }
     int status = link_open(&link, 0, no_token, "run", NULL, 0, deadline);
     if (status == BODHI_OK) {
-        status = link_ask(&link, WIRE_HAVE, &part, 1, WIRE_HELD, deadline);
+        status = link_ask(&link, WIRE_HAVE, &part, 1, WIRE_KINDS, deadline);
     }
     if (status == BODHI_OK) {
         status = link_ask(&link, WIRE_READ, &part, 1, WIRE_PLACES, deadline);

@@ -238,7 +238,7 @@ static void test_a_flush_that_hangs(void) {
         CHECK(wire_get64(readers[i].in.body) == 1); /* native frame */
         ask(&readers[i], WIRE_READ, WIRE_PLACES);
         CHECK(readers[i].n_descriptors == 1);
-        ask(&readers[i], WIRE_HAVE, WIRE_HELD);
+        ask(&readers[i], WIRE_HAVE, WIRE_KINDS);
         ask(&readers[i], WIRE_LIST, WIRE_NUMBERS);
         CHECK(readers[i].in.size == 8);
         ask(&readers[i], WIRE_STATUS, WIRE_COUNTERS);

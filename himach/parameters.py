@@ -1,0 +1,178 @@
+"""What an analysis's parameters may be, and how they are read: `Parameter`, an annotated class attribute."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import types
+import typing
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from himach.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of an analysis: an annotated class attribute.
+
+    Attributes
+    ----------
+    name
+        The attribute's name.
+    type
+        Its annotation: str, int, float, bool, a Literal, a list of these, or one of these or None.
+    default
+        Its value in the class; `Parameter.REQUIRED` where there is none.
+    doc
+        Its entry in the Parameters section of the class's docstring, on one line.
+    """
+
+    REQUIRED: ClassVar[object] = object()
+
+    name: str
+    type: Any
+    default: Any
+    doc: str
+
+    @property
+    def required(self) -> bool:
+        """Whether the parameter has no default."""
+        return self.default is Parameter.REQUIRED
+
+    @property
+    def type_name(self) -> str:
+        """The type as a person writes it."""
+        return type_name(self.type)
+
+    def parse(self, text: str) -> Any:
+        """Turn a command line's text into a value; raises UsageError that names the parameter."""
+        try:
+            return _parse(self.type, text)
+        except (ValueError, KeyError):
+            raise UsageError(f"parameter {self.name}: {text!r} is not {_article(self.type_name)}") from None
+
+    def check(self, value: Any) -> Any:
+        """Return `value` in the parameter's type, or raise UsageError that names the parameter."""
+        try:
+            return _convert(self.type, value)
+        except (TypeError, ValueError):
+            raise UsageError(
+                f"parameter {self.name}: {value!r} ({type(value).__name__}) is not {_article(self.type_name)}"
+            ) from None
+
+
+_SCALARS = (str, int, float, bool)
+
+
+def _union(hint: Any) -> tuple[Any, ...] | None:
+    """Return the members of a union, None for another type."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.get_args(hint)
+    return None
+
+
+def supported(hint: Any) -> bool:
+    """Tell whether the command line can set a parameter of this type."""
+    members = _union(hint)
+    if members is not None:
+        return all(member is type(None) or supported(member) for member in members)
+    if typing.get_origin(hint) is typing.Literal:
+        return True
+    if typing.get_origin(hint) is list:
+        return supported(typing.get_args(hint)[0])
+    return hint in _SCALARS
+
+
+def type_name(hint: Any) -> str:
+    """Return a type as a person writes it."""
+    members = _union(hint)
+    if members is not None:
+        return " or ".join("None" if member is type(None) else type_name(member) for member in members)
+    if typing.get_origin(hint) is typing.Literal:
+        return " or ".join(repr(choice) for choice in typing.get_args(hint))
+    if typing.get_origin(hint) is list:
+        return f"list of {type_name(typing.get_args(hint)[0])}"
+    return getattr(hint, "__name__", str(hint))
+
+
+def _article(type_name: str) -> str:
+    return f"an {type_name}" if type_name == "int" else type_name if type_name.startswith("'") else f"a {type_name}"
+
+
+def _parse(hint: Any, text: str) -> Any:
+    members = _union(hint)
+    if members is not None:
+        if type(None) in members and text.lower() in ("none", ""):
+            return None
+        for member in members:
+            if member is not type(None):
+                try:
+                    return _parse(member, text)
+                except ValueError:
+                    continue
+        raise ValueError(text)
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal:
+        return {str(choice): choice for choice in typing.get_args(hint)}[text]
+    if origin is list:
+        (member,) = typing.get_args(hint)
+        if text.startswith("["):
+            return _convert(hint, json.loads(text))
+        return [_parse(member, part.strip()) for part in text.split(",")] if text else []
+    if hint is bool:
+        return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
+    return hint(text)
+
+
+def _convert(hint: Any, value: Any) -> Any:
+    members = _union(hint)
+    if members is not None:
+        if value is None and type(None) in members:
+            return None
+        for member in members:
+            if member is not type(None):
+                try:
+                    return _convert(member, value)
+                except TypeError:
+                    continue
+        raise TypeError
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal:
+        if value not in typing.get_args(hint):
+            raise ValueError
+        return value
+    if origin is list:
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise TypeError
+        (member,) = typing.get_args(hint)
+        return [_convert(member, item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise TypeError
+    return value
+
+
+def parameter_docs(docstring: str) -> dict[str, str]:
+    """Return the entries of a numpy-style Parameters section, each on one line."""
+    lines = inspect.cleandoc(docstring).splitlines()
+    titled = [at for at in range(1, len(lines)) if set(lines[at].strip()) == {"-"} and lines[at - 1][:1].strip()]
+    begin = next((at + 1 for at in titled if lines[at - 1].strip() == "Parameters"), len(lines))
+    end = next((at - 1 for at in titled if at > begin), len(lines))
+    docs: dict[str, str] = {}
+    current = ""
+    for line in lines[begin:end]:
+        match = re.match(r"^(\w+)\s*(:.*)?$", line)
+        if match:
+            current = match.group(1)
+            docs[current] = ""
+        elif current and line.startswith(" "):
+            docs[current] = f"{docs[current]} {line.strip()}".strip()
+    return docs
