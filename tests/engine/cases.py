@@ -9,7 +9,6 @@ import pytest
 from hypothesis import strategies as st
 
 import himach
-from himach.parallel.communicator import Communicator
 from himach.engine import Results, mapping, stages
 from himach.engine.merging import merge, presence
 from himach.engine.shuffle import exchange, waves

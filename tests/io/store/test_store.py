@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -16,11 +15,7 @@ from hypothesis import strategies as st
 from himach.io.store import bodhi
 from himach.io.store.store import Store, StoreBusyError, StoreNotFoundError, StoreRefusedError, StoreVersionError
 
-NATIVE_TESTS = Path(__file__).parents[2] / "native"
-sys.path.insert(0, str(NATIVE_TESTS))
-
-import make_golden  # noqa: E402
-import slow_bodhi  # noqa: E402
+from . import make_golden, slow_bodhi
 
 
 def made_up(number: int, n_atoms: int, fields: int, box: bool) -> dict[str, object]:

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from himach.errors import TrajectoryError, UsageError
+from himach.io.splitting.netcdf import AmberWriter
 from himach.io.topology.loading import load_topology, own_topology
 from himach.io.trajectory.manifest import MANIFEST, PARTIAL, TIMES, Manifest
-from himach.io.trajectory.netcdf import AmberWriter
 from himach.io.trajectory.origin import Origin, existing, open_origin
 from himach.io.trajectory.xdr_file import XdrFile
 
