@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.io_samples import same_frame
 
 from himach.frame import RawFrame
-from himach.io.trajectory.netcdf import AmberWriter
+from himach.io.splitting.netcdf import AmberWriter
 from himach.io.trajectory.origin import open_origin
 
 

@@ -11,9 +11,9 @@ from MDAnalysisTests import datafiles as data
 from support.io_samples import FORMATS, copied, make, same_frame
 
 from himach.errors import UsageError
+from himach.io.splitting.split import split
 from himach.io.topology.loading import load_topology
 from himach.io.trajectory.origin import open_origin
-from himach.io.trajectory.split import split
 
 
 @pytest.mark.parametrize("frames_per_file", [1, 4, 100])

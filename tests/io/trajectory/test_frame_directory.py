@@ -8,9 +8,9 @@ import pytest
 from support.io_samples import make
 
 from himach.errors import TrajectoryError
+from himach.io.splitting.split import split
 from himach.io.trajectory.manifest import Manifest
 from himach.io.trajectory.origin import open_origin
-from himach.io.trajectory.split import split
 
 
 def test_opening_reads_no_frame_file_but_the_ends(tmp_path, monkeypatch):
