@@ -6,8 +6,8 @@ import pytest
 
 from himach.analysis import Analysis
 from himach.errors import UsageError
+from himach.runner import memory
 from himach.runner.job import Job
-from himach.runner.run import memory
 
 
 class Some(Analysis):

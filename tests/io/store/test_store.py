@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import needs
 
 from himach.io.store import bodhi
 from himach.io.store.store import Store, StoreBusyError, StoreNotFoundError, StoreRefusedError, StoreVersionError
@@ -345,8 +346,8 @@ def test_unsafe_places_are_refused(place):
     assert (place.stat().st_mode & 0o777) == 0o700
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a directory of another user")
 def test_another_users_store_is_refused(place):
+    needs.root("to give a directory to another user")
     Store(place)
     os.chown(place, 65534, 65534)
     with pytest.raises(StoreRefusedError, match="65534"):
