@@ -6,7 +6,7 @@ summary at the end of pytest (`tests/conftest.py`).
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import re
 import shutil
@@ -25,21 +25,19 @@ def program(*names: str, of: str = "", required: str = "") -> str:
     `of` names what they belong to. Where the environment variable `required` is set, the test fails instead.
     """
     paths = [shutil.which(name) for name in names]
-    if all(paths):
-        return str(paths[0])
-    absent = ", ".join(name for name, path in zip(names, paths, strict=True) if path is None)
-    what = f"{absent} ({of})" if of else absent
-    if required and os.environ.get(required):
-        pytest.fail(f"{what} is required here and is not installed")
-    skip(what)
+    if absent := ", ".join(name for name, path in zip(names, paths, strict=True) if path is None):
+        what = f"{absent} ({of})" if of else absent
+        if required and os.environ.get(required):
+            pytest.fail(f"{what} is required here and is not installed")
+        skip(what)
+    return str(paths[0])
 
 
 def module(name: str) -> Any:
     """Import and return a module; skip where it is not installed."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError:
+    if importlib.util.find_spec(name) is None:
         skip(name)
+    return importlib.import_module(name)
 
 
 def root(why: str) -> None:
