@@ -40,6 +40,11 @@ def shared():
     return find
 
 
+def pytest_collection_modifyitems(items):
+    """Slow tests come first, so that processes that share the tests (pytest -n) end together."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_terminal_summary(terminalreporter):
     """Say what was not run for want of which program; why else tests were skipped, pytest tells itself."""
     reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", []) if report.longrepr]

@@ -19,9 +19,10 @@ NO_ROOMS = {"data", "golden", "golden_packed", "results", "peers", "analyses", "
 
 
 def folders(house: str) -> list[Path]:
-    """Return a house and its rooms."""
-    inside = [path for path in sorted((ROOT / house).rglob("*")) if path.is_dir() and "seeds_" not in path.name]
-    return [ROOT / house, *(path for path in inside if not NO_ROOMS & set(path.relative_to(ROOT).parts))]
+    """Return a house and its rooms, but for folders that hold next to nothing, as git leaves them behind."""
+    inside = sorted({path.parent for path in (ROOT / house).rglob("*") if path.is_file()} - {ROOT / house})
+    rooms = [path for path in inside if not NO_ROOMS & set(path.relative_to(ROOT).parts)]
+    return [ROOT / house, *(path for path in rooms if "seeds_" not in path.name)]
 
 
 def sources(folder: Path) -> list[str]:

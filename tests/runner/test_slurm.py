@@ -21,7 +21,7 @@ from support.passes import PASSES
 from support.ranks import clean_environment
 
 # Ranks wait by spinning, so that eight on two cores start slowly where the machine is busy.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.slow, pytest.mark.timeout(600)]
 
 CLUSTER = Path(__file__).with_name("slurm_cluster")
 HIMACH = [sys.executable, "-P", "-m", "himach", "run"]
