@@ -6,6 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from support import needs
+
+# Ranks that wait poll, and here there may be more of them than cores: MPICH then lets them sleep in between. Where they
+# do not, four ranks on two cores take ten times as long.
+os.environ.setdefault("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "1")
+os.environ.setdefault("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "10")
 
 SHARED = Path(os.environ.get("HIMACH_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -28,7 +34,19 @@ def shared():
     def find(name):
         trajectory, topology = (SHARED / name / file for file in files[name])
         if not trajectory.exists():
-            pytest.skip(f"no {name} in the shared data; HIMACH_TEST_DATA names their folder")
+            needs.skip(f"{name} in the folder that HIMACH_TEST_DATA names")
         return trajectory, topology
 
     return find
+
+
+def pytest_collection_modifyitems(items):
+    """Slow tests come first, so that processes that share the tests (pytest -n) end together."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say what was not run for want of which program; why else tests were skipped, pytest tells itself."""
+    reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", []) if report.longrepr]
+    if wanted := needs.missing(reasons):
+        terminalreporter.write_line(f"not run, for want of: {'; '.join(wanted)}", yellow=True)

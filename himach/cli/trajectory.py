@@ -49,7 +49,7 @@ def split(
     It holds numbered files of frames, a manifest and the topology;
     ``himach run ... --trajectory DIR`` then needs nothing else.
     """
-    from himach.io.trajectory.split import split as make
+    from himach.io.splitting.split import split as make
     from himach.parallel.quiet import quiet_ranks
     from himach.runner.job import parse_keywords
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "native"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "io" / "store"))
 
 from slow_bodhi import crc32c
 

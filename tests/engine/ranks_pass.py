@@ -6,8 +6,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import himach
-from engine import twin
-from engine.cases import (
+from himach.parallel.communicator import alone
+from himach.parallel.environment import promised_ranks, under_launcher
+from himach.parallel.mpi import connect
+
+from . import twin
+from .cases import (
     EMISSIONS,
     Count,
     CountTwin,
@@ -26,10 +30,7 @@ from engine.cases import (
     check,
     make_small,
 )
-from engine.twin import canonical, made_up, run_engine, run_twin
-from himach.parallel.communicator import alone
-from himach.parallel.environment import promised_ranks, under_launcher
-from himach.parallel.mpi import connect
+from .twin import canonical, made_up, run_engine, run_twin
 
 comm = connect().comm if under_launcher() else alone().comm
 SELECTIONS = [range(40), range(50, 2, -7), range(0), range(39, -1, -1), range(3, 60, 4), range(5, 6)]

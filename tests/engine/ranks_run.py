@@ -21,12 +21,13 @@ from hypothesis import strategies as st
 
 import himach
 import himach.runner.job
-from engine.cases import FEW_KEYS, VALUES, Many, chain_of, make_small
-from engine.twin import canonical, run_twin
 from himach.frame import RawFrame
 from himach.parallel.communicator import alone
 from himach.parallel.environment import promised_rank, under_launcher
 from himach.parallel.mpi import connect
+
+from .cases import FEW_KEYS, VALUES, Many, chain_of, make_small
+from .twin import canonical, run_twin
 
 comm = connect().comm if under_launcher() else alone().comm
 FRAMES, ATOMS = 90, 12

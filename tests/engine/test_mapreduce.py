@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.ranks import run_under_mpiexec
 
-from engine.ranks_pass import *  # noqa: F403  the tests of that file, without MPI
+from .ranks_pass import *  # noqa: F403  the tests of that file, without MPI
 
 
 @pytest.mark.parametrize("sizes", [None], indirect=True)

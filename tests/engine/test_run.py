@@ -4,7 +4,7 @@ from pathlib import Path
 
 from support.ranks import run_under_mpiexec
 
-from engine.ranks_run import *  # noqa: F403  the test of that file, without MPI
+from .ranks_run import *  # noqa: F403  the test of that file, without MPI
 
 
 def test_on_three_ranks():

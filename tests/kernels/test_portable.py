@@ -1,13 +1,13 @@
 """The kernels compiled for any processor give the same bits as those for this one."""
 
 import ctypes
-import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from support import needs
 from support.situations import situations
 
 from himach.kernels import histogram, rmsd, within
@@ -62,9 +62,7 @@ class Portable:
 
 @pytest.fixture(scope="module")
 def portable(tmp_path_factory):
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler")
+    compiler = needs.program("cc")
     library = tmp_path_factory.mktemp("kernels") / "portable.so"
     sources = [str(source) for source in SOURCES.rglob("*.c")]
     flags = ["-std=c11", "-O2", "-fPIC", "-shared", "-D_GNU_SOURCE", "-DHIMACH_PORTABLE", "-ffp-contract=off"]

@@ -16,6 +16,7 @@ import MDAnalysis
 import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
+from support import needs
 from support.commands import himach, wait_until
 from support.ranks import clean_environment, mpiexec
 
@@ -400,8 +401,8 @@ def test_what_makes_no_sense_is_refused(tmp_path):
     assert "3341 atoms" in done.stderr
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 def test_a_full_disk_ends_staging_with_a_word(tmp_path):
+    needs.root("to mount a small disk")
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2M", "tmpfs", str(disk)], check=True)

@@ -7,6 +7,8 @@ import numpy as np
 from MDAnalysis.lib.formats.libmdaxdr import TRRFile, XTCFile
 from MDAnalysisTests import datafiles as data
 
+from himach.frame import RawFrame
+
 #: name -> topology, trajectory: formats with an index, of fixed frame size, of text, of one frame, with and without box
 FORMATS = {
     "XTC": (data.GRO, data.XTC),
@@ -49,3 +51,13 @@ def make(path: Path, times: list[float], n_atoms: int = N_ATOMS, velocities: boo
                 xyz = positions(time, n_atoms)
                 file.write(xyz, -xyz if velocities else None, None, box, i, time, 0.0, n_atoms)
     return path
+
+
+def same_frame(one: RawFrame, other: RawFrame) -> None:
+    """Both frames are the same, bit for bit, but for forces."""
+    assert one.time == other.time
+    for name in ("positions", "box", "velocities"):
+        mine, theirs = getattr(one, name), getattr(other, name)
+        assert (mine is None) == (theirs is None), name
+        if mine is not None:
+            assert mine.tobytes() == theirs.tobytes(), name

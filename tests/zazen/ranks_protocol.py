@@ -6,11 +6,12 @@ import os
 
 import numpy as np
 import pytest
-from zazen.model import Store, apply_rules, check
 
 from himach.errors import TrajectoryError
 from himach.parallel import mpi
 from himach.zazen import InMemory, assign
+
+from .model import Store, apply_rules, check
 
 RANK = int(os.environ.get("PMI_RANK", "0"))
 NODES = os.environ["HIMACH_NODES"].split(",")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from zazen.threads import run_ranks
 
 from himach.zazen import InMemory, assign, patterns
 from himach.zazen.finder import MAX_PERIOD, Finder
@@ -14,6 +13,8 @@ from himach.zazen.folding import fold
 from himach.zazen.node_frames import NodeFrames
 from himach.zazen.patterns import Pattern, Search, Shape
 from himach.zazen.positions import Bits, Pieces, all_of
+
+from .threads import run_ranks
 
 TOP = 60_000
 PLENTY = 100_000

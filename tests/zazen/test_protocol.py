@@ -7,13 +7,14 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from zazen.model import Store, apply_rules, check
-from zazen.threads import UserOp, run_ranks
 
 from himach.errors import TrajectoryError, UsageError
 from himach.parallel.communicator import World, alone
 from himach.zazen import NOTHING, InMemory, assign, patterns
 from himach.zazen.protocol import fill_evenly
+
+from .model import Store, apply_rules, check
+from .threads import UserOp, run_ranks
 
 FRAMES = 300
 frame_sets = st.one_of(

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import himach
-from engine.twin import made_up, run_engine
 from himach.engine.merging import merge, parts
 from himach.errors import AnalysisError
+
+from ..twin import made_up, run_engine
 
 FRAMES = range(12)
 

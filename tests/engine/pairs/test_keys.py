@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from engine.cases import KEYS
-from engine.twin import plain, sortable
 from himach.engine.pairs.keys import ENCODED, decode, encode, split
 from himach.errors import AnalysisError
+
+from ..cases import KEYS
+from ..twin import plain, sortable
 
 
 @given(KEYS, KEYS)

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import himach
-from engine.twin import made_up, run_engine
 from himach.engine.pairs.values import pack, restore, snapshot, unpack
 from himach.errors import AnalysisError
+
+from ..twin import made_up, run_engine
 
 FRAMES = range(0, 12, 3)
 

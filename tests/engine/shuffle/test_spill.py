@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import himach
-from engine.twin import made_up, tasks
 from himach.engine import Memory, mapping, run_pass
 from himach.engine.shuffle.spill import Scratch, SpillError
 from himach.frame import Frame
 from himach.parallel.communicator import alone
+
+from ..twin import made_up, tasks
 
 FRAMES = 400
 LIMIT = 16 << 20

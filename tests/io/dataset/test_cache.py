@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import needs
 from support.cache_data import N_FRAMES, Emit, analyse, bits, datasets, make, make_dump, numbers_of, only_dataset
 from support.ranks import clean_environment
 
@@ -207,10 +208,10 @@ def test_read_only_origin(tmp_path, place):
     folder.chmod(0o700)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system takes root")
 @pytest.mark.parametrize("quota", [None, "2MB"])
 @pytest.mark.parametrize("size", ["16k", "48k", "80k"])
 def test_full_disk(tmp_path, monkeypatch, size, quota):
+    needs.root("to mount a small disk")
     if quota is not None:
         monkeypatch.setenv("HIMACH_QUOTA", quota)
     topology, trajectory = make(tmp_path)
@@ -218,7 +219,7 @@ def test_full_disk(tmp_path, monkeypatch, size, quota):
     small.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", small], check=False)
     if mounted.returncode:
-        pytest.skip("no file system can be mounted here")
+        needs.skip("a file system that can be mounted")
     try:
         with pytest.warns(UserWarning, match="cache") as caught:
             both(trajectory, topology, small / "store")

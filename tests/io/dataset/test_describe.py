@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from MDAnalysisTests import datafiles as data
 from support.cache_data import N_FRAMES, analyse, make, make_dump
 from support.commands import himach
+from support.io_samples import make as make_file
 
+from himach.errors import TrajectoryError
 from himach.io.dataset.describe import as_text, describe
 
 
@@ -76,3 +81,21 @@ def test_a_staged_dataset_goes_by_its_name(tmp_path, place):
     done = himach("info", "mine", "--cache", place)
     assert done.returncode == 0, done.stderr
     assert f"all of {N_FRAMES} frames ({N_FRAMES} native, 0 alien" in done.stdout
+
+
+def test_a_file_is_described(tmp_path):
+    path = make_file(tmp_path / "a.trr", [0, 2, 4], velocities=True)
+    plain = describe([path])
+    assert plain["frames"] == 3
+    assert plain["atoms"] == 40
+    assert (plain["first_time"], plain["last_time"], plain["dt"]) == (0, 4, 2)
+    assert plain["box"] == [50, 50, 50, 90, 90, 90]
+    assert plain["velocities"]
+    assert plain["topology"] is None
+    assert plain["format"] == "TRR"
+    json.dumps(plain)
+    assert describe([data.PDB_multiframe])["topology"] == data.PDB_multiframe
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "cut off" in describe([path])["warnings"][0]
+    with pytest.raises(TrajectoryError, match="has 40"):
+        describe([path], data.GRO)

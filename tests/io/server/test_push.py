@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 import socket
 import struct
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import needs
 from support.messages import HAVE, HELD, OPEN, OPENED, message
 
 import himach
@@ -270,7 +270,7 @@ def test_arguments(run_server):
 
 
 def test_from_mdanalysis(run_server):
-    mda = pytest.importorskip("MDAnalysis")
+    import MDAnalysis as mda
     from MDAnalysisTests.datafiles import DCD, PSF
 
     running = run_server()
@@ -287,7 +287,7 @@ def test_from_mdanalysis(run_server):
 
 
 def test_from_openmm(run_server):
-    openmm = pytest.importorskip("openmm")
+    openmm = needs.module("openmm")
     from openmm import app, unit
 
     running = run_server()
@@ -325,17 +325,10 @@ def config(*options):
     return done.stdout.split()
 
 
-def compiler(name):
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"there is no {name} here")
-    return found
-
-
 def test_from_c(run_server, key, tmp_path):
     program, source = tmp_path / "push", NATIVE / "examples" / "push.c"
     subprocess.run(
-        [compiler("cc"), "-O1", source, *config("--cflags", "--libs"), "-o", program],
+        [needs.program("cc"), "-O1", source, *config("--cflags", "--libs"), "-o", program],
         check=True, timeout=300, cwd=tmp_path,
     )  # fmt: skip
     running = [run_server(), run_server()]
@@ -349,7 +342,7 @@ def test_from_c(run_server, key, tmp_path):
 def test_from_fortran(run_server, key, tmp_path):
     program, source = tmp_path / "push", NATIVE / "examples" / "push.f90"
     subprocess.run(
-        [compiler("gfortran"), "-Wall", "-Werror", *config("--fortran"), source, *config("--libs"), "-o", program],
+        [needs.program("gfortran"), "-Wall", "-Werror", *config("--fortran"), source, *config("--libs"), "-o", program],
         check=True, timeout=300, cwd=tmp_path,
     )  # fmt: skip
     running = run_server()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import encodings.idna  # noqa: F401 - for create_connection(): a stranger may not be able to read Python's library
 import os
 import pwd
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support import needs
 from support.pushed import push
 
 import himach
@@ -26,8 +26,8 @@ from himach.io.store.store import Store
 
 @pytest.fixture
 def stranger():
-    if os.geteuid() != 0 or shutil.which("useradd") is None:
-        pytest.skip("making a user needs root")
+    needs.root("to make a user")
+    needs.program("useradd")
     name = f"himach{os.getpid()}"
     subprocess.run(["useradd", "--no-create-home", name], check=True)
     try:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +13,7 @@ from himach.io.store import bodhi
 from himach.io.store.packed import Packer, unpack
 from himach.io.store.store import Store
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "native"))
-
-import make_golden
-import slow_bodhi
+from . import make_golden, slow_bodhi
 
 PRECISIONS = [1e3, 1e2, 1e4, 10.0, 1e5, 1e6, 1.0]
 

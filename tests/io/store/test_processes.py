@@ -1,4 +1,4 @@
-"""Several processes on one store at once; writers killed at random moments (tests/native/soak.py for longer)."""
+"""Several processes on one store at once; writers killed at random moments (soak.py for longer)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from himach.io.store.store import Store
 
-SOAK = Path(__file__).parents[2] / "native" / "soak.py"
+SOAK = Path(__file__).with_name("soak.py")
 
 WRITER = """
     import sys

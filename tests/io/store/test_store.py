@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -12,15 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import needs
 
 from himach.io.store import bodhi
 from himach.io.store.store import Store, StoreBusyError, StoreNotFoundError, StoreRefusedError, StoreVersionError
 
-NATIVE_TESTS = Path(__file__).parents[2] / "native"
-sys.path.insert(0, str(NATIVE_TESTS))
-
-import make_golden  # noqa: E402
-import slow_bodhi  # noqa: E402
+from . import make_golden, slow_bodhi
 
 
 def made_up(number: int, n_atoms: int, fields: int, box: bool) -> dict[str, object]:
@@ -350,8 +346,8 @@ def test_unsafe_places_are_refused(place):
     assert (place.stat().st_mode & 0o777) == 0o700
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a directory of another user")
 def test_another_users_store_is_refused(place):
+    needs.root("to give a directory to another user")
     Store(place)
     os.chown(place, 65534, 65534)
     with pytest.raises(StoreRefusedError, match="65534"):

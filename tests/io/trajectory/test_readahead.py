@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.io_samples import FORMATS, make
 
+from himach.io.splitting.split import split
 from himach.io.trajectory import readahead
 from himach.io.trajectory.origin import open_origin
 from himach.io.trajectory.readahead import Ahead, ask_for
-from himach.io.trajectory.split import split
 
 
 @given(

@@ -1,6 +1,6 @@
 """Kills writers and readers of one store at random moments: nothing acknowledged may be lost, nothing wrong.
 
-``python tests/native/soak.py --rounds 300 [--seconds N]``: each round starts three writers and a reader, kills them
+``python tests/io/store/soak.py --rounds 300 [--seconds N]``: each round starts three writers and a reader, kills them
 with SIGKILL after a random time, and then reads every frame. A writer notes the frames that were acknowledged to it
 in a file of its own.
 """

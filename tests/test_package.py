@@ -12,7 +12,7 @@ from support.ranks import clean_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 def command(*words: object, cwd: Path, **environ: str) -> str:

@@ -1,4 +1,4 @@
-"""Makes the golden stores, small ones that every build re-reads: ``python tests/native/make_golden.py [raw] [packed]``.
+"""Makes the golden stores, small ones that every build re-reads: ``python make_golden.py [raw] [packed]``.
 
 ``golden`` has natives, aliens, velocities, forces, boxes and a dropped frame; `frame` says what must be found.
 ``golden_packed`` has packed positions; `packed_frame` says what must be found. Run it only when the format changes.

@@ -1,0 +1,57 @@
+"""What tests need of the machine: they skip, or fail where it is required, and say for want of what.
+
+`program()`, `module()` and `root()` are called by a test or a fixture. `missing()` gathers what was skipped for the
+summary at the end of pytest (`tests/conftest.py`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import pytest
+
+_WANT = "for want of: "
+
+
+def program(*names: str, of: str = "", required: str = "") -> str:
+    """Return the path of the first of these programs; skip unless all are here.
+
+    `of` names what they belong to. Where the environment variable `required` is set, the test fails instead.
+    """
+    paths = [shutil.which(name) for name in names]
+    if absent := ", ".join(name for name, path in zip(names, paths, strict=True) if path is None):
+        what = f"{absent} ({of})" if of else absent
+        if required and os.environ.get(required):
+            pytest.fail(f"{what} is required here and is not installed")
+        skip(what)
+    return str(paths[0])
+
+
+def module(name: str) -> Any:
+    """Import and return a module; skip where it is not installed."""
+    if importlib.util.find_spec(name) is None:
+        skip(name)
+    return importlib.import_module(name)
+
+
+def root(why: str) -> None:
+    """Skip unless these tests run as root."""
+    if os.geteuid() != 0:
+        skip(f"root ({why})")
+
+
+def skip(what: str) -> NoReturn:
+    """Skip for want of this."""
+    pytest.skip(f"{_WANT}{what}")
+
+
+def missing(reasons: Iterable[str]) -> list[str]:
+    """Return what tests were skipped for want of, each with their number, of the reasons of all skips."""
+    wanted = Counter(found[1] for reason in reasons if (found := re.search(f"{re.escape(_WANT)}(.*)", reason)))
+    return [f"{what} - {count} test{'s' if count > 1 else ''}" for what, count in sorted(wanted.items())]
