@@ -252,6 +252,7 @@ static bool live(bool *acknowledged) {
     if (bodhi_open(home, BODHI_CREATE, &store) != BODHI_OK) {
         return false;
     }
+    bodhi_store_set_quota(store, 1 << 30);
     bool fine = bodhi_dataset_open(store, "/sim1", "g", 1, BODHI_CREATE, &dataset) == BODHI_OK;
     if (fine) {
         bool read[FRAMES];
