@@ -196,11 +196,12 @@ void bodhi_store_set_quota(bodhi_store *store, int64_t bytes);
 
 /* Look at the files of the store in `directory`, which counts as no use. `*segments` lists `*n` of them in the order in
  * which they are evicted: datasets not used for longest first, in each aliens before natives, oldest first; free() it.
- * Both may be NULL. Errors: ARGUMENT, NOT_FOUND (no such directory), SYSTEM, MEMORY. */
+ * Errors: ARGUMENT, NOT_FOUND (no such directory), SYSTEM, MEMORY. */
 BODHI_CHECKED int bodhi_survey(const char *directory, bodhi_usage *usage, bodhi_stored_segment **segments, int64_t *n);
 
-/* Delete a segment of any dataset, pushed or not, unless a writer or reader holds it. Errors: NOT_FOUND, BUSY, VERSION
- * (it is left alone), SYSTEM, ARGUMENT (store opened for reading only). */
+/* Delete a whole segment, unless a writer or reader, here or in another process, holds it. Of `segment`, directory, id
+ * and kind count. Open datasets learn of it when they are refreshed. Errors: NOT_FOUND, BUSY, VERSION (it is left
+ * alone), SYSTEM, ARGUMENT (store opened for reading only). */
 BODHI_CHECKED int bodhi_store_evict(bodhi_store *store, const bodhi_stored_segment *segment);
 
 /* Close the store. */
@@ -252,10 +253,6 @@ BODHI_CHECKED int bodhi_dataset_drop(bodhi_dataset *dataset, int kind, const int
 /* Facts of up to `capacity` segments; *count is how many there are. Errors: SYSTEM. */
 BODHI_CHECKED int bodhi_dataset_segments(bodhi_dataset *dataset, bodhi_segment_facts *facts, int64_t capacity,
                                          int64_t *count);
-
-/* Delete a whole segment, unless a writer or reader, here or in another process, holds it. Errors: NOT_FOUND, BUSY,
- * SYSTEM, ARGUMENT (store opened for reading only). */
-BODHI_CHECKED int bodhi_dataset_evict(bodhi_dataset *dataset, uint64_t segment);
 
 /* Close the dataset. */
 void bodhi_dataset_close(bodhi_dataset *dataset);

@@ -1,11 +1,9 @@
-/* Descriptors of segments, which keep them from eviction, and eviction. */
+/* Descriptors of segments, which keep them from eviction. */
 #include <errno.h>
 #include <fcntl.h>
 
 #include "base/io.h"
-#include "base/status.h"
 #include "store/dataset.h"
-#include "store/eviction.h"
 
 /* --- Descriptors ------------------------------------------------------------------------------------------------- */
 
@@ -129,35 +127,4 @@ int dataset_share_segment(const bodhi_dataset *dataset, const bodhi_place *at) {
         fd = -1;
     }
     return fd;
-}
-
-/* --- Eviction ---------------------------------------------------------------------------------------------------- */
-
-static int evict(bodhi_dataset *dataset, uint32_t ordinal) {
-    segment *s = dataset->segments[ordinal];
-    if (s->users > 0) {
-        return bodhi_fail(BODHI_ERROR_BUSY, "%s is being read", s->name);
-    }
-    close_segment(dataset, s); /* our own lock would stop us */
-    int status = evict_segment(dataset->fd, s);
-    if (status == BODHI_OK) {
-        dataset_forget(dataset, ordinal);
-    }
-    return status;
-}
-
-int bodhi_dataset_evict(bodhi_dataset *dataset, uint64_t id) {
-    if (dataset == NULL || is_read_only(dataset)) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT, "the dataset is not open for writing");
-    }
-    uint32_t ordinal;
-    pthread_mutex_lock(&dataset->mutex);
-    segment *s = dataset_find(dataset, BODHI_NATIVE, id, &ordinal);
-    if (s == NULL) {
-        s = dataset_find(dataset, BODHI_ALIEN, id, &ordinal);
-    }
-    int status = s == NULL || s->gone || s->refused ? bodhi_fail(BODHI_ERROR_NOT_FOUND, "there is no such segment")
-                                                    : evict(dataset, ordinal);
-    pthread_mutex_unlock(&dataset->mutex);
-    return status;
 }

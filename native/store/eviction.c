@@ -163,8 +163,8 @@ int survey_store(int store, bodhi_usage *usage, bodhi_stored_segment **segments,
 }
 
 int bodhi_survey(const char *directory, bodhi_usage *usage, bodhi_stored_segment **segments, int64_t *n) {
-    if (directory == NULL || usage == NULL || (segments == NULL) != (n == NULL)) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT, "directory and usage must be given, segments and n both or not at all");
+    if (directory == NULL || usage == NULL || segments == NULL || n == NULL) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "directory, usage, segments and n must be given");
     }
     int fd = io_open(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY);
     if (fd < 0) {
@@ -172,16 +172,10 @@ int bodhi_survey(const char *directory, bodhi_usage *usage, bodhi_stored_segment
                    ? bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s: there is no such store", directory)
                    : bodhi_fail_system(errno, "open", directory);
     }
-    bodhi_stored_segment *found = NULL;
     size_t count = 0;
-    int status = survey_store(fd, usage, &found, &count);
+    int status = survey_store(fd, usage, segments, &count);
+    *n = (int64_t)count;
     (void)io_close(fd);
-    if (status == BODHI_OK && segments != NULL) {
-        *segments = found;
-        *n = (int64_t)count;
-    } else {
-        free(found);
-    }
     return status;
 }
 
@@ -190,18 +184,17 @@ int bodhi_survey(const char *directory, bodhi_usage *usage, bodhi_stored_segment
 /* Of another version or dataset: not ours to delete. What has no readable header is. */
 static int check_header(int fd, const segment *s) {
     unsigned char header[SEGMENT_HEADER_BYTES];
-    unsigned version = 0;
+    unsigned version;
     ssize_t got = io_read(fd, header, sizeof header, 0, READ_ANY);
-    enum parsed parsed =
-        parse_file_header(header, got < 0 ? 0 : (size_t)got, MAGIC_SEGMENT, &s->key, s->kind, &version);
-    if (got >= 6 && memcmp(header, "BdhS", 4) == 0) {
-        version = (unsigned)(header[4] | header[5] << 8); /* even where the header is damaged: that may be news, too */
-    }
-    if (version != 0 && version != FORMAT_VERSION) {
+    switch (parse_file_header(header, got < 0 ? 0 : (size_t)got, MAGIC_SEGMENT, &s->key, s->kind, &version)) {
+    case PARSED_VERSION:
         return bodhi_fail(BODHI_ERROR_VERSION, "%s is of format version %u; this himach reads version %d", s->name,
                           version, FORMAT_VERSION);
+    case PARSED_FOREIGN:
+        return bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s is of another dataset", s->name);
+    default:
+        return BODHI_OK;
     }
-    return parsed == PARSED_FOREIGN ? bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s is of another dataset", s->name) : BODHI_OK;
 }
 
 /* The index goes last: one without a segment is nothing, a segment without an index would be read again. */
@@ -213,7 +206,8 @@ static int unlink_files(int directory, const segment *s) {
     return BODHI_OK;
 }
 
-int evict_segment(int directory, const segment *s) {
+/* A segment without a file leaves an index that is nothing. */
+static int evict_segment(int directory, const segment *s) {
     int fd = io_open(directory, s->name, O_RDWR);
     if (fd < 0 && errno == ENOENT) {
         return bodhi_io.unlinkat(directory, s->index_name, 0) == 0

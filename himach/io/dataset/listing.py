@@ -150,7 +150,8 @@ def evict_chosen(store: Store, dataset: str | None = None, *, aliens: bool = Fal
     aliens
         Aliens only.
     to
-        Only until the store holds so many bytes; what was not used for longest goes first.
+        Only until the store holds so many bytes; what was not used for longest goes first. What was pushed, and is
+        nowhere else, goes only if its dataset is named.
 
     Returns
     -------
@@ -166,7 +167,8 @@ def evict_chosen(store: Store, dataset: str | None = None, *, aliens: bool = Fal
     found = survey(store.path)
     evicted = Evicted()
     for segment in found.segments:
-        if segment.directory not in names or (aliens and segment.native):
+        spared = (aliens and segment.native) or (segment.pushed and dataset is None and to is not None)
+        if spared or segment.directory not in names:
             continue
         if to is not None and found.used - evicted.nbytes <= to:
             break

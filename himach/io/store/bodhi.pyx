@@ -328,13 +328,6 @@ cdef class DatasetHandle:
         check(status)
         return [facts[i] for i in range(min(count, capacity))]
 
-    def evict(self, uint64_t segment):
-        """Delete a whole segment that nobody holds."""
-        cdef int status
-        with nogil:
-            status = bodhi_dataset_evict(self.dataset, segment)
-        check(status)
-
     def open_writer(self, int kind, int64_t segment_bytes=0, int64_t block_atoms=0, int encoding=0):
         """A writer of frames of one kind."""
         cdef WriterHandle handle = WriterHandle.__new__(WriterHandle)

@@ -134,7 +134,6 @@ cdef extern from "bodhi.h" nogil:
     int bodhi_dataset_locate(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, bodhi_place *places)
     int bodhi_dataset_drop(bodhi_dataset *dataset, int kind, const int64_t *numbers, int64_t n, int64_t *dropped)
     int bodhi_dataset_segments(bodhi_dataset *dataset, bodhi_segment_facts *facts, int64_t capacity, int64_t *count)
-    int bodhi_dataset_evict(bodhi_dataset *dataset, uint64_t segment)
     void bodhi_dataset_close(bodhi_dataset *dataset)
     int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodhi_write_options *options, bodhi_writer **writer)
     int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame)

@@ -192,7 +192,7 @@ class Store:
             pass
         else:
             for segment in dataset.segments():
-                dataset.evict(segment["id"])
+                self.evict(directory, segment["id"], native=segment["kind"] == bodhi.NATIVE)
         place = self.path / directory
         for name in os.listdir(place):
             if not name.endswith(".seg"):
@@ -422,15 +422,14 @@ class Dataset:
         """Return the facts of every segment: id, kind, busy, bytes, frames, last_written."""
         return self._handle.segments()
 
-    def evict(self, segment: int) -> None:
-        """Delete a whole segment.
 
-        Raises
-        ------
-        StoreBusyError
-            A writer or reader holds it.
-        """
-        self._handle.evict(segment)
+    def evict(self, segment: int) -> None:
+        """Delete a whole segment; see `Store.evict`."""
+        natives = [one["kind"] == bodhi.NATIVE for one in self.segments() if one["id"] == segment]
+        if not natives:
+            raise StoreNotFoundError(f"{self.path} has no segment {segment:016x}")
+        self.store.evict(self.path.name, segment, native=natives[0])
+        self.refresh()
 
     def attach(self, name: str, content: bytes) -> None:
         """Keep a small file beside the frames (a topology, the stamp of an origin), in place of one of that name."""

@@ -18,6 +18,7 @@ from support.shelves import fill, place_of, positions_of, segment_files
 
 from himach.errors import UsageError
 from himach.io.store import quota
+from himach.io.store.bodhi import crc32c
 from himach.io.store.quota import Segment, Survey, check_quota, chosen_quota, survey
 from himach.io.store.sizes import parse_size, show_size
 from himach.io.store.store import Store, StoreBusyError, StoreFullError, StoreVersionError
@@ -398,6 +399,8 @@ def test_an_orphan_of_another_version_stays(tmp_path):
     (path,) = segment_files(dataset)
     data = bytearray(path.read_bytes())
     data[4] = 9
+    data[12:16] = bytes(4)
+    data[12:16] = crc32c(data[:64]).to_bytes(4, "little")
     path.write_bytes(data)
     (segment,) = survey(tmp_path / "store").segments
     with pytest.raises(StoreVersionError, match="version 9"):
