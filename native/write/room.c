@@ -165,6 +165,7 @@ int room_ask(room *r, const bodhi_dataset *dataset, uint64_t bytes) {
         status = lock_file(r, dataset->store);
     }
     if (status == BODHI_OK) {
+        publish(r); /* the file's own bytes count, too */
         status = grant(r, dataset, (int64_t)(bytes - r->left));
         publish(r);
         io_unlock(r->fd, 0);
