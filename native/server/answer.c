@@ -42,7 +42,7 @@ static void send_acks(connection *c, uint64_t client, const task *batch) {
         if (t->client == client) {
             wire_write_ack(at, (uint64_t)t->frame.number, t->status);
             at += WIRE_ACK_BYTES;
-            reason = t->reason != NULL ? t->reason : reason;
+            reason = reason != NULL ? reason : t->reason; /* the first one has the numbers */
         }
     }
     output_done(c, WIRE_ACK, n * WIRE_ACK_BYTES);

@@ -21,7 +21,8 @@ enum {
     STEPS_IN_QUOTA = 256, /* what many writers have been granted and not used should be a small part of it */
     LARGEST_STEP = 64 << 20,
     ENDS = 3 * 4096, /* a segment, its index and a directory end in blocks of the disk that are not full */
-    PATIENCE_MS = 10000
+    PATIENCE_MS = 10000,
+    REFUSED_MS = 100 /* looking at all files for each of thousands of frames would take too long */
 };
 
 /* --- The file ---------------------------------------------------------------------------------------------------- */
@@ -149,6 +150,8 @@ static int grant(room *r, const bodhi_dataset *dataset, int64_t needed) {
     }
     free(segments);
     if (there < needed) {
+        r->refused = (uint64_t)needed;
+        r->refused_until = now_ms() + REFUSED_MS;
         return fail_full(store, &usage, usage.used + others, needed);
     }
     r->left += (uint64_t)(there < step ? there : step);
@@ -159,6 +162,9 @@ static int grant(room *r, const bodhi_dataset *dataset, int64_t needed) {
 int room_ask(room *r, const bodhi_dataset *dataset, uint64_t bytes) {
     if (dataset->store->quota == 0 || r->left >= bytes) {
         return BODHI_OK;
+    }
+    if (bytes - r->left >= r->refused && now_ms() < r->refused_until) {
+        return bodhi_fail(BODHI_ERROR_FULL, "%s has no room, as was told just now", dataset->store->path);
     }
     int status = r->fd >= 0 ? BODHI_OK : open_file(r, dataset->store);
     if (status == BODHI_OK) {

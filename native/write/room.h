@@ -8,10 +8,12 @@
 #include "store/dataset.h"
 
 typedef struct {
-    int fd;               /* of the file; -1: nothing was asked for yet */
-    uint64_t slot;        /* our place in it, locked as long as we live */
-    uint64_t left;        /* granted, and not appended yet */
-    uint64_t outstanding; /* granted, and not in a file yet: what the others must count */
+    int fd;                /* of the file; -1: nothing was asked for yet */
+    uint64_t slot;         /* our place in it, locked as long as we live */
+    uint64_t left;         /* granted, and not appended yet */
+    uint64_t outstanding;  /* granted, and not in a file yet: what the others must count */
+    uint64_t refused;      /* bytes that were asked for in vain lately ... */
+    int64_t refused_until; /* ... and when it is worth asking for as many again, ms */
 } room;
 
 /* Have room for `bytes` more of a dataset, evicting others if need be. Errors: FULL, SYSTEM, MEMORY. */
