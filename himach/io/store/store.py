@@ -422,7 +422,6 @@ class Dataset:
         """Return the facts of every segment: id, kind, busy, bytes, frames, last_written."""
         return self._handle.segments()
 
-
     def evict(self, segment: int) -> None:
         """Delete a whole segment; see `Store.evict`."""
         natives = [one["kind"] == bodhi.NATIVE for one in self.segments() if one["id"] == segment]
