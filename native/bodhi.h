@@ -98,7 +98,8 @@ enum bodhi_encoding {
 };
 
 typedef struct bodhi_write_options {
-    int64_t segment_bytes; /* size at which a segment is full; 0: 256 MiB; at most 64 GiB */
+    int64_t segment_bytes; /* size at which a segment is full, at most 64 GiB; 0: 256 MiB, or an eighth of a smaller
+                              quota, 1 MiB at least */
     int64_t block_atoms;   /* atoms under one checksum; 0: 4096 */
     int32_t encoding;      /* enum bodhi_encoding */
 } bodhi_write_options;
@@ -135,6 +136,24 @@ typedef struct bodhi_facts {
     int64_t scanned;          /* bytes of segments that had to be scanned because their index did not cover them */
 } bodhi_facts;
 
+/* What a store and its disk hold, bytes. */
+typedef struct bodhi_usage {
+    int64_t used;    /* by all files of the store */
+    int64_t free;    /* on the file system, for this user */
+    int64_t size;    /* of the file system */
+    int64_t reserve; /* of the file system: himach leaves so much free */
+} bodhi_usage;
+
+/* A segment, as its files show it. */
+typedef struct bodhi_stored_segment {
+    char directory[40]; /* subdirectory of its dataset */
+    uint64_t id;
+    int32_t kind;      /* enum bodhi_kind */
+    int32_t pushed;    /* 1: its dataset has no origin from which it could be read again */
+    int64_t bytes;     /* of segment and index */
+    int64_t last_used; /* when its dataset was, ns since 1970 */
+} bodhi_stored_segment;
+
 typedef struct bodhi_segment_facts {
     uint64_t id;
     int32_t kind;         /* enum bodhi_kind */
@@ -168,6 +187,22 @@ BODHI_CHECKED int bodhi_open(const char *directory, int flags, bodhi_store **sto
 
 /* The 16 random bytes that tell this store from every other. */
 void bodhi_identity(const bodhi_store *store, uint8_t identity[16]);
+
+/* Let the store hold at most `bytes` (0: no limit), and leave a part of its disk free (bodhi_usage.reserve). Writers
+ * opened through this handle obey that together with those of all other processes: where more is to be written than
+ * fits, segments of other datasets are evicted, as bodhi_survey() orders them, none that a writer or reader holds and
+ * none that was pushed. To be set before anything is written. */
+void bodhi_store_set_quota(bodhi_store *store, int64_t bytes);
+
+/* Look at the files of the store in `directory`, which counts as no use. `*segments` lists `*n` of them in the order in
+ * which they are evicted: datasets not used for longest first, in each aliens before natives, oldest first; free() it.
+ * Errors: ARGUMENT, NOT_FOUND (no such directory), SYSTEM, MEMORY. */
+BODHI_CHECKED int bodhi_survey(const char *directory, bodhi_usage *usage, bodhi_stored_segment **segments, int64_t *n);
+
+/* Delete a whole segment, unless a writer or reader, here or in another process, holds it. Of `segment`, directory, id
+ * and kind count. Open datasets learn of it when they are refreshed. Errors: NOT_FOUND, BUSY, VERSION (it is left
+ * alone), SYSTEM, ARGUMENT (store opened for reading only). */
+BODHI_CHECKED int bodhi_store_evict(bodhi_store *store, const bodhi_stored_segment *segment);
 
 /* Close the store. */
 void bodhi_close(bodhi_store *store);
@@ -219,10 +254,6 @@ BODHI_CHECKED int bodhi_dataset_drop(bodhi_dataset *dataset, int kind, const int
 BODHI_CHECKED int bodhi_dataset_segments(bodhi_dataset *dataset, bodhi_segment_facts *facts, int64_t capacity,
                                          int64_t *count);
 
-/* Delete a whole segment, unless a writer or reader, here or in another process, holds it. Errors: NOT_FOUND, BUSY,
- * SYSTEM, ARGUMENT (store opened for reading only). */
-BODHI_CHECKED int bodhi_dataset_evict(bodhi_dataset *dataset, uint64_t segment);
-
 /* Close the dataset. */
 void bodhi_dataset_close(bodhi_dataset *dataset);
 
@@ -234,9 +265,9 @@ BODHI_CHECKED int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodh
                                     bodhi_writer **writer);
 
 /* Append a frame; its arrays may be reused at once. It is visible and kept only after bodhi_flush().
- * Returns OK or EXISTS (the frame is there: as a native, or in this kind). Errors: ARGUMENT, FULL (this frame, and
- * frames appended since the last flush, may not have been written: bodhi_writer_written() counts those that were),
- * POISONED, SYSTEM, MEMORY. */
+ * Returns OK or EXISTS (the frame is there: as a native, or in this kind). Errors: ARGUMENT, FULL (quota or disk; this
+ * frame, and frames appended since the last flush, may not have been written: bodhi_writer_written() counts those that
+ * were), POISONED, SYSTEM, MEMORY. */
 BODHI_CHECKED int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame);
 
 /* Make the frames appended so far visible to all processes; OK acknowledges them: they outlive this process, and with

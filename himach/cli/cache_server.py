@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from himach.cli.options import PATH, cache_option
+from himach.cli.options import PATH, cache_option, quota_option
 
 
 @click.command()
@@ -22,6 +22,7 @@ from himach.cli.options import PATH, cache_option
 @click.option(
     "--serialize-reads", is_flag=True, help="One read at a time, in the order of the disk: for rotating disks."
 )
+@quota_option
 @click.option("--foreground", is_flag=True, help="Stay in this process until SIGTERM: for systemd and srun.")
 @click.option("--ready", type=int, hidden=True)
 @cache_option
@@ -30,6 +31,7 @@ def start(
     key: Path | None,
     users: tuple[str, ...],
     serialize_reads: bool,
+    quota: str | None,
     foreground: bool,
     ready: int | None,
     cache: str | None,
@@ -42,10 +44,18 @@ def start(
 
     if foreground:
         control.serve(
-            cache, listen=listen, key_file=key, allow_users=users, serialize_reads=serialize_reads, ready=ready
+            cache,
+            listen=listen,
+            key_file=key,
+            allow_users=users,
+            serialize_reads=serialize_reads,
+            quota=quota,
+            ready=ready,
         )
         return
-    facts = control.start(cache, listen=listen, key_file=key, allow_users=users, serialize_reads=serialize_reads)
+    facts = control.start(
+        cache, listen=listen, key_file=key, allow_users=users, serialize_reads=serialize_reads, quota=quota
+    )
     for note in facts["notes"]:
         click.echo(note)
     click.echo(f"server {facts['pid']} of {facts['store']} listens at {facts['socket']}")

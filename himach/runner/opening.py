@@ -122,7 +122,7 @@ def _open_store(comm: Communicator, choice: str) -> Store | None:
 def _choose_quota(comm: Communicator, store: Store | None) -> int:
     """Return how many bytes the store may hold; 0, with a warning, if the disk has no room for a segment."""
     from himach.errors import UsageError
-    from himach.io.store.eviction import QUOTA, check_quota, chosen_quota
+    from himach.io.store.quota import QUOTA, check_quota, chosen_quota
     from himach.io.store.store import StoreFullError
 
     def chosen() -> tuple[int, str]:
@@ -131,6 +131,7 @@ def _choose_quota(comm: Communicator, store: Store | None) -> int:
         try:
             quota = chosen_quota(store.path)
             check_quota(store.path, quota)
+            store.set_quota(quota)
         except (StoreFullError, UsageError) as error:
             if isinstance(error, UsageError) and os.environ.get(QUOTA):
                 raise
@@ -194,7 +195,6 @@ def _open_dataset(world: World, store: Store | None, choice: _Choice, job: Job, 
     """Open the dataset in this node's store; the first rank of a node first, as it attaches the origin."""
     from himach.io.dataset.attachment import attach_origin
     from himach.io.dataset.lookup import find, own_generation
-    from himach.io.store.eviction import segment_bytes
     from himach.io.store.store import StoreError, StoreNotFoundError
 
     generation: bytes | None = None
@@ -203,7 +203,7 @@ def _open_dataset(world: World, store: Store | None, choice: _Choice, job: Job, 
     if world.leaders is not None and store is not None and choice.stamp is not None:
         try:
             generation = own_generation(find(store, [choice.name]), choice.generations)
-            cached = store.dataset(choice.name, generation, create=quota > 0, segment_bytes=segment_bytes(quota))
+            cached = store.dataset(choice.name, generation, create=quota > 0)
             if quota > 0 and choice.origin is not None:
                 attach_origin(cached, choice.stamp, choice.origin, job.topology)
         except StoreNotFoundError:  # there is no room to make it
@@ -214,7 +214,7 @@ def _open_dataset(world: World, store: Store | None, choice: _Choice, job: Job, 
     generation = world.node.bcast(generation)
     if cached is None and generation is not None and store is not None:
         try:
-            cached = store.dataset(choice.name, generation, create=False, segment_bytes=segment_bytes(quota))
+            cached = store.dataset(choice.name, generation, create=False)
         except StoreError as error:
             reason = f"no frames are cached by a rank of node {world.name}: {error}"
     warn_once(world.comm, [reason] if reason else [])

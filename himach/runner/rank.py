@@ -164,12 +164,10 @@ def _map_and_reduce(
     """Take every frame of this rank through map(), all pairs through reduce(); return also the bytes read, by place."""
     from himach.io.dataset.lookup import server_of
     from himach.io.dataset.source import Source
-    from himach.io.dataset.writeback import Quota
 
     comm, frames = world.comm, opened.frames
     needs = Needs(_union([view.needs for view in views]), POSITIONS)
-    quota = Quota(opened.quota, world.node.size)
-    source = Source(opened.origin, opened.cached, quota, server_of(opened.cached), needs)
+    source = Source(opened.origin, opened.cached, opened.quota > 0, server_of(opened.cached), needs)
     binds = [partial(view.bind, late=source.late) for view in views]
     memory = Memory(int(job.memory or default_memory()) // world.node.size, scratch_directory())
     with Progress(comm, len(frames), sys.stderr, quiet=quiet) as display:

@@ -26,9 +26,8 @@ from himach.frame import RawFrame
 from himach.io.dataset.attachment import attach_origin
 from himach.io.dataset.lookup import dataset_name, find, match, own_generation
 from himach.io.dataset.origin_stamp import OriginStamp
-from himach.io.store.eviction import check_quota, chosen_quota, make_room, segment_bytes, survey
 from himach.io.store.place import open_chosen
-from himach.io.store.sizes import show_size
+from himach.io.store.quota import check_quota, chosen_quota
 from himach.io.store.store import Dataset, Store, StoreFullError
 from himach.io.topology.loading import load_topology
 from himach.io.trajectory.origin import Origin, open_origin
@@ -41,10 +40,7 @@ __all__ = ["Placement", "StageJob", "Staged", "stage"]
 Numbers = npt.NDArray[np.int64]
 Placement = Literal["spread", "runs"]
 
-BATCH_BYTES = 16 << 20  # between two flushes
-BATCH_SECONDS = 1.0
-BATCHES_IN_QUOTA = 4
-RECORD_OVERHEAD = 1 << 10  # bytes of a record beside positions, velocities and forces, at most, per 100,000 atoms
+FLUSH_SECONDS = 1.0
 POLL_SECONDS = 1.0
 PATIENCE = 10.0  # seconds without growth after which a file that cannot be opened is taken for damaged
 FOREVER = float("inf")
@@ -67,7 +63,7 @@ class StageJob:
     cache
         ``"auto"`` or a directory, in which ``{node}`` stands for the node's name.
     quota
-        Bytes that a node's store may hold; None for `himach.io.store.eviction.chosen_quota`.
+        Bytes that a node's store may hold; None for `himach.io.store.quota.chosen_quota`.
     follow
         Keep up with a trajectory that is being written.
     idle
@@ -132,16 +128,6 @@ class Staged:
         return f"{self.name}: {self.frames} frames staged, {self.new} of them now ({places})"
 
 
-@dataclass(frozen=True)
-class _Shelf:
-    """Where a rank puts its frames."""
-
-    store: Store
-    dataset: Dataset
-    quota: int
-    writers: int  # on this node
-
-
 def stage(world: World, job: StageJob) -> Staged:
     """Stage a trajectory as one of the ranks of `world` (collective).
 
@@ -160,15 +146,14 @@ def stage(world: World, job: StageJob) -> Staged:
         If a node's quota or disk has no room for its part; what was staged is kept.
     """
     store = _open_store(world.comm, job)
-    quota = on_every_rank(world.comm, partial(_quota, store, job))
+    on_every_rank(world.comm, partial(_set_quota, store, job))
     origin = on_first_rank(world.comm, partial(_open, job), share=True)
-    dataset = _open_dataset(world, store, origin, job, quota)
-    shelf = _Shelf(store, dataset, quota, world.node.size)
+    dataset = _open_dataset(world, store, origin, job)
     natives = _natives(world, dataset)
     new = 0
     span = range(origin.n_frames)
     while True:
-        new += _fill(world, job, shelf, origin, span, natives)
+        new += _fill(world, job, dataset, origin, span, natives)
         grown = _wait_for_growth(world.comm, job, origin) if job.follow else None
         if grown is None:
             break
@@ -187,10 +172,10 @@ def _open_store(comm: Communicator, job: StageJob) -> Store:
     return on_every_rank(comm, opened)
 
 
-def _quota(store: Store, job: StageJob) -> int:
+def _set_quota(store: Store, job: StageJob) -> None:
     quota = chosen_quota(store.path, job.quota)
     check_quota(store.path, quota, job.segment_size)
-    return quota
+    store.set_quota(quota)
 
 
 def _open(job: StageJob) -> Origin:
@@ -225,7 +210,7 @@ def _open_quietly(job: StageJob) -> Origin:
         return open_origin(job.trajectories, job.topology, job.keywords)
 
 
-def _open_dataset(world: World, store: Store, origin: Origin, job: StageJob, quota: int) -> Dataset:
+def _open_dataset(world: World, store: Store, origin: Origin, job: StageJob) -> Dataset:
     """Open the dataset on every rank: the generation that a store has of this content, else one for all."""
     comm = world.comm
     own = on_every_rank(comm, lambda: find(store, [job.name]) if world.leaders is not None else [])
@@ -236,8 +221,7 @@ def _open_dataset(world: World, store: Store, origin: Origin, job: StageJob, quo
 
     generations = on_first_rank(comm, chosen, share=True)
     generation: bytes = world.node.bcast(own_generation(own, generations))
-    size = job.segment_size or segment_bytes(quota)
-    dataset = on_every_rank(comm, lambda: store.dataset(job.name, generation, segment_bytes=size))
+    dataset = on_every_rank(comm, lambda: store.dataset(job.name, generation, segment_bytes=job.segment_size))
     on_every_rank(comm, partial(_attach_origin, world, dataset, origin, job))
     return dataset
 
@@ -265,7 +249,7 @@ def _count(world: World, dataset: Dataset) -> dict[str, int]:
     return dict(sorted(told for told in world.comm.allgather(mine) if told is not None))
 
 
-def _fill(world: World, job: StageJob, shelf: _Shelf, origin: Origin, span: range, natives: BitMap64) -> int:
+def _fill(world: World, job: StageJob, dataset: Dataset, origin: Origin, span: range, natives: BitMap64) -> int:
     """Read and write the frames of `span` that are native nowhere; return how many all ranks have written."""
     mine = _part(world, job.placement, span, natives)
     total = world.comm.allreduce(len(mine))
@@ -273,7 +257,7 @@ def _fill(world: World, job: StageJob, shelf: _Shelf, origin: Origin, span: rang
     with Progress(world.comm, total, sys.stderr, quiet=job.quiet) as display:
 
         def fill() -> int:
-            written = _write(shelf, origin.read(mine), meeting.watched(display), len(mine))
+            written = _write(dataset, origin.read(mine), meeting.watched(display), len(mine))
             display.finish(meeting.look)
             return written
 
@@ -296,22 +280,24 @@ def _part(world: World, placement: Placement, span: range, natives: BitMap64) ->
     return np.array_split(missing, world.node.size)[world.node.rank]
 
 
-def _write(shelf: _Shelf, frames: Iterator[RawFrame], progress: Callable[[int], None], total: int) -> int:
-    """Write frames natively, in batches for which there is room; what was written is kept whatever happens."""
+def _write(dataset: Dataset, frames: Iterator[RawFrame], progress: Callable[[int], None], total: int) -> int:
+    """Write frames natively; what was written is kept whatever happens then."""
     written = done = 0
-    room = 0
-    deadline = 0.0
-    with _closing(shelf.dataset):
+    flushed = time.monotonic()
+    with _closing(dataset):
         for frame in frames:
-            nbytes = _record_bytes(frame)
-            if nbytes > room or time.monotonic() > deadline:
-                shelf.dataset.flush()
-                room = _room(shelf, nbytes, done, total)
-                deadline = time.monotonic() + BATCH_SECONDS
-            room -= nbytes
-            written += shelf.dataset.write(
-                frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces, native=True
-            )
+            if time.monotonic() > flushed + FLUSH_SECONDS:
+                dataset.flush()
+                flushed = time.monotonic()
+            try:
+                written += dataset.write(
+                    frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces, native=True
+                )
+            except StoreFullError as error:
+                raise StoreFullError(
+                    f"{error}; {done} of {total} frames of this rank are there: give a larger --quota, stage on more "
+                    "nodes, or see 'himach cache evict'"
+                ) from None
             done += 1
             progress(done)
     return written
@@ -327,29 +313,6 @@ def _closing(dataset: Dataset) -> Iterator[None]:
             dataset.close()
         raise
     dataset.close()
-
-
-def _record_bytes(frame: RawFrame) -> int:
-    """Return how many bytes the record of a frame takes at most."""
-    nbytes = sum(array.nbytes for array in (frame.positions, frame.velocities, frame.forces) if array is not None)
-    return nbytes + RECORD_OVERHEAD * (1 + len(frame.positions) // 100_000)
-
-
-def _room(shelf: _Shelf, nbytes: int, done: int, total: int) -> int:
-    """Return for how many bytes there is room now, `nbytes` at least, evicting if need be.
-
-    All writers of the node ask for all of them: between two questions of theirs, none writes more than that.
-    """
-    largest = min(BATCH_BYTES, shelf.quota // (BATCHES_IN_QUOTA * shelf.writers))
-    for size in dict.fromkeys((max(largest, nbytes), max(largest // 8, nbytes), nbytes)):
-        if make_room(shelf.store, size * shelf.writers, shelf.quota, spare={shelf.dataset.path.name}):
-            return size
-    found = survey(shelf.store.path)
-    raise StoreFullError(
-        f"{shelf.store.path} has no room for the rest of its part ({done} of {total} frames of this rank are there): "
-        f"it holds {show_size(found.used)} of a quota of {show_size(shelf.quota)}, and the disk has "
-        f"{show_size(found.free)} free; give a larger --quota, stage on more nodes, or see 'himach cache evict'"
-    )
 
 
 def _wait_for_growth(comm: Communicator, job: StageJob, origin: Origin) -> Origin | None:

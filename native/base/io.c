@@ -131,7 +131,7 @@ bool io_close(int fd) {
 
 /* --- Locks ------------------------------------------------------------------------------------------------------- */
 
-static int lock_byte(int fd, int command, short type, enum lock_byte byte, struct flock *out) {
+static int lock_byte(int fd, int command, short type, uint64_t byte, struct flock *out) {
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)byte, .l_len = 1, .l_pid = 0};
     int result;
     do {
@@ -143,20 +143,33 @@ static int lock_byte(int fd, int command, short type, enum lock_byte byte, struc
     return result;
 }
 
-enum lock_result io_lock(int fd, enum lock_byte byte, bool exclusive) {
+enum lock_result io_lock(int fd, uint64_t byte, bool exclusive) {
     if (lock_byte(fd, F_OFD_SETLK, exclusive ? F_WRLCK : F_RDLCK, byte, NULL) == 0) {
         return LOCK_GOT;
     }
     return errno == EAGAIN || errno == EACCES ? LOCK_HELD : LOCK_FAILED;
 }
 
-void io_unlock(int fd, enum lock_byte byte) {
+void io_unlock(int fd, uint64_t byte) {
     (void)lock_byte(fd, F_OFD_SETLK, F_UNLCK, byte, NULL);
 }
 
-bool io_locked(int fd, enum lock_byte byte) {
+bool io_locked(int fd, uint64_t byte) {
     struct flock found;
     return lock_byte(fd, F_OFD_GETLK, F_RDLCK, byte, &found) == 0 && found.l_type != F_UNLCK;
+}
+
+/* --- Directories ------------------------------------------------------------------------------------------------- */
+
+DIR *io_list(int directory, const char *path) {
+    int fd = io_open(directory, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    DIR *listed = fd < 0 ? NULL : fdopendir(fd);
+    if (listed == NULL && fd >= 0) {
+        int error = errno;
+        (void)io_close(fd);
+        errno = error;
+    }
+    return listed;
 }
 
 /* --- Small files ------------------------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 #ifndef BODHI_IO_H
 #define BODHI_IO_H
 
+#include <dirent.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,12 +70,15 @@ bool io_close(int fd);
 
 /* A lock on one byte of a file, which ends with the last descriptor of that open file, at the latest with the process.
  */
-enum lock_byte { LOCK_WRITER = 0, LOCK_READERS = 1 };
+enum lock_byte { LOCK_WRITER = 0, LOCK_READERS = 1 }; /* of a segment */
 enum lock_result { LOCK_GOT, LOCK_HELD, LOCK_FAILED /* errno */ };
-enum lock_result io_lock(int fd, enum lock_byte byte, bool exclusive);
-void io_unlock(int fd, enum lock_byte byte);
+enum lock_result io_lock(int fd, uint64_t byte, bool exclusive);
+void io_unlock(int fd, uint64_t byte);
 /* Whether another open file holds the byte exclusively; false where it cannot be told. */
-bool io_locked(int fd, enum lock_byte byte);
+bool io_locked(int fd, uint64_t byte);
+
+/* The entries of a directory below `directory`, for readdir() and closedir(); NULL and errno on failure. */
+DIR *io_list(int directory, const char *path);
 
 /* Write a small file under a temporary name and move it into place; with `replace` over what is there, else errno is
  * EEXIST if something is. */

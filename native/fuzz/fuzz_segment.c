@@ -41,14 +41,16 @@ static void put_file(const char *name, const uint8_t *data, size_t size) {
     }
 }
 
-static void remove_segments(bodhi_dataset *dataset) {
+static void remove_segments(bodhi_store *store, bodhi_dataset *dataset) {
     bodhi_segment_facts facts[16];
     int64_t count;
     if (bodhi_dataset_segments(dataset, facts, 16, &count) != BODHI_OK) {
         return;
     }
     for (int64_t i = 0; i < count && i < 16; i++) {
-        if (bodhi_dataset_evict(dataset, facts[i].id) < 0) {
+        bodhi_stored_segment stored = {.id = facts[i].id, .kind = facts[i].kind};
+        (void)snprintf(stored.directory, sizeof stored.directory, "%s", bodhi_dataset_directory(dataset));
+        if (bodhi_store_evict(store, &stored) < 0) {
             abort();
         }
     }
@@ -128,7 +130,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         abort(); /* damage must never stop the store from opening */
     }
     read_and_write(dataset);
-    remove_segments(dataset);
+    remove_segments(store, dataset);
     bodhi_dataset_close(dataset);
     return 0;
 }

@@ -53,6 +53,7 @@ struct bodhi_pusher {
     slot_list waiting; /* to be given to a server */
     int64_t bytes;     /* in flight */
     int refused;       /* status with which servers refused frames lately, or 0 */
+    char reason[512];  /* what a server said of that; "": nothing */
     bodhi_push_facts facts;
 };
 
@@ -175,6 +176,15 @@ static bool take_acks(bodhi_pusher *p, int i) {
     return stores;
 }
 
+/* Keep what a server that has refused frames says of it, if it does so at once; it is not asked any more. */
+static void take_reason(bodhi_pusher *p, server *s) {
+    enum { AT_ONCE_MS = 1000 };
+    if (link_receive(&s->link, now_ms() + AT_ONCE_MS) == BODHI_OK && s->link.in.verb == WIRE_ERROR) {
+        (void)snprintf(p->reason, sizeof p->reason, "%s: %.*s", s->address, (int)s->link.in.size - 4,
+                       (const char *)s->link.in.body + 4);
+    }
+}
+
 /* Take all that a server has sent. */
 static void receive_acks(bodhi_pusher *p, int i) {
     server *s = &p->servers[i];
@@ -188,7 +198,8 @@ static void receive_acks(bodhi_pusher *p, int i) {
             return;
         }
         if (!take_acks(p, i)) {
-            requeue_all(p, s);
+            take_reason(p, s);
+            resync(p, i); /* what it took before is not given to another */
             back_off(s);
         }
     }
@@ -273,8 +284,8 @@ static int fail_nowhere(const bodhi_pusher *p) {
                           (long long)p->options.timeout_ms * PATIENCE / 1000, (long long)p->facts.in_flight);
     }
     if (p->refused != 0) {
-        return bodhi_fail(p->refused, "no server takes frames (%s); %lld wait", bodhi_status_name(p->refused),
-                          (long long)p->waiting.n);
+        return bodhi_fail(p->refused, "no server takes frames (%s); %lld wait",
+                          p->reason[0] != '\0' ? p->reason : bodhi_status_name(p->refused), (long long)p->waiting.n);
     }
     return bodhi_fail(BODHI_ERROR_UNREACHABLE, "none of %d servers answers; %lld frames wait", p->n_servers,
                       (long long)p->waiting.n);

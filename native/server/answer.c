@@ -24,7 +24,8 @@ static bool send_empty(connection *c, enum wire_verb verb) {
 
 /* --- Pushing ----------------------------------------------------------------------------------------------------- */
 
-/* Acknowledge the frames of a batch that came from this connection. */
+/* Acknowledge the frames of a batch that came from this connection. Where there is no room, say so and close, so that
+ * the pusher goes elsewhere. */
 static void send_acks(connection *c, uint64_t client, const task *batch) {
     size_t n = 0;
     for (const task *t = batch; t != NULL; t = t->next) {
@@ -36,13 +37,19 @@ static void send_acks(connection *c, uint64_t client, const task *batch) {
         return;
     }
     unsigned char *at = body;
+    const char *reason = NULL;
     for (const task *t = batch; t != NULL; t = t->next) {
         if (t->client == client) {
             wire_write_ack(at, (uint64_t)t->frame.number, t->status);
             at += WIRE_ACK_BYTES;
+            reason = reason != NULL ? reason : t->reason; /* the first one has the numbers */
         }
     }
     output_done(c, WIRE_ACK, n * WIRE_ACK_BYTES);
+    if (reason != NULL) {
+        (void)output_error(c, BODHI_ERROR_FULL, reason);
+        c->ending = true;
+    }
 }
 
 static void answer_flushed(bodhi_server *server, const open_dataset *d, const task *done) {

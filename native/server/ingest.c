@@ -72,13 +72,16 @@ static void wake_loop(const ingest *in) {
 
 /* --- Writing ----------------------------------------------------------------------------------------------------- */
 
-static int append(ingest *in, const task *t) {
+static int append(ingest *in, task *t) {
     int status = in->writer != NULL ? BODHI_OK : bodhi_writer_open(in->dataset, BODHI_NATIVE, NULL, &in->writer);
     if (status == BODHI_OK) {
         status = bodhi_append(in->writer, &t->frame);
         if (t->durable) {
             writer_start_writeback(in->writer, START_BYTES);
         }
+    }
+    if (status == BODHI_ERROR_FULL) {
+        t->reason = strdup(bodhi_message());
     }
     in->append_failed = in->append_failed || status < 0;
     return status;
@@ -416,6 +419,7 @@ static void free_all(task *t) {
 void task_free(task *t) {
     for (task *frame = t->batch; frame != NULL;) {
         task *next = frame->next;
+        free(frame->reason);
         free(frame->body);
         free(frame);
         frame = next;

@@ -25,6 +25,7 @@ typedef struct task {
     uint64_t client; /* who gave it */
     bool durable;    /* FRAME: will be flushed so; FLUSH, HAVE: only what is on disk counts */
     int32_t status;  /* of it when it comes back; of a FRAME: its acknowledgement, true only of what is stored */
+    char *reason;    /* of a FRAME for which there is no room, as text; NULL: nobody knows */
     bodhi_frame frame;
     unsigned char *body; /* FRAME: its bytes; HAVE: `n` numbers (i64), on coming back `n` answers as in KINDS */
     size_t capacity, n;

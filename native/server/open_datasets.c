@@ -46,6 +46,7 @@ int datasets_acquire(bodhi_server *server, const wire_open *open, open_dataset *
     }
     if (d != NULL) {
         d->users++;
+        dataset_use(d->dataset);
         *out = d;
         return bodhi_dataset_refresh(d->dataset);
     }

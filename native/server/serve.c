@@ -237,6 +237,9 @@ static int make_server(bodhi_server *server, const char *directory) {
     server->counters[COUNT_MAX_CONNECTIONS] = (uint64_t)server->n_slots;
     server->counters[COUNT_SERIALIZED] = server->options.serialize_reads != 0;
     int status = bodhi_open(directory, BODHI_CREATE, &server->store);
+    if (status == BODHI_OK) {
+        bodhi_store_set_quota(server->store, server->options.quota);
+    }
     if (status == BODHI_OK && !open_descriptors(server)) {
         status = bodhi_fail_system(errno, "epoll", directory);
     }

@@ -22,6 +22,7 @@ typedef struct bodhi_serve_options {
     int32_t idle_ms;         /* between messages; 0: an hour */
     int32_t batch_ms;        /* after which pushed frames are acknowledged unasked; 0: 1000 */
     uint32_t max_frame;      /* bytes of a pushed frame; 0: WIRE_MAX_FRAME */
+    int64_t quota;           /* bytes that the store may hold; 0: no limit */
 } bodhi_serve_options;
 
 /* Open the store (made if it is not there) and what the loop needs. Errors: as bodhi_open. */

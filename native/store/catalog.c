@@ -178,14 +178,8 @@ static int by_name(const void *a, const void *b) {
 
 /* The names of the segments in the directory, sorted (so in the order of their making); -1 and errno on failure. */
 static ssize_t list_names(const bodhi_dataset *dataset, char (**names)[SEGMENT_NAME]) {
-    int fd = io_open(dataset->fd, ".", O_RDONLY | O_DIRECTORY);
-    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
+    DIR *directory = io_list(dataset->fd, ".");
     if (directory == NULL) {
-        int error = errno;
-        if (fd >= 0) {
-            (void)io_close(fd);
-        }
-        errno = error;
         return -1;
     }
     size_t n = 0;

@@ -136,6 +136,12 @@ static int open_dataset_directory(bodhi_dataset *dataset, int flags) {
     return BODHI_OK;
 }
 
+void dataset_use(const bodhi_dataset *dataset) {
+    if (!is_read_only(dataset)) {
+        (void)utimensat(dataset->fd, "meta", NULL, 0);
+    }
+}
+
 static int finish_opening(bodhi_dataset *dataset, int status, bodhi_dataset **out) {
     if (status == BODHI_OK) {
         status = bodhi_dataset_refresh(dataset);
@@ -144,9 +150,7 @@ static int finish_opening(bodhi_dataset *dataset, int status, bodhi_dataset **ou
         bodhi_dataset_close(dataset);
         return status;
     }
-    if (!is_read_only(dataset)) {
-        (void)utimensat(dataset->fd, "meta", NULL, 0); /* last use */
-    }
+    dataset_use(dataset);
     *out = dataset;
     return BODHI_OK;
 }

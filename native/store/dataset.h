@@ -15,6 +15,7 @@ struct bodhi_store {
     int flags;
     char *path;
     uint8_t identity[16];
+    uint64_t quota; /* bytes; 0: none */
 };
 
 enum { DIRECTORY_NAME = 34, MAX_NAME = 4096, MAX_OPEN_SEGMENTS = 64 };
@@ -68,6 +69,9 @@ int dataset_load(bodhi_dataset *dataset, uint32_t ordinal, bool writing);
 
 /* Forget a segment that was deleted, and its frames. */
 void dataset_forget(bodhi_dataset *dataset, uint32_t ordinal);
+
+/* Note that the dataset is used: those that were not for longest are evicted first. Needs no mutex. */
+void dataset_use(const bodhi_dataset *dataset);
 
 /* --- descriptors.c: these take the mutex themselves ----------------------------------------------------------------
  */

@@ -1,9 +1,8 @@
-/* Descriptors of segments, which keep them from eviction, and eviction. */
+/* Descriptors of segments, which keep them from eviction. */
 #include <errno.h>
 #include <fcntl.h>
 
 #include "base/io.h"
-#include "base/status.h"
 #include "store/dataset.h"
 
 /* --- Descriptors ------------------------------------------------------------------------------------------------- */
@@ -128,56 +127,4 @@ int dataset_share_segment(const bodhi_dataset *dataset, const bodhi_place *at) {
         fd = -1;
     }
     return fd;
-}
-
-/* --- Eviction ---------------------------------------------------------------------------------------------------- */
-
-/* Delete the files of a segment on which the caller holds both locks. The index goes last: one without a segment is
- * nothing, a segment without an index would be read again. */
-static int unlink_segment(bodhi_dataset *dataset, const segment *s) {
-    if (bodhi_io.unlinkat(dataset->fd, s->name, 0) != 0 && errno != ENOENT) {
-        return bodhi_fail_system(errno, "unlink", s->name);
-    }
-    (void)bodhi_io.unlinkat(dataset->fd, s->index_name, 0);
-    return BODHI_OK;
-}
-
-static int evict(bodhi_dataset *dataset, uint32_t ordinal) {
-    segment *s = dataset->segments[ordinal];
-    if (s->users > 0) {
-        return bodhi_fail(BODHI_ERROR_BUSY, "%s is being read", s->name);
-    }
-    close_segment(dataset, s); /* our own lock would stop us */
-    int fd = open_with_room(dataset, s->name, O_RDWR);
-    if (fd < 0) {
-        return errno == ENOENT ? bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s is gone", s->name)
-                               : bodhi_fail_system(errno, "open", s->name);
-    }
-    int status;
-    if (io_lock(fd, LOCK_WRITER, true) != LOCK_GOT || io_lock(fd, LOCK_READERS, true) != LOCK_GOT) {
-        status = bodhi_fail(BODHI_ERROR_BUSY, "%s is held by a writer or reader", s->name);
-    } else {
-        status = unlink_segment(dataset, s);
-    }
-    (void)io_close(fd);
-    if (status == BODHI_OK) {
-        dataset_forget(dataset, ordinal);
-    }
-    return status;
-}
-
-int bodhi_dataset_evict(bodhi_dataset *dataset, uint64_t id) {
-    if (dataset == NULL || is_read_only(dataset)) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT, "the dataset is not open for writing");
-    }
-    uint32_t ordinal;
-    pthread_mutex_lock(&dataset->mutex);
-    segment *s = dataset_find(dataset, BODHI_NATIVE, id, &ordinal);
-    if (s == NULL) {
-        s = dataset_find(dataset, BODHI_ALIEN, id, &ordinal);
-    }
-    int status = s == NULL || s->gone || s->refused ? bodhi_fail(BODHI_ERROR_NOT_FOUND, "there is no such segment")
-                                                    : evict(dataset, ordinal);
-    pthread_mutex_unlock(&dataset->mutex);
-    return status;
 }

@@ -1,6 +1,6 @@
 /* Which frames of a selection a dataset holds, as bits: the words that nodes exchange to find out who reads what. */
-#include "store/dataset.h"
 #include "base/status.h"
+#include "store/dataset.h"
 
 /* Frames low, low + step, ...; bit 0 is the first of them, or the last if the selection goes backwards. */
 typedef struct {

@@ -183,6 +183,10 @@ void bodhi_identity(const bodhi_store *store, uint8_t identity[16]) {
     memcpy(identity, store->identity, 16);
 }
 
+void bodhi_store_set_quota(bodhi_store *store, int64_t bytes) {
+    store->quota = bytes < 0 ? 0 : (uint64_t)bytes;
+}
+
 void bodhi_close(bodhi_store *store) {
     if (store != NULL) {
         if (store->fd >= 0) {

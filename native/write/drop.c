@@ -3,7 +3,7 @@
 #include "write/writer.h"
 
 static int append_tombstone(bodhi_writer *w, const tombstone *dead) {
-    int status = writer_have_room(w, TOMBSTONE_BYTES);
+    int status = writer_have_segment(w, TOMBSTONE_BYTES);
     if (status != BODHI_OK) {
         return status;
     }

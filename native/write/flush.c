@@ -54,6 +54,7 @@ int writer_write_gathered(bodhi_writer *w) {
     }
     struct iovec part = {.iov_base = w->gathered, .iov_len = w->n_gathered};
     bool done = io_write(w->at.fd, &part, 1, w->written);
+    room_settle(&w->room, w->n_gathered);
     w->n_gathered = 0;
     if (done) {
         w->written = w->at.end;
@@ -93,6 +94,7 @@ static bool write_entries(bodhi_writer *w, size_t n) {
     struct iovec part = {.iov_base = bytes, .iov_len = n * ENTRY_BYTES};
     bool done = io_write(w->at.index_fd, &part, 1, w->at.index_end);
     int error = errno;
+    room_settle(&w->room, n * ENTRY_BYTES);
     free(bytes);
     errno = error;
     return done;
@@ -226,7 +228,7 @@ static int close_segment(bodhi_writer *w) {
     return status;
 }
 
-int writer_have_room(bodhi_writer *w, uint64_t length) {
+int writer_have_segment(bodhi_writer *w, uint64_t length) {
     if (w->has_segment && (w->at.end + length <= w->segment_bytes || w->at.end == SEGMENT_HEADER_BYTES)) {
         return BODHI_OK;
     }
@@ -245,6 +247,10 @@ int writer_have_room(bodhi_writer *w, uint64_t length) {
         w->written = w->at.end;
         w->started = w->at.end;
         w->directory_unsynced = w->directory_unsynced || w->at.created;
+        if (w->at.created) {
+            room_take(&w->room, (uint64_t)2 * SEGMENT_HEADER_BYTES);
+            room_settle(&w->room, (uint64_t)2 * SEGMENT_HEADER_BYTES);
+        }
     }
     return status;
 }

@@ -9,10 +9,12 @@
 
 enum {
     THROUGH_BYTES = 256 << 10, /* records from this size on are written by themselves */
-    DEFAULT_BLOCK_ATOMS = 4096
+    DEFAULT_BLOCK_ATOMS = 4096,
+    SMALLEST_DEFAULT = 1 << 20,
+    SEGMENTS_IN_QUOTA = 8 /* a quota should be many segments, since whole ones go */
 };
-#define DEFAULT_SEGMENT_BYTES (UINT64_C(256) << 20)
-#define MAX_SEGMENT_BYTES     (INT64_C(64) << 30)
+#define LARGEST_DEFAULT   (UINT64_C(256) << 20)
+#define MAX_SEGMENT_BYTES (INT64_C(64) << 30)
 
 /* --- Appending --------------------------------------------------------------------------------------------------- */
 
@@ -61,12 +63,16 @@ static int append_through(bodhi_writer *w, const record_header *header, const fi
         status = writer_failed(w, "write");
         (void)io_truncate(w->at.fd, w->written);
     }
+    room_settle(&w->room, header->length);
     free(head);
     return status;
 }
 
 static int append(bodhi_writer *w, record_header *header, const field_blocks fields[FIELD_COUNT]) {
-    int status = writer_have_room(w, header->length);
+    int status = room_ask(&w->room, w->dataset, header->length + ENTRY_BYTES + (uint64_t)2 * SEGMENT_HEADER_BYTES);
+    if (status == BODHI_OK) {
+        status = writer_have_segment(w, header->length);
+    }
     if (status != BODHI_OK) {
         return status;
     }
@@ -81,6 +87,7 @@ static int append(bodhi_writer *w, record_header *header, const field_blocks fie
     if (!writer_add_pending(w, &entry, header->offset)) {
         return bodhi_fail_memory();
     }
+    room_take(&w->room, header->length + ENTRY_BYTES);
     status = header->length < THROUGH_BYTES ? append_gathered(w, header, fields) : append_through(w, header, fields);
     if (status != BODHI_OK) {
         writer_forget_pending(w, header->offset);
@@ -169,6 +176,11 @@ int bodhi_flush(bodhi_writer *writer, int durable) {
 
 /* --- Opening and closing ----------------------------------------------------------------------------------------- */
 
+static uint64_t default_segment_bytes(uint64_t quota) {
+    uint64_t part = quota / SEGMENTS_IN_QUOTA;
+    return quota == 0 || part > LARGEST_DEFAULT ? LARGEST_DEFAULT : part < SMALLEST_DEFAULT ? SMALLEST_DEFAULT : part;
+}
+
 int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodhi_write_options *options, bodhi_writer **writer) {
     bodhi_write_options chosen = options == NULL ? (bodhi_write_options){0} : *options;
     if (dataset == NULL || writer == NULL || (kind != BODHI_NATIVE && kind != BODHI_ALIEN) || is_read_only(dataset)) {
@@ -191,7 +203,9 @@ int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodhi_write_option
     }
     opened->dataset = dataset;
     opened->kind = (uint8_t)kind;
-    opened->segment_bytes = chosen.segment_bytes == 0 ? DEFAULT_SEGMENT_BYTES : (uint64_t)chosen.segment_bytes;
+    opened->room.fd = -1;
+    opened->segment_bytes =
+        chosen.segment_bytes == 0 ? default_segment_bytes(dataset->store->quota) : (uint64_t)chosen.segment_bytes;
     opened->block_atoms = chosen.block_atoms == 0 ? DEFAULT_BLOCK_ATOMS : (uint32_t)chosen.block_atoms;
     opened->packs = chosen.encoding == BODHI_ENCODING_AUTO;
     *writer = opened;
@@ -221,6 +235,7 @@ int bodhi_writer_close(bodhi_writer *writer) {
     while (writer->n_unsynced > 0) {
         (void)io_close(writer->unsynced[--writer->n_unsynced]);
     }
+    room_close(&writer->room);
     packer_free(&writer->packer);
     free(writer->gathered);
     free(writer->pending);

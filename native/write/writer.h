@@ -10,6 +10,7 @@
 #include "codec/pack.h"
 #include "store/dataset.h"
 #include "write/claim.h"
+#include "write/room.h"
 
 enum {
     GATHER_BYTES = 1 << 20, /* small records are written together */
@@ -35,6 +36,7 @@ struct bodhi_writer {
     uint32_t block_atoms;
     bool packs;
     packer packer;
+    room room;
     bool poisoned;
     bool has_segment; /* `at` is valid */
     claim at;
@@ -71,7 +73,7 @@ int writer_write_gathered(bodhi_writer *w);
 int writer_flush(bodhi_writer *w, bool durable);
 
 /* Have a segment with room for `length` bytes. */
-int writer_have_room(bodhi_writer *w, uint64_t length);
+int writer_have_segment(bodhi_writer *w, uint64_t length);
 
 /* Note a record that waits for its index entry. False: memory is out. */
 bool writer_add_pending(bodhi_writer *w, const index_entry *entry, uint64_t at);

@@ -21,7 +21,7 @@ from support.commands import himach, wait_until
 from support.ranks import clean_environment, mpiexec
 
 from himach.errors import UsageError
-from himach.io.store.eviction import survey
+from himach.io.store.quota import survey
 from himach.io.store.store import Store, StoreFullError, StoreNotFoundError
 from himach.io.trajectory.manifest import Manifest
 from himach.io.trajectory.xdr_index import read_index

@@ -10,10 +10,10 @@ from typing import Any
 
 from himach.errors import UsageError, nearest
 from himach.io.dataset.lookup import dataset_name
-from himach.io.store.eviction import Segment, act, chosen_quota, plan, reserve, survey
 from himach.io.store.place import open_store, store_place
+from himach.io.store.quota import Segment, chosen_quota, survey
 from himach.io.store.sizes import show_size
-from himach.io.store.store import Store, StoreError, StoreNotFoundError
+from himach.io.store.store import Store, StoreBusyError, StoreError, StoreNotFoundError
 from himach.parallel.communicator import node_name
 
 
@@ -97,7 +97,7 @@ def status(choice: str | None, quota: str | None = None) -> dict[str, Any]:
         "file_system": _file_system(where),
         "size": found.size,
         "free": found.free,
-        "reserve": reserve(found.size),
+        "reserve": found.reserve,
         "quota": chosen_quota(where, quota),
         "used": found.used,
         "datasets": len(found_there),
@@ -118,7 +118,8 @@ def evict_chosen(store: Store, dataset: str | None = None, *, aliens: bool = Fal
     aliens
         Aliens only.
     to
-        Only until the store holds so many bytes; what was not used for longest goes first.
+        Only until the store holds so many bytes; what was not used for longest goes first. What was pushed, and is
+        nowhere else, goes only if its dataset is named.
 
     Returns
     -------
@@ -132,18 +133,20 @@ def evict_chosen(store: Store, dataset: str | None = None, *, aliens: bool = Fal
     """
     names = _names(store.path, dataset)
     found = survey(store.path)
-    left = [one for one in found.segments if one.directory in names and not (aliens and one.native)]
     evicted = Evicted()
-    while left:
-        short = sum(one.nbytes for one in left) if to is None else found.used - evicted.nbytes - to
-        chosen = plan(left, short)
-        if not chosen:
+    for segment in found.segments:
+        spared = (aliens and segment.native) or (segment.pushed and dataset is None and to is not None)
+        if spared or segment.directory not in names:
+            continue
+        if to is not None and found.used - evicted.nbytes <= to:
             break
-        freed = act(store, chosen)
-        evicted.nbytes += freed.nbytes
-        evicted.segments += len(freed.segments)
-        evicted.busy += [_describe(names, segment, reason) for segment, reason in freed.busy]
-        left = [one for one in left if one not in chosen]
+        try:
+            store.evict(segment.directory, segment.id, native=segment.native)
+        except StoreError as error:
+            evicted.busy.append(_describe(names, segment, error))
+        else:
+            evicted.nbytes += segment.nbytes
+            evicted.segments += 1
     if to is None and not aliens:
         for directory in names:
             _remove(store, directory)
@@ -162,8 +165,9 @@ def _names(path: Path, dataset: str | None) -> dict[str, str]:
     return chosen
 
 
-def _describe(names: dict[str, str], segment: Segment, reason: str) -> str:
+def _describe(names: dict[str, str], segment: Segment, error: StoreError) -> str:
     kind = "n" if segment.native else "a"
+    reason = "a writer or reader holds it" if isinstance(error, StoreBusyError) else str(error)
     return f"{names[segment.directory]}: segment {kind}-{segment.id:016x} ({show_size(segment.nbytes)}): {reason}"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.frame import FIELDS, Needs, RawFrame
-from himach.io.dataset.writeback import Quota, Writeback, Written
+from himach.io.dataset.writeback import Writeback, Written
 from himach.io.store.store import Dataset, StoreError
 from himach.io.trajectory.origin import Origin
 
@@ -31,8 +31,8 @@ class Source:
         Where the dataset is stored for good.
     cached
         What this node's store holds of it; None without a cache.
-    quota
-        What may be kept; None: nothing is.
+    keep
+        Keep there what was read from the origin.
     server
         A connection to the store's server, in which the dataset is open. Frames are then read as it says, in turn with
         its other readers; None: this process reads the store by itself.
@@ -49,7 +49,7 @@ class Source:
         self,
         origin: Origin,
         cached: Dataset | None = None,
-        quota: Quota | None = None,
+        keep: bool = False,
         server: Client | None = None,
         needs: Needs | None = None,
     ) -> None:
@@ -61,8 +61,8 @@ class Source:
         self._numbers: Numbers = np.empty(0, dtype=np.int64)
         self._late: dict[int, _LateReader] = {}
         self._writeback: Writeback | None = None
-        if cached is not None and quota is not None and quota.nbytes > 0 and origin.present:
-            self._writeback = Writeback(cached, quota)
+        if cached is not None and keep and origin.present:
+            self._writeback = Writeback(cached)
         self.bytes_origin = 0
         self.bytes_cache = 0
 

@@ -12,39 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.frame import RawFrame
-from himach.io.store.eviction import make_room
-from himach.io.store.sizes import show_size
-from himach.io.store.store import Dataset, StoreError, StoreFullError
+from himach.io.store.store import Dataset, StoreError
 
-__all__ = ["Quota", "Writeback", "Written"]
+__all__ = ["Writeback", "Written"]
 
 QUEUE_BYTES = 32 << 20
 BATCH_BYTES = 2 << 20  # in the queue before the thread wakes
 MIN_FRAMES = 4  # in the queue, however large frames are
-FLUSH_BYTES = 16 << 20
 FLUSH_SECONDS = 1.0
-FLUSHES_IN_QUOTA = 4
-RECORD_OVERHEAD = 1 << 10  # bytes of a record beside its arrays, at most, per 100,000 atoms
 PATIENCE = 0.1  # seconds that the analysis waits for the disk in any case ...
 PART = 0.03  # ... and part of its own time that it waits beyond that
 
 Vectors = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Quota:
-    """Limits of what is written.
-
-    Attributes
-    ----------
-    nbytes
-        That the store may hold; 0: nothing is written.
-    writers
-        Ranks that write to the store at once.
-    """
-
-    nbytes: int
-    writers: int = 1
 
 
 @dataclass
@@ -76,14 +55,11 @@ class Writeback:
     Parameters
     ----------
     dataset
-        Nobody else writes through this object.
-    quota
-        Older datasets are evicted for the sake of this one, within the store's quota.
+        Nobody else writes through this object. Its store's quota holds.
     """
 
-    def __init__(self, dataset: Dataset, quota: Quota) -> None:
+    def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
-        self._quota = quota
         self._queue: deque[RawFrame] = deque()
         self._spare: list[RawFrame] = []
         self._changed = threading.Condition()
@@ -130,7 +106,7 @@ class Writeback:
         return Written(self._written, self._offered - self._known - self._written, self._reason)
 
     def _start(self, frame: RawFrame) -> None:
-        nbytes = _record_bytes(frame)
+        nbytes = sum(each.nbytes for each in (frame.positions, frame.velocities, frame.forces) if each is not None)
         self._capacity = max(MIN_FRAMES, QUEUE_BYTES // nbytes)
         self._batch = max(1, min(BATCH_BYTES // nbytes, self._capacity // 2))
         self._thread = threading.Thread(target=self._work, name="himach-writeback", daemon=True)
@@ -155,21 +131,22 @@ class Writeback:
         """Write from the queue until the end, flushing every so often."""
         try:
             self._write_all()
-            self._dataset.flush()
         except StoreError as error:
             self._reason = str(error)
+        try:
+            self._dataset.flush()
+        except StoreError as error:
+            self._reason = self._reason or str(error)
         self._written = self._dataset.written
         with contextlib.suppress(StoreError):
             self._dataset.close()
 
     def _write_all(self) -> None:
-        room, flushed = 0, time.monotonic()
+        flushed = time.monotonic()
         while (frame := self._next()) is not None:
-            nbytes = _record_bytes(frame)
-            if nbytes > room or time.monotonic() > flushed + FLUSH_SECONDS:
+            if time.monotonic() > flushed + FLUSH_SECONDS:
                 self._dataset.flush()
-                room, flushed = self._room(nbytes), time.monotonic()
-            room -= nbytes
+                flushed = time.monotonic()
             self._known += not self._dataset.write(
                 frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces
             )
@@ -177,29 +154,11 @@ class Writeback:
                 self._spare.append(frame)
                 self._changed.notify_all()
 
-    def _room(self, nbytes: int) -> int:
-        """Return for how many bytes there is room now, `nbytes` at least, evicting if need be.
-
-        All writers of the node ask for all of them: between two questions of theirs, none writes more than that.
-        """
-        store, quota = self._dataset.store, self._quota
-        largest = min(FLUSH_BYTES, quota.nbytes // (FLUSHES_IN_QUOTA * quota.writers))
-        for size in dict.fromkeys((max(largest, nbytes), nbytes)):
-            if make_room(store, size * quota.writers, quota.nbytes, spare={self._dataset.path.name}):
-                return size
-        raise StoreFullError(f"{store.path} has no room for more within its quota of {show_size(quota.nbytes)}")
-
     def _next(self) -> RawFrame | None:
         with self._changed:
             if not self._queue:
                 self._changed.wait_for(lambda: len(self._queue) >= self._batch or self._ending)
             return self._queue.popleft() if self._queue and not self._abandoned else None
-
-
-def _record_bytes(frame: RawFrame) -> int:
-    """Return how many bytes the record of a frame takes at most."""
-    nbytes = sum(array.nbytes for array in (frame.positions, frame.velocities, frame.forces) if array is not None)
-    return nbytes + RECORD_OVERHEAD * (1 + len(frame.positions) // 100_000)
 
 
 def _copy(frame: RawFrame, memory: RawFrame) -> None:

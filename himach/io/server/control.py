@@ -28,6 +28,7 @@ from himach.io.server.admission import Doorkeeper, default_key_file, make_key, r
 from himach.io.server.client import DIRECTORY, find
 from himach.io.server.serving import ServerRefusedError
 from himach.io.store.place import open_store, store_place
+from himach.io.store.quota import chosen_quota
 from himach.io.store.store import Store, StoreBusyError, StoreError
 
 SOCKET_BYTES = 107
@@ -170,6 +171,7 @@ def serve(  # the parts of a server, joined
     key_file: Path | None = None,
     allow_users: Sequence[str] = (),
     serialize_reads: bool = False,
+    quota: str | None = None,
     ready: int | None = None,
     **limits: int,
 ) -> None:
@@ -187,6 +189,8 @@ def serve(  # the parts of a server, joined
         Other users of this machine who may read, by name or number.
     serialize_reads
         Answer reads one at a time in the order of the segments, for rotating disks.
+    quota
+        What the store may hold; see `himach.io.store.quota.chosen_quota`.
     ready
         A descriptor to which one line of JSON is written when the server answers.
     **limits
@@ -217,6 +221,7 @@ def serve(  # the parts of a server, joined
         notes = _look_over(place, before) if before else []
         local = stack.enter_context(_listen_locally(directory / "socket", bool(users)))
         stack.callback((directory / "socket").unlink, missing_ok=True)
+        limits["quota"] = chosen_quota(place, quota)
         server = serving.ServerHandle(os.fsencode(place), local.fileno(), users, serialize_reads, **limits)
         stack.callback(server.close)
         facts: dict[str, Any] = {
@@ -287,6 +292,7 @@ def start(
     key_file: Path | None = None,
     allow_users: Sequence[str] = (),
     serialize_reads: bool = False,
+    quota: str | None = None,
 ) -> dict[str, Any]:
     """Start a server in the background and return once it answers.
 
@@ -308,6 +314,7 @@ def start(
     command += ["--key", os.fspath(Path(key_file).absolute())] if key_file is not None else []
     command += [part for user in allow_users for part in ("--allow-user", user)]
     command += ["--serialize-reads"] if serialize_reads else []
+    command += ["--quota", quota] if quota is not None else []
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as answer, open(log, "wb", opener=_open_log) as output:
         process = subprocess.Popen(

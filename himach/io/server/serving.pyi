@@ -28,6 +28,7 @@ class ServerHandle:
         idle_ms: int = ...,
         batch_ms: int = ...,
         max_frame: int = ...,
+        quota: int = ...,
     ) -> None: ...
     @property
     def wake(self) -> int: ...

@@ -71,6 +71,7 @@ cdef extern from "server/serve.h" nogil:
         int32_t idle_ms
         int32_t batch_ms
         uint32_t max_frame
+        int64_t quota
     int bodhi_server_open(const char *directory, const bodhi_serve_options *options, bodhi_server **server)
     int bodhi_server_run(bodhi_server *server)
     int bodhi_server_wake(const bodhi_server *server)
@@ -209,7 +210,7 @@ cdef class ServerHandle:
     cdef bodhi_server *server
 
     def __init__(self, bytes directory, int listener, allowed=(), bint serialize_reads=False, int max_connections=0,
-                 int message_ms=0, int idle_ms=0, int batch_ms=0, uint32_t max_frame=0):
+                 int message_ms=0, int idle_ms=0, int batch_ms=0, uint32_t max_frame=0, int64_t quota=0):
         cdef bodhi_serve_options options
         cdef cnp.ndarray users = np.ascontiguousarray(list(allowed), dtype=np.uint32)
         cdef const char *path = directory
@@ -226,6 +227,7 @@ cdef class ServerHandle:
         options.idle_ms = idle_ms
         options.batch_ms = batch_ms
         options.max_frame = max_frame
+        options.quota = quota
         with nogil:
             status = bodhi_server_open(path, &options, &self.server)
         check(status)

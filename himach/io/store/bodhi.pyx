@@ -9,7 +9,8 @@ cimport cython
 cimport numpy as cnp
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memset
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
 from himach.io.store.libbodhi cimport *
 
 from himach.errors import HimachError
@@ -121,6 +122,29 @@ def crc32c(const uint8_t[::1] data, uint32_t crc=0):
     return crc
 
 
+def survey(bytes directory):
+    """What the store in a directory and its disk hold (the members of bodhi_usage), and its segments in their turn.
+
+    A segment is (directory, id, native, pushed, bytes, last_used).
+    """
+    cdef const char *path = directory
+    cdef bodhi_usage usage
+    cdef bodhi_stored_segment *segments = NULL
+    cdef int64_t n = 0
+    cdef int status
+    with nogil:
+        status = bodhi_survey(path, &usage, &segments, &n)
+    check(status)
+    try:
+        return usage, [
+            (segments[i].directory.decode(), segments[i].id, segments[i].kind == BODHI_NATIVE, segments[i].pushed != 0,
+             segments[i].bytes, segments[i].last_used)
+            for i in range(n)
+        ]
+    finally:
+        free(segments)
+
+
 cdef class StoreHandle:
     """An open store."""
 
@@ -146,6 +170,23 @@ cdef class StoreHandle:
         cdef uint8_t identity[16]
         bodhi_identity(self.store, identity)
         return bytes(identity[:16])
+
+    def set_quota(self, int64_t size):
+        """Let the store hold so many bytes; 0: no limit."""
+        bodhi_store_set_quota(self.store, size)
+
+    def evict(self, str directory, uint64_t segment, bint native):
+        """Delete a segment of a dataset."""
+        cdef bodhi_stored_segment chosen
+        cdef bytes encoded = directory.encode()
+        cdef int status
+        memset(&chosen, 0, sizeof(chosen))
+        memcpy(chosen.directory, <const char *>encoded, min(<size_t>len(encoded), sizeof(chosen.directory) - 1))
+        chosen.id = segment
+        chosen.kind = BODHI_NATIVE if native else BODHI_ALIEN
+        with nogil:
+            status = bodhi_store_evict(self.store, &chosen)
+        check(status)
 
     def open_dataset(self, str name, bytes generation, bint create):
         """Open a dataset by name and generation."""
@@ -286,13 +327,6 @@ cdef class DatasetHandle:
             status = bodhi_dataset_segments(self.dataset, facts, capacity, &count)
         check(status)
         return [facts[i] for i in range(min(count, capacity))]
-
-    def evict(self, uint64_t segment):
-        """Delete a whole segment that nobody holds."""
-        cdef int status
-        with nogil:
-            status = bodhi_dataset_evict(self.dataset, segment)
-        check(status)
 
     def open_writer(self, int kind, int64_t segment_bytes=0, int64_t block_atoms=0, int encoding=0):
         """A writer of frames of one kind."""

@@ -86,6 +86,18 @@ cdef extern from "bodhi.h" nogil:
         int64_t last_used
         int64_t memory
         int64_t scanned
+    ctypedef struct bodhi_usage:
+        int64_t used
+        int64_t free
+        int64_t size
+        int64_t reserve
+    ctypedef struct bodhi_stored_segment:
+        char directory[40]
+        uint64_t id
+        int32_t kind
+        int32_t pushed
+        int64_t bytes
+        int64_t last_used
     ctypedef struct bodhi_segment_facts:
         uint64_t id
         int32_t kind
@@ -103,6 +115,9 @@ cdef extern from "bodhi.h" nogil:
     const char *bodhi_message()
     int bodhi_open(const char *directory, int flags, bodhi_store **store)
     void bodhi_identity(const bodhi_store *store, uint8_t *identity)
+    void bodhi_store_set_quota(bodhi_store *store, int64_t size)
+    int bodhi_survey(const char *directory, bodhi_usage *usage, bodhi_stored_segment **segments, int64_t *n)
+    int bodhi_store_evict(bodhi_store *store, const bodhi_stored_segment *segment)
     void bodhi_close(bodhi_store *store)
     int bodhi_dataset_open(bodhi_store *store, const char *name, const void *generation, size_t generation_bytes,
                            int flags, bodhi_dataset **dataset)
@@ -119,7 +134,6 @@ cdef extern from "bodhi.h" nogil:
     int bodhi_dataset_locate(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, bodhi_place *places)
     int bodhi_dataset_drop(bodhi_dataset *dataset, int kind, const int64_t *numbers, int64_t n, int64_t *dropped)
     int bodhi_dataset_segments(bodhi_dataset *dataset, bodhi_segment_facts *facts, int64_t capacity, int64_t *count)
-    int bodhi_dataset_evict(bodhi_dataset *dataset, uint64_t segment)
     void bodhi_dataset_close(bodhi_dataset *dataset)
     int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodhi_write_options *options, bodhi_writer **writer)
     int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame)

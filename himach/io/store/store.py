@@ -103,6 +103,26 @@ class Store:
         """What tells this store from every other (32 hex digits): one directory seen from two nodes counts once."""
         return self._handle.identity.hex()
 
+    def set_quota(self, nbytes: int) -> None:
+        """Let the store hold at most so many bytes, and leave a reserve of its disk free; 0: no limit.
+
+        What is written through this object then evicts other datasets where it has to, and otherwise fails with
+        `StoreFullError`. See `himach.io.store.quota`.
+        """
+        self._handle.set_quota(nbytes)
+
+    def evict(self, directory: str, segment: int, *, native: bool) -> None:
+        """Delete a segment of the dataset in a subdirectory, which counts as no use of it.
+
+        Raises
+        ------
+        StoreBusyError
+            A writer or reader holds it.
+        StoreVersionError, StoreNotFoundError
+            It is of another version or dataset and left alone; or it is gone.
+        """
+        self._handle.evict(directory, segment, native)
+
     def dataset(
         self,
         name: str,
@@ -124,7 +144,7 @@ class Store:
         create
             Make it if it is not there.
         segment_bytes
-            Size at which a segment is full; 0 for 256 MiB.
+            Size at which a segment is full; 0 for 256 MiB, or an eighth of a smaller quota, 1 MiB at least.
         packed
             Pack positions that lie on a grid, as those from XTC do; they are read back to the last bit. Else, and where
             they do not, frames are written raw.
@@ -172,7 +192,7 @@ class Store:
             pass
         else:
             for segment in dataset.segments():
-                dataset.evict(segment["id"])
+                self.evict(directory, segment["id"], native=segment["kind"] == bodhi.NATIVE)
         place = self.path / directory
         for name in os.listdir(place):
             if not name.endswith(".seg"):
@@ -403,14 +423,12 @@ class Dataset:
         return self._handle.segments()
 
     def evict(self, segment: int) -> None:
-        """Delete a whole segment.
-
-        Raises
-        ------
-        StoreBusyError
-            A writer or reader holds it.
-        """
-        self._handle.evict(segment)
+        """Delete a whole segment; see `Store.evict`."""
+        natives = [one["kind"] == bodhi.NATIVE for one in self.segments() if one["id"] == segment]
+        if not natives:
+            raise StoreNotFoundError(f"{self.path} has no segment {segment:016x}")
+        self.store.evict(self.path.name, segment, native=natives[0])
+        self.refresh()
 
     def attach(self, name: str, content: bytes) -> None:
         """Keep a small file beside the frames (a topology, the stamp of an origin), in place of one of that name."""

@@ -10,7 +10,7 @@ import pytest
 
 from himach.frame import RawFrame
 from himach.io.dataset import writeback
-from himach.io.dataset.writeback import Quota, Writeback
+from himach.io.dataset.writeback import Writeback
 from himach.io.store.store import Store, StorePoisonedError
 
 
@@ -47,14 +47,14 @@ def frame(number: int, n_atoms: int = 1000) -> RawFrame:
 def write_all(disk, count: int) -> tuple[writeback.Written, float]:
     """Offer so many frames; return what came of it, and the seconds that it took."""
     began = time.monotonic()
-    subject = Writeback(disk, Quota(1 << 30))
+    subject = Writeback(disk)
     for number in range(count):
         subject.offer(frame(number))
     return subject.close(), time.monotonic() - began
 
 
 def test_frames_are_copied_and_kept(dataset):
-    subject = Writeback(dataset, Quota(1 << 30))
+    subject = Writeback(dataset)
     shared = frame(0)
     for number in range(500):
         new = frame(number, 1000 if number % 7 else 30)
@@ -102,7 +102,8 @@ def test_failing_disk(dataset):
 
 
 def test_no_room_in_the_quota(dataset):
-    subject = Writeback(dataset, Quota(100_000))
+    dataset.store.set_quota(100_000)
+    subject = Writeback(dataset)
     for number in range(100):
         full = frame(number)
         full.positions += 0.1234567  # off the grid, and so not packed

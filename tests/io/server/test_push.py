@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import signal
 import socket
 import struct
@@ -18,11 +20,13 @@ import numpy as np
 import pytest
 from support import needs
 from support.messages import HAVE, HELD, OPEN, OPENED, message
+from support.shelves import fill
 
 import himach
 from himach.errors import UsageError
 from himach.io.server.serving import ServerUnreachableError
-from himach.io.store.store import Store
+from himach.io.store.quota import survey
+from himach.io.store.store import Store, StoreFullError
 
 NATIVE = Path(__file__).parents[3] / "native"
 
@@ -59,6 +63,78 @@ def test_round_robin(run_server, key):
     held = natives(*(one.place for one in running))
     assert sorted(number for numbers in held for number in numbers) == list(range(90))
     assert [len(numbers) for numbers in held] == [30, 30, 30]
+
+
+def off_grid(number):
+    """A frame that cannot be packed: 12 kB a thousand atoms."""
+    return np.random.default_rng(number).normal(size=(1000, 3)).astype(np.float32)
+
+
+def push_until_full(writer):
+    """Return how many frames were acknowledged."""
+    with pytest.raises(StoreFullError) as caught:
+        for number in range(1000):
+            writer.push(off_grid(number), time=number)
+        writer.flush()
+    return writer.facts()["acknowledged"], str(caught.value)
+
+
+def test_a_push_beyond_the_quota_is_refused_with_both_numbers(run_server, key):
+    running = run_server("--quota", "3MB")
+    writer = himach.Writer("run", 1000, servers=[running.address], key=key, timeout=3, batch_bytes=200_000)
+    acknowledged, message = push_until_full(writer)
+    assert re.search(r"holds 3\.0 MB of a quota of 3\.0 MB, and the disk has [\d.]+ .B free", message)
+    assert acknowledged > 200
+    assert 2_900_000 < survey(running.place).used <= 3_000_000
+    held = Store(running.place).dataset("run").native
+    assert len(held) >= acknowledged
+
+
+def test_frames_for_which_a_server_has_no_room_go_to_another_once(run_server, key):
+    running = [run_server("--quota", "3MB"), run_server()]
+    servers = [one.address for one in running]
+    with himach.Writer("run", 1000, servers=servers, key=key, timeout=10, batch_bytes=200_000) as writer:
+        for number in range(1000):
+            writer.push(off_grid(number), time=number)
+        writer.flush()
+        assert writer.facts()["acknowledged"] == 1000
+    assert survey(running[0].place).used <= 3_000_000
+    full, other = (set(Store(one.place).dataset("run").native) for one in running)
+    assert full | other == set(range(1000)) and not full & other
+    assert len(full) > 200
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_pushes_leave_the_disk_its_reserve(run_server, key, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8M", "tmpfs", str(disk)], check=True)
+    try:
+        running = run_server("--quota", "1GB", name="disk/store")
+        writer = himach.Writer("run", 1000, servers=[running.address], key=key, timeout=3, batch_bytes=200_000)
+        acknowledged, message = push_until_full(writer)
+        assert "419 kB are left to others" in message
+        assert acknowledged > 500
+        found = survey(running.place)
+        assert found.reserve <= found.free < found.reserve + 100_000
+        running.terminate()
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_pushing_makes_room_where_there_are_copies(run_server, key, tmp_path):
+    """What a run has kept goes; what was pushed before stays."""
+    place = tmp_path / "n0"
+    fill(place, range(300), "copied", segment_bytes=500_000).attach("origin.json", b"{}")
+    fill(place, range(50), "pushed", native=True)
+    running = run_server("--quota", "3MB")
+    with himach.Writer("run", 1000, servers=[running.address], key=key, timeout=10) as writer:
+        for number in range(100):
+            writer.push(off_grid(number), time=number)
+    assert 1_000_000 < survey(place).used <= 3_000_000
+    assert len(Store(place).dataset("run").native) == 100
+    assert len(Store(place).dataset("pushed", b"one").native) == 50
+    assert 0 < len(Store(place).dataset("copied", b"one").alien) < 300
 
 
 def test_a_server_is_killed_while_frames_come(run_server, key):

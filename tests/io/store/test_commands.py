@@ -24,6 +24,7 @@ def place(tmp_path):
     old = fill(store, range(20), "old", segment_bytes=64_000)
     fill(store, range(20, 50), "old", native=True, segment_bytes=64_000)
     os.utime(old.path / "meta", (1000, 1000))
+    old.attach("origin.json", b"{}")
     fill(store, range(1000), native=True)
     return store
 
@@ -124,6 +125,13 @@ def test_evict_to_a_size_takes_what_was_not_used_for_longest(place):
     old = Store(place, read_only=True).dataset("old", b"one", create=False)
     assert len(old.alien) < 20
     assert len(Store(place, read_only=True).dataset("/made/up.xtc", b"one", create=False).native) == 1000
+
+
+def test_evict_to_a_size_spares_what_was_pushed_unless_it_is_named(place):
+    assert cache(place, "evict", "--to", "0").returncode == 0
+    assert len(Store(place, read_only=True).dataset("/made/up.xtc", b"one", create=False).native) == 1000
+    assert cache(place, "evict", "--to", "0", "/made/up.xtc").returncode == 0
+    assert not Store(place, read_only=True).dataset("/made/up.xtc", b"one", create=False).native
 
 
 def test_evict_all(place):

@@ -260,7 +260,7 @@ static void live(bool *acknowledged) {
     (void)snprintf(address.sun_path, sizeof address.sun_path, "%.107s", socket_path);
     (void)unlink(socket_path);
     CHECK(bind(listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(listener, 16) == 0);
-    bodhi_serve_options options = {.listener = listener, .batch_ms = 50};
+    bodhi_serve_options options = {.listener = listener, .batch_ms = 50, .quota = 1 << 30};
     bodhi_server *server;
     pthread_t thread;
     if (bodhi_server_open(store_path, &options, &server) == BODHI_OK) {

@@ -252,6 +252,7 @@ static bool live(bool *acknowledged) {
     if (bodhi_open(home, BODHI_CREATE, &store) != BODHI_OK) {
         return false;
     }
+    bodhi_store_set_quota(store, 1 << 30);
     bool fine = bodhi_dataset_open(store, "/sim1", "g", 1, BODHI_CREATE, &dataset) == BODHI_OK;
     if (fine) {
         bool read[FRAMES];
@@ -399,6 +400,7 @@ static void test_threads(void) {
     bodhi_dataset *dataset;
     pthread_t threads[4];
     CHECK(bodhi_open(home, BODHI_CREATE, &store) == BODHI_OK);
+    bodhi_store_set_quota(store, 1 << 30);
     CHECK(bodhi_dataset_open(store, "/sim1", NULL, 0, BODHI_CREATE, &dataset) == BODHI_OK);
     for (int i = 0; i < 4; i++) {
         CHECK(pthread_create(&threads[i], NULL, i % 2 ? read_often : write_often, dataset) == 0);

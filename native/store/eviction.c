@@ -1,0 +1,245 @@
+/* What lies in a store, and deleting segments; see eviction.h. Opening a dataset counts as its use, so nothing here
+ * opens one. Files that vanish meanwhile are no error. */
+#include "store/eviction.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/status.h"
+#include "store/dataset.h"
+
+#define LARGEST_RESERVE (INT64_C(1) << 30)
+enum { RESERVED_SHARE = 20 }; /* a twentieth of the file system stays free, or LARGEST_RESERVE */
+
+/* Beside its frames a dataset has this file if its origin is known (himach/io/dataset/attachment.py). */
+static const char origin_file[] = "x-origin.json";
+
+/* --- Looking ----------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    bodhi_stored_segment *found;
+    size_t n, capacity;
+    int64_t used;
+} listing;
+
+static bool list_file(listing *list, const segment *s, int64_t bytes) {
+    if (list->n == list->capacity) {
+        size_t capacity = list->capacity == 0 ? 256 : list->capacity * 2;
+        bodhi_stored_segment *grown = realloc(list->found, capacity * sizeof *grown);
+        if (grown == NULL) {
+            return false;
+        }
+        list->found = grown;
+        list->capacity = capacity;
+    }
+    list->found[list->n++] = (bodhi_stored_segment){.id = s->key.segment, .kind = s->kind, .bytes = bytes};
+    return true;
+}
+
+/* The segment that a file belongs to, itself or its index. */
+static bool segment_of_file(const char *name, segment *s) {
+    char file[SEGMENT_NAME] = "";
+    if (strlen(name) >= sizeof file) {
+        return false;
+    }
+    memcpy(file, name, strlen(name));
+    char *dot = strrchr(file, '.');
+    if (dot != NULL && strcmp(dot, ".idx") == 0) {
+        memcpy(dot, ".seg", 4);
+    }
+    return segment_from_name(s, file, 0, 0);
+}
+
+/* Count all files of a dataset, and list those of its segments; false if memory is out. */
+static bool list_dataset(listing *list, int store, const char *name) {
+    DIR *directory = io_list(store, name);
+    size_t first = list->n;
+    int64_t last_used = 0;
+    bool pushed = true;
+    bool enough = true;
+    struct dirent *entry;
+    while (directory != NULL && enough && (entry = readdir(directory)) != NULL) { // NOLINT(concurrency-mt-unsafe): ours
+        struct stat status;
+        segment s;
+        if (fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode)) {
+            continue;
+        }
+        list->used += status.st_size;
+        if (segment_of_file(entry->d_name, &s)) {
+            enough = list_file(list, &s, status.st_size);
+        } else if (strcmp(entry->d_name, "meta") == 0) {
+            last_used = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
+        } else if (strcmp(entry->d_name, origin_file) == 0) {
+            pushed = false;
+        }
+    }
+    for (size_t i = first; i < list->n; i++) {
+        memcpy(list->found[i].directory, name, DIRECTORY_NAME);
+        list->found[i].last_used = last_used;
+        list->found[i].pushed = pushed;
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+    return enough;
+}
+
+static int by_turn(const void *left, const void *right) {
+    const bodhi_stored_segment *a = left;
+    const bodhi_stored_segment *b = right;
+    int names = strcmp(a->directory, b->directory);
+    if (a->last_used != b->last_used) {
+        return a->last_used < b->last_used ? -1 : 1;
+    }
+    if (names != 0 || a->kind != b->kind) {
+        return names != 0 ? names : b->kind - a->kind;
+    }
+    return a->id < b->id ? -1 : a->id > b->id;
+}
+
+/* Bring the list into its order; a segment and its index become one. */
+static void arrange(listing *list) {
+    if (list->n > 0) {
+        qsort(list->found, list->n, sizeof *list->found, by_turn);
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        if (n > 0 && by_turn(&list->found[n - 1], &list->found[i]) == 0) {
+            list->found[n - 1].bytes += list->found[i].bytes;
+        } else {
+            list->found[n++] = list->found[i];
+        }
+    }
+    list->n = n;
+}
+
+static bool is_dataset(const char *name) {
+    return strlen(name) == DIRECTORY_NAME - 1 && strspn(name, "0123456789abcdef") == 16 && name[16] == '-' &&
+           strspn(name + 17, "0123456789abcdef") == 16;
+}
+
+static bool list_store(listing *list, int store, DIR *directory) {
+    struct dirent *entry;
+    while ((entry = readdir(directory)) != NULL) { // NOLINT(concurrency-mt-unsafe): a stream of our own
+        struct stat status;
+        if (is_dataset(entry->d_name)) {
+            if (!list_dataset(list, store, entry->d_name)) {
+                return false;
+            }
+        } else if (fstatat(store, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode)) {
+            list->used += status.st_size;
+        }
+    }
+    arrange(list);
+    return true;
+}
+
+int survey_store(int store, bodhi_usage *usage, bodhi_stored_segment **segments, size_t *n) {
+    struct statfs disk;
+    DIR *directory = bodhi_io.fstatfs(store, &disk) == 0 ? io_list(store, ".") : NULL;
+    if (directory == NULL) {
+        return bodhi_fail_system(errno, "listing", "the store");
+    }
+    listing list = {0};
+    bool listed = list_store(&list, store, directory);
+    (void)closedir(directory);
+    if (!listed) {
+        free(list.found);
+        return bodhi_fail_memory();
+    }
+    int64_t size = (int64_t)disk.f_blocks * disk.f_frsize;
+    *usage =
+        (bodhi_usage){.used = list.used,
+                      .free = (int64_t)disk.f_bavail * disk.f_frsize,
+                      .size = size,
+                      .reserve = size / RESERVED_SHARE < LARGEST_RESERVE ? size / RESERVED_SHARE : LARGEST_RESERVE};
+    *segments = list.found;
+    *n = list.n;
+    return BODHI_OK;
+}
+
+int bodhi_survey(const char *directory, bodhi_usage *usage, bodhi_stored_segment **segments, int64_t *n) {
+    if (directory == NULL || usage == NULL || segments == NULL || n == NULL) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "directory, usage, segments and n must be given");
+    }
+    int fd = io_open(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY);
+    if (fd < 0) {
+        return errno == ENOENT || errno == ENOTDIR
+                   ? bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s: there is no such store", directory)
+                   : bodhi_fail_system(errno, "open", directory);
+    }
+    size_t count = 0;
+    int status = survey_store(fd, usage, segments, &count);
+    *n = (int64_t)count;
+    (void)io_close(fd);
+    return status;
+}
+
+/* --- Deleting ---------------------------------------------------------------------------------------------------- */
+
+/* Of another version or dataset: not ours to delete. What has no readable header is. */
+static int check_header(int fd, const segment *s) {
+    unsigned char header[SEGMENT_HEADER_BYTES];
+    unsigned version;
+    ssize_t got = io_read(fd, header, sizeof header, 0, READ_ANY);
+    switch (parse_file_header(header, got < 0 ? 0 : (size_t)got, MAGIC_SEGMENT, &s->key, s->kind, &version)) {
+    case PARSED_VERSION:
+        return bodhi_fail(BODHI_ERROR_VERSION, "%s is of format version %u; this himach reads version %d", s->name,
+                          version, FORMAT_VERSION);
+    case PARSED_FOREIGN:
+        return bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s is of another dataset", s->name);
+    default:
+        return BODHI_OK;
+    }
+}
+
+/* The index goes last: one without a segment is nothing, a segment without an index would be read again. */
+static int unlink_files(int directory, const segment *s) {
+    if (bodhi_io.unlinkat(directory, s->name, 0) != 0 && errno != ENOENT) {
+        return bodhi_fail_system(errno, "unlink", s->name);
+    }
+    (void)bodhi_io.unlinkat(directory, s->index_name, 0);
+    return BODHI_OK;
+}
+
+/* A segment without a file leaves an index that is nothing. */
+static int evict_segment(int directory, const segment *s) {
+    int fd = io_open(directory, s->name, O_RDWR);
+    if (fd < 0 && errno == ENOENT) {
+        return bodhi_io.unlinkat(directory, s->index_name, 0) == 0
+                   ? BODHI_OK
+                   : bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s is gone", s->name);
+    }
+    if (fd < 0) {
+        return bodhi_fail_system(errno, "open", s->name);
+    }
+    int status = check_header(fd, s);
+    if (status == BODHI_OK) {
+        bool ours = io_lock(fd, LOCK_WRITER, true) == LOCK_GOT && io_lock(fd, LOCK_READERS, true) == LOCK_GOT;
+        status = ours ? unlink_files(directory, s)
+                      : bodhi_fail(BODHI_ERROR_BUSY, "%s is held by a writer or reader", s->name);
+    }
+    (void)io_close(fd);
+    return status;
+}
+
+int bodhi_store_evict(bodhi_store *store, const bodhi_stored_segment *stored) {
+    if (store == NULL || stored == NULL || (store->flags & BODHI_READ_ONLY) != 0 || !is_dataset(stored->directory)) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "a store open for writing and a segment as listed must be given");
+    }
+    segment s = {.key = {.dataset = strtoull(stored->directory, NULL, 16),
+                         .generation = strtoull(stored->directory + 17, NULL, 16)}};
+    segment_name(&s, (unsigned)stored->kind, stored->id);
+    int fd = io_open(store->fd, stored->directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    if (fd < 0) {
+        return errno == ENOENT ? bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s is gone", s.name)
+                               : bodhi_fail_system(errno, "open", stored->directory);
+    }
+    int status = evict_segment(fd, &s);
+    (void)io_close(fd);
+    return status;
+}
