@@ -153,22 +153,25 @@ static void drop_older(bodhi_server *server, const connection *c) {
     }
 }
 
-static bool send_opened(connection *c) {
+static bool send_opened(const bodhi_server *server, connection *c) {
     bodhi_facts facts;
     const bodhi_dataset *dataset = c->dataset->dataset;
     if (bodhi_dataset_query(c->dataset->dataset, &facts) != BODHI_OK) {
         return output_error(c, BODHI_ERROR_SYSTEM, bodhi_message());
     }
-    unsigned char *body = output_body(c, 48);
+    unsigned char *body = output_body(c, WIRE_OPENED_BYTES);
     if (body == NULL) {
         return false;
     }
-    wire_put64(body, (uint64_t)facts.native);
-    wire_put64(body + 8, (uint64_t)facts.alien);
-    memcpy(body + 16, dataset->store->identity, 16);
-    wire_put64(body + 32, dataset->key.dataset);
-    wire_put64(body + 40, dataset->key.generation);
-    output_done(c, WIRE_OPENED, 48);
+    wire_opened opened = {.native = (uint64_t)facts.native,
+                          .alien = (uint64_t)facts.alien,
+                          .dataset = dataset->key.dataset,
+                          .generation = dataset->key.generation,
+                          .bytes = (uint64_t)facts.bytes,
+                          .in_turns = server->options.serialize_reads != 0};
+    memcpy(opened.identity, dataset->store->identity, sizeof opened.identity);
+    wire_write_opened(body, &opened);
+    output_done(c, WIRE_OPENED, WIRE_OPENED_BYTES);
     return true;
 }
 
@@ -187,7 +190,7 @@ static bool answer_open(bodhi_server *server, connection *c) {
     drop_older(server, c);
     int status = datasets_acquire(server, &open, &c->dataset);
     c->flags = open.flags;
-    return status == BODHI_OK ? send_opened(c) : output_error(c, status, bodhi_message());
+    return status == BODHI_OK ? send_opened(server, c) : output_error(c, status, bodhi_message());
 }
 
 /* --- Asking ------------------------------------------------------------------------------------------------------ */

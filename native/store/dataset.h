@@ -69,6 +69,11 @@ int dataset_load(bodhi_dataset *dataset, uint32_t ordinal, bool writing);
 /* Forget a segment that was deleted, and its frames. */
 void dataset_forget(bodhi_dataset *dataset, uint32_t ordinal);
 
+/* --- query.c ------------------------------------------------------------------------------------------------------ */
+
+/* The copy of a frame to be read: the first living one, natives before aliens. Its kind, or -1. */
+int dataset_choose_copy(const bodhi_dataset *dataset, uint64_t number, place *copy);
+
 /* --- descriptors.c: these take the mutex themselves ----------------------------------------------------------------
  */
 

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from himach.frame import FIELDS, Needs, RawFrame
 from himach.io.dataset.writeback import Quota, Writeback, Written
-from himach.io.store.store import Dataset, StoreError
+from himach.io.store.bodhi import REASON_UNREACHABLE, REASONS
+from himach.io.store.store import CachedFrames, Dataset, StoreError
 from himach.io.trajectory.origin import Origin
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Source"]
 
 Numbers = npt.NDArray[np.int64]
+
+UNREACHABLE = REASONS[REASON_UNREACHABLE]
 
 
 class Source:
@@ -34,8 +37,8 @@ class Source:
     quota
         What may be kept; None: nothing is.
     server
-        A connection to the store's server, in which the dataset is open. Frames are then read as it says, in turn with
-        its other readers; None: this process reads the store by itself.
+        A connection to the store's server, in which the dataset is open: frames are read as it says, and by this
+        process alone when it has ended. None: this process reads the store by itself.
     needs
         What of each frame is needed; `late` reads what turns out to be needed beside that.
 
@@ -77,8 +80,7 @@ class Source:
             return
         held = self._cached.holds(numbers)
         for start, stop in itertools.pairwise([0, *np.flatnonzero(np.diff(held)) + 1, len(numbers)]):
-            from_cache = self._from_cache if self._server is None else self._by_server
-            read = from_cache if held[start] else self._from_origin
+            read = self._from_cache if held[start] else self._from_origin
             yield from read(numbers[start:stop])
 
     def late(self, number: int, field: int) -> RawFrame:
@@ -96,11 +98,10 @@ class Source:
         RawFrame
             Has that field, at least; its arrays hold until the next call.
         """
-        assert self._cached is not None
         self._fields |= field
         if field not in self._late:
             (place,) = np.flatnonzero(self._numbers == number)[:1]
-            self._late[field] = _LateReader(self._cached, self._numbers[place:], self._atoms, field)
+            self._late[field] = _LateReader(self._frames, self._numbers[place:], self._atoms, field)
         reader = self._late[field]
         frame = reader.frame(number)
         self.bytes_cache += reader.nbytes()
@@ -113,34 +114,28 @@ class Source:
             self._server.close()
         return Written() if self._writeback is None else self._writeback.close()
 
-    def _by_server(self, numbers: Numbers) -> Iterator[RawFrame]:
-        assert self._server is not None
-        done, before = 0, self._server.nbytes
-        try:
-            for number, frame in zip(numbers.tolist(), self._server.read(numbers), strict=True):
-                done += 1
-                self.bytes_cache += self._server.nbytes - before
-                before = self._server.nbytes
-                if frame is None:
-                    yield from self._from_origin(np.array([number]))
-                else:
-                    yield frame
-        except StoreError:  # the server has ended or is at its limits: the store can be read without it
-            self._server = None
-            yield from self._from_cache(numbers[done:])
+    @property
+    def _frames(self) -> CachedFrames:
+        """What cached frames are read from."""
+        found = self._cached if self._server is None else self._server
+        assert found is not None
+        return found
 
     def _from_cache(self, numbers: Numbers) -> Iterator[RawFrame]:
-        assert self._cached is not None
         fields = self._fields
-        reading = self._cached.read(numbers, self._atoms, fields)
+        reading = self._frames.read(numbers, self._atoms, fields)
         try:
-            for number, frame in zip(numbers.tolist(), reading, strict=True):
-                if frame is None:
-                    self._drop_damaged(number, reading.reason)
-                    yield from self._from_origin(np.array([number]))
-                else:
+            for done, frame in enumerate(reading):
+                if frame is not None:
                     frame.unread = FIELDS & ~fields
                     yield frame
+                elif reading.reason == UNREACHABLE:  # the store can be read without its server
+                    self._server = None
+                    yield from self._from_cache(numbers[done:])
+                    return
+                else:
+                    self._drop_damaged(int(numbers[done]), reading.reason)
+                    yield from self._from_origin(numbers[done : done + 1])
         finally:
             self.bytes_cache += reading.nbytes
 
@@ -173,8 +168,8 @@ class Source:
 class _LateReader:
     """A second reader over the frames of a task, for a field that turned out to be needed after the task had begun."""
 
-    def __init__(self, cached: Dataset, numbers: Numbers, atoms: Numbers | None, field: int) -> None:
-        self._reading = cached.read(numbers, atoms, field)
+    def __init__(self, frames: CachedFrames, numbers: Numbers, atoms: Numbers | None, field: int) -> None:
+        self._reading = frames.read(numbers, atoms, field)
         self._numbers = iter(numbers.tolist())
         self._last: tuple[int, RawFrame | None] = (-1, None)
         self._counted = 0

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from himach.errors import UsageError
-from himach.io.server.serving import ServerRefusedError
+from himach.io.store.bodhi import ServerRefusedError
 
 __all__ = ["Doorkeeper", "default_key_file", "make_key", "read_key"]
 

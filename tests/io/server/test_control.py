@@ -18,7 +18,7 @@ import himach
 from himach.errors import UsageError
 from himach.io.server import control
 from himach.io.server.client import find
-from himach.io.server.serving import (
+from himach.io.store.bodhi import (
     ServerProtocolError,
     ServerUnreachableError,
 )

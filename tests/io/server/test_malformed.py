@@ -11,7 +11,7 @@ import time
 import pytest
 from support.messages import FLUSH, FRAME, HAVE, OPEN, STATUS, frame_body, message, open_body
 
-from himach.io.server.serving import (
+from himach.io.store.bodhi import (
     ServerHandle,
 )
 

@@ -21,7 +21,7 @@ from support.messages import HAVE, HELD, OPEN, OPENED, message
 
 import himach
 from himach.errors import UsageError
-from himach.io.server.serving import ServerUnreachableError
+from himach.io.store.bodhi import ServerUnreachableError
 from himach.io.store.store import Store
 
 NATIVE = Path(__file__).parents[3] / "native"

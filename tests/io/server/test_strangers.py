@@ -20,7 +20,7 @@ from support.pushed import push
 
 import himach
 from himach.io.server.client import find
-from himach.io.server.serving import ServerRefusedError
+from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.store import Store
 
 
@@ -107,8 +107,11 @@ def test_an_allowed_user_may_read(run_server, stranger, open_place):
             return [float(frame.positions[0, 0]) for frame in client.open("run").read(range(3))]
 
     def write():
-        with find(running.place, owner=owner) as client, client.open("run").places([0]) as places:
-            return os.open(f"/proc/self/fd/{places[0].fd}", os.O_RDWR)
+        with find(running.place, owner=owner) as client:
+            reading = client.open("run").read([0])
+            (granted,) = (fd for fd in Path("/proc/self/fd").iterdir() if os.path.realpath(fd).endswith(".seg"))
+            next(reading)
+            return os.open(granted, os.O_RDWR)
 
     def push_there():
         return himach.Writer("run", 1000, servers=[running.path])
