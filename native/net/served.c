@@ -83,8 +83,7 @@ static int receive_due(served_dataset *d) {
 int served_ask(served_dataset *d, enum wire_verb verb, const void *data, size_t size, enum wire_verb expected) {
     const wire_part part = {data, size};
     int status = d->link.fd < 0 ? bodhi_fail(BODHI_ERROR_UNREACHABLE, "the connection is closed") : receive_due(d);
-    return status < 0 ? status
-                      : settle(d, link_ask(&d->link, verb, &part, 1, expected, now_ms() + d->timeout_ms));
+    return status < 0 ? status : settle(d, link_ask(&d->link, verb, &part, 1, expected, now_ms() + d->timeout_ms));
 }
 
 int served_open(served_dataset *d, const char *name, const void *generation, size_t generation_bytes) {

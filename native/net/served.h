@@ -18,8 +18,8 @@ typedef struct {
     uint64_t native, alien; /* frames, when it was opened */
     bool in_turns;
     bool exceeds_memory;
-    bool due;        /* places were asked for ahead, and their answer comes before any other */
-    grants *awaited; /* whose they are; NULL: nobody's any more */
+    bool due;              /* places were asked for ahead, and their answer comes before any other */
+    grants *awaited;       /* whose they are; NULL: nobody's any more */
     pthread_mutex_t mutex; /* over `spare` */
     spare_memory *spare;
 } served_dataset;

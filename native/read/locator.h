@@ -1,5 +1,5 @@
-/* Where the frames lie that a reader reads, and descriptors to read them with: a dataset's own table says it (lookup.c),
- * or a server that has the dataset open (net/grants.c). */
+/* Where the frames lie that a reader reads, and descriptors to read them with: a dataset's own table says it
+ * (lookup.c), or a server that has the dataset open (net/grants.c). */
 #ifndef BODHI_LOCATOR_H
 #define BODHI_LOCATOR_H
 

@@ -38,8 +38,8 @@ static bool find_record(const bodhi_reader *r, const window *from, const item *a
     found->bytes = from->buffer + at->at;
     found->pieces = window_pieces(r, from, p, &found->whole, &found->n_pieces);
     uint64_t head = found->pieces[0].end < length ? found->pieces[0].end : length;
-    return parse_record(found->bytes, (size_t)head, &r->locator->keys[p->segment], (uint64_t)p->offset * UNIT, &found->header,
-                        &more) == PARSED &&
+    return parse_record(found->bytes, (size_t)head, &r->locator->keys[p->segment], (uint64_t)p->offset * UNIT,
+                        &found->header, &more) == PARSED &&
            is_readable(header) && header->number == p->number && header->length == length &&
            (header->fields | header->encoding << 4) == p->fields;
 }

@@ -44,8 +44,8 @@ static int check_options(bodhi_read_options *options) {
 
 static void choose_windows(bodhi_reader *r) {
     bodhi_read_options *options = &r->options;
-    r->direct = options->direct == BODHI_DIRECT_ON ||
-                (options->direct == BODHI_DIRECT_AUTO && r->locator->exceeds_memory);
+    r->direct =
+        options->direct == BODHI_DIRECT_ON || (options->direct == BODHI_DIRECT_AUTO && r->locator->exceeds_memory);
     r->locator->direct = r->direct;
     if (options->request_bytes == 0) {
         options->request_bytes = r->direct ? DIRECT_REQUEST : BUFFERED_REQUEST;

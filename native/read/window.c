@@ -106,9 +106,9 @@ static bool learn_layout(const bodhi_reader *r, layout *l, const place *p, enum 
     record_header header;
     size_t more;
     uint64_t gap = mode == FILL_CACHED ? CACHED_GAP : GAP_BYTES;
-    l->known =
-        parse_record(l->head, size, &r->locator->keys[p->segment], (uint64_t)p->offset * UNIT, &header, &more) == PARSED &&
-        is_readable(&header) && lay_pieces(l, &header, &r->asked, gap, exact);
+    l->known = parse_record(l->head, size, &r->locator->keys[p->segment], (uint64_t)p->offset * UNIT, &header, &more) ==
+                   PARSED &&
+               is_readable(&header) && lay_pieces(l, &header, &r->asked, gap, exact);
     l->like = *p;
     return true;
 }
