@@ -350,7 +350,7 @@ cdef class WriterHandle:
 
 @cython.no_gc_clear
 cdef class ReaderHandle:
-    """An open reader; keeps its dataset or link open. It closes when it and the arrays that it has handed out are gone."""
+    """An open reader; keeps its dataset or link open. It closes when it and the arrays that it handed out are gone."""
 
     cdef bodhi_reader *reader
     cdef object origin  # DatasetHandle or LinkHandle

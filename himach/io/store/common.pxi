@@ -58,6 +58,7 @@ class ServerProtocolError(StoreError):
 class ServerRefusedError(StoreError):
     """The server refuses this user or key, or is not the one that it should be."""
 
+
 #: What a server's statuses mean to its clients.
 SERVER_ERRORS = {
     **ERRORS,
