@@ -7,7 +7,6 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from himach.analysis import Analysis
-from himach.parallel.communicator import Communicator
 from himach.engine.clock import Clock
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import Block

@@ -56,6 +56,12 @@ static const verb_limits limits[WIRE_VERBS] = {
     [WIRE_STOP] = {true, 0, 0, 1},
     [WIRE_STOPPING] = {false, 0, 0, 1},
     [WIRE_ERROR] = {false, 4, 4 + WIRE_MAX_TEXT, 1},
+    [WIRE_FIND] = {true, 1, WIRE_MAX_NAME, 1},
+    [WIRE_GENERATIONS] = {false, 0, WIRE_MAX_PART, 1},
+    [WIRE_FETCH] = {true, 9, 8 + 64, 1},
+    [WIRE_ATTACHMENT] = {false, 8, 8 + WIRE_MAX_PART, 1},
+    [WIRE_MARK] = {true, 24, 24, 24},
+    [WIRE_MARKED] = {false, 16, WIRE_MAX_MARKED / 4, 16},
 };
 
 /* --- Parser ------------------------------------------------------------------------------------------------------ */

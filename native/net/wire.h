@@ -27,6 +27,12 @@
  * STOP      client   nothing (local clients of the server's user only)
  * STOPPING  server   nothing
  * ERROR     server   status i32, text
+ * FIND      client   name of a dataset (before OPEN, too)
+ * GENERATIONS server per generation that the store has of it: bytes u32, generation
+ * FETCH     client   from u64, name of an attachment
+ * ATTACHMENT server  its bytes u64 (2^64 - 1: there is none), up to WIRE_MAX_PART of them from there on
+ * MARK      client   first u64, step i64, count u64: as bodhi_dataset_mark()
+ * MARKED    server   the words of natives u64, the words of aliens u64
  *
  * Requests are answered in their order, ACK comes when a batch is stored. After OPEN with the token of an older
  * connection that one is dropped first, so that what was not yet stored of it never will be. */
@@ -49,7 +55,9 @@ enum {
     WIRE_MAX_SEGMENTS = 32,   /* descriptors with one message */
     WIRE_MAX_TEXT = 1024,
     WIRE_MAX_NAME = 4096,
-    WIRE_TOKEN = 16
+    WIRE_TOKEN = 16,
+    WIRE_MAX_PART = 1 << 20,  /* bytes of an attachment, or of generations, at once */
+    WIRE_MAX_MARKED = 1 << 20 /* frames */
 };
 #define WIRE_MAX_FRAME (UINT32_C(1) << 30)
 
@@ -71,6 +79,12 @@ enum wire_verb {
     WIRE_STOP,
     WIRE_STOPPING,
     WIRE_ERROR,
+    WIRE_FIND,
+    WIRE_GENERATIONS,
+    WIRE_FETCH,
+    WIRE_ATTACHMENT,
+    WIRE_MARK,
+    WIRE_MARKED,
     WIRE_VERBS /* one more than the last */
 };
 

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "server/connection.h"
+#include "server/contents.h"
 #include "server/open_datasets.h"
 #include "server/places.h"
 #include "server/turns.h"
@@ -277,9 +278,6 @@ static bool answer_list(connection *c) {
 static bool answer_read(bodhi_server *server, connection *c) {
     int64_t *numbers;
     size_t n;
-    if ((c->rights & RIGHT_READ) == 0) {
-        return output_error(c, BODHI_ERROR_UNSAFE, "places are given to clients of this machine only");
-    }
     if (!take_numbers(c, &numbers, &n)) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "a frame number is too large");
     }
@@ -314,6 +312,23 @@ static bool answer_stop(bodhi_server *server, connection *c) {
     return send_empty(c, WIRE_STOPPING);
 }
 
+/* What is told to readers alone. */
+static bool answer_reader(bodhi_server *server, connection *c) {
+    if ((c->rights & RIGHT_READ) == 0) {
+        return output_error(c, BODHI_ERROR_UNSAFE, "places and attachments are given to clients of this machine only");
+    }
+    switch (c->in.verb) {
+    case WIRE_FIND:
+        return answer_generations(server, c);
+    case WIRE_FETCH:
+        return answer_attachment(c);
+    case WIRE_MARK:
+        return answer_mark(c);
+    default:
+        return answer_read(server, c);
+    }
+}
+
 bool answer(bodhi_server *server, connection *c) {
     switch (c->in.verb) {
     case WIRE_OPEN:
@@ -322,6 +337,8 @@ bool answer(bodhi_server *server, connection *c) {
         return answer_status(server, c);
     case WIRE_STOP:
         return answer_stop(server, c);
+    case WIRE_FIND:
+        return answer_reader(server, c);
     default:
         break;
     }
@@ -339,7 +356,9 @@ bool answer(bodhi_server *server, connection *c) {
     case WIRE_LIST:
         return answer_list(c);
     case WIRE_READ:
-        return answer_read(server, c);
+    case WIRE_FETCH:
+    case WIRE_MARK:
+        return answer_reader(server, c);
     case WIRE_DONE:
         turn_end(server, c);
         return true;

@@ -69,6 +69,12 @@ int dataset_load(bodhi_dataset *dataset, uint32_t ordinal, bool writing);
 /* Forget a segment that was deleted, and its frames. */
 void dataset_forget(bodhi_dataset *dataset, uint32_t ordinal);
 
+/* --- dataset.c: this takes no mutex --------------------------------------------------------------------------------
+ */
+
+/* The meta file in a dataset's directory, to be freed; NULL if there is none or it cannot be read. */
+unsigned char *dataset_read_meta(int directory, size_t *size);
+
 /* --- query.c ------------------------------------------------------------------------------------------------------ */
 
 /* The copy of a frame to be read: the first living one, natives before aliens. Its kind, or -1. */

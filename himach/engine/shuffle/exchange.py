@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from himach.parallel.communicator import Communicator
 from himach.engine.pairs.block import Array, Block, Columns, Raw, objects, raw
 from himach.engine.pairs.stamps import FrameTable
 from himach.engine.pairs.values import pack, unpack

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from himach.parallel.communicator import Communicator
 from himach.engine.pairs.block import Block
 from himach.engine.pairs.stamps import Frames, Stamps
 from himach.engine.shuffle.exchange import Exchange, shards_of

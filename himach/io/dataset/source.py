@@ -33,7 +33,7 @@ class Source:
     origin
         Where the dataset is stored for good.
     cached
-        What this node's store holds of it; None without a cache.
+        What this node's store holds of it; another user's, by its server. None without a cache.
     quota
         What may be kept; None: nothing is.
     server
@@ -51,7 +51,7 @@ class Source:
     def __init__(
         self,
         origin: Origin,
-        cached: Dataset | None = None,
+        cached: Dataset | Client | None = None,
         quota: Quota | None = None,
         server: Client | None = None,
         needs: Needs | None = None,
@@ -64,8 +64,9 @@ class Source:
         self._numbers: Numbers = np.empty(0, dtype=np.int64)
         self._late: dict[int, _LateReader] = {}
         self._writeback: Writeback | None = None
-        if cached is not None and quota is not None and quota.nbytes > 0 and origin.present:
-            self._writeback = Writeback(cached, quota)
+        self._writable = cached if isinstance(cached, Dataset) else None
+        if self._writable is not None and quota is not None and quota.nbytes > 0 and origin.present:
+            self._writeback = Writeback(self._writable, quota)
         self.bytes_origin = 0
         self.bytes_cache = 0
 
@@ -78,10 +79,18 @@ class Source:
         if self._cached is None:
             yield from self._from_origin(numbers)
             return
-        held = self._cached.holds(numbers)
+        held = self._held(numbers)
         for start, stop in itertools.pairwise([0, *np.flatnonzero(np.diff(held)) + 1, len(numbers)]):
             read = self._from_cache if held[start] else self._from_origin
             yield from read(numbers[start:stop])
+
+    def _held(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
+        """Return which of the frames the cache holds, bool (n,)."""
+        assert self._cached is not None
+        try:
+            return self._cached.holds(numbers)
+        except StoreError:  # another user's server has ended
+            return np.zeros(len(numbers), dtype=bool)
 
     def late(self, number: int, field: int) -> RawFrame:
         """Read a field of a frame that was given out without it; from the next `read` on, it is read with every frame.
@@ -129,7 +138,9 @@ class Source:
                 if frame is not None:
                     frame.unread = FIELDS & ~fields
                     yield frame
-                elif reading.reason == UNREACHABLE:  # the store can be read without its server
+                elif (
+                    reading.reason == UNREACHABLE and self._server is not None
+                ):  # the store can be read without its server
                     self._server = None
                     yield from self._from_cache(numbers[done:])
                     return
@@ -143,10 +154,10 @@ class Source:
         """Drop a frame that is damaged, so that it is written anew."""
         if reason != "damaged" or self._writeback is None:
             return
-        assert self._cached is not None
+        assert self._writable is not None
         try:
             for native in (False, True):
-                self._cached.drop([number], native=native)
+                self._writable.drop([number], native=native)
         except StoreError:  # it stays a miss
             pass
 

@@ -36,6 +36,7 @@ class Client(CachedFrames):
     def __init__(self, path: Path, owner: int, timeout: float) -> None:
         self._link = bodhi.LinkHandle(os.fsencode(path), owner, int(timeout * 1000))
         super().__init__(self._link)
+        self.name, self.generation = "", b""
 
     def __enter__(self) -> Client:
         return self
@@ -56,6 +57,7 @@ class Client(CachedFrames):
             It is not in the store.
         """
         self._link.open(name, generation)
+        self.name, self.generation = name, generation
         return self
 
     @property
@@ -66,6 +68,25 @@ class Client(CachedFrames):
     def have(self, numbers: npt.ArrayLike) -> npt.NDArray[np.uint8]:
         """Return per frame 0 (not there), 1 (native) or 2 (alien)."""
         return self._link.have(numbers)
+
+    def generations(self, name: str) -> list[bytes]:
+        """Return the generations of a dataset that the store holds; none needs to be open."""
+        return self._link.generations(name)
+
+    def facts(self) -> dict[str, int]:
+        """Return how many frames there were, native and alien, when the dataset was opened."""
+        return self._link.facts()
+
+    def attachment(self, name: str) -> bytes | None:
+        """Return what is attached to the dataset under this name, or None (see `Dataset.attach`)."""
+        content = b""
+        while (part := self._link.attachment(name, len(content))) is not None:
+            content += part[1]
+            if len(content) >= part[0]:
+                return content
+            if not part[1]:  # it has become shorter meanwhile
+                break
+        return None
 
     def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which of the frames the store holds, bool (n,)."""

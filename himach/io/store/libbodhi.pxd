@@ -210,6 +210,13 @@ cdef extern from "net/wire.h" nogil:
         WIRE_COUNTERS
         WIRE_STOP
         WIRE_STOPPING
+        WIRE_FIND
+        WIRE_GENERATIONS
+        WIRE_FETCH
+        WIRE_ATTACHMENT
+        WIRE_MARK
+        WIRE_MARKED
+        WIRE_MAX_MARKED
         N_COUNTERS
     ctypedef int wire_verb "enum wire_verb"
     ctypedef struct wire_parser:
@@ -235,6 +242,8 @@ cdef extern from "net/served.h" nogil:
         wire_link link
         int64_t timeout_ms
         uint8_t identity[16]
+        uint64_t native
+        uint64_t alien
         pthread_mutex_t mutex
     int served_open(served_dataset *d, const char *name, const void *generation, size_t generation_bytes)
     int served_ask(served_dataset *d, wire_verb verb, const void *data, size_t size, wire_verb expected)

@@ -110,6 +110,39 @@ cdef class LinkHandle:
         check(status, SERVER_ERRORS)
         return handle
 
+    def facts(self):
+        """How many frames of each kind there were at its opening."""
+        return {"native": self.served.native, "alien": self.served.alien}
+
+    def generations(self, str name):
+        """The generations that the store has of a dataset."""
+        cdef bytes encoded = name.encode()
+        body = self.ask(WIRE_FIND, <const char *>encoded, len(encoded), WIRE_GENERATIONS)
+        found, at = [], 0
+        while at < len(body):
+            end = at + 4 + int.from_bytes(body[at:at + 4], "little")
+            found.append(body[at + 4:end])
+            at = end
+        return found
+
+    def attachment(self, str name, int64_t start):
+        """Size of an attachment and a part of it from `start` on; None if there is none."""
+        cdef bytes request = start.to_bytes(8, "little") + name.encode()
+        body = self.ask(WIRE_FETCH, <const char *>request, len(request), WIRE_ATTACHMENT)
+        size = int.from_bytes(body[:8], "little")
+        return None if size >> 63 else (size, body[8:])
+
+    def mark(self, frames, native, alien):
+        """As that of a `DatasetHandle`."""
+        cdef bytes request
+        for first in range(0, len(frames), WIRE_MAX_MARKED):
+            some = frames[first:first + WIRE_MAX_MARKED]
+            request = np.array([some.start, some.step, len(some)], dtype="<i8").tobytes()
+            words = np.frombuffer(self.ask(WIRE_MARK, <const char *>request, 24, WIRE_MARKED), dtype="<u8")
+            n = len(words) // 2
+            native[first // 64:first // 64 + n] |= words[:n]
+            alien[first // 64:first // 64 + n] |= words[n:]
+
     def counters(self):
         """What the server has counted, by name."""
         counted = np.frombuffer(self.ask(WIRE_STATUS, NULL, 0, WIRE_COUNTERS), dtype="<u8")

@@ -9,7 +9,7 @@ from himach.errors import UsageError
 from himach.io.store.store import Store, StoreError
 from himach.parallel.communicator import node_name
 
-__all__ = ["AUTO", "OFF", "open_store", "store_place"]
+__all__ = ["AUTO", "OFF", "open_store", "owner_of", "store_place"]
 
 AUTO, OFF = "auto", "off"
 VARIABLE = "HIMACH_CACHE"
@@ -88,6 +88,16 @@ def open_chosen(choice: str) -> tuple[Store | None, str]:
             f"{named} names {place}, which cannot hold the cache: {reason}; name a directory of your own on a local "
             "disk, or turn the cache off with --cache off"
         ) from error
+
+
+def owner_of(choice: str) -> tuple[Path, int] | None:
+    """Return place and owner of a store that the user named, if it is another user's; None if not."""
+    place = store_place(choice)
+    try:
+        owner = place.stat().st_uid
+    except OSError:
+        return None
+    return (place, owner) if _named(choice) and owner != os.geteuid() else None
 
 
 def _named(choice: str | os.PathLike[str] | None) -> str:

@@ -79,6 +79,8 @@ class Store:
         There is none, and `create` is false.
     """
 
+    writable = True
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -216,6 +218,23 @@ class CachedFrames:
                 return held
             start = int(numbers[-1]) + 1
 
+    def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
+        """Set the bits of those `frames` that are held natively, and as aliens; other bits stay.
+
+        Parameters
+        ----------
+        frames
+            Frame numbers, not negative; `step` may be.
+        native, alien
+            uint64 (n,), 64 frames a word: bit ``i % 64`` of word ``i // 64`` is ``frames[i]``.
+
+        Raises
+        ------
+        ValueError
+            A frame number is negative, or the words are too few or too many.
+        """
+        self._asking.mark(frames, native, alien)
+
     def read(
         self,
         numbers: npt.ArrayLike,
@@ -311,23 +330,6 @@ class Dataset(CachedFrames):
     def path(self) -> Path:
         """Its directory. Files whose names begin with ``x-`` are the caller's; see `attach`."""
         return self.store.path / self._handle.directory
-
-    def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
-        """Set the bits of those `frames` that are held natively, and as aliens; other bits stay.
-
-        Parameters
-        ----------
-        frames
-            Frame numbers, not negative; `step` may be.
-        native, alien
-            uint64 (n,), 64 frames a word: bit ``i % 64`` of word ``i // 64`` is ``frames[i]``.
-
-        Raises
-        ------
-        ValueError
-            A frame number is negative, or the words are too few or too many.
-        """
-        self._handle.mark(frames, native, alien)
 
     def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which of the frames it holds, bool (n,), as of the last `refresh`."""
