@@ -117,9 +117,11 @@ bool answer_mark(connection *c) {
     size_t words = (size_t)(count + 63) / 64;
     unsigned char *body = output_body(c, 16 * words);
     uint64_t *marks = calloc(2 * words, sizeof *marks);
-    int status = body == NULL || marks == NULL
-                     ? bodhi_fail_memory()
-                     : bodhi_dataset_mark(c->dataset->dataset, first, step, (int64_t)count, marks, marks + words);
+    if (body == NULL || marks == NULL) {
+        free(marks);
+        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
+    }
+    int status = bodhi_dataset_mark(c->dataset->dataset, first, step, (int64_t)count, marks, marks + words);
     for (size_t i = 0; status == BODHI_OK && i < 2 * words; i++) {
         wire_put64(body + 8 * i, marks[i]);
     }
