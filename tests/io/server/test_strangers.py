@@ -112,8 +112,10 @@ def test_an_allowed_user_may_read(run_server, stranger, open_place):
 
     def write():
         with find(running.place, owner=owner) as client:
+            before = set(Path("/proc/self/fd").iterdir())
             reading = client.open("run").read([0])
-            (granted,) = (fd for fd in Path("/proc/self/fd").iterdir() if os.path.realpath(fd).endswith(".seg"))
+            new = set(Path("/proc/self/fd").iterdir()) - before
+            (granted,) = (fd for fd in new if os.path.realpath(fd).endswith(".seg"))
             next(reading)
             return os.open(granted, os.O_RDWR)
 
