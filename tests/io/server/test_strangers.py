@@ -112,10 +112,9 @@ def test_an_allowed_user_may_read(run_server, stranger, open_place):
 
     def write():
         with find(running.place, owner=owner) as client:
-            before = set(Path("/proc/self/fd").iterdir())
             reading = client.open("run").read([0])
-            new = set(Path("/proc/self/fd").iterdir()) - before
-            (granted,) = (fd for fd in new if os.path.realpath(fd).endswith(".seg"))
+            opened = {fd: os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir()}
+            (granted,) = (fd for fd, file in opened.items() if str(running.place) in file and file.endswith(".seg"))
             next(reading)
             return os.open(granted, os.O_RDWR)
 
