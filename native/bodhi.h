@@ -66,11 +66,12 @@ enum bodhi_field { BODHI_POSITIONS = 1, BODHI_VELOCITIES = 2, BODHI_FORCES = 4 }
 
 /* Why a frame was a miss. */
 enum bodhi_reason {
-    BODHI_REASON_ABSENT = 1,   /* not in the index */
-    BODHI_REASON_DAMAGED = 2,  /* a checksum or a header is wrong, or the segment was cut */
-    BODHI_REASON_IO = 3,       /* the disk returned an error */
-    BODHI_REASON_GONE = 4,     /* its segment was evicted meanwhile */
-    BODHI_REASON_RESOURCES = 5 /* no descriptor or no memory for it now */
+    BODHI_REASON_ABSENT = 1,     /* not in the index */
+    BODHI_REASON_DAMAGED = 2,    /* a checksum or a header is wrong, or the segment was cut */
+    BODHI_REASON_IO = 3,         /* the disk returned an error */
+    BODHI_REASON_GONE = 4,       /* its segment was evicted meanwhile */
+    BODHI_REASON_RESOURCES = 5,  /* no descriptor or no memory for it now */
+    BODHI_REASON_UNREACHABLE = 6 /* the server that knows where it lies has ended, or refuses */
 };
 
 enum bodhi_flag {

@@ -14,6 +14,7 @@ from .mixed import mixed
 from .push import push
 from .reads import cold, warm
 from .runs import runs
+from .served import server
 from .small import small
 
 __all__ = ["PARTS", "main"]
@@ -26,6 +27,7 @@ PARTS: dict[str, Callable[[Path, int], None]] = {
     "small": small,
     "runs": runs,
     "push": push,
+    "server": server,
 }
 SPACE_BYTES = 4 << 30
 

@@ -14,7 +14,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from himach.io.store import packed
+from himach.io.store import bodhi
 from himach.io.store.store import Store
 from himach.io.trajectory.origin import open_origin
 
@@ -71,14 +71,14 @@ def _frames(name: str, xtc: Path, place: Path, most: int, repeats: int) -> None:
 
 def _memory(name: str, positions: list[npt.NDArray[np.float32]], repeats: int) -> None:
     """Pack and decode in memory, beside copying the positions."""
-    packer = packed.Packer()
+    packer = bodhi.Packer()
     blocks = [packer.pack(frame, BLOCK_ATOMS) for frame in positions]
     out = np.empty_like(positions[0])
 
     def decode() -> None:
         for frame in blocks:
             for i, block in enumerate(frame or ()):
-                packed.unpack(block, out[i * BLOCK_ATOMS : (i + 1) * BLOCK_ATOMS])
+                bodhi.unpack(block, out[i * BLOCK_ATOMS : (i + 1) * BLOCK_ATOMS])
 
     def copy() -> None:
         for frame in positions:
@@ -89,7 +89,7 @@ def _memory(name: str, positions: list[npt.NDArray[np.float32]], repeats: int) -
         raise AssertionError("packed positions of the benchmark are not what was packed")
     works = {
         "copying positions": copy,
-        f"decoding in memory ({packed.way()})": decode,
+        f"decoding in memory ({bodhi.way()})": decode,
         "packing and checking": lambda: [packer.pack(frame, BLOCK_ATOMS) for frame in positions],
     }
     took = call_in_turn(works, 3 * repeats, clock=time.process_time)

@@ -148,7 +148,7 @@ def kernels(repeats: int) -> None:
 
 
 @bench.command()
-@_only("warm, cold, mixed, small, runs or push")
+@_only("warm, cold, mixed, small, runs, push or server")
 @_repeats(5)
 @DIRECTORY
 @_beside

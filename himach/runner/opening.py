@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from himach.io.dataset.attachment import OriginFiles
     from himach.io.dataset.lookup import Candidate
     from himach.io.dataset.origin_stamp import OriginStamp
+    from himach.io.server.client import Client
+    from himach.io.server.served_store import ServedStore
     from himach.io.store.store import Dataset, Store
     from himach.io.trajectory.origin import Origin
 
@@ -56,7 +58,7 @@ class Opened:
     topology: Topology
     frames: range
     first: RawFrame
-    cached: Dataset | None
+    cached: Dataset | Client | None
     quota: int
 
 
@@ -109,24 +111,24 @@ def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:
         warnings.warn(said[0], stacklevel=2)
 
 
-def _open_store(comm: Communicator, choice: str) -> Store | None:
+def _open_store(comm: Communicator, choice: str) -> Store | ServedStore | None:
     if choice == "off":
         return None
-    from himach.io.store.place import open_chosen
+    from himach.io.dataset.lookup import open_cache
 
-    store, reason = on_every_rank(comm, partial(open_chosen, choice))
+    store, reason = on_every_rank(comm, partial(open_cache, choice))
     warn_once(comm, [reason] if reason else [])
     return store
 
 
-def _choose_quota(comm: Communicator, store: Store | None) -> int:
+def _choose_quota(comm: Communicator, store: Store | ServedStore | None) -> int:
     """Return how many bytes the store may hold; 0, with a warning, if the disk has no room for a segment."""
     from himach.errors import UsageError
     from himach.io.store.quota import QUOTA, check_quota, chosen_quota
-    from himach.io.store.store import StoreFullError
+    from himach.io.store.store import Store, StoreFullError
 
     def chosen() -> tuple[int, str]:
-        if store is None:
+        if not isinstance(store, Store):  # none, or another user's
             return 0, ""
         try:
             quota = chosen_quota(store.path)
@@ -143,7 +145,7 @@ def _choose_quota(comm: Communicator, store: Store | None) -> int:
     return quota
 
 
-def _find(world: World, store: Store | None, job: Job) -> tuple[bool, list[Candidate]]:
+def _find(world: World, store: Store | ServedStore | None, job: Job) -> tuple[bool, list[Candidate]]:
     """Return whether this rank speaks for a store, and what that holds of the trajectory."""
     if store is None or world.leaders is None:
         return False, []
@@ -152,7 +154,7 @@ def _find(world: World, store: Store | None, job: Job) -> tuple[bool, list[Candi
     return True, find(store, names_of(job.trajectories))
 
 
-def _choose(job: Job, store: Store | None, told: Sequence[tuple[bool, list[Candidate]]]) -> _Choice:
+def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bool, list[Candidate]]]) -> _Choice:
     """Open the origin, or find out which store stands in for it. On the first rank."""
     from himach.io.dataset.attachment import attached_indexes
     from himach.io.dataset.lookup import match, names_of
@@ -177,7 +179,7 @@ def _choose(job: Job, store: Store | None, told: Sequence[tuple[bool, list[Candi
     return _Choice(origin, stamp, name, generations)
 
 
-def _send_files(comm: Communicator, store: Store | None, holder: tuple[int, Candidate]) -> OriginFiles:
+def _send_files(comm: Communicator, store: Store | ServedStore | None, holder: tuple[int, Candidate]) -> OriginFiles:
     """Return on all ranks what the holder's store has of an origin that is away."""
     from himach.io.dataset.attachment import origin_files
 
@@ -191,7 +193,9 @@ def _send_files(comm: Communicator, store: Store | None, holder: tuple[int, Cand
     return files
 
 
-def _open_dataset(world: World, store: Store | None, choice: _Choice, job: Job, quota: int) -> Dataset | None:
+def _open_dataset(
+    world: World, store: Store | ServedStore | None, choice: _Choice, job: Job, quota: int
+) -> Dataset | Client | None:
     """Open the dataset in this node's store; the first rank of a node first, as it attaches the origin."""
     from himach.io.dataset.attachment import attach_origin
     from himach.io.dataset.lookup import find, own_generation
@@ -199,13 +203,14 @@ def _open_dataset(world: World, store: Store | None, choice: _Choice, job: Job, 
 
     generation: bytes | None = None
     reason = ""
-    cached: Dataset | None = None
+    cached: Dataset | Client | None = None
     if world.leaders is not None and store is not None and choice.stamp is not None:
         try:
             generation = own_generation(find(store, [choice.name]), choice.generations)
             cached = store.dataset(choice.name, generation, create=quota > 0)
-            if quota > 0 and choice.origin is not None:
-                attach_origin(cached, choice.stamp, choice.origin, job.topology)
+            own = _own(cached)
+            if quota > 0 and choice.origin is not None and own is not None:
+                attach_origin(own, choice.stamp, choice.origin, job.topology)
         except StoreNotFoundError:  # there is no room to make it
             cached = generation = None
         except StoreError as error:
@@ -221,8 +226,20 @@ def _open_dataset(world: World, store: Store | None, choice: _Choice, job: Job, 
     return cached
 
 
+def _own(cached: Dataset | Client | None) -> Dataset | None:
+    """Return what may have parsed topologies attached: this user's own dataset; none is taken from another user."""
+    from himach.io.store.store import Dataset
+
+    return cached if isinstance(cached, Dataset) else None
+
+
 def _look(
-    comm: Communicator, job: Job, choice: _Choice, files: OriginFiles | None, cached: Dataset | None, keep: bool
+    comm: Communicator,
+    job: Job,
+    choice: _Choice,
+    files: OriginFiles | None,
+    cached: Dataset | Client | None,
+    keep: bool,
 ) -> tuple[range, Origin, Topology, RawFrame]:
     """Return the selection, the origin (or what stands in for it), the topology and the first frame."""
     from himach.io.dataset.lookup import read_some
@@ -234,7 +251,7 @@ def _look(
 
     def looked() -> tuple[range, Topology, RawFrame]:
         frames = select(origin.n_frames, job.start, job.stop, job.step)
-        topology = load_topology(job.topology, origin, job.keywords, cached, keep)
+        topology = load_topology(job.topology, origin, job.keywords, _own(cached), keep)
         first = read_some(cached, [frames[0]]) or [next(origin.read([frames[0]]))]
         return frames, topology, first[0]
 
@@ -243,7 +260,7 @@ def _look(
 
 
 def _look_without(
-    comm: Communicator, job: Job, choice: _Choice, files: OriginFiles | None, cached: Dataset | None
+    comm: Communicator, job: Job, choice: _Choice, files: OriginFiles | None, cached: Dataset | Client | None
 ) -> tuple[range, Origin, Topology, RawFrame]:
     """Do as `_look` does, with what stores hold in place of the origin."""
     from himach.io.dataset.lookup import read_some, stand_in, wanted_frames
@@ -264,7 +281,7 @@ def _look_without(
 
 
 def _attached_topology(
-    job: Job, origin: Origin, attached: dict[str, tuple[str, bytes]], cached: Dataset | None
+    job: Job, origin: Origin, attached: dict[str, tuple[str, bytes]], cached: Dataset | Client | None
 ) -> Topology:
     """Load the topology that the user names, if it can be reached, else the one that was attached."""
     from himach.io.topology.loading import load_topology
@@ -272,9 +289,9 @@ def _attached_topology(
     path = None if job.topology is None else os.path.abspath(os.path.expanduser(job.topology))
     used = path if path is not None else next(reversed(attached), None)
     if used is None or used not in attached or (path is not None and os.path.exists(path)):
-        return load_topology(job.topology, origin, job.keywords, cached, attach=False)
+        return load_topology(job.topology, origin, job.keywords, _own(cached), attach=False)
     suffix, content = attached[used]
     with tempfile.TemporaryDirectory(prefix="himach-") as folder:
         file = Path(folder, f"topology{suffix}")
         file.write_bytes(content)
-        return load_topology(file, origin, job.keywords, cached, attach=False)
+        return load_topology(file, origin, job.keywords, _own(cached), attach=False)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from himach.engine import Passed
     from himach.io.dataset.writeback import Written
+    from himach.io.server.client import Client
     from himach.io.store.store import Dataset as Cached
     from himach.io.universe.view import View
     from himach.runner.opening import Opened
@@ -233,14 +234,14 @@ def _union(needs: Sequence[npt.NDArray[np.int64] | None]) -> npt.NDArray[np.int6
     return union
 
 
-def _settle(world: World, cached: Cached | None, share: Share, written: Written) -> None:
+def _settle(world: World, cached: Cached | Client | None, share: Share, written: Written) -> None:
     """Drop the copies that other nodes' make superfluous, and say what could not be kept."""
     import numpy as np
 
-    from himach.io.store.store import StoreError
+    from himach.io.store.store import Dataset, StoreError
     from himach.runner.opening import warn_once
 
-    if cached is not None and world.leaders is not None and share.surplus:
+    if isinstance(cached, Dataset) and world.leaders is not None and share.surplus:
         with suppress(StoreError):  # they are surplus in the next run, too
             cached.drop(np.fromiter(share.surplus, dtype=np.int64))
     reasons = []

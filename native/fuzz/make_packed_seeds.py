@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from himach.io.store.bodhi import crc32c
-from himach.io.store.packed import Packer
+from himach.io.store.bodhi import Packer, crc32c
 
 SEEDS = Path(__file__).with_name("seeds_packed")
 

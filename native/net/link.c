@@ -344,10 +344,7 @@ static int link_error(const wire_link *link) {
                       (const char *)link->in.body + 4);
 }
 
-int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n, enum wire_verb expected,
-             int64_t deadline) {
-    int sent = link_send_message(link, verb, parts, n, deadline);
-    /* A server that refuses may say why and close before it has read the request. */
+int link_answer(wire_link *link, enum wire_verb expected, int64_t deadline) {
     int status = link_receive(link, deadline);
     if (status == BODHI_END) {
         return unreachable(link, "no answer in time");
@@ -355,12 +352,17 @@ int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n
     if (status == BODHI_OK && link->in.verb == WIRE_ERROR) {
         return link_error(link);
     }
-    if (status != BODHI_OK || sent != BODHI_OK) {
-        return status != BODHI_OK ? status : sent;
-    }
-    return link->in.verb == expected
-               ? BODHI_OK
+    return status != BODHI_OK || link->in.verb == expected
+               ? status
                : bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", link->address);
+}
+
+int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n, enum wire_verb expected,
+             int64_t deadline) {
+    int sent = link_send_message(link, verb, parts, n, deadline);
+    /* A server that refuses may say why and close before it has read the request. */
+    int status = link_answer(link, expected, deadline);
+    return status == BODHI_OK ? sent : status;
 }
 
 int link_open(wire_link *link, uint32_t flags, const uint8_t token[WIRE_TOKEN], const char *name,

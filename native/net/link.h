@@ -47,6 +47,9 @@ BODHI_CHECKED int link_receive(wire_link *link, int64_t deadline);
 BODHI_CHECKED int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n, enum wire_verb expected,
                            int64_t deadline);
 
+/* Receive the answer to a request that was sent; as link_ask. */
+BODHI_CHECKED int link_answer(wire_link *link, enum wire_verb expected, int64_t deadline);
+
 /* OPEN a dataset. Errors: as link_ask. */
 BODHI_CHECKED int link_open(wire_link *link, uint32_t flags, const uint8_t token[WIRE_TOKEN], const char *name,
                             const void *generation, size_t generation_bytes, int64_t deadline);

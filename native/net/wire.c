@@ -40,7 +40,7 @@ typedef struct {
 
 static const verb_limits limits[WIRE_VERBS] = {
     [WIRE_OPEN] = {true, WIRE_OPEN_HEAD + 1, WIRE_OPEN_HEAD + 2 * WIRE_MAX_NAME, 1},
-    [WIRE_OPENED] = {false, 48, 48, 1},
+    [WIRE_OPENED] = {false, WIRE_OPENED_BYTES, WIRE_OPENED_BYTES, 1},
     [WIRE_FRAME] = {true, WIRE_FRAME_HEAD + 12, WIRE_MAX_FRAME, 4},
     [WIRE_FLUSH] = {true, 0, 0, 1},
     [WIRE_ACK] = {false, WIRE_ACK_BYTES, WIRE_ACK_BYTES *WIRE_MAX_NUMBERS, WIRE_ACK_BYTES},
@@ -56,6 +56,12 @@ static const verb_limits limits[WIRE_VERBS] = {
     [WIRE_STOP] = {true, 0, 0, 1},
     [WIRE_STOPPING] = {false, 0, 0, 1},
     [WIRE_ERROR] = {false, 4, 4 + WIRE_MAX_TEXT, 1},
+    [WIRE_FIND] = {true, 1, WIRE_MAX_NAME, 1},
+    [WIRE_GENERATIONS] = {false, 0, WIRE_MAX_PART, 1},
+    [WIRE_FETCH] = {true, 9, 8 + 64, 1},
+    [WIRE_ATTACHMENT] = {false, 8, 8 + WIRE_MAX_PART, 1},
+    [WIRE_MARK] = {true, 24, 24, 24},
+    [WIRE_MARKED] = {false, 16, WIRE_MAX_MARKED / 4, 16},
 };
 
 /* --- Parser ------------------------------------------------------------------------------------------------------ */
@@ -306,7 +312,7 @@ void wire_write_place(unsigned char out[WIRE_PLACE_BYTES], const wire_place *pla
     wire_put64(out + 8, place->offset);
     wire_put64(out + 16, place->length);
     wire_put32(out + 24, (uint32_t)place->descriptor);
-    wire_put32(out + 28, place->kind);
+    wire_put32(out + 28, place->kind | (uint32_t)place->fields << 8 | (uint32_t)place->head << 16);
 }
 
 void wire_parse_place(const unsigned char data[WIRE_PLACE_BYTES], wire_place *place) {
@@ -314,5 +320,27 @@ void wire_parse_place(const unsigned char data[WIRE_PLACE_BYTES], wire_place *pl
                           .offset = wire_get64(data + 8),
                           .length = wire_get64(data + 16),
                           .descriptor = (int32_t)wire_get32(data + 24),
-                          .kind = wire_get32(data + 28)};
+                          .kind = data[28],
+                          .fields = data[29],
+                          .head = (uint16_t)(data[30] | (unsigned)data[31] << 8)};
+}
+
+void wire_write_opened(unsigned char out[WIRE_OPENED_BYTES], const wire_opened *opened) {
+    wire_put64(out, opened->native);
+    wire_put64(out + 8, opened->alien);
+    memcpy(out + 16, opened->identity, sizeof opened->identity);
+    wire_put64(out + 32, opened->dataset);
+    wire_put64(out + 40, opened->generation);
+    wire_put64(out + 48, opened->bytes);
+    wire_put64(out + 56, opened->in_turns);
+}
+
+void wire_parse_opened(const unsigned char data[WIRE_OPENED_BYTES], wire_opened *opened) {
+    *opened = (wire_opened){.native = wire_get64(data),
+                            .alien = wire_get64(data + 8),
+                            .dataset = wire_get64(data + 32),
+                            .generation = wire_get64(data + 40),
+                            .bytes = wire_get64(data + 48),
+                            .in_turns = wire_get64(data + 56) != 0};
+    memcpy(opened->identity, data + 16, sizeof opened->identity);
 }

@@ -7,7 +7,8 @@
  *
  * verb      sent by  body
  * OPEN      client   flags u32, name bytes u32, generation bytes u32, 0 u32, token 16 bytes, name, generation
- * OPENED    server   native frames u64, alien frames u64, identity 16 bytes, hash of name u64, of generation u64
+ * OPENED    server   native frames u64, alien frames u64, identity 16 bytes, hash of name u64, of generation u64,
+ *                    bytes of the dataset u64, 1 if reads are put in order u64
  * FRAME     client   number u64, time f64, atoms u32, fields u8, has box u8, 0 u16, box 6 f32, the fields' f32
  * FLUSH     client   nothing: acknowledge all frames sent so far
  * ACK       server   per frame: number u64, status i32, 0 u32
@@ -16,14 +17,22 @@
  * LIST      client   kind u32, 0 u32, from u64
  * NUMBERS   server   numbers u64, ascending; fewer than WIRE_MAX_NUMBERS: that was the end
  * READ      client   numbers u64 (local clients only)
- * PLACES    server   per number: segment u64, offset u64, length u64, descriptor i32 (-1: not here), kind u32; the
- *                    descriptors come with the first byte of the header (SCM_RIGHTS), in the order of their numbers
+ * PLACES    server   per number, from the first on, of one at least and as many as are granted at once:
+ *                    segment u64, offset u64, length u64, descriptor i32 (-1: not here), kind u8, fields and encoding
+ *                    u8, length of the head u16 (as in the index); the descriptors come with the first byte of the
+ *                    header (SCM_RIGHTS), in the order of their numbers
  * DONE      client   nothing: the places of the last READ have been read (with reads in order, the next one's turn)
  * STATUS    client   nothing
  * COUNTERS  server   u64 each, in the order of enum wire_counter
  * STOP      client   nothing (local clients of the server's user only)
  * STOPPING  server   nothing
  * ERROR     server   status i32, text
+ * FIND      client   name of a dataset (before OPEN, too)
+ * GENERATIONS server per generation that the store has of it: bytes u32, generation
+ * FETCH     client   from u64, name of an attachment
+ * ATTACHMENT server  its bytes u64 (2^64 - 1: there is none), up to WIRE_MAX_PART of them from there on
+ * MARK      client   first u64, step i64, count u64: as bodhi_dataset_mark()
+ * MARKED    server   the words of natives u64, the words of aliens u64
  *
  * Requests are answered in their order, ACK comes when a batch is stored. After OPEN with the token of an older
  * connection that one is dropped first, so that what was not yet stored of it never will be. */
@@ -46,7 +55,9 @@ enum {
     WIRE_MAX_SEGMENTS = 32,   /* descriptors with one message */
     WIRE_MAX_TEXT = 1024,
     WIRE_MAX_NAME = 4096,
-    WIRE_TOKEN = 16
+    WIRE_TOKEN = 16,
+    WIRE_MAX_PART = 1 << 20,  /* bytes of an attachment, or of generations, at once */
+    WIRE_MAX_MARKED = 1 << 20 /* frames */
 };
 #define WIRE_MAX_FRAME (UINT32_C(1) << 30)
 
@@ -68,6 +79,12 @@ enum wire_verb {
     WIRE_STOP,
     WIRE_STOPPING,
     WIRE_ERROR,
+    WIRE_FIND,
+    WIRE_GENERATIONS,
+    WIRE_FETCH,
+    WIRE_ATTACHMENT,
+    WIRE_MARK,
+    WIRE_MARKED,
     WIRE_VERBS /* one more than the last */
 };
 
@@ -172,8 +189,21 @@ bool wire_parse_frame(unsigned char *body, size_t size, bodhi_frame *frame);
 typedef struct {
     uint64_t segment, offset, length;
     int32_t descriptor;
-    uint32_t kind;
+    uint8_t kind, fields;
+    uint16_t head;
 } wire_place;
+
+typedef struct {
+    uint64_t native, alien; /* frames */
+    uint8_t identity[16];
+    uint64_t dataset, generation; /* hashes */
+    uint64_t bytes;
+    bool in_turns;
+} wire_opened;
+
+enum { WIRE_OPENED_BYTES = 64 };
+void wire_write_opened(unsigned char out[WIRE_OPENED_BYTES], const wire_opened *opened);
+void wire_parse_opened(const unsigned char data[WIRE_OPENED_BYTES], wire_opened *opened);
 
 void wire_write_ack(unsigned char out[WIRE_ACK_BYTES], uint64_t number, int32_t status);
 void wire_parse_ack(const unsigned char data[WIRE_ACK_BYTES], uint64_t *number, int32_t *status);

@@ -15,6 +15,7 @@
 #include "read/reader.h"
 
 enum { SMALL_WINDOW = 128 << 10 }; /* bytes, for what is cached: it is read into a core's own cache, and used there */
+#define WHOLE_TURN (UINT64_C(1) << 40)
 
 /* --- Records in a window ----------------------------------------------------------------------------------------- */
 
@@ -37,8 +38,8 @@ static bool find_record(const bodhi_reader *r, const window *from, const item *a
     found->bytes = from->buffer + at->at;
     found->pieces = window_pieces(r, from, p, &found->whole, &found->n_pieces);
     uint64_t head = found->pieces[0].end < length ? found->pieces[0].end : length;
-    return parse_record(found->bytes, (size_t)head, &r->keys[p->segment], (uint64_t)p->offset * UNIT, &found->header,
-                        &more) == PARSED &&
+    return parse_record(found->bytes, (size_t)head, &r->locator->keys[p->segment], (uint64_t)p->offset * UNIT,
+                        &found->header, &more) == PARSED &&
            is_readable(header) && header->number == p->number && header->length == length &&
            (header->fields | header->encoding << 4) == p->fields;
 }
@@ -63,7 +64,7 @@ static void *read_ahead(void *argument) {
     size_t ring = (size_t)r->options.ring;
     uint64_t budget = (uint64_t)r->options.request_bytes;
     pthread_mutex_lock(&r->mutex);
-    while (r->planned < r->n && !r->stopping) {
+    while (r->planned < r->located && !r->stopping) {
         if (r->taken - r->emptied == ring) {
             pthread_cond_wait(&r->changed, &r->mutex);
             continue;
@@ -112,6 +113,15 @@ static bool start_threads(bodhi_reader *r) {
     return r->n_threads > 0;
 }
 
+/* Read all that was located before others have their turn. */
+static window *read_turn(bodhi_reader *r, window *w) {
+    (void)window_fill(r, w, r->next, WHOLE_TURN, FILL_BUFFERED);
+    if (w->first + w->count == r->located) {
+        r->locator->end_turn(r->locator);
+    }
+    return w;
+}
+
 /* The window that holds the next frame. */
 static window *next_window(bodhi_reader *r) {
     if (r->n_threads > 0) {
@@ -119,6 +129,9 @@ static window *next_window(bodhi_reader *r) {
     }
     window *w = &r->windows[0];
     r->current = NULL;
+    if (r->locator->end_turn != NULL) {
+        return read_turn(r, w);
+    }
     if (r->part == 0) {
         window_estimate(r, w, r->next);
     }
@@ -130,6 +143,29 @@ static window *next_window(bodhi_reader *r) {
     }
     (void)window_fill(r, w, r->next, (uint64_t)r->options.request_bytes, r->direct ? FILL_DIRECT : FILL_BUFFERED);
     return w;
+}
+
+void reader_join(bodhi_reader *r) {
+    pthread_mutex_lock(&r->mutex);
+    r->stopping = true;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->mutex);
+    while (r->n_threads > 0) {
+        pthread_join(r->threads[--r->n_threads], NULL);
+    }
+    r->stopping = false;
+    r->taken = r->emptied = 0;
+    memset(r->ready, 0, sizeof r->ready);
+}
+
+/* Go on to frames of which it is not known yet where they lie; those before them were delivered. */
+static int locate_more(bodhi_reader *r) {
+    size_t count = 0;
+    reader_join(r);
+    r->current = NULL;
+    int status = r->locator->locate(r->locator, r->list + r->next, r->n - r->next, &count);
+    r->located += count;
+    return status;
 }
 
 /* --- Delivering -------------------------------------------------------------------------------------------------- */
@@ -197,37 +233,6 @@ static enum taken take(bodhi_reader *r, const window *from, const item *at, cons
     return TAKEN;
 }
 
-void reader_choose_copy(bodhi_dataset *dataset, uint64_t number, wanted *w) {
-    w->kind = -1;
-    for (int kind = BODHI_NATIVE; kind <= BODHI_ALIEN && w->kind < 0; kind++) {
-        size_t state = 0;
-        const place *copy = table_find(&dataset->tables[kind], number, &state);
-        if (copy != NULL) {
-            w->place = *copy;
-            w->kind = (int8_t)kind;
-        }
-    }
-}
-
-/* Pass over the copy from now on, in this process, and choose another. */
-static void give_up_copy(bodhi_reader *r, wanted *w) {
-    bodhi_dataset *dataset = r->dataset;
-    size_t state = 0;
-    place *copy;
-    pthread_mutex_lock(&dataset->mutex);
-    while ((copy = table_find(&dataset->tables[w->kind], w->place.number, &state)) != NULL) {
-        if (copy->segment == w->place.segment && copy->offset == w->place.offset) {
-            copy->dead = 1;
-            dataset->segments[copy->segment]->live--;
-        }
-    }
-    reader_choose_copy(dataset, w->place.number, w);
-    if (w->kind >= 0 && w->place.segment >= r->n_keys) {
-        w->kind = -1; /* in a segment younger than this reader */
-    }
-    pthread_mutex_unlock(&dataset->mutex);
-}
-
 /* Read the frame at list[index] by itself. Returns the item's error. */
 static int read_spare(bodhi_reader *r, size_t index) {
     (void)window_fill(r, &r->spare, index, 0, FILL_BUFFERED);
@@ -243,7 +248,7 @@ static enum taken take_item(bodhi_reader *r, const window *from, size_t index, b
 static int deliver(bodhi_reader *r, window *from, bodhi_frame *frame) {
     size_t index = r->next;
     wanted *w = &r->list[index];
-    int32_t reason = BODHI_REASON_ABSENT;
+    int32_t reason = w->reason;
     int error = from->status != BODHI_OK ? ENOMEM : from->items[index - from->first].error;
     while (w->kind >= 0) {
         enum taken taken = error == 0 ? take_item(r, from, index, frame) : TAKEN_DAMAGED;
@@ -260,7 +265,7 @@ static int deliver(bodhi_reader *r, window *from, bodhi_frame *frame) {
         if (reason == BODHI_REASON_RESOURCES || reason == BODHI_REASON_GONE) {
             break;
         }
-        give_up_copy(r, w);
+        r->locator->pass_over(r->locator, w);
         if (w->kind >= 0) {
             error = read_spare(r, index);
             from = &r->spare;
@@ -276,6 +281,12 @@ int bodhi_reader_next(bodhi_reader *reader, bodhi_frame *frame) {
     }
     if (reader->next == reader->n) {
         return BODHI_END;
+    }
+    if (reader->next == reader->located) {
+        int status = locate_more(reader);
+        if (status != BODHI_OK) {
+            return status;
+        }
     }
     const window *w = reader->current;
     if (w == NULL || reader->next >= w->first + w->count) {

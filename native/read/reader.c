@@ -2,7 +2,6 @@
  */
 #include <pthread.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/status.h"
 #include "read/reader.h"
@@ -18,17 +17,6 @@ enum {
     DIRECT_REQUEST = 2 << 20
 };
 #define MAX_REQUEST (INT64_C(1) << 30)
-
-/* Whether the dataset is larger than half of the memory: then the page cache would only be spoilt. */
-static bool exceeds_memory(const bodhi_dataset *dataset) {
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < dataset->n_segments; i++) {
-        bytes += dataset->segments[i]->gone ? 0 : dataset->segments[i]->covered;
-    }
-    long pages = sysconf(_SC_PHYS_PAGES);
-    long page = sysconf(_SC_PAGESIZE);
-    return pages > 0 && page > 0 && bytes > (uint64_t)pages * (uint64_t)page / 2;
-}
 
 static int check_ranges(const bodhi_read_options *options) {
     int64_t last = 0;
@@ -54,24 +42,11 @@ static int check_options(bodhi_read_options *options) {
     return check_ranges(options);
 }
 
-static void plan(bodhi_reader *r, const int64_t *numbers) {
-    bodhi_dataset *dataset = r->dataset;
-    for (size_t i = 0; i < r->n; i++) {
-        r->list[i].kind = -1;
-        if (numbers[i] >= 0) {
-            reader_choose_copy(dataset, (uint64_t)numbers[i], &r->list[i]);
-        }
-        r->list[i].place.number = (uint64_t)numbers[i];
-    }
-    for (size_t i = 0; i < r->n_keys; i++) {
-        r->keys[i] = dataset->segments[i]->key;
-    }
-}
-
 static void choose_windows(bodhi_reader *r) {
     bodhi_read_options *options = &r->options;
     r->direct =
-        options->direct == BODHI_DIRECT_ON || (options->direct == BODHI_DIRECT_AUTO && exceeds_memory(r->dataset));
+        options->direct == BODHI_DIRECT_ON || (options->direct == BODHI_DIRECT_AUTO && r->locator->exceeds_memory);
+    r->locator->direct = r->direct;
     if (options->request_bytes == 0) {
         options->request_bytes = r->direct ? DIRECT_REQUEST : BUFFERED_REQUEST;
     }
@@ -119,11 +94,18 @@ static void free_memory(spare_memory *memory) {
     free(spare);
 }
 
-/* Take the spare memory. The caller holds the dataset's mutex. */
+/* Put other memory in the place of what is passed on. */
+static reader_memory *swap_memory(const bodhi_reader *r, reader_memory *other) {
+    pthread_mutex_lock(r->locator->mutex);
+    spare_memory *spare = *r->locator->spare;
+    *r->locator->spare = other == NULL ? NULL : &other->head;
+    pthread_mutex_unlock(r->locator->mutex);
+    return (reader_memory *)(void *)spare;
+}
+
 static void take_memory(bodhi_reader *r) {
-    reader_memory *spare = (reader_memory *)(void *)r->dataset->spare;
-    if (spare != NULL && !r->direct) {
-        r->dataset->spare = NULL;
+    reader_memory *spare = r->direct ? NULL : swap_memory(r, NULL);
+    if (spare != NULL) {
         r->windows[0] = spare->window;
         r->positions = spare->positions;
         r->position_capacity = spare->position_capacity;
@@ -143,54 +125,46 @@ static void pass_memory_on(bodhi_reader *r) {
     }
     *spare = (reader_memory){{free_memory}, r->windows[0], r->positions, r->position_capacity};
     spare->window.layout.known = false;
-    pthread_mutex_lock(&r->dataset->mutex);
-    spare_memory *other = r->dataset->spare;
-    r->dataset->spare = &spare->head;
-    pthread_mutex_unlock(&r->dataset->mutex);
+    reader_memory *other = swap_memory(r, spare);
     if (other != NULL) {
-        other->free(other);
+        free_memory(&other->head);
     }
     r->windows[0] = (window){0};
     r->positions = NULL;
 }
 
-static int set_up(bodhi_reader *r, const int64_t *numbers, int64_t n) {
-    pthread_mutex_lock(&r->dataset->mutex);
-    r->n = (size_t)n;
-    r->dataset->readers++;
-    r->n_keys = r->dataset->n_segments;
+static int set_up(bodhi_reader *r, const int64_t *numbers) {
     choose_windows(r);
     r->list = calloc(r->n + 1, sizeof *r->list);
-    r->keys = calloc(r->n_keys + 1, sizeof *r->keys);
     r->windows = calloc((size_t)r->options.ring, sizeof *r->windows);
-    bool memory = copy_asked(r) && r->list != NULL && r->keys != NULL && r->windows != NULL;
-    if (memory) {
-        take_memory(r);
-        plan(r, numbers);
-    }
-    pthread_mutex_unlock(&r->dataset->mutex);
-    return memory ? BODHI_OK : bodhi_fail_memory();
-}
-
-int bodhi_reader_open(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, const bodhi_read_options *options,
-                      bodhi_reader **reader) {
-    bodhi_read_options chosen = options == NULL ? (bodhi_read_options){0} : *options;
-    if (dataset == NULL || reader == NULL || n < 0 || (n > 0 && numbers == NULL)) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT, "dataset, numbers and reader must be given");
-    }
-    int status = check_options(&chosen);
-    if (status != BODHI_OK) {
-        return status;
-    }
-    bodhi_reader *r = calloc(1, sizeof *r);
-    if (r == NULL) {
+    if (!copy_asked(r) || r->list == NULL || r->windows == NULL) {
         return bodhi_fail_memory();
     }
-    r->dataset = dataset;
-    r->options = chosen;
+    take_memory(r);
+    for (size_t i = 0; i < r->n; i++) {
+        r->list[i].place.number = (uint64_t)numbers[i];
+    }
+    return r->n == 0 ? BODHI_OK : r->locator->locate(r->locator, r->list, r->n, &r->located);
+}
+
+int reader_open(locator *from, const int64_t *numbers, int64_t n, const bodhi_read_options *options,
+                bodhi_reader **reader) {
+    bodhi_reader *r = from == NULL ? NULL : calloc(1, sizeof *r);
+    if (r == NULL) {
+        if (from != NULL) {
+            from->close(from);
+        }
+        return bodhi_fail_memory();
+    }
+    r->locator = from;
+    r->n = (size_t)n;
+    r->options = options == NULL ? (bodhi_read_options){0} : *options;
     pthread_mutex_init(&r->mutex, NULL);
     pthread_cond_init(&r->changed, NULL);
-    status = set_up(r, numbers, n);
+    int status = check_options(&r->options);
+    if (status == BODHI_OK) {
+        status = set_up(r, numbers);
+    }
     if (status != BODHI_OK) {
         bodhi_reader_close(r);
         return status;
@@ -199,28 +173,29 @@ int bodhi_reader_open(bodhi_dataset *dataset, const int64_t *numbers, int64_t n,
     return BODHI_OK;
 }
 
+int bodhi_reader_open(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, const bodhi_read_options *options,
+                      bodhi_reader **reader) {
+    if (dataset == NULL || reader == NULL || n < 0 || (n > 0 && numbers == NULL)) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "dataset, numbers and reader must be given");
+    }
+    return reader_open(lookup_open(dataset), numbers, n, options, reader);
+}
+
 void bodhi_reader_close(bodhi_reader *reader) {
     if (reader == NULL) {
         return;
     }
-    pthread_mutex_lock(&reader->mutex);
-    reader->stopping = true;
-    pthread_cond_broadcast(&reader->changed);
-    pthread_mutex_unlock(&reader->mutex);
-    for (int i = 0; i < reader->n_threads; i++) {
-        pthread_join(reader->threads[i], NULL);
-    }
+    reader_join(reader);
     pass_memory_on(reader);
     for (int64_t i = 0; reader->windows != NULL && i < reader->options.ring; i++) {
         window_free(&reader->windows[i]);
     }
     window_free(&reader->spare);
-    dataset_remove_reader(reader->dataset);
+    reader->locator->close(reader->locator);
     pthread_cond_destroy(&reader->changed);
     pthread_mutex_destroy(&reader->mutex);
     free(reader->windows);
     free(reader->list);
-    free(reader->keys);
     free(reader->ranges);
     free(reader->positions);
     free(reader);

@@ -8,16 +8,10 @@
 #include <stdint.h>
 
 #include "bodhi.h"
+#include "read/locator.h"
 #include "read/unpack.h"
-#include "store/dataset.h"
 
 enum { MAX_RING = 64, MAX_THREADS = 2 };
-
-/* A frame asked for and the copy of it to be read. */
-typedef struct {
-    place place;
-    int8_t kind; /* -1: absent */
-} wanted;
 
 typedef struct {
     uint64_t at;   /* of the record in the window's buffer */
@@ -57,15 +51,14 @@ typedef struct {
 } window;
 
 struct bodhi_reader {
-    bodhi_dataset *dataset;
+    locator *locator;
     bodhi_read_options options;
     selection asked;
     bodhi_range *ranges; /* of it; NULL: all atoms */
     bool direct;
     wanted *list;
     size_t n, next;
-    segment_key *keys; /* by position of the segment */
-    size_t n_keys;
+    size_t located;  /* up to here it is known where frames lie */
     double part;     /* of a record's bytes that is needed, roughly; 0: not known yet */
     window *windows; /* the ring; without threads only the first is used */
     window spare;    /* for another copy of a damaged frame, or one that is not like its neighbours */
@@ -85,6 +78,13 @@ struct bodhi_reader {
     bool stopping;
 };
 
+/* Read the frames that a locator finds; it is the reader's from now on, also after an error. As bodhi_reader_open(). */
+BODHI_CHECKED int reader_open(locator *from, const int64_t *numbers, int64_t n, const bodhi_read_options *options,
+                              bodhi_reader **reader);
+
+/* End the threads that read ahead. */
+void reader_join(bodhi_reader *r);
+
 enum fill_mode { FILL_CACHED /* only what the page cache has */, FILL_BUFFERED, FILL_DIRECT };
 
 /* How many frames from `first` on make a window of `budget` bytes: at least one. */
@@ -103,8 +103,5 @@ uint64_t window_needs(const bodhi_reader *r, const window *w, const place *p);
 const piece *window_pieces(const bodhi_reader *r, const window *w, const place *p, piece *whole, size_t *count);
 
 void window_free(window *w);
-
-/* Choose the copy to read: the first living one, natives before aliens. The caller holds the dataset's mutex. */
-void reader_choose_copy(bodhi_dataset *dataset, uint64_t number, wanted *w);
 
 #endif

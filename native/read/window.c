@@ -94,21 +94,21 @@ static bool learn_layout(const bodhi_reader *r, layout *l, const place *p, enum 
     if (p->head == UINT16_MAX || !reserve_head(l, size)) {
         return true; /* records are read whole */
     }
-    int fd = dataset_pin(r->dataset, p->segment, false);
+    int fd = r->locator->pin(r->locator, p->segment, false);
     if (fd < 0) {
         return true;
     }
     ssize_t got = io_read(fd, l->head, size, (uint64_t)p->offset * UNIT, mode == FILL_CACHED ? READ_CACHED : READ_ANY);
-    dataset_unpin(r->dataset, p->segment);
+    r->locator->unpin(r->locator, p->segment);
     if (got < (ssize_t)size) {
         return mode != FILL_CACHED || got < 0;
     }
     record_header header;
     size_t more;
     uint64_t gap = mode == FILL_CACHED ? CACHED_GAP : GAP_BYTES;
-    l->known =
-        parse_record(l->head, size, &r->keys[p->segment], (uint64_t)p->offset * UNIT, &header, &more) == PARSED &&
-        is_readable(&header) && lay_pieces(l, &header, &r->asked, gap, exact);
+    l->known = parse_record(l->head, size, &r->locator->keys[p->segment], (uint64_t)p->offset * UNIT, &header, &more) ==
+                   PARSED &&
+               is_readable(&header) && lay_pieces(l, &header, &r->asked, gap, exact);
     l->like = *p;
     return true;
 }
@@ -152,7 +152,7 @@ size_t window_count(const bodhi_reader *r, size_t first, uint64_t budget) {
     uint64_t bytes = 0;
     uint64_t span = 0;
     size_t count = 0;
-    while (first + count < r->n && count < MAX_ITEMS) {
+    while (first + count < r->located && count < MAX_ITEMS) {
         const wanted *w = &r->list[first + count];
         if (w->kind >= 0) {
             uint64_t length = length_of(&w->place);
@@ -297,14 +297,14 @@ static int read_alone(const bodhi_reader *r, window *w, uint32_t index, int fd) 
 
 /* Read the items of a request that went wrong each by itself. */
 static void read_separately(const bodhi_reader *r, window *w, const extent *e, const request *q) {
-    int fd = dataset_pin(r->dataset, e->segment, false);
+    int fd = r->locator->pin(r->locator, e->segment, false);
     int error = errno;
     for (size_t i = q->first; i < q->last; i++) {
         uint32_t index = w->order[i];
         w->items[index].error = fd < 0 ? error : read_alone(r, w, index, fd);
     }
     if (fd >= 0) {
-        dataset_unpin(r->dataset, e->segment);
+        r->locator->unpin(r->locator, e->segment);
     }
 }
 
@@ -352,7 +352,7 @@ static bool read_extent(const bodhi_reader *r, window *w, const extent *e, int f
 }
 
 static bool fill_extent(const bodhi_reader *r, window *w, const extent *e, enum fill_mode mode) {
-    int fd = dataset_pin(r->dataset, e->segment, mode == FILL_DIRECT);
+    int fd = r->locator->pin(r->locator, e->segment, mode == FILL_DIRECT);
     if (fd < 0) {
         for (size_t i = e->first; i < e->last; i++) {
             w->items[w->order[i]].error = errno;
@@ -360,7 +360,7 @@ static bool fill_extent(const bodhi_reader *r, window *w, const extent *e, enum 
         return true;
     }
     bool there = read_extent(r, w, e, fd, mode);
-    dataset_unpin(r->dataset, e->segment);
+    r->locator->unpin(r->locator, e->segment);
     return there;
 }
 

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "server/connection.h"
+#include "server/contents.h"
 #include "server/open_datasets.h"
 #include "server/places.h"
 #include "server/turns.h"
@@ -160,22 +161,25 @@ static void drop_older(bodhi_server *server, const connection *c) {
     }
 }
 
-static bool send_opened(connection *c) {
+static bool send_opened(const bodhi_server *server, connection *c) {
     bodhi_facts facts;
     const bodhi_dataset *dataset = c->dataset->dataset;
     if (bodhi_dataset_query(c->dataset->dataset, &facts) != BODHI_OK) {
         return output_error(c, BODHI_ERROR_SYSTEM, bodhi_message());
     }
-    unsigned char *body = output_body(c, 48);
+    unsigned char *body = output_body(c, WIRE_OPENED_BYTES);
     if (body == NULL) {
         return false;
     }
-    wire_put64(body, (uint64_t)facts.native);
-    wire_put64(body + 8, (uint64_t)facts.alien);
-    memcpy(body + 16, dataset->store->identity, 16);
-    wire_put64(body + 32, dataset->key.dataset);
-    wire_put64(body + 40, dataset->key.generation);
-    output_done(c, WIRE_OPENED, 48);
+    wire_opened opened = {.native = (uint64_t)facts.native,
+                          .alien = (uint64_t)facts.alien,
+                          .dataset = dataset->key.dataset,
+                          .generation = dataset->key.generation,
+                          .bytes = (uint64_t)facts.bytes,
+                          .in_turns = server->options.serialize_reads != 0};
+    memcpy(opened.identity, dataset->store->identity, sizeof opened.identity);
+    wire_write_opened(body, &opened);
+    output_done(c, WIRE_OPENED, WIRE_OPENED_BYTES);
     return true;
 }
 
@@ -194,7 +198,7 @@ static bool answer_open(bodhi_server *server, connection *c) {
     drop_older(server, c);
     int status = datasets_acquire(server, &open, &c->dataset);
     c->flags = open.flags;
-    return status == BODHI_OK ? send_opened(c) : output_error(c, status, bodhi_message());
+    return status == BODHI_OK ? send_opened(server, c) : output_error(c, status, bodhi_message());
 }
 
 /* --- Asking ------------------------------------------------------------------------------------------------------ */
@@ -281,9 +285,6 @@ static bool answer_list(connection *c) {
 static bool answer_read(bodhi_server *server, connection *c) {
     int64_t *numbers;
     size_t n;
-    if ((c->rights & RIGHT_READ) == 0) {
-        return output_error(c, BODHI_ERROR_UNSAFE, "places are given to clients of this machine only");
-    }
     if (!take_numbers(c, &numbers, &n)) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "a frame number is too large");
     }
@@ -318,6 +319,23 @@ static bool answer_stop(bodhi_server *server, connection *c) {
     return send_empty(c, WIRE_STOPPING);
 }
 
+/* What is told to readers alone. */
+static bool answer_reader(bodhi_server *server, connection *c) {
+    if ((c->rights & RIGHT_READ) == 0) {
+        return output_error(c, BODHI_ERROR_UNSAFE, "places and attachments are given to clients of this machine only");
+    }
+    switch (c->in.verb) {
+    case WIRE_FIND:
+        return answer_generations(server, c);
+    case WIRE_FETCH:
+        return answer_attachment(c);
+    case WIRE_MARK:
+        return answer_mark(c);
+    default:
+        return answer_read(server, c);
+    }
+}
+
 bool answer(bodhi_server *server, connection *c) {
     switch (c->in.verb) {
     case WIRE_OPEN:
@@ -326,6 +344,8 @@ bool answer(bodhi_server *server, connection *c) {
         return answer_status(server, c);
     case WIRE_STOP:
         return answer_stop(server, c);
+    case WIRE_FIND:
+        return answer_reader(server, c);
     default:
         break;
     }
@@ -343,7 +363,9 @@ bool answer(bodhi_server *server, connection *c) {
     case WIRE_LIST:
         return answer_list(c);
     case WIRE_READ:
-        return answer_read(server, c);
+    case WIRE_FETCH:
+    case WIRE_MARK:
+        return answer_reader(server, c);
     case WIRE_DONE:
         turn_end(server, c);
         return true;

@@ -15,6 +15,7 @@
 
 enum {
     GAP_BYTES = 64 << 10,  /* reading on over so much costs less than the arm's way */
+    TURN_BYTES = 16 << 20, /* of one connection's frames, unless one alone has more */
     SWEEP_BYTES = 64 << 20 /* no more join a turn that reads so much */
 };
 
@@ -70,7 +71,7 @@ static bool are_neighbours(const extent *a, size_t n_a, const extent *b, size_t 
     return false;
 }
 
-/* Note what a connection wants and where that lies. */
+/* Note what a connection wants and where that lies, as much as one turn may take. */
 static bool note_wanted(connection *c, const int64_t *numbers, size_t n) {
     c->wanted = malloc(n * sizeof *c->wanted);
     c->extents = malloc(n * sizeof *c->extents);
@@ -78,11 +79,16 @@ static bool note_wanted(connection *c, const int64_t *numbers, size_t n) {
         return false;
     }
     memcpy(c->wanted, numbers, n * sizeof *c->wanted);
-    c->n_wanted = n;
+    c->n_wanted = 0;
     c->n_extents = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (int64_t bytes = 0; c->n_wanted < n; c->n_wanted++) {
+        size_t i = c->n_wanted;
         bodhi_place at = {0};
         if (bodhi_dataset_locate(c->dataset->dataset, &numbers[i], 1, &at) == BODHI_OK && at.found != 0) {
+            bytes += at.length;
+            if (bytes > TURN_BYTES && i > 0) {
+                break;
+            }
             c->extents[c->n_extents++] = (extent){.at = at, .end = (uint64_t)(at.offset + at.length)};
         }
     }

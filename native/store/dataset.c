@@ -14,7 +14,7 @@
 
 /* --- Opening ----------------------------------------------------------------------------------------------------- */
 
-static unsigned char *read_meta(int directory, size_t *size) {
+unsigned char *dataset_read_meta(int directory, size_t *size) {
     enum { MOST = PREFIX_BYTES + 8 + 2 * MAX_NAME };
     unsigned char *data = malloc(MOST);
     int fd = data == NULL ? -1 : io_open(directory, "meta", O_RDONLY);
@@ -59,7 +59,7 @@ static int write_meta_file(const bodhi_dataset *dataset, bool replace) {
 /* Check that the directory is the dataset's whose names are set; a missing or damaged meta file is written anew. */
 static int verify_meta(const bodhi_dataset *dataset, bool may_write) {
     size_t size = 0;
-    unsigned char *data = read_meta(dataset->fd, &size);
+    unsigned char *data = dataset_read_meta(dataset->fd, &size);
     bool missing = data == NULL;
     const char *name;
     const void *generation;
@@ -88,7 +88,7 @@ static int verify_meta(const bodhi_dataset *dataset, bool may_write) {
 /* Take the names from the meta file. */
 static int adopt_meta(bodhi_dataset *dataset) {
     size_t size = 0;
-    unsigned char *data = read_meta(dataset->fd, &size);
+    unsigned char *data = dataset_read_meta(dataset->fd, &size);
     const char *name;
     const void *generation;
     size_t name_bytes;

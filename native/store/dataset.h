@@ -73,6 +73,17 @@ void dataset_forget(bodhi_dataset *dataset, uint32_t ordinal);
 /* Note that the dataset is used: those that were not for longest are evicted first. Needs no mutex. */
 void dataset_use(const bodhi_dataset *dataset);
 
+/* --- dataset.c: this takes no mutex --------------------------------------------------------------------------------
+ */
+
+/* The meta file in a dataset's directory, to be freed; NULL if there is none or it cannot be read. */
+unsigned char *dataset_read_meta(int directory, size_t *size);
+
+/* --- query.c ------------------------------------------------------------------------------------------------------ */
+
+/* The copy of a frame to be read: the first living one, natives before aliens. Its kind, or -1. */
+int dataset_choose_copy(const bodhi_dataset *dataset, uint64_t number, place *copy);
+
 /* --- descriptors.c: these take the mutex themselves ----------------------------------------------------------------
  */
 

@@ -58,19 +58,29 @@ int bodhi_dataset_numbers(bodhi_dataset *dataset, int kind, int64_t from, uint64
     return BODHI_OK;
 }
 
-static bodhi_place locate(const bodhi_dataset *dataset, int64_t number) {
-    for (int kind = BODHI_NATIVE; number >= 0 && kind <= BODHI_ALIEN; kind++) {
+int dataset_choose_copy(const bodhi_dataset *dataset, uint64_t number, place *copy) {
+    for (int kind = BODHI_NATIVE; kind <= BODHI_ALIEN; kind++) {
         size_t state = 0;
-        const place *copy = table_find(&dataset->tables[kind], (uint64_t)number, &state);
-        if (copy != NULL) {
-            return (bodhi_place){.segment = dataset->segments[copy->segment]->key.segment,
-                                 .kind = kind,
-                                 .found = 1,
-                                 .offset = (int64_t)copy->offset * UNIT,
-                                 .length = (int64_t)copy->length * UNIT};
+        const place *found = table_find(&dataset->tables[kind], number, &state);
+        if (found != NULL) {
+            *copy = *found;
+            return kind;
         }
     }
-    return (bodhi_place){.found = 0};
+    return -1;
+}
+
+static bodhi_place locate(const bodhi_dataset *dataset, int64_t number) {
+    place copy;
+    int kind = number < 0 ? -1 : dataset_choose_copy(dataset, (uint64_t)number, &copy);
+    if (kind < 0) {
+        return (bodhi_place){.found = 0};
+    }
+    return (bodhi_place){.segment = dataset->segments[copy.segment]->key.segment,
+                         .kind = kind,
+                         .found = 1,
+                         .offset = (int64_t)copy.offset * UNIT,
+                         .length = (int64_t)copy.length * UNIT};
 }
 
 int bodhi_dataset_locate(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, bodhi_place *places) {

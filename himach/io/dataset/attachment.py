@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +22,10 @@ from himach.io.topology.loading import own_topology
 from himach.io.trajectory.origin import Origin, Times
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.trajectory.xdr_index import XdrIndex, decode, encode
+
+if TYPE_CHECKING:
+    from himach.io.server.client import Client
+    from himach.io.server.served_store import ServedStore
 
 STAMP, TIMES, INDEX = "origin.json", "times", "index"  # names of attachments
 MAX_TOPOLOGY_BYTES = 256 << 20
@@ -39,7 +44,7 @@ class OriginFiles:
     topologies: dict[str, tuple[str, bytes]]
 
 
-def attached_stamp(dataset: Dataset) -> OriginStamp | None:
+def attached_stamp(dataset: Dataset | Client) -> OriginStamp | None:
     """Return the stamp of a dataset's origin; None if there is none, or it is damaged."""
     return OriginStamp.parse(dataset.attachment(STAMP))
 
@@ -98,7 +103,7 @@ def _attach_topology(dataset: Dataset, stamp: OriginStamp, path: str) -> OriginS
     return stamp.with_topology(path, name)
 
 
-def origin_files(store: Store, name: str, generation: bytes, stamp: OriginStamp) -> OriginFiles:
+def origin_files(store: Store | ServedStore, name: str, generation: bytes, stamp: OriginStamp) -> OriginFiles:
     """Return what is attached to a dataset beside its stamp."""
     dataset = store.dataset(name, generation, create=False)
     contents = {path: dataset.attachment(attached) for path, attached in stamp.topologies.items()}
@@ -112,7 +117,7 @@ def _suffix(path: str) -> str:
     return "".join(suffixes[-2:] if suffixes[-1:] in (["." + "gz"], ["." + "bz2"]) else suffixes[-1:])
 
 
-def attached_indexes(store: Store, datasets: Sequence[tuple[str, bytes]]) -> dict[str, XdrIndex]:
+def attached_indexes(store: Store | ServedStore, datasets: Sequence[tuple[str, bytes]]) -> dict[str, XdrIndex]:
     """Return the indexes of trajectory files that are attached to datasets, given by name and generation, by path."""
     known: dict[str, XdrIndex] = {}
     for name, generation in datasets:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from himach.frame import RawFrame
 from himach.io.dataset.attachment import attached_stamp
 from himach.io.dataset.origin_stamp import OriginStamp
+from himach.io.store.place import open_chosen, owner_of
 from himach.io.store.store import Dataset, Store, StoreError
 from himach.io.trajectory.absent_file import AbsentFile
 from himach.io.trajectory.join import Part
@@ -23,6 +24,7 @@ from himach.io.trajectory.origin import Origin, OriginFacts, Times
 
 if TYPE_CHECKING:
     from himach.io.server.client import Client
+    from himach.io.server.served_store import ServedStore
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,25 @@ def names_of(trajectories: Sequence[Path]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def find(store: Store, names: Sequence[str]) -> list[Candidate]:
+def open_cache(choice: str) -> tuple[Store | ServedStore | None, str]:
+    """Open the store that the user of a run chose: as `open_chosen`, or another user's by the server that serves it.
+
+    Raises
+    ------
+    UsageError
+        As `open_chosen` does.
+    ServerRefusedError, ServerUnreachableError
+        It is another user's, whose server refuses this one, or has ended.
+    """
+    found = owner_of(choice)
+    if found is not None and (found[0] / "server" / "socket").exists():
+        from himach.io.server.served_store import ServedStore
+
+        return ServedStore(*found), ""
+    return open_chosen(choice)
+
+
+def find(store: Store | ServedStore, names: Sequence[str]) -> list[Candidate]:
     """Return what a store holds under these names, the generations with most frames first."""
     found = []
     for name in names:
@@ -69,7 +89,7 @@ def find(store: Store, names: Sequence[str]) -> list[Candidate]:
     return sorted(found, key=lambda one: -one.frames)
 
 
-def _pushed(dataset: Dataset) -> OriginStamp | None:
+def _pushed(dataset: Dataset | Client) -> OriginStamp | None:
     """Return the stamp of a dataset that was never an origin's; None if it was, or if it holds nothing."""
     native = dataset.native
     if os.path.isabs(dataset.name) or not native:
@@ -104,7 +124,7 @@ def own_generation(candidates: Sequence[Candidate], generations: Sequence[bytes]
     return next((one.generation for one in candidates if one.generation in generations), generations[0])
 
 
-def read_some(dataset: Dataset | None, numbers: Iterable[int]) -> list[RawFrame]:
+def read_some(dataset: Dataset | Client | None, numbers: Iterable[int]) -> list[RawFrame]:
     """Return those of a few frames that a node's store holds."""
     if dataset is None:
         return []
@@ -152,9 +172,9 @@ def stand_in(
     return Origin(parts, keywords, facts)
 
 
-def server_of(dataset: Dataset | None) -> Client | None:
+def server_of(dataset: Dataset | Client | None) -> Client | None:
     """Return a connection to the server of a dataset's store, with the dataset open in it, if there is a server."""
-    if dataset is None or not (dataset.store.path / "server" / "socket").exists():
+    if not isinstance(dataset, Dataset) or not (dataset.store.path / "server" / "socket").exists():
         return None
     from himach.io.server.client import find as find_server
 

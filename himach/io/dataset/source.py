@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from himach.frame import FIELDS, Needs, RawFrame
 from himach.io.dataset.writeback import Writeback, Written
-from himach.io.store.store import Dataset, StoreError
+from himach.io.store.bodhi import REASON_UNREACHABLE, REASONS
+from himach.io.store.store import CachedFrames, Dataset, StoreError
 from himach.io.trajectory.origin import Origin
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Source"]
 
 Numbers = npt.NDArray[np.int64]
+
+UNREACHABLE = REASONS[REASON_UNREACHABLE]
 
 
 class Source:
@@ -30,12 +33,12 @@ class Source:
     origin
         Where the dataset is stored for good.
     cached
-        What this node's store holds of it; None without a cache.
+        What this node's store holds of it; another user's, by its server. None without a cache.
     keep
         Keep there what was read from the origin.
     server
-        A connection to the store's server, in which the dataset is open. Frames are then read as it says, in turn with
-        its other readers; None: this process reads the store by itself.
+        A connection to the store's server, in which the dataset is open: frames are read as it says, and by this
+        process alone when it has ended. None: this process reads the store by itself.
     needs
         What of each frame is needed; `late` reads what turns out to be needed beside that.
 
@@ -48,7 +51,7 @@ class Source:
     def __init__(
         self,
         origin: Origin,
-        cached: Dataset | None = None,
+        cached: Dataset | Client | None = None,
         keep: bool = False,
         server: Client | None = None,
         needs: Needs | None = None,
@@ -61,8 +64,9 @@ class Source:
         self._numbers: Numbers = np.empty(0, dtype=np.int64)
         self._late: dict[int, _LateReader] = {}
         self._writeback: Writeback | None = None
-        if cached is not None and keep and origin.present:
-            self._writeback = Writeback(cached)
+        self._writable = cached if isinstance(cached, Dataset) else None
+        if self._writable is not None and keep and origin.present:
+            self._writeback = Writeback(self._writable)
         self.bytes_origin = 0
         self.bytes_cache = 0
 
@@ -75,11 +79,18 @@ class Source:
         if self._cached is None:
             yield from self._from_origin(numbers)
             return
-        held = self._cached.holds(numbers)
+        held = self._held(numbers)
         for start, stop in itertools.pairwise([0, *np.flatnonzero(np.diff(held)) + 1, len(numbers)]):
-            from_cache = self._from_cache if self._server is None else self._by_server
-            read = from_cache if held[start] else self._from_origin
+            read = self._from_cache if held[start] else self._from_origin
             yield from read(numbers[start:stop])
+
+    def _held(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
+        """Return which of the frames the cache holds, bool (n,)."""
+        assert self._cached is not None
+        try:
+            return self._cached.holds(numbers)
+        except StoreError:  # another user's server has ended
+            return np.zeros(len(numbers), dtype=bool)
 
     def late(self, number: int, field: int) -> RawFrame:
         """Read a field of a frame that was given out without it; from the next `read` on, it is read with every frame.
@@ -96,11 +107,10 @@ class Source:
         RawFrame
             Has that field, at least; its arrays hold until the next call.
         """
-        assert self._cached is not None
         self._fields |= field
         if field not in self._late:
             (place,) = np.flatnonzero(self._numbers == number)[:1]
-            self._late[field] = _LateReader(self._cached, self._numbers[place:], self._atoms, field)
+            self._late[field] = _LateReader(self._frames, self._numbers[place:], self._atoms, field)
         reader = self._late[field]
         frame = reader.frame(number)
         self.bytes_cache += reader.nbytes()
@@ -113,34 +123,30 @@ class Source:
             self._server.close()
         return Written() if self._writeback is None else self._writeback.close()
 
-    def _by_server(self, numbers: Numbers) -> Iterator[RawFrame]:
-        assert self._server is not None
-        done, before = 0, self._server.nbytes
-        try:
-            for number, frame in zip(numbers.tolist(), self._server.read(numbers), strict=True):
-                done += 1
-                self.bytes_cache += self._server.nbytes - before
-                before = self._server.nbytes
-                if frame is None:
-                    yield from self._from_origin(np.array([number]))
-                else:
-                    yield frame
-        except StoreError:  # the server has ended or is at its limits: the store can be read without it
-            self._server = None
-            yield from self._from_cache(numbers[done:])
+    @property
+    def _frames(self) -> CachedFrames:
+        """What cached frames are read from."""
+        found = self._cached if self._server is None else self._server
+        assert found is not None
+        return found
 
     def _from_cache(self, numbers: Numbers) -> Iterator[RawFrame]:
-        assert self._cached is not None
         fields = self._fields
-        reading = self._cached.read(numbers, self._atoms, fields)
+        reading = self._frames.read(numbers, self._atoms, fields)
         try:
-            for number, frame in zip(numbers.tolist(), reading, strict=True):
-                if frame is None:
-                    self._drop_damaged(number, reading.reason)
-                    yield from self._from_origin(np.array([number]))
-                else:
+            for done, frame in enumerate(reading):
+                if frame is not None:
                     frame.unread = FIELDS & ~fields
                     yield frame
+                elif (
+                    reading.reason == UNREACHABLE and self._server is not None
+                ):  # the store can be read without its server
+                    self._server = None
+                    yield from self._from_cache(numbers[done:])
+                    return
+                else:
+                    self._drop_damaged(int(numbers[done]), reading.reason)
+                    yield from self._from_origin(numbers[done : done + 1])
         finally:
             self.bytes_cache += reading.nbytes
 
@@ -148,10 +154,10 @@ class Source:
         """Drop a frame that is damaged, so that it is written anew."""
         if reason != "damaged" or self._writeback is None:
             return
-        assert self._cached is not None
+        assert self._writable is not None
         try:
             for native in (False, True):
-                self._cached.drop([number], native=native)
+                self._writable.drop([number], native=native)
         except StoreError:  # it stays a miss
             pass
 
@@ -173,8 +179,8 @@ class Source:
 class _LateReader:
     """A second reader over the frames of a task, for a field that turned out to be needed after the task had begun."""
 
-    def __init__(self, cached: Dataset, numbers: Numbers, atoms: Numbers | None, field: int) -> None:
-        self._reading = cached.read(numbers, atoms, field)
+    def __init__(self, frames: CachedFrames, numbers: Numbers, atoms: Numbers | None, field: int) -> None:
+        self._reading = frames.read(numbers, atoms, field)
         self._numbers = iter(numbers.tolist())
         self._last: tuple[int, RawFrame | None] = (-1, None)
         self._counted = 0

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
-from himach.io.push import pushing
 from himach.io.server.admission import default_key_file
 from himach.io.server.client import socket_path
+from himach.io.store import bodhi
 
 DEFAULT_PORT = 7411
 
@@ -60,9 +60,9 @@ class Writer:
 
     Raises
     ------
-    himach.io.server.serving.ServerUnreachableError
+    himach.io.store.bodhi.ServerUnreachableError
         No server answers.
-    himach.io.server.serving.ServerRefusedError
+    himach.io.store.bodhi.ServerRefusedError
         A server refuses the key or this user, or does not have the key itself.
 
     Examples
@@ -99,7 +99,7 @@ class Writer:
         self.number = first
         remote = any("/" not in address for address in addresses)
         key_file = os.fsencode(Path(key) if key is not None else default_key_file()) if remote else None
-        self._pusher = pushing.PusherHandle(
+        self._pusher = bodhi.PusherHandle(
             addresses, dataset, generation, key_file, durable, int(timeout * 1000), batch_bytes
         )
 
@@ -119,7 +119,7 @@ class Writer:
         ------
         ValueError
             It has another number of atoms than the writer.
-        himach.io.server.serving.ServerUnreachableError, StoreFullError
+        himach.io.store.bodhi.ServerUnreachableError, StoreFullError
             No server takes frames now. The frame is not taken; earlier ones are given again at the next call.
         """
         atoms = obj.atoms
@@ -177,7 +177,7 @@ class Writer:
 
         Raises
         ------
-        himach.io.server.serving.ServerUnreachableError, StoreFullError
+        himach.io.store.bodhi.ServerUnreachableError, StoreFullError
             Some are not; they stay in flight.
         """
         self._pusher.flush()

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from himach.errors import UsageError
-from himach.io.server.serving import ServerRefusedError
+from himach.io.store.bodhi import ServerRefusedError
 
 GREETING = b"BdhAuth1"
 NONCE_BYTES = 32

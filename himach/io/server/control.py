@@ -23,10 +23,10 @@ from types import FrameType, TracebackType
 from typing import Any, cast
 
 from himach.errors import UsageError
-from himach.io.server import serving
 from himach.io.server.admission import Doorkeeper, default_key_file, make_key, read_key
 from himach.io.server.client import DIRECTORY, find
-from himach.io.server.serving import ServerRefusedError
+from himach.io.store import bodhi
+from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.place import open_store, store_place
 from himach.io.store.quota import chosen_quota
 from himach.io.store.store import Store, StoreBusyError, StoreError
@@ -222,7 +222,7 @@ def serve(  # the parts of a server, joined
         local = stack.enter_context(_listen_locally(directory / "socket", bool(users)))
         stack.callback((directory / "socket").unlink, missing_ok=True)
         limits["quota"] = chosen_quota(place, quota)
-        server = serving.ServerHandle(os.fsencode(place), local.fileno(), users, serialize_reads, **limits)
+        server = bodhi.ServerHandle(os.fsencode(place), local.fileno(), users, serialize_reads, **limits)
         stack.callback(server.close)
         facts: dict[str, Any] = {
             "pid": os.getpid(),
@@ -242,7 +242,7 @@ def serve(  # the parts of a server, joined
         _run(server, signals)
 
 
-def _open_door(server: serving.ServerHandle, listen: str, key_file: Path, facts: dict[str, Any]) -> Doorkeeper:
+def _open_door(server: bodhi.ServerHandle, listen: str, key_file: Path, facts: dict[str, Any]) -> Doorkeeper:
     make_key(key_file)
     key = read_key(key_file)
     listener = _listen_remotely(listen)
@@ -272,7 +272,7 @@ class _Signals:
         self.ended = True
 
 
-def _run(server: serving.ServerHandle, signals: _Signals) -> None:
+def _run(server: bodhi.ServerHandle, signals: _Signals) -> None:
     """Run the loop; a signal wakes it through the descriptor that Python's C handler writes to."""
     before = signal.set_wakeup_fd(server.wake, warn_on_full_buffer=False)
     try:

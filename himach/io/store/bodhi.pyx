@@ -1,6 +1,7 @@
-"""Boundary to the C library of the frame store (native/bodhi.h): check, convert, release the GIL, call, raise.
+"""Boundary to the C library of the frame store (native/): check, convert, release the GIL, call, raise.
 
-`StoreHandle`, `DatasetHandle`, `WriterHandle`, `ReaderHandle` own one C handle each; `himach.io.store.store` is their face.
+`StoreHandle`, `DatasetHandle`, `WriterHandle`, `ReaderHandle` own one C handle each; `himach.io.store.store` is their
+face. `LinkHandle`, `ServerHandle` and `PusherHandle` are those of servers and their clients.
 """
 
 import numpy as np
@@ -9,7 +10,7 @@ cimport cython
 cimport numpy as cnp
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from himach.io.store.libbodhi cimport *
 
@@ -32,59 +33,14 @@ ENCODING_RAW = BODHI_ENCODING_RAW
 DIRECT_AUTO = BODHI_DIRECT_AUTO
 DIRECT_ON = BODHI_DIRECT_ON
 DIRECT_OFF = BODHI_DIRECT_OFF
+REASON_UNREACHABLE = BODHI_REASON_UNREACHABLE
 REASONS = {
     BODHI_REASON_ABSENT: "absent",
     BODHI_REASON_DAMAGED: "damaged",
     BODHI_REASON_IO: "error of the disk",
     BODHI_REASON_GONE: "evicted",
     BODHI_REASON_RESOURCES: "out of descriptors or memory",
-}
-
-
-class StoreError(HimachError):
-    """Root of what the frame store refuses or cannot do; a cached byte is never needed, so a run may go on without."""
-
-
-class StoreSystemError(StoreError):
-    """A system call failed."""
-
-
-class StoreFullError(StoreError):
-    """No space or quota is left; what was being written is undone."""
-
-
-class StorePoisonedError(StoreError):
-    """An earlier write or fsync of this writer failed; only closing it is left."""
-
-
-class StoreVersionError(StoreError):
-    """Written by another version of the format."""
-
-
-class StoreNotFoundError(StoreError):
-    """There is no such store, dataset or segment."""
-
-
-class StoreBusyError(StoreError):
-    """A writer or reader holds the segment."""
-
-
-class StoreRefusedError(StoreError):
-    """The directory may not hold a store: network file system, foreign owner, or the place of another dataset."""
-
-
-ERRORS = {
-    BODHI_ERROR_ARGUMENT: ValueError,
-    BODHI_ERROR_MEMORY: MemoryError,
-    BODHI_ERROR_SYSTEM: StoreSystemError,
-    BODHI_ERROR_FULL: StoreFullError,
-    BODHI_ERROR_POISONED: StorePoisonedError,
-    BODHI_ERROR_VERSION: StoreVersionError,
-    BODHI_ERROR_NOT_FOUND: StoreNotFoundError,
-    BODHI_ERROR_BUSY: StoreBusyError,
-    BODHI_ERROR_NETWORK: StoreRefusedError,
-    BODHI_ERROR_UNSAFE: StoreRefusedError,
-    BODHI_ERROR_CONFLICT: StoreRefusedError,
+    BODHI_REASON_UNREACHABLE: "server unreachable",
 }
 
 
@@ -104,6 +60,25 @@ def atom_ranges(cnp.ndarray atoms):
     starts = np.concatenate([[True], steps > 1]) if atoms.shape[0] else np.zeros(0, dtype=bool)
     firsts, lasts = atoms[starts], atoms[np.roll(starts, -1)]
     return np.ascontiguousarray(np.stack([firsts, lasts + 1], axis=1))
+
+
+cdef bodhi_read_options read_options(int fields, bint verify, int direct, bint thread, int64_t request_bytes,
+                                     int64_t ring, cnp.ndarray ranges):
+    """Options of a reader, which point to `ranges`."""
+    cdef bodhi_read_options options
+    memset(&options, 0, sizeof(options))
+    options.fields = fields
+    options.unverified = not verify
+    options.direct = direct
+    options.no_thread = not thread
+    options.request_bytes = request_bytes
+    options.ring = ring
+    if ranges is not None:
+        if ranges.dtype != np.int64 or ranges.ndim != 2 or not ranges.flags.c_contiguous:
+            raise ValueError("ranges must be a contiguous int64 array of two dimensions")
+        options.atoms = <bodhi_range *>cnp.PyArray_DATA(ranges)
+        options.n_ranges = ranges.shape[0]
+    return options
 
 
 def checksum_way():
@@ -344,26 +319,14 @@ cdef class DatasetHandle:
                     int64_t request_bytes=0, int64_t ring=0, cnp.ndarray ranges=None):
         """A reader of the frames `numbers`, in that order; of the atoms in `ranges` (see atom_ranges()) alone."""
         cdef ReaderHandle handle = ReaderHandle.__new__(ReaderHandle)
-        cdef bodhi_read_options options
+        cdef bodhi_read_options options = read_options(fields, verify, direct, thread, request_bytes, ring, ranges)
         cdef int64_t *wanted = frame_numbers(numbers)
         cdef int64_t n = numbers.shape[0]
         cdef int status
-        memset(&options, 0, sizeof(options))
-        options.fields = fields
-        options.unverified = not verify
-        options.direct = direct
-        options.no_thread = not thread
-        options.request_bytes = request_bytes
-        options.ring = ring
-        if ranges is not None:
-            if ranges.dtype != np.int64 or ranges.ndim != 2 or not ranges.flags.c_contiguous:
-                raise ValueError("ranges must be a contiguous int64 array of two dimensions")
-            options.atoms = <bodhi_range *>cnp.PyArray_DATA(ranges)
-            options.n_ranges = ranges.shape[0]
         with nogil:
             status = bodhi_reader_open(self.dataset, wanted, n, &options, &handle.reader)
         check(status)
-        handle.dataset = self
+        handle.origin = self
         return handle
 
 
@@ -420,13 +383,16 @@ cdef class WriterHandle:
 
 @cython.no_gc_clear
 cdef class ReaderHandle:
-    """An open reader; keeps its dataset open. It closes when it and the arrays that it has handed out are gone."""
+    """An open reader; keeps its dataset or link open. It closes when it and the arrays that it handed out are gone."""
 
     cdef bodhi_reader *reader
-    cdef DatasetHandle dataset
+    cdef object origin  # DatasetHandle or LinkHandle
 
     def __dealloc__(self):
+        global deaf
+        deaf += 1
         bodhi_reader_close(self.reader)
+        deaf -= 1
 
     cdef object show(self, float *data, int64_t n_atoms):
         """A writable float32 (n_atoms, 3) view of the reader's buffer, which keeps the reader open, or None."""
@@ -476,3 +442,9 @@ cdef class ReaderHandle:
             self.show(frame.velocities, frame.n_atoms),
             self.show(frame.forces, frame.n_atoms),
         )
+
+
+include "link.pxi"
+include "server.pxi"
+include "push.pxi"
+include "packed.pxi"

@@ -1,7 +1,71 @@
-# What bodhi.pyx, serving.pyx and pushing.pyx share, as text: each of these modules has a copy of the C library in it,
-# and with it of the last error's message. They define ERRORS: status -> exception.
+# What all handles share: errors, signals, frames as arguments.
 
-from himach.io.store.libbodhi cimport BODHI_ERROR_INTERRUPTED, bodhi_frame, bodhi_message
+class StoreError(HimachError):
+    """Root of what the frame store refuses or cannot do; a cached byte is never needed, so a run may go on without."""
+
+
+class StoreSystemError(StoreError):
+    """A system call failed."""
+
+
+class StoreFullError(StoreError):
+    """No space or quota is left; what was being written is undone."""
+
+
+class StorePoisonedError(StoreError):
+    """An earlier write or fsync of this writer failed; only closing it is left."""
+
+
+class StoreVersionError(StoreError):
+    """Written by another version of the format."""
+
+
+class StoreNotFoundError(StoreError):
+    """There is no such store, dataset or segment."""
+
+
+class StoreBusyError(StoreError):
+    """A writer or reader holds the segment."""
+
+
+class StoreRefusedError(StoreError):
+    """The directory may not hold a store: network file system, foreign owner, or the place of another dataset."""
+
+
+ERRORS = {
+    BODHI_ERROR_ARGUMENT: ValueError,
+    BODHI_ERROR_MEMORY: MemoryError,
+    BODHI_ERROR_SYSTEM: StoreSystemError,
+    BODHI_ERROR_FULL: StoreFullError,
+    BODHI_ERROR_POISONED: StorePoisonedError,
+    BODHI_ERROR_VERSION: StoreVersionError,
+    BODHI_ERROR_NOT_FOUND: StoreNotFoundError,
+    BODHI_ERROR_BUSY: StoreBusyError,
+    BODHI_ERROR_NETWORK: StoreRefusedError,
+    BODHI_ERROR_UNSAFE: StoreRefusedError,
+    BODHI_ERROR_CONFLICT: StoreRefusedError,
+}
+
+
+class ServerUnreachableError(StoreError):
+    """No server answers in time."""
+
+
+class ServerProtocolError(StoreError):
+    """What answers is no server of this version, or its bytes were damaged on their way."""
+
+
+class ServerRefusedError(StoreError):
+    """The server refuses this user or key, or is not the one that it should be."""
+
+
+#: What a server's statuses mean to its clients.
+SERVER_ERRORS = {
+    **ERRORS,
+    BODHI_ERROR_UNREACHABLE: ServerUnreachableError,
+    BODHI_ERROR_PROTOCOL: ServerProtocolError,
+    BODHI_ERROR_UNSAFE: ServerRefusedError,
+}
 
 
 cdef extern from "Python.h":
@@ -20,12 +84,12 @@ cdef int interrupted() noexcept with gil:
     return PyErr_Occurred() is not NULL or PyErr_CheckSignals() != 0
 
 
-cdef int check(int status) except -1:
+cdef int check(int status, dict errors=ERRORS) except -1:
     """Raise the exception of a negative status; return the others. Must run in the thread that made the call."""
     if status == BODHI_ERROR_INTERRUPTED and PyErr_Occurred() is not NULL:
         return -1  # what the signal's handler has raised
     if status < 0:
-        raise ERRORS[status](bodhi_message().decode("utf-8", "replace"))
+        raise errors[status](bodhi_message().decode("utf-8", "replace"))
     return status
 
 

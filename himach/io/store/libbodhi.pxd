@@ -1,4 +1,4 @@
-"""The C library of the frame store, as Cython sees it: native/bodhi.h and native/base/crc32c.h."""
+"""The C library of the frame store, as Cython sees it: native/bodhi.h and what its boundary needs of the rooms."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -11,6 +11,8 @@ cdef extern from "bodhi.h" nogil:
     ctypedef struct bodhi_writer:
         pass
     ctypedef struct bodhi_reader:
+        pass
+    ctypedef struct bodhi_pusher:
         pass
 
     enum:
@@ -29,6 +31,8 @@ cdef extern from "bodhi.h" nogil:
         BODHI_ERROR_NETWORK
         BODHI_ERROR_UNSAFE
         BODHI_ERROR_CONFLICT
+        BODHI_ERROR_UNREACHABLE
+        BODHI_ERROR_PROTOCOL
         BODHI_ERROR_INTERRUPTED
         BODHI_NATIVE
         BODHI_ALIEN
@@ -40,6 +44,7 @@ cdef extern from "bodhi.h" nogil:
         BODHI_REASON_IO
         BODHI_REASON_GONE
         BODHI_REASON_RESOURCES
+        BODHI_REASON_UNREACHABLE
         BODHI_CREATE
         BODHI_READ_ONLY
         BODHI_ALLOW_NETWORK
@@ -146,6 +151,118 @@ cdef extern from "bodhi.h" nogil:
     int64_t bodhi_reader_bytes(const bodhi_reader *reader)
     void bodhi_reader_close(bodhi_reader *reader)
 
+    ctypedef struct bodhi_push_options:
+        const char *key_file
+        int32_t durable
+        int32_t timeout_ms
+        int64_t batch_bytes
+        int (*interrupted)() noexcept nogil
+    ctypedef struct bodhi_push_facts:
+        int64_t acknowledged
+        int64_t in_flight
+        int64_t given_again
+        int64_t servers_up
+    int bodhi_push_open(const char *const *servers, int n, const char *dataset, const void *generation,
+                        size_t generation_bytes, const bodhi_push_options *options, bodhi_pusher **pusher)
+    int bodhi_push(bodhi_pusher *pusher, const bodhi_frame *frame)
+    int bodhi_push_flush(bodhi_pusher *pusher)
+    void bodhi_push_query(const bodhi_pusher *pusher, bodhi_push_facts *facts)
+    int bodhi_push_close(bodhi_pusher *pusher)
+    void bodhi_push_abandon(bodhi_pusher *pusher)
+
 cdef extern from "base/crc32c.h" nogil:
     const char *bodhi_crc32c_way()
     uint32_t bodhi_crc32c(uint32_t crc, const void *data, size_t size)
+
+cdef extern from "base/clock.h" nogil:
+    int64_t now_ms()
+
+cdef extern from "base/hmac.h" nogil:
+    enum:
+        HMAC_BYTES
+    void bodhi_hmac(const void *key, size_t key_bytes, const void *data, size_t size, uint8_t *out)
+
+cdef extern from "codec/packed.h" nogil:
+    bint packed_portable
+    const char *packed_way()
+    bint packed_decode(const void *data, size_t size, uint32_t n_atoms, float *out)
+
+cdef extern from "codec/pack.h" nogil:
+    ctypedef struct packer:
+        unsigned char *bytes
+        uint32_t *sizes
+    bint pack_positions(packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms)
+    void packer_free(packer *p)
+
+cdef extern from "server/serve.h" nogil:
+    ctypedef struct bodhi_server:
+        pass
+    ctypedef struct bodhi_serve_options:
+        int listener
+        const uint32_t *allowed
+        int64_t n_allowed
+        int32_t serialize_reads
+        int32_t max_connections
+        int32_t message_ms
+        int32_t idle_ms
+        int32_t batch_ms
+        uint32_t max_frame
+        int64_t quota
+    int bodhi_server_open(const char *directory, const bodhi_serve_options *options, bodhi_server **server)
+    int bodhi_server_run(bodhi_server *server)
+    int bodhi_server_wake(const bodhi_server *server)
+    int bodhi_server_admit(bodhi_server *server, int fd)
+    void bodhi_server_close(bodhi_server *server)
+
+cdef extern from "net/wire.h" nogil:
+    enum:
+        WIRE_MAX_NUMBERS
+        WIRE_HAVE
+        WIRE_KINDS
+        WIRE_LIST
+        WIRE_NUMBERS
+        WIRE_STATUS
+        WIRE_COUNTERS
+        WIRE_STOP
+        WIRE_STOPPING
+        WIRE_FIND
+        WIRE_GENERATIONS
+        WIRE_FETCH
+        WIRE_ATTACHMENT
+        WIRE_MARK
+        WIRE_MARKED
+        WIRE_MAX_MARKED
+        N_COUNTERS
+    ctypedef int wire_verb "enum wire_verb"
+    ctypedef struct wire_parser:
+        unsigned char *body
+        uint32_t size
+
+cdef extern from "net/link.h" nogil:
+    ctypedef struct wire_link:
+        int fd
+        wire_parser incoming "in"
+        int (*interrupted)() noexcept nogil
+    int link_dial(wire_link *link, char *address, unsigned int owner, const uint8_t *key, size_t key_bytes,
+                  int64_t deadline)
+
+cdef extern from "pthread.h" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t *mutex, const void *attributes)
+    int pthread_mutex_destroy(pthread_mutex_t *mutex)
+
+cdef extern from "net/served.h" nogil:
+    ctypedef struct served_dataset:
+        wire_link link
+        int64_t timeout_ms
+        uint8_t identity[16]
+        uint64_t native
+        uint64_t alien
+        pthread_mutex_t mutex
+    int served_open(served_dataset *d, const char *name, const void *generation, size_t generation_bytes)
+    int served_ask(served_dataset *d, wire_verb verb, const void *data, size_t size, wire_verb expected)
+    int served_reader_open(served_dataset *d, const int64_t *numbers, int64_t n, const bodhi_read_options *options,
+                           bodhi_reader **reader)
+    void served_close(served_dataset *d)
+    void served_free(served_dataset *d)

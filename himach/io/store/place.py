@@ -88,6 +88,16 @@ def open_chosen(choice: str) -> tuple[Store | None, str]:
         ) from error
 
 
+def owner_of(choice: str) -> tuple[Path, int] | None:
+    """Return place and owner of a store that the user named, if it is another user's; None if not."""
+    place = store_place(choice)
+    try:
+        owner = place.stat().st_uid
+    except OSError:
+        return None
+    return (place, owner) if _named(choice) and owner != os.geteuid() else None
+
+
 def _named(choice: str | os.PathLike[str] | None) -> str:
     """Return the directory that the user named, as it was given; empty for the default place."""
     return os.environ.get(VARIABLE, "") if choice is None or choice == AUTO else os.fspath(choice)

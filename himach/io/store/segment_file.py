@@ -14,8 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from himach.io.store.bodhi import crc32c
-from himach.io.store.packed import unpack
+from himach.io.store.bodhi import crc32c, unpack
 
 VERSION = 1
 UNIT = 64

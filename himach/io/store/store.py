@@ -33,6 +33,7 @@ from himach.io.store.bodhi import (
 )
 
 __all__ = [
+    "CachedFrames",
     "Dataset",
     "Reading",
     "Store",
@@ -50,7 +51,6 @@ Numbers = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
 
 SUBDIRECTORY = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
-NUMBERS_AT_ONCE = 1 << 16
 
 
 class Store:
@@ -78,6 +78,8 @@ class Store:
     StoreNotFoundError
         There is none, and `create` is false.
     """
+
+    writable = True
 
     def __init__(
         self,
@@ -203,7 +205,112 @@ class Store:
             raise StoreBusyError(f"{place} is in use: {error.strerror}") from None
 
 
-class Dataset:
+class CachedFrames:
+    """The frames of one generation of one trajectory that a store holds, asked of the store itself or of its server.
+
+    Parameters
+    ----------
+    handle
+        The boundary to the C library.
+    """
+
+    def __init__(self, handle: bodhi.DatasetHandle | bodhi.LinkHandle) -> None:
+        self._asking = handle
+        self._asked: tuple[npt.NDArray[np.int64] | None, npt.NDArray[np.int64]] = (None, np.empty((0, 2), np.int64))
+
+    @property
+    def native(self) -> BitMap64:
+        """Numbers of the frames held natively."""
+        return self._bitmap(bodhi.NATIVE)
+
+    @property
+    def alien(self) -> BitMap64:
+        """Numbers of the frames held as aliens."""
+        return self._bitmap(bodhi.ALIEN)
+
+    def _bitmap(self, kind: int) -> BitMap64:
+        held = BitMap64()
+        start = 0
+        while True:
+            numbers = self._asking.numbers(kind, start, bodhi.NUMBERS_AT_ONCE)
+            held |= BitMap64(numbers)
+            if numbers.size < bodhi.NUMBERS_AT_ONCE:
+                return held
+            start = int(numbers[-1]) + 1
+
+    def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
+        """Set the bits of those `frames` that are held natively, and as aliens; other bits stay.
+
+        Parameters
+        ----------
+        frames
+            Frame numbers, not negative; `step` may be.
+        native, alien
+            uint64 (n,), 64 frames a word: bit ``i % 64`` of word ``i // 64`` is ``frames[i]``.
+
+        Raises
+        ------
+        ValueError
+            A frame number is negative, or the words are too few or too many.
+        """
+        self._asking.mark(frames, native, alien)
+
+    def read(
+        self,
+        numbers: npt.ArrayLike,
+        atoms: npt.NDArray[np.int64] | None = None,
+        fields: int = 0,
+        *,
+        verify: bool = True,
+        direct: Literal["auto", "on", "off"] = "auto",
+        request_bytes: int = 0,
+        ring: int = 0,
+    ) -> Reading:
+        """Read frames, in the order of `numbers`, ahead of the caller and without the GIL.
+
+        Parameters
+        ----------
+        numbers
+            Frame numbers.
+        atoms
+            The atoms that are needed: int64 (n,), ascending; None for all. Only the blocks that hold them are read and
+            checked. Arrays keep their shape (n_atoms, 3) and atoms their rows; rows of other atoms hold anything.
+        fields
+            What to read beside the stamps: ``bodhi.POSITIONS``, ``VELOCITIES``, ``FORCES`` or-ed; 0 for all there is.
+        verify
+            Check the payload's checksums. Headers are always checked.
+        direct
+            Whether cold data bypasses the page cache; "auto" where the dataset is larger than half of the memory.
+        request_bytes
+            Size of a read request; 0 for 512 KiB, or 2 MiB where the page cache is bypassed.
+        ring
+            Number of requests read ahead; 0 for 6, or 3 where the page cache is bypassed.
+
+        Returns
+        -------
+        Reading
+            Iterates over one `RawFrame` per number, or None where it is a miss. Its arrays are None for what is not
+            there or not asked for (positions, too).
+
+        Raises
+        ------
+        ValueError
+            `atoms` is not ascending, has negative numbers, or is no int64 array.
+        """
+        wanted = np.ascontiguousarray(numbers, dtype=np.int64)
+        how = {"auto": bodhi.DIRECT_AUTO, "on": bodhi.DIRECT_ON, "off": bodhi.DIRECT_OFF}[direct]
+        ranges = None if atoms is None else self._ranges(atoms)
+        reader = self._asking.open_reader(wanted, fields, verify, how, True, request_bytes, ring, ranges)
+        return Reading(reader)
+
+    def _ranges(self, atoms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the runs of neighbouring atoms, which the tasks of a run ask for again and again."""
+        if atoms is not self._asked[0] or atoms.flags.writeable:
+            self._asked = (atoms, bodhi.atom_ranges(atoms))
+        return self._asked[1]
+
+
+class Dataset(CachedFrames):
     """The frames of one generation of one trajectory that a store holds; made by `Store.dataset`.
 
     It has one writer per kind, opened at the first `write`. Its bitmaps are as of the last `refresh` (opening counts)
@@ -211,12 +318,12 @@ class Dataset:
     """
 
     def __init__(self, store: Store, handle: bodhi.DatasetHandle, segment_bytes: int = 0, packed: bool = True) -> None:
+        super().__init__(handle)
         self.store = store
         self._handle = handle
         self._segment_bytes = segment_bytes
         self._encoding = bodhi.ENCODING_AUTO if packed else bodhi.ENCODING_RAW
         self._writers: dict[int, bodhi.WriterHandle] = {}
-        self._asked: tuple[npt.NDArray[np.int64] | None, npt.NDArray[np.int64]] = (None, np.empty((0, 2), np.int64))
 
     def __enter__(self) -> Dataset:
         return self
@@ -243,43 +350,6 @@ class Dataset:
     def path(self) -> Path:
         """Its directory. Files whose names begin with ``x-`` are the caller's; see `attach`."""
         return self.store.path / self._handle.directory
-
-    @property
-    def native(self) -> BitMap64:
-        """Numbers of the frames held natively."""
-        return self._bitmap(bodhi.NATIVE)
-
-    @property
-    def alien(self) -> BitMap64:
-        """Numbers of the frames held as aliens."""
-        return self._bitmap(bodhi.ALIEN)
-
-    def _bitmap(self, kind: int) -> BitMap64:
-        held = BitMap64()
-        start = 0
-        while True:
-            numbers = self._handle.numbers(kind, start, NUMBERS_AT_ONCE)
-            held |= BitMap64(numbers)
-            if numbers.size < NUMBERS_AT_ONCE:
-                return held
-            start = int(numbers[-1]) + 1
-
-    def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
-        """Set the bits of those `frames` that are held natively, and as aliens; other bits stay.
-
-        Parameters
-        ----------
-        frames
-            Frame numbers, not negative; `step` may be.
-        native, alien
-            uint64 (n,), 64 frames a word: bit ``i % 64`` of word ``i // 64`` is ``frames[i]``.
-
-        Raises
-        ------
-        ValueError
-            A frame number is negative, or the words are too few or too many.
-        """
-        self._handle.mark(frames, native, alien)
 
     def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which of the frames it holds, bool (n,), as of the last `refresh`."""
@@ -350,60 +420,6 @@ class Dataset:
         """
         for writer in self._writers.values():
             writer.flush(durable)
-
-    def read(
-        self,
-        numbers: npt.ArrayLike,
-        atoms: npt.NDArray[np.int64] | None = None,
-        fields: int = 0,
-        *,
-        verify: bool = True,
-        direct: Literal["auto", "on", "off"] = "auto",
-        request_bytes: int = 0,
-        ring: int = 0,
-    ) -> Reading:
-        """Read frames, in the order of `numbers`, ahead of the caller and without the GIL.
-
-        Parameters
-        ----------
-        numbers
-            Frame numbers.
-        atoms
-            The atoms that are needed: int64 (n,), ascending; None for all. Only the blocks that hold them are read and
-            checked. Arrays keep their shape (n_atoms, 3) and atoms their rows; rows of other atoms hold anything.
-        fields
-            What to read beside the stamps: ``bodhi.POSITIONS``, ``VELOCITIES``, ``FORCES`` or-ed; 0 for all there is.
-        verify
-            Check the payload's checksums. Headers are always checked.
-        direct
-            Whether cold data bypasses the page cache; "auto" where the dataset is larger than half of the memory.
-        request_bytes
-            Size of a read request; 0 for 512 KiB, or 2 MiB where the page cache is bypassed.
-        ring
-            Number of requests read ahead; 0 for 6, or 3 where the page cache is bypassed.
-
-        Returns
-        -------
-        Reading
-            Iterates over one `RawFrame` per number, or None where it is a miss. Its arrays are None for what is not
-            there or not asked for (positions, too).
-
-        Raises
-        ------
-        ValueError
-            `atoms` is not ascending, has negative numbers, or is no int64 array.
-        """
-        wanted = np.ascontiguousarray(numbers, dtype=np.int64)
-        how = {"auto": bodhi.DIRECT_AUTO, "on": bodhi.DIRECT_ON, "off": bodhi.DIRECT_OFF}[direct]
-        ranges = None if atoms is None else self._ranges(atoms)
-        reader = self._handle.open_reader(wanted, fields, verify, how, True, request_bytes, ring, ranges)
-        return Reading(reader)
-
-    def _ranges(self, atoms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the runs of neighbouring atoms, which the tasks of a run ask for again and again."""
-        if atoms is not self._asked[0] or atoms.flags.writeable:
-            self._asked = (atoms, bodhi.atom_ranges(atoms))
-        return self._asked[1]
 
     def drop(self, numbers: npt.ArrayLike, *, native: bool = False) -> int:
         """Drop frames of one kind, for every process; return how many were there.

@@ -12,7 +12,7 @@ from support.messages import OPEN, READ, STOP, message, open_body
 
 import himach
 from himach.io.server import control
-from himach.io.server.serving import (
+from himach.io.store.bodhi import (
     ServerRefusedError,
     hmac_sha256,
 )

@@ -16,6 +16,16 @@ from himach.io.store import bodhi
 from himach.io.store.store import Store, StoreBusyError, StoreNotFoundError
 
 
+def place_of(running, number):
+    """Segment, kind, offset and length of a frame's record."""
+    (place,) = Store(running.place).dataset("run")._handle.locate(np.array([number]))
+    return place
+
+
+def length_of(running, number):
+    return place_of(running, number)[3]
+
+
 def test_reading(run_server):
     running = run_server()
     push(running, range(300))
@@ -23,8 +33,8 @@ def test_reading(run_server):
         dataset.write(1000, 1.0, None, frame_of(1000))
     with running.client() as client:
         client.open("run")
-        native, alien = client.bitmaps()
-        assert list(native) == list(range(300)) and list(alien) == [1000]
+        assert list(client.native) == list(range(300)) and list(client.alien) == [1000]
+        assert client.holds(np.array([0, 1000, 1001])).tolist() == [True, True, False]
         assert client.have([0, 1000, 1001]).tolist() == [1, 2, 0]
         wanted = [7, 1000, 299, 5000, 0, *range(100)]
         for number, frame in zip(wanted, client.read(wanted), strict=True):
@@ -46,8 +56,7 @@ def test_reading_some_atoms_of_packed_frames(run_server):
     atoms = np.array([3, 8500], dtype=np.int64)
     with running.client() as client:
         client.open("run")
-        with client.places([0]) as (place,):
-            assert place.length < 1.6 * frames[0].nbytes  # two fields, one packed
+        assert length_of(running, 0) < 1.6 * frames[0].nbytes  # two fields, one packed
         for positions, frame in zip(frames, client.read(range(3)), strict=True):
             np.testing.assert_array_equal(frame.positions, positions)
             np.testing.assert_array_equal(frame.velocities, positions)
@@ -80,9 +89,9 @@ def test_only_the_blocks_that_are_asked_for_are_read(large, atoms, fields):
     rows = slice(None) if chosen is None else chosen
     with running.client() as client:
         client.open("run")
-        with client.places(range(4)) as places:
-            whole = sum(place.length for place in places)
-        for number, frame in enumerate(client.read(range(4), chosen, fields)):
+        whole = sum(length_of(running, number) for number in range(4))
+        reading = client.read(range(4), chosen, fields)
+        for number, frame in enumerate(reading):
             assert (frame.number, frame.time) == (number, number)
             assert (frame.positions is not None) == (fields in (0, bodhi.POSITIONS))
             assert (frame.velocities is not None) == (fields in (0, bodhi.VELOCITIES))
@@ -90,11 +99,11 @@ def test_only_the_blocks_that_are_asked_for_are_read(large, atoms, fields):
                 np.testing.assert_array_equal(frame.positions[rows], frames[number][rows])
             if frame.velocities is not None:
                 np.testing.assert_array_equal(frame.velocities[rows], frames[number][rows] + 1)
-        assert client.nbytes <= whole
+        assert reading.nbytes <= whole
         if fields and (chosen is None or chosen.size < 10):
-            assert client.nbytes < 0.8 * whole
+            assert reading.nbytes < 0.8 * whole
         if fields == bodhi.POSITIONS and chosen is not None and chosen.size == 1:
-            assert client.nbytes < 0.2 * whole
+            assert reading.nbytes < 0.2 * whole
 
 
 @pytest.mark.parametrize("block", [0, 7, 14])
@@ -102,14 +111,14 @@ def test_damage_outside_of_what_is_asked_for_is_not_read(large, block):
     running, frames = large
     with running.client() as client:
         client.open("run")
-        with client.places([1]) as (place,):
-            segment = Store(running.place).dataset("run").path / f"n-{place.segment:016x}.seg"
-            head = os.pread(place.fd, 4096, place.offset)
+        identity, _, offset, _ = place_of(running, 1)
+        segment = Store(running.place).dataset("run").path / f"n-{identity:016x}.seg"
+        with open(segment, "r+b") as file:
+            head = os.pread(file.fileno(), 4096, offset)
             (n_blocks,) = struct.unpack_from("<I", head, 108)
             sizes = [struct.unpack_from("<I", head, 112 + 8 * i)[0] for i in range(n_blocks)]
-            begin = place.offset + -(-(112 + 8 * n_blocks) // 64) * 64
-        assert block < n_blocks // 2
-        with open(segment, "r+b") as file:
+            begin = offset + -(-(112 + 8 * n_blocks) // 64) * 64
+            assert block < n_blocks // 2
             file.seek(begin + sum(sizes[:block]) + 70)
             byte = file.read(1)[0]
             file.seek(-1, os.SEEK_CUR)
@@ -133,16 +142,19 @@ def test_reading_is_checked(run_server):
         assert [frame is None for frame in client.open("run").read([0, 1, 2])] == [False, False, True]
 
 
-def test_places_hold_the_segment(run_server):
+def test_what_is_read_holds_its_segment(run_server):
     running = run_server()
     push(running, range(3))
     dataset = Store(running.place).dataset("run")
     segment = dataset.segments()[0]["id"]
-    with running.client() as client, client.open("run").places([1]):
+    with running.client() as client:
+        reading = client.open("run").read([1])
         time.sleep(0.1)
         with pytest.raises(StoreBusyError):
             dataset.evict(segment)
-    dataset.evict(segment)
+        del reading
+        dataset.evict(segment)
+        assert list(client.read([1])) == [None]
 
 
 FAR = 2000  # atoms: ten frames of so many are no neighbours any more
@@ -152,11 +164,12 @@ def reading(running, wanted, order):
     """Threads that each read some frames in a turn of theirs; `order` gets what they read."""
 
     def read(numbers):
-        with running.client() as client, client.open("run").places(numbers) as places:
+        with running.client() as client:
+            found = client.open("run").read(numbers)
             order.append(("begin", tuple(numbers)))
-            assert all(place is not None for place in places)
             time.sleep(0.2)
             order.append(("end", tuple(numbers)))
+            assert all(frame is not None for frame in found)
 
     return [threading.Thread(target=read, args=(numbers,)) for numbers in wanted]
 
@@ -165,14 +178,15 @@ def serialized(running, wanted):
     """What happens in which order when others wait while frame 50 is being read."""
     order = []
     with running.client() as first:
-        with first.open("run").places([50]):
-            threads = reading(running, wanted, order)
-            for thread in threads:
-                thread.start()
-            deadline = time.monotonic() + 20
-            while first.counters()["waiting"] < len(wanted) and time.monotonic() < deadline:
-                time.sleep(0.01)
-            assert order == []
+        found = first.open("run").read([50])
+        threads = reading(running, wanted, order)
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + 20
+        while first.counters()["waiting"] < len(wanted) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert order == []
+        assert [frame.number for frame in found] == [50]  # which ends its turn
         for thread in threads:
             thread.join(30)
         return order, first.counters()["shared_turns"]
@@ -202,12 +216,60 @@ def test_serialized_reads_go_on_when_one_of_a_turn_is_killed(run_server):
     running = run_server("--serialize-reads")
     push(running, range(100), FAR)
     with running.client() as held, running.client() as waiting:
-        held._link.open("run", b"")
-        held._link.places([50])  # a turn that nobody ends
+        kept = held.open("run").read([50])  # a turn that nobody ends
         waiting.open("run")
         held.close()
-        with waiting.places([0]) as places:
-            assert places[0] is not None
+        (frame,) = waiting.read([0])
+        assert frame.number == 0
+        assert [frame.number for frame in kept] == [50]  # it was granted
+
+
+def test_a_turn_is_no_longer_than_some_megabytes(run_server):
+    running = run_server("--serialize-reads")
+    push(running, range(40), 60_000)  # 29 MB
+    with running.client() as client:
+        assert [frame.number for frame in client.open("run").read(range(40))] == list(range(40))
+        assert client.counters()["reads"] == 2
+        assert client.counters()["places"] == 40
+
+
+def test_places_of_many_frames_and_segments_are_granted_at_once(run_server):
+    """The next are asked for ahead; what is asked in between comes behind them."""
+    running = run_server()
+    with Store(running.place).dataset("run", segment_bytes=1) as dataset:
+        for number in range(100):  # a segment each
+            dataset.write(number, 1.0, None, frame_of(number))
+            dataset.flush()
+    with running.client() as client, running.client() as other:
+        found = []
+        numbers = [*range(99, -1, -1), -1, 5000]
+        for frame in client.open("run").read(numbers):
+            found.append(None if frame is None else frame.number)
+            if frame is not None and frame.number % 7 == 0:
+                assert client.have([0, 5000]).tolist() == [2, 0]
+                assert [one.number for one in client.read([3, 2])] == [3, 2]
+                next(client.read(range(50)))  # and is left
+        assert found == [*range(99, -1, -1), None, None]
+        before = other.counters()
+        assert sum(frame is not None for frame in other.open("run").read(range(100))) == 100
+        assert other.counters()["reads"] - before["reads"] == 4  # of 32 segments each
+        assert other.counters()["places"] - before["places"] == 100
+
+
+def test_when_the_server_ends_the_rest_are_misses_that_say_so(run_server):
+    running = run_server()
+    with Store(running.place).dataset("run", segment_bytes=1) as dataset:
+        for number in range(80):
+            dataset.write(number, 1.0, None, frame_of(number))
+            dataset.flush()
+    with running.client() as client:
+        found = client.open("run").read(range(80))
+        assert next(found).number == 0
+        running.kill()
+        numbers = [None if frame is None else frame.number for frame in found]
+        assert numbers[:31] == list(range(1, 32))  # what was granted can be read
+        assert numbers[-1] is None and found.reason == "server unreachable"
+        assert found.misses == {"server unreachable": numbers.count(None)}
 
 
 def test_unknown_dataset(run_server):

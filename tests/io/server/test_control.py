@@ -18,7 +18,7 @@ import himach
 from himach.errors import UsageError
 from himach.io.server import control
 from himach.io.server.client import find
-from himach.io.server.serving import (
+from himach.io.store.bodhi import (
     ServerProtocolError,
     ServerUnreachableError,
 )
@@ -102,7 +102,7 @@ def test_sigkill_and_restart(run_server):
     assert f"pid {pid}" in running.facts["notes"][0]
     assert "the store has 5 frames" in running.facts["notes"][1]
     with running.client() as client:
-        assert list(client.open("run").bitmaps()[0]) == list(range(5))
+        assert list(client.open("run").native) == list(range(5))
 
 
 def test_one_server_a_store(run_server):

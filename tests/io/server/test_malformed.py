@@ -11,7 +11,7 @@ import time
 import pytest
 from support.messages import FLUSH, FRAME, HAVE, OPEN, STATUS, frame_body, message, open_body
 
-from himach.io.server.serving import (
+from himach.io.store.bodhi import (
     ServerHandle,
 )
 
@@ -71,7 +71,7 @@ def test_truncated_frame_is_not_kept(run_server):
         raw.sendall(OPENED + message(FRAME, frame_body(1000))[:-1])
         raw.recv(64)
     with running.client() as client:
-        assert not client.open("run").bitmaps()[0]
+        assert not client.open("run").native
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from support.shelves import fill
 
 import himach
 from himach.errors import UsageError
-from himach.io.server.serving import ServerUnreachableError
+from himach.io.store.bodhi import ServerUnreachableError
 from himach.io.store.quota import survey
 from himach.io.store.store import Store, StoreFullError
 
@@ -253,7 +253,7 @@ def test_nobody_is_left(run_server, key):
 def forgetful(answers_have=True):
     """A server that takes frames and never acknowledges one; says that it has none if asked, or not even that."""
     header = struct.Struct("<4sHHII")
-    opened, held = message(OPENED, bytes(48)), message(HELD, b"\0")
+    opened, held = message(OPENED, bytes(64)), message(HELD, b"\0")
 
     def serve(raw):
         with raw, contextlib.suppress(OSError):

@@ -9,6 +9,14 @@ from MDAnalysisTests.datafiles import DCD, PSF
 
 import himach
 from himach import examples
+from himach.io.dataset.source import Source
+from himach.io.store.store import Store
+
+
+class NoOrigin:
+    """An origin of which nothing may be asked."""
+
+    present = False
 
 
 def run(place, **options):
@@ -39,6 +47,23 @@ def test_a_store_whose_server_was_killed_is_read_without_it(run_server):
     again = run(running.place)
     assert again.record["bytes"]["origin"] == 0
     np.testing.assert_array_equal(again.outcome["rmsd"]["rmsd"], first.outcome["rmsd"]["rmsd"])
+
+
+def test_a_run_goes_on_when_the_server_ends_in_the_middle(run_server):
+    running = run_server()
+    with Store(running.place).dataset("run", segment_bytes=1) as dataset:
+        for number in range(70):  # a segment each, of which a message grants 32
+            dataset.write(number, 1.0, None, np.full((50, 3), number, dtype=np.float32))
+            dataset.flush()
+    with running.client() as client:
+        source = Source(NoOrigin(), dataset, server=client.open("run"))
+        found = source.read(np.arange(70))
+        assert next(found).number == 0
+        running.kill()
+        assert [float(frame.positions[7, 1]) for frame in found] == list(range(1, 70))
+        assert [frame.number for frame in source.read(np.arange(3))] == [0, 1, 2]
+        assert source.bytes_origin == 0
+        assert source.bytes_cache == sum(place[3] for place in dataset._handle.locate(np.r_[:70, :3]))
 
 
 def test_frames_that_a_simulation_pushed_are_analysed_by_their_name(run_server, key):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import encodings.idna  # noqa: F401 - for create_connection(): a stranger may not be able to read Python's library
 import os
 import pwd
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,13 +16,16 @@ import textwrap
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support import needs
 from support.pushed import push
 
 import himach
+from himach import examples
+from himach.io.server import served_store  # noqa: F401 - a stranger may not be able to read himach either
 from himach.io.server.client import find
-from himach.io.server.serving import ServerRefusedError
+from himach.io.store.bodhi import ServerProtocolError, ServerRefusedError
 from himach.io.store.store import Store
 
 
@@ -107,8 +112,12 @@ def test_an_allowed_user_may_read(run_server, stranger, open_place):
             return [float(frame.positions[0, 0]) for frame in client.open("run").read(range(3))]
 
     def write():
-        with find(running.place, owner=owner) as client, client.open("run").places([0]) as places:
-            return os.open(f"/proc/self/fd/{places[0].fd}", os.O_RDWR)
+        with find(running.place, owner=owner) as client:
+            reading = client.open("run").read([0])
+            opened = {fd: os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir()}
+            (granted,) = (fd for fd, file in opened.items() if str(running.place) in file and file.endswith(".seg"))
+            next(reading)
+            return os.open(granted, os.O_RDWR)
 
     def push_there():
         return himach.Writer("run", 1000, servers=[running.path])
@@ -124,6 +133,90 @@ def test_an_allowed_user_may_read(run_server, stranger, open_place):
     assert "PermissionError" in as_user(stranger, lambda: os.listdir(running.place))
     assert running.terminate() == 0
     assert running.place.stat().st_mode & 0o077 == 0
+
+
+@pytest.fixture
+def trajectory(open_place):
+    """Trajectory and topology that everybody may read."""
+    from MDAnalysisTests.datafiles import DCD, PSF
+
+    copies = [Path(shutil.copy(file, open_place)) for file in (DCD, PSF)]
+    for copy in copies:
+        copy.chmod(0o644)
+    return copies
+
+
+def test_runs_read_another_users_store_by_its_server(run_server, stranger, open_place, trajectory, monkeypatch):
+    monkeypatch.setattr("himach.runner.rank.version", lambda package: "")  # of files that a stranger may not read
+    running = run_server("--allow-user", stranger.pw_name, name=open_place / "store")
+    analysis = examples.load("rmsd")(selection="name CA")
+
+    def run(**options):
+        return himach.run(analysis, *trajectory, cache=str(running.place), **options)
+
+    def told(**options):
+        found = run(**options)
+        read = found.record["bytes"]
+        return (
+            found.outcome["rmsd"]["rmsd"].tolist(),
+            found.record["assignment"]["alien"],
+            read["origin"],
+            read["cache"],
+        )
+
+    def as_stranger(**options):
+        said = as_user(stranger, lambda: told(**options))
+        assert said.startswith("(["), said
+        return ast.literal_eval(said)
+
+    expected = run(stop=50).outcome["rmsd"]["rmsd"].tolist()
+    held = sorted((path, path.stat().st_mtime_ns) for path in running.place.glob("*-*/*"))
+    outcome, alien, origin, cache = as_stranger(stop=50)
+    assert (outcome, alien, origin) == (expected, 50, 0) and cache > 0
+    outcome, alien, origin, cache = as_stranger()  # the rest comes from the origin, and is not kept
+    assert (outcome[:50], len(outcome), alien) == (expected, 98, 50) and origin > 0
+    assert held == sorted((path, path.stat().st_mtime_ns) for path in running.place.glob("*-*/*"))
+    for file in trajectory:
+        file.rename(file.with_suffix(".away"))
+    assert as_stranger(stop=50)[:3] == (expected, 50, 0)  # stamp and topology come through the server
+    for file in trajectory:
+        file.with_suffix(".away").rename(file)
+    trajectory[0].write_bytes(trajectory[0].read_bytes()[:-100])  # another content: what is cached is not used
+    assert as_user(stranger, lambda: told(stop=20)[1:3]).startswith("(0, ")
+    running.kill()
+    assert "belongs to user" in as_user(stranger, lambda: told(stop=50))
+
+
+@pytest.mark.parametrize("name", ["../identity", "a/b", ".." * 40, "", "x\0y", "\xff"])
+def test_an_attachment_is_never_a_path(run_server, name):
+    running = run_server()
+    push(running, range(3), 1000)
+    with running.client() as client, pytest.raises((ValueError, ServerProtocolError)):
+        client.open("run").attachment(name)
+
+
+def test_attachments_generations_and_marks(run_server):
+    running = run_server()
+    content = os.urandom(5 << 20)
+    for generation in (b"one", b"", bytes(range(256))):
+        with Store(running.place).dataset("run", generation) as dataset:
+            dataset.attach("big", content)
+            dataset.attach("empty", b"")
+            for number in (*range(0, 300, 7), 2_000_000):
+                dataset.write(number, 0.0, None, np.zeros((2, 3), np.float32), native=number % 2 == 0)
+    with running.client() as client:
+        assert sorted(client.generations("run")) == sorted([b"one", b"", bytes(range(256))])
+        assert client.generations("other") == []
+        client.open("run", b"one")
+        assert client.facts() == {"native": 23, "alien": 21}
+        assert client.attachment("big") == content
+        assert (client.attachment("empty"), client.attachment("none")) == (b"", None)
+        for frames in (range(300), range(290, -1, -3), range(5, 2_100_000), range(0)):
+            words = (len(frames) + 63) // 64
+            expected, found = (np.zeros((2, words), dtype=np.uint64) for _ in range(2))
+            dataset.store.dataset("run", b"one").mark(frames, *expected)
+            client.mark(frames, *found)
+            np.testing.assert_array_equal(found, expected)
 
 
 def test_a_user_not_on_the_list(run_server, stranger, open_place):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from himach.io.store import bodhi
-from himach.io.store.packed import Packer, unpack
+from himach.io.store.bodhi import Packer, unpack
 from himach.io.store.store import Store
 
 from . import make_golden, slow_bodhi

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "bodhi.h"
-#include "net/link.h"
+#include "net/served.h"
 #include "server/serve.h"
 
 enum fault { NO_FAULT, BROKEN, INTERRUPTED, CUT_SHORT, NO_DESCRIPTORS, NO_SPACE, BAD_DISK, N_FAULTS };
@@ -247,11 +247,39 @@ static void read_places(void) {
         status = link_ask(&link, WIRE_READ, &part, 1, WIRE_PLACES, deadline);
     }
     for (size_t i = 0; status == BODHI_OK && i < FRAMES; i++) {
-        wire_place place;
-        wire_parse_place(link.in.body + i * WIRE_PLACE_BYTES, &place);
-        CHECK(place.descriptor >= -1 && (place.descriptor < link.n_descriptors || link.n_descriptors == 0));
+        wire_place at;
+        wire_parse_place(link.in.body + i * WIRE_PLACE_BYTES, &at);
+        CHECK(at.descriptor >= -1 && (at.descriptor < link.n_descriptors || link.n_descriptors == 0));
     }
     link_close(&link);
+}
+
+/* Read frames by places that the server grants; what is delivered is right. */
+static void read_served(void) {
+    int64_t numbers[FRAMES + 1];
+    served_dataset d = {.link = {.fd = -1}, .timeout_ms = PATIENCE_MS};
+    bodhi_reader *reader = NULL;
+    bodhi_frame frame;
+    int status = link_dial(&d.link, socket_path, geteuid(), NULL, 0, now_ms() + PATIENCE_MS);
+    for (int i = 0; i <= FRAMES; i++) {
+        numbers[i] = FRAMES - 1 - i; /* -1 is a miss */
+    }
+    (void)pthread_mutex_init(&d.mutex, NULL);
+    if (status == BODHI_OK) {
+        status = served_open(&d, "run", NULL, 0);
+    }
+    if (status == BODHI_OK) {
+        status = served_reader_open(&d, numbers, FRAMES + 1, NULL, &reader);
+    }
+    for (int i = 0; status >= BODHI_OK && (status = bodhi_reader_next(reader, &frame)) != BODHI_END; i++) {
+        CHECK(frame.number == numbers[i] && (status != BODHI_OK || frame.number >= 0));
+        for (int64_t k = 0; status == BODHI_OK && k < frame.n_atoms * 3; k++) {
+            CHECK(frame.positions[k] == value_of(frame.number, k));
+        }
+    }
+    bodhi_reader_close(reader);
+    served_free(&d);
+    (void)pthread_mutex_destroy(&d.mutex);
 }
 
 static void live(bool *acknowledged) {
@@ -267,6 +295,7 @@ static void live(bool *acknowledged) {
         CHECK(pthread_create(&thread, NULL, run, server) == 0);
         push_frames(acknowledged);
         read_places();
+        read_served();
         CHECK(write(bodhi_server_wake(server), "x", 1) == 1);
         CHECK(pthread_join(thread, NULL) == 0);
         bodhi_server_close(server);

@@ -1,43 +1,4 @@
-"""Boundary to the pushing of frames (`bodhi_push` of native/bodhi.h): check, convert, release the GIL, call, raise.
-
-`PusherHandle` pushes frames to several servers; `himach.io.push.writer` is its face.
-"""
-
-import numpy as np
-
-cimport numpy as cnp
-from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memset
-
-from himach.io.server.serving import ERRORS
-
-cnp.import_array()
-
-include "../store/common.pxi"
-
-cdef extern from "bodhi.h" nogil:
-    ctypedef struct bodhi_pusher:
-        pass
-    ctypedef struct bodhi_push_options:
-        const char *key_file
-        int32_t durable
-        int32_t timeout_ms
-        int64_t batch_bytes
-        int (*interrupted)() noexcept nogil
-    ctypedef struct bodhi_push_facts:
-        int64_t acknowledged
-        int64_t in_flight
-        int64_t given_again
-        int64_t servers_up
-    int bodhi_push_open(const char *const *servers, int n, const char *dataset, const void *generation,
-                        size_t generation_bytes, const bodhi_push_options *options, bodhi_pusher **pusher)
-    int bodhi_push(bodhi_pusher *pusher, const bodhi_frame *frame)
-    int bodhi_push_flush(bodhi_pusher *pusher)
-    void bodhi_push_query(const bodhi_pusher *pusher, bodhi_push_facts *facts)
-    int bodhi_push_close(bodhi_pusher *pusher)
-    void bodhi_push_abandon(bodhi_pusher *pusher)
+# Pushing frames to several servers (bodhi_push of native/bodhi.h); `himach.io.push.writer` is its face.
 
 
 cdef class PusherHandle:
@@ -73,7 +34,7 @@ cdef class PusherHandle:
         with nogil:
             status = bodhi_push_open(addresses, n, text, fingerprint, size, &options, &self.pusher)
         free(addresses)
-        check(status)
+        check(status, SERVER_ERRORS)
 
     def __dealloc__(self):
         # Frames that were never acknowledged may be lost here without a word: who wants to know calls close().
@@ -99,7 +60,7 @@ cdef class PusherHandle:
         box = fill(&frame, number, time, positions, box, velocities, forces)
         with nogil:
             status = bodhi_push(self.pusher, &frame)
-        check(status)
+        check(status, SERVER_ERRORS)
 
     def flush(self):
         """Wait until everything is acknowledged."""
@@ -107,7 +68,7 @@ cdef class PusherHandle:
         self.require_open()
         with nogil:
             status = bodhi_push_flush(self.pusher)
-        check(status)
+        check(status, SERVER_ERRORS)
 
     def facts(self):
         """The members of bodhi_push_facts."""
@@ -130,4 +91,4 @@ cdef class PusherHandle:
         self.pusher = NULL
         with nogil:
             status = bodhi_push_close(pusher)
-        check(status)
+        check(status, SERVER_ERRORS)

@@ -1,23 +1,4 @@
-"""Boundary to the C library's packing of positions (native/codec/pack.h, packed.h), outside of any store.
-
-`pack()` turns positions into blocks, `unpack()` a block into positions.
-"""
-
-from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t, uint32_t
-from libc.string cimport memset
-
-cdef extern from "codec/packed.h" nogil:
-    bint packed_portable
-    const char *packed_way()
-    bint packed_decode(const void *data, size_t size, uint32_t n_atoms, float *out)
-
-cdef extern from "codec/pack.h" nogil:
-    ctypedef struct packer:
-        unsigned char *bytes
-        uint32_t *sizes
-    bint pack_positions(packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms)
-    void packer_free(packer *p)
+# Packing and unpacking outside of a store, for tests, tools and benchmarks.
 
 
 def way():

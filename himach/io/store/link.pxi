@@ -1,0 +1,153 @@
+# A client's connection to a server (native/net/served.h); `himach.io.server.client` is its face.
+
+# In the order of enum wire_counter.
+COUNTERS = (
+    "pid", "started", "connections", "max_connections", "admitted", "refused", "timed_out", "frames", "frame_bytes",
+    "existing", "failed", "batches", "reads", "places", "waiting", "serialize_reads",
+    "shared_turns",
+)
+if len(COUNTERS) != N_COUNTERS:
+    raise ImportError("the names of the counters do not fit native/net/wire.h")
+
+NUMBERS_AT_ONCE = WIRE_MAX_NUMBERS
+
+
+cdef cnp.ndarray wanted_numbers(object numbers):
+    cdef cnp.ndarray wanted = np.ascontiguousarray(numbers, dtype="<i8").reshape(-1)
+    if wanted.shape[0] > WIRE_MAX_NUMBERS:
+        raise ValueError(f"{wanted.shape[0]} frame numbers at once; a message takes {WIRE_MAX_NUMBERS}")
+    return wanted
+
+
+def hmac_sha256(bytes key, bytes data):
+    """The C library's HMAC-SHA256, for tests beside Python's."""
+    cdef uint8_t out[32]
+    bodhi_hmac(<const char *>key, len(key), <const char *>data, len(data), out)
+    return bytes(out[:HMAC_BYTES])
+
+
+@cython.no_gc_clear
+cdef class LinkHandle:
+    """A connection to a server of this machine, from one thread at a time."""
+
+    cdef served_dataset served
+    cdef char *address
+
+    def __cinit__(self):
+        self.served.link.fd = -1
+        pthread_mutex_init(&self.served.mutex, NULL)
+
+    def __init__(self, bytes address, unsigned int owner, int64_t timeout_ms):
+        cdef const char *text = address
+        cdef size_t size = len(address)
+        cdef int status
+        if self.address is not NULL:
+            raise ValueError("the connection is open already")
+        self.address = <char *>malloc(size + 1)
+        if self.address is NULL:
+            raise MemoryError
+        memcpy(self.address, text, size + 1)
+        self.served.timeout_ms = timeout_ms
+        self.served.link.interrupted = interrupted
+        with nogil:
+            status = link_dial(&self.served.link, self.address, owner, NULL, 0, now_ms() + self.served.timeout_ms)
+        check(status, SERVER_ERRORS)
+
+    def __dealloc__(self):
+        served_free(&self.served)
+        pthread_mutex_destroy(&self.served.mutex)
+        free(self.address)
+
+    def close(self):
+        """Close the connection; frames that are being read can be read on."""
+        served_close(&self.served)
+
+    cdef bytes ask(self, int verb, const void *data, size_t size, int expected):
+        """The answer's body."""
+        cdef int status
+        with nogil:
+            status = served_ask(&self.served, <wire_verb>verb, data, size, <wire_verb>expected)
+        check(status, SERVER_ERRORS)
+        return (<char *>self.served.link.incoming.body)[:self.served.link.incoming.size]
+
+    def open(self, str name, bytes generation):
+        """Open a dataset for reading."""
+        cdef bytes encoded = name.encode()
+        cdef const char *text = encoded
+        cdef const char *fingerprint = generation
+        cdef size_t size = len(generation)
+        cdef int status
+        with nogil:
+            status = served_open(&self.served, text, fingerprint, size)
+        check(status, SERVER_ERRORS)
+
+    @property
+    def identity(self):
+        """The 16 bytes that tell the store from every other."""
+        return bytes(self.served.identity[:16])
+
+    def numbers(self, int kind, int64_t start, int64_t capacity=WIRE_MAX_NUMBERS):
+        """Up to so many frame numbers of one kind from `start` on as a message takes, uint64."""
+        request = kind.to_bytes(8, "little") + start.to_bytes(8, "little")
+        return np.frombuffer(self.ask(WIRE_LIST, <const char *>(<bytes>request), 16, WIRE_NUMBERS), dtype="<u8")
+
+    def have(self, numbers):
+        """Per frame 0 (not there), 1 (native) or 2 (alien), uint8."""
+        cdef cnp.ndarray wanted = wanted_numbers(numbers)
+        return np.frombuffer(self.ask(WIRE_HAVE, cnp.PyArray_DATA(wanted), wanted.nbytes, WIRE_KINDS), dtype=np.uint8)
+
+    def open_reader(self, cnp.ndarray numbers, int fields=0, bint verify=True, int direct=0, bint thread=True,
+                    int64_t request_bytes=0, int64_t ring=0, cnp.ndarray ranges=None):
+        """As that of a `DatasetHandle`, of places that the server grants."""
+        cdef ReaderHandle handle = ReaderHandle.__new__(ReaderHandle)
+        cdef bodhi_read_options options = read_options(fields, verify, direct, thread, request_bytes, ring, ranges)
+        cdef int64_t *wanted = frame_numbers(numbers)
+        cdef int64_t n = numbers.shape[0]
+        cdef int status
+        handle.origin = self
+        with nogil:
+            status = served_reader_open(&self.served, wanted, n, &options, &handle.reader)
+        check(status, SERVER_ERRORS)
+        return handle
+
+    def facts(self):
+        """How many frames of each kind there were at its opening."""
+        return {"native": self.served.native, "alien": self.served.alien}
+
+    def generations(self, str name):
+        """The generations that the store has of a dataset."""
+        cdef bytes encoded = name.encode()
+        body = self.ask(WIRE_FIND, <const char *>encoded, len(encoded), WIRE_GENERATIONS)
+        found, at = [], 0
+        while at < len(body):
+            end = at + 4 + int.from_bytes(body[at:at + 4], "little")
+            found.append(body[at + 4:end])
+            at = end
+        return found
+
+    def attachment(self, str name, int64_t start):
+        """Size of an attachment and a part of it from `start` on; None if there is none."""
+        cdef bytes request = start.to_bytes(8, "little") + name.encode()
+        body = self.ask(WIRE_FETCH, <const char *>request, len(request), WIRE_ATTACHMENT)
+        size = int.from_bytes(body[:8], "little")
+        return None if size >> 63 else (size, body[8:])
+
+    def mark(self, frames, native, alien):
+        """As that of a `DatasetHandle`."""
+        cdef bytes request
+        for first in range(0, len(frames), WIRE_MAX_MARKED):
+            some = frames[first:first + WIRE_MAX_MARKED]
+            request = np.array([some.start, some.step, len(some)], dtype="<i8").tobytes()
+            words = np.frombuffer(self.ask(WIRE_MARK, <const char *>request, 24, WIRE_MARKED), dtype="<u8")
+            n = len(words) // 2
+            native[first // 64:first // 64 + n] |= words[:n]
+            alien[first // 64:first // 64 + n] |= words[n:]
+
+    def counters(self):
+        """What the server has counted, by name."""
+        counted = np.frombuffer(self.ask(WIRE_STATUS, NULL, 0, WIRE_COUNTERS), dtype="<u8")
+        return dict(zip(COUNTERS, counted.tolist(), strict=False))
+
+    def stop(self):
+        """Tell the server to end."""
+        self.ask(WIRE_STOP, NULL, 0, WIRE_STOPPING)

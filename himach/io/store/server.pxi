@@ -1,0 +1,64 @@
+# The event loop of a server (native/server/serve.h); `himach.io.server.control` is its face.
+
+
+cdef class ServerHandle:
+    """The event loop of a server."""
+
+    cdef bodhi_server *server
+
+    def __init__(self, bytes directory, int listener, allowed=(), bint serialize_reads=False, int max_connections=0,
+                 int message_ms=0, int idle_ms=0, int batch_ms=0, uint32_t max_frame=0, int64_t quota=0):
+        cdef bodhi_serve_options options
+        cdef cnp.ndarray users = np.ascontiguousarray(list(allowed), dtype=np.uint32)
+        cdef const char *path = directory
+        cdef int status
+        if self.server is not NULL:
+            raise ValueError("the server is open already")
+        memset(&options, 0, sizeof(options))
+        options.listener = listener
+        options.allowed = <const uint32_t *>cnp.PyArray_DATA(users)
+        options.n_allowed = users.shape[0]
+        options.serialize_reads = serialize_reads
+        options.max_connections = max_connections
+        options.message_ms = message_ms
+        options.idle_ms = idle_ms
+        options.batch_ms = batch_ms
+        options.max_frame = max_frame
+        options.quota = quota
+        with nogil:
+            status = bodhi_server_open(path, &options, &self.server)
+        check(status, SERVER_ERRORS)
+
+    def __dealloc__(self):
+        bodhi_server_close(self.server)
+
+    cdef int require_open(self) except -1:
+        if self.server is NULL:
+            raise ValueError("the server is closed")
+        return 0
+
+    def run(self):
+        """Run until woken (True) or stopped by a client (False); Python's signal handlers run in between."""
+        cdef int status
+        self.require_open()
+        with nogil:
+            status = bodhi_server_run(self.server)
+        return check(status, SERVER_ERRORS) != BODHI_END
+
+    @property
+    def wake(self):
+        """Descriptor to write a byte to, which makes `run` return."""
+        self.require_open()
+        return bodhi_server_wake(self.server)
+
+    def admit(self, int fd):
+        """Hand over an admitted socket; it is the server's from now on."""
+        self.require_open()
+        check(bodhi_server_admit(self.server, fd), SERVER_ERRORS)
+
+    def close(self):
+        """Keep and acknowledge what was pushed, and end."""
+        cdef bodhi_server *server = self.server
+        self.server = NULL
+        with nogil:
+            bodhi_server_close(server)

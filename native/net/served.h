@@ -1,0 +1,47 @@
+/* A dataset that a server has open: asked about over a link, and read from places that the server grants, many frames
+ * at once. From one thread at a time. */
+#ifndef BODHI_SERVED_H
+#define BODHI_SERVED_H
+
+#include <pthread.h>
+
+#include "net/link.h"
+#include "read/reader.h"
+
+typedef struct grants grants;
+
+typedef struct {
+    wire_link link;
+    int64_t timeout_ms;
+    segment_key key; /* segment: 0 */
+    uint8_t identity[16];
+    uint64_t native, alien; /* frames, when it was opened */
+    bool in_turns;
+    bool exceeds_memory;
+    bool due;              /* places were asked for ahead, and their answer comes before any other */
+    grants *awaited;       /* whose they are; NULL: nobody's any more */
+    pthread_mutex_t mutex; /* over `spare` */
+    spare_memory *spare;
+} served_dataset;
+
+/* Of all functions: when the link fails or the server refuses, it is closed, so that an answer that comes late is not
+ * taken for another. Errors: as link_ask. */
+
+/* OPEN a dataset for reading over a link that was dialled. */
+BODHI_CHECKED int served_open(served_dataset *d, const char *name, const void *generation, size_t generation_bytes);
+
+/* Ask; the answer is in d->link.in. */
+BODHI_CHECKED int served_ask(served_dataset *d, enum wire_verb verb, const void *data, size_t size,
+                             enum wire_verb expected);
+
+/* As bodhi_reader_open(). Frames whose places the server does not tell are misses. */
+BODHI_CHECKED int served_reader_open(served_dataset *d, const int64_t *numbers, int64_t n,
+                                     const bodhi_read_options *options, bodhi_reader **reader);
+
+/* Close the link; what was granted can be read on. */
+void served_close(served_dataset *d);
+
+/* Free the rest, when no reader is left. */
+void served_free(served_dataset *d);
+
+#endif

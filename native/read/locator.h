@@ -1,0 +1,51 @@
+/* Where the frames lie that a reader reads, and descriptors to read them with: a dataset's own table says it
+ * (lookup.c), or a server that has the dataset open (net/grants.c). */
+#ifndef BODHI_LOCATOR_H
+#define BODHI_LOCATOR_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bodhi.h"
+#include "store/dataset.h"
+
+/* A frame asked for and the copy of it to be read. */
+typedef struct {
+    place place;
+    int8_t kind;    /* -1: there is none */
+    uint8_t reason; /* then: enum bodhi_reason */
+} wanted;
+
+typedef struct locator locator;
+struct locator {
+    /* Find the copies to be read of the first of `n` frames, whose numbers are in the list; *count is of how many it
+     * was asked, at least one. What was found by the last call is let go of. Errors: MEMORY, INTERRUPTED. */
+    int (*locate)(locator *l, wanted *list, size_t n, size_t *count);
+
+    /* A descriptor for reading a segment, which is not evicted before unpin(); -1 and errno. From any thread. */
+    int (*pin)(locator *l, uint32_t ordinal, bool direct);
+    void (*unpin)(locator *l, uint32_t ordinal);
+
+    /* Pass over a copy that is damaged, and choose another. */
+    void (*pass_over)(locator *l, wanted *w);
+
+    /* What was located has been read: it is the next reader's turn. NULL: readers take no turns. */
+    void (*end_turn)(locator *l);
+
+    void (*close)(locator *l);
+
+    const segment_key *keys; /* by a place's segment */
+    bool exceeds_memory;     /* the dataset is larger than half of the memory: the page cache would only be spoilt */
+    bool direct;             /* set by the reader: descriptors may be wanted that bypass the page cache */
+    pthread_mutex_t *mutex;  /* over what follows */
+    spare_memory **spare;    /* from a reader that was closed to the next */
+};
+
+bool exceeds_memory(uint64_t bytes);
+
+/* Looks frames up in a dataset's own table. NULL: memory is out. */
+locator *lookup_open(bodhi_dataset *dataset);
+
+#endif
