@@ -28,8 +28,6 @@ class ServedStore:
         The server refuses this user.
     """
 
-    writable = False
-
     def __init__(self, path: Path, owner: int) -> None:
         self.path = path
         self._owner = owner

@@ -79,8 +79,6 @@ class Store:
         There is none, and `create` is false.
     """
 
-    writable = True
-
     def __init__(
         self,
         path: str | os.PathLike[str],
