@@ -12,7 +12,7 @@
 
 #include "base/crc32c.h"
 #include "bodhi.h"
-#include "store/record.h"
+#include "segments/record.h"
 #include "target.h"
 
 #define DIRECTORY "127781690bad84b6-efd01f60ba992926" /* of the dataset "/s" with an empty generation */

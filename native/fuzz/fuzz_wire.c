@@ -9,7 +9,7 @@
 
 #include "base/crc32c.h"
 #include "net/wire.h"
-#include "store/record.h"
+#include "segments/record.h"
 #include "target.h"
 
 enum { MAX_FRAME = 1 << 16 };

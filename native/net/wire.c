@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
-#include "store/record.h"
+#include "segments/record.h"
 
 #define MAGIC_WIRE 0x57686442U /* "BdhW" */
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "bodhi.h"
-#include "store/record.h"
+#include "segments/record.h"
 
 /* What is asked of a frame. */
 typedef struct {

@@ -9,7 +9,6 @@
 #include "server/connection.h"
 #include "server/contents.h"
 #include "server/open_datasets.h"
-#include "server/places.h"
 #include "server/turns.h"
 #include "store/dataset.h"
 

@@ -1,8 +1,11 @@
-/* What a store has beside frames and their places, for readers who may not enter it. */
+/* What a store has: where its frames lie, and, for readers who may not enter it, what lies beside them. */
 #ifndef BODHI_CONTENTS_H
 #define BODHI_CONTENTS_H
 
 #include "server/server.h"
+
+/* Put the places of frames into a connection's output, with descriptors of their segments. False after an error. */
+bool send_places(bodhi_server *server, connection *c, const int64_t *numbers, size_t n);
 
 /* Each puts its answer into the connection's output. False after an error. */
 bool answer_generations(const bodhi_server *server, connection *c);

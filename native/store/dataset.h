@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 #include "bodhi.h"
-#include "store/segment.h"
-#include "store/table.h"
+#include "segments/segment.h"
+#include "segments/table.h"
 
 struct bodhi_store {
     int fd; /* of the directory */

@@ -14,7 +14,7 @@
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "bodhi.h"
-#include "store/table.h"
+#include "segments/table.h"
 
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \

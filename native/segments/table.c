@@ -1,5 +1,5 @@
 /* The index in memory; see table.h. */
-#include "store/table.h"
+#include "segments/table.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Layout of records, headers and index entries; see record.h. */
-#include "store/record.h"
+#include "segments/record.h"
 
 #include <string.h>
 

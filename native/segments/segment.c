@@ -1,5 +1,5 @@
 /* Loading segments through their indexes, and rebuilding an index that is lost or damaged; see segment.h. */
-#include "store/segment.h"
+#include "segments/segment.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "store/record.h"
-#include "store/table.h"
+#include "segments/record.h"
+#include "segments/table.h"
 
 enum { SEGMENT_NAME = 32 };
 

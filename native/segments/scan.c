@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/io.h"
-#include "store/segment.h"
+#include "segments/segment.h"
 
 /* The part of the segment that is in memory. */
 typedef struct {
