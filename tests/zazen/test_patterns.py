@@ -191,7 +191,7 @@ def forms(stores, **options):
 
     def rank(world):
         store = stores[world.node_index]
-        return type(assign(world, InMemory.of(*store), range(N), classes=1_000, **options)._held)
+        return type(assign(world, InMemory.of(*store), range(N), classes=1_000, **options)._positions)
 
     return set(run_ranks([f"n{i}" for i in range(len(stores))], rank))
 
