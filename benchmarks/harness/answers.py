@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from himach.errors import HimachError
 
-__all__ = ["Agreement", "DisagreementError", "agree", "read_column"]
+__all__ = ["Agreement", "DisagreementError", "compare", "read_column"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -32,7 +32,7 @@ class Agreement:
     reason: str
 
 
-def agree(
+def compare(
     what: str, ours: Floats, peer: str, theirs: Floats, tolerance: float, reason: str, unit: str = ""
 ) -> Agreement:
     """Compare an answer with a peer's, both float64 (n,); NaN is equal to NaN. Any other difference is an error."""

@@ -18,7 +18,7 @@ import numpy as np
 from himach.errors import HimachError
 
 from .. import FOLDER
-from ..harness.answers import Agreement, agree, read_column
+from ..harness.answers import Agreement, read_column
 from ..harness.contest import Contest, Data, Question, inside
 from ..harness.data import FRAME_BYTES
 from ..harness.figures import Figure, Row
@@ -65,15 +65,15 @@ def residence(contest: Contest) -> Row:
     ours = read_column(contest.place / "residence" / "survival.csv", "survival")
     contest.once(contest.himach(FIRST, question, data, "empty", out="first"))
     first = read_column(contest.place / "first" / "survival.csv", "survival")
-    answers = [agree("survival", ours, FIRST, first, 0, SAME)]
+    answers = [compare("survival", ours, FIRST, first, 0, SAME)]
     if "waterdynamics" in times:
-        answers.append(agree("survival", ours, "waterdynamics", np.loadtxt(answer), 1e-6, ROUNDING))
+        answers.append(compare("survival", ours, "waterdynamics", np.loadtxt(answer), 1e-6, ROUNDING))
     if "gmx" in times:
         pairs = zip(times["gmx"]["wall"], times["gmx, one frame"]["wall"], strict=True)
         times["gmx"]["inside"] = [whole - one for whole, one in pairs]
         script = FOLDER / "peers" / "survival.py"
         contest.once(Contender("", [sys.executable, "-P", str(script), str(selected), str(tau), str(survived)]))
-        answers.append(agree("survival", ours, "gmx select", np.loadtxt(survived), 1e-4, TIES))
+        answers.append(compare("survival", ours, "gmx select", np.loadtxt(survived), 1e-4, TIES))
     first_run = "whole first run from XTC"
     figures = [
         *_faster("map phase", times, MAP, "map", "waterdynamics", "inside", 150),
@@ -247,7 +247,7 @@ def _agree(
 ) -> list[Agreement]:
     """Compare himach's answer with those that the peers have left."""
     return [
-        agree(what, ours, peer.tool, np.loadtxt(contest.place / peer.tool), peer.tolerance, peer.reason, unit)
+        compare(what, ours, peer.tool, np.loadtxt(contest.place / peer.tool), peer.tolerance, peer.reason, unit)
         for peer in peers
         if peer.tool in times
     ]

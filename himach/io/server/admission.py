@@ -1,7 +1,7 @@
 """Who may push from another machine: challenge and response over a key that both sides have.
 
-`read_key` and `make_key` handle the key file, `Doorkeeper` accepts TCP connections in a thread, lets each prove that
-it has the key, proves the same to it, and hands its descriptor on. The bytes are told of in docs/server.md; the
+`read_key` and `make_key` handle the key file, `AdmissionListener` accepts TCP connections in a thread, lets each prove
+that it has the key, proves the same to it, and hands its descriptor on. The bytes are told of in docs/server.md; the
 client's side is native/net/link.c.
 """
 
@@ -82,7 +82,7 @@ def proof(key: bytes, side: bytes, challenge: bytes, counter: bytes) -> bytes:
     return hmac.digest(key, side + challenge + counter, "sha256")
 
 
-class Doorkeeper:
+class AdmissionListener:
     """Accepts connections at a TCP address and hands on those that prove to have the key.
 
     Parameters

@@ -23,7 +23,7 @@ from types import FrameType, TracebackType
 from typing import Any, cast
 
 from himach.errors import UsageError
-from himach.io.server.admission import Doorkeeper, default_key_file, make_key, read_key
+from himach.io.server.admission import AdmissionListener, default_key_file, make_key, read_key
 from himach.io.server.client import DIRECTORY, find
 from himach.io.store import bodhi
 from himach.io.store.bodhi import ServerRefusedError
@@ -242,14 +242,14 @@ def serve(  # the parts of a server, joined
         _run(server, signals)
 
 
-def _open_door(server: bodhi.ServerHandle, listen: str, key_file: Path, facts: dict[str, Any]) -> Doorkeeper:
+def _open_door(server: bodhi.ServerHandle, listen: str, key_file: Path, facts: dict[str, Any]) -> AdmissionListener:
     make_key(key_file)
     key = read_key(key_file)
     listener = _listen_remotely(listen)
     host, port = listener.getsockname()[:2]
     facts["listen"] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     facts["key"] = os.fspath(key_file)
-    door = Doorkeeper(listener, key, server.admit)
+    door = AdmissionListener(listener, key, server.admit)
     door.start()
     return door
 

@@ -65,11 +65,11 @@ int grid_set(struct grid *grid, const struct metric *metric, const struct extent
         }
     }
     const double error = (placed ? ROUNDINGS_OF_PLACE : ROUNDINGS) * EPSILON * largest;
-    const double doubt = 2 * error * reach + error * error + 8 * EPSILON * reach * reach;
+    const double margin = 2 * error * reach + error * error + 8 * EPSILON * reach * reach;
     grid->reach = fmaxf((float)reach * (1 + 8 * (float)EPSILON), LEAST_REACH);
-    grid->doubt = (float)doubt;
-    grid->inside = nextafterf((float)(metric->limit - doubt), -INFINITY);
-    grid->limit = nextafterf((float)(metric->limit + doubt), INFINITY);
+    grid->margin = (float)margin;
+    grid->inside = nextafterf((float)(metric->limit - margin), -INFINITY);
+    grid->limit = nextafterf((float)(metric->limit + margin), INFINITY);
     if (lattice->kind == LATTICE_NONE) {
         set_extent(grid, targets);
     } else {

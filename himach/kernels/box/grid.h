@@ -16,7 +16,7 @@ struct grid {
     float width[3]; /* Å between the faces */
     float reach;    /* Å: what is further away in single precision is beyond the cutoff */
     float inside;   /* pairs whose squared distance in single precision is no more than this are within the cutoff */
-    float doubt;    /* Å², how far off a squared distance in single precision may be */
+    float margin;   /* Å², how far off a squared distance in single precision may be */
     float limit;    /* those above this are not; the metric decides about the rest */
 };
 

@@ -6,7 +6,7 @@ struct bins {
     size_t n;
     double *limits; /* (n), the least square of a distance in each bin */
     float width;    /* Å */
-    float doubt;    /* squares that are no further from that of an edge may belong to either side */
+    float margin;   /* squares that are no further from that of an edge may belong to either side */
     int32_t *bin;   /* of what was found around one atom */
     int64_t *counts;
 };
@@ -14,16 +14,16 @@ struct bins {
 /* Of the square of an edge in single precision, and of a root. */
 #define ROUNDINGS_OF_EDGE 0x1p-20F
 
-enum { DOUBTFUL = -1 };
+enum { UNCERTAIN = -1 };
 
 /* The bin of each square, unless single precision cannot tell. */
 CLONES static void choose_bins(const struct bins *bins, const float *squares, size_t n) {
-    const float width = bins->width, scale = 1 / width, doubt = bins->doubt;
+    const float width = bins->width, scale = 1 / width, margin = bins->margin;
     int32_t *restrict bin = bins->bin;
     for (size_t i = 0; i < n; i++) {
         const float at = sqrtf(squares[i]) * scale;
         const float edge = (float)(int32_t)(at + 0.5F) * width;
-        bin[i] = fabsf(squares[i] - edge * edge) > doubt ? (int32_t)at : DOUBTFUL;
+        bin[i] = fabsf(squares[i] - edge * edge) > margin ? (int32_t)at : UNCERTAIN;
     }
 }
 
@@ -46,7 +46,7 @@ static int count(void *to, const struct pair_search *search, size_t atom, size_t
     const struct bins *bins = to;
     choose_bins(bins, search->squares, n);
     for (size_t k = 0; k < n; k++) {
-        if (bins->bin[k] != DOUBTFUL) {
+        if (bins->bin[k] != UNCERTAIN) {
             bins->counts[bins->bin[k]]++;
         } else {
             count_by_metric(&search->metric, bins, pairs_square(search, atom, k));
@@ -76,7 +76,7 @@ int search_histogram(struct scratch *scratch, const struct lattice *lattice, str
     }
     struct bins bins = {.n = n, .width = (float)(edges[n] / (double)n)};
     bins.counts = counts;
-    bins.doubt = search.grid.doubt + search.grid.reach * search.grid.reach * ROUNDINGS_OF_EDGE;
+    bins.margin = search.grid.margin + search.grid.reach * search.grid.reach * ROUNDINGS_OF_EDGE;
     bins.limits = scratch_take(scratch, SCRATCH_LIMITS, n * sizeof *bins.limits);
     bins.bin = scratch_take(scratch, SCRATCH_BINS, (search.cells.slots + 1) * sizeof *bins.bin);
     if (bins.limits == NULL || bins.bin == NULL) {

@@ -3,7 +3,7 @@
 #include "search/cell_list.h"
 #include "search/mask.h"
 
-enum nearness { BEYOND, DOUBTFUL, NEAR };
+enum nearness { BEYOND, UNCERTAIN, NEAR };
 
 /* Look through the cells around a place, by single precision. */
 INLINE enum nearness look(const struct cell_list *cells, const struct place *place) {
@@ -13,18 +13,18 @@ INLINE enum nearness look(const struct cell_list *cells, const struct place *pla
     for (int z = window.z_first; z <= window.z_last; z++) {
         for (int y = window.y_first; y <= window.y_last; y++) {
             const struct run run = cell_list_run(cells, &window, y, z);
-            ints near = {0}, doubtful = {0};
+            ints near = {0}, uncertain = {0};
             /* The last turn may look at slots behind the run, which are targets as well. */
             for (uint32_t slot = run.begin; slot < run.end; slot += LANES) {
                 const floats squares = cell_list_squares(cells, slot, place->position);
                 near |= squares <= inside;
-                doubtful |= squares <= limit;
+                uncertain |= squares <= limit;
             }
             if (bits_of(near)) {
                 return NEAR;
             }
-            if (bits_of(doubtful)) {
-                nearness = DOUBTFUL;
+            if (bits_of(uncertain)) {
+                nearness = UNCERTAIN;
             }
         }
     }
@@ -58,7 +58,7 @@ CLONES static size_t look_at_all(const struct metric *metric, const struct cell_
         const float *position = &group.positions[3 * (size_t)candidates[i]];
         const struct place place = grid_place(cells->grid, position);
         const enum nearness nearness = look(cells, &place);
-        if (nearness == NEAR || (nearness == DOUBTFUL && is_within(metric, cells, &place, position, targets))) {
+        if (nearness == NEAR || (nearness == UNCERTAIN && is_within(metric, cells, &place, position, targets))) {
             found[n_found++] = candidates[i];
         }
     }

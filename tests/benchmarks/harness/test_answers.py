@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from himach.benchmarks.harness.answers import DisagreementError, agree, read_column
+from himach.benchmarks.harness.answers import DisagreementError, read_column
 
 
 def test_answers_that_agree():
-    found = agree("x", np.array([1.0, math.nan]), "peer", np.array([1.5, math.nan]), 0.5, "why")
+    found = compare("x", np.array([1.0, math.nan]), "peer", np.array([1.5, math.nan]), 0.5, "why")
     assert (found.difference, found.tolerance) == (0.5, 0.5)
 
 
@@ -26,7 +26,7 @@ def test_answers_that_agree():
 )
 def test_answers_that_do_not(ours, theirs, message):
     with pytest.raises(DisagreementError, match=message):
-        agree("x", np.array(ours), "peer", np.array(theirs), 0.05, "why")
+        compare("x", np.array(ours), "peer", np.array(theirs), 0.05, "why")
 
 
 def test_an_empty_cell_is_no_number(tmp_path):
