@@ -18,7 +18,7 @@ import numpy as np
 from himach.errors import HimachError
 
 from .. import FOLDER
-from ..harness.answers import Agreement, read_column
+from ..harness.answers import Agreement, compare, read_column
 from ..harness.contest import Contest, Data, Question, inside
 from ..harness.data import FRAME_BYTES
 from ..harness.figures import Figure, Row

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from himach.benchmarks.harness.answers import DisagreementError, read_column
+from himach.benchmarks.harness.answers import DisagreementError, compare, read_column
 
 
 def test_answers_that_agree():
