@@ -13,7 +13,7 @@ import numpy.typing as npt
 from himach.io.server import control
 from himach.io.server.client import find
 from himach.io.store import bodhi
-from himach.io.store.store import CachedFrames
+from himach.io.store.cached_frames import CachedFrames
 
 from ..harness.disk import forget
 from ..harness.figures import report

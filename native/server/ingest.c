@@ -53,6 +53,9 @@ struct ingest {
     task *flushing;       /* the FLUSH that is being synced; NULL: none */
     bool append_failed;   /* since the last flush: frames before it may be undone */
     bool sync_failed;     /* what is on disk is not known any more */
+
+    /* The loop's own. */
+    bool finished; /* the threads have ended */
 };
 
 static void put(queue *q, task *t) {
@@ -429,6 +432,10 @@ void task_free(task *t) {
 }
 
 void ingest_finish(ingest *in) {
+    if (in->finished) {
+        return;
+    }
+    in->finished = true;
     pthread_mutex_lock(&in->mutex);
     in->ending = true;
     pthread_cond_signal(&in->given);

@@ -46,7 +46,7 @@ static bool segment_of_file(const char *name, segment *s) {
     if (strlen(name) >= sizeof file) {
         return false;
     }
-    memcpy(file, name, strlen(name));
+    memcpy(file, name, strlen(name) + 1);
     char *dot = strrchr(file, '.');
     if (dot != NULL && strcmp(dot, ".idx") == 0) {
         memcpy(dot, ".seg", 4);

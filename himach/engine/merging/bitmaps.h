@@ -54,10 +54,11 @@ static inline int bitmaps_plan_begin(struct bitmaps_plan *plan, const uint32_t *
 /* Find the moves of the 64 frames from `frame` on; return 0 if memory is out. */
 static inline int bitmaps_plan_add(struct bitmaps_plan *plan, size_t frame) {
     if (plan->used + BITMAPS_MOVES > plan->room) {
-        const size_t room = 2 * plan->room + 64 * BITMAPS_MOVES;
+        const size_t room = 2 * plan->room + (size_t)64 * BITMAPS_MOVES;
         struct bitmaps_move *moves = realloc(plan->moves, room * sizeof *moves);
-        if (moves == NULL)
+        if (moves == NULL) {
             return 0;
+        }
         plan->moves = moves;
         plan->room = room;
     }
@@ -71,8 +72,9 @@ static inline int bitmaps_plan_add(struct bitmaps_plan *plan, size_t frame) {
             count = 0;
             break;
         }
-        if (!joins)
+        if (!joins) {
             moves[count++] = (struct bitmaps_move){.word = places[i] >> 6, .shift = (uint32_t)i};
+        }
         moves[count - 1].mask |= UINT64_C(1) << (places[i] & 63);
     }
     plan->first[frame] = (uint32_t)plan->used + 1;
@@ -86,8 +88,9 @@ static inline void bitmaps_set(uint64_t *bitmap, uint32_t frame) {
 }
 
 static inline void bitmaps_place_one(const struct bitmaps_plan *plan, size_t frame, uint64_t word, uint64_t *bitmap) {
-    for (; word; word &= word - 1)
+    for (; word; word &= word - 1) {
         bitmaps_set(bitmap, plan->places[frame + (size_t)__builtin_ctzll(word)]);
+    }
 }
 
 /*
@@ -96,9 +99,11 @@ static inline void bitmaps_place_one(const struct bitmaps_plan *plan, size_t fra
  */
 static inline int bitmaps_place_plain(struct bitmaps_plan *plan, const uint32_t *ids, const uint32_t *at,
                                       const uint64_t *bits, size_t n, size_t width, uint64_t *bitmaps, size_t words) {
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < width; j++)
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j < width; j++) {
             bitmaps_place_one(plan, at[i] + 64 * j, bits[i * width + j], bitmaps + ids[i] * words);
+        }
+    }
     return 1;
 }
 
@@ -111,16 +116,20 @@ __attribute__((target("bmi2"))) static inline int bitmaps_place_pdep(struct bitm
         for (size_t j = 0; j < width; j++) {
             const uint64_t word = bits[i * width + j];
             const size_t frame = at[i] + 64 * j;
-            if (word == 0)
+            if (word == 0) {
                 continue;
-            if (plan->first[frame] == 0 && !bitmaps_plan_add(plan, frame))
+            }
+            if (plan->first[frame] == 0 && !bitmaps_plan_add(plan, frame)) {
                 return 0;
+            }
             const struct bitmaps_move *moves = plan->moves + plan->first[frame] - 1;
             const uint8_t count = plan->count[frame];
-            for (uint8_t move = 0; move < count; move++)
+            for (uint8_t move = 0; move < count; move++) {
                 bitmap[moves[move].word] |= _pdep_u64(word >> moves[move].shift, moves[move].mask);
-            if (count == 0)
+            }
+            if (count == 0) {
                 bitmaps_place_one(plan, frame, word, bitmap);
+            }
         }
     }
     return 1;
@@ -132,8 +141,9 @@ static inline int bitmaps_place(struct bitmaps_plan *plan, const uint32_t *ids, 
 #ifdef BITS_PDEP
     /* AMD's first two Zens have the instruction in name only. */
     if (!bitmaps_portable && __builtin_cpu_supports("bmi2") && !__builtin_cpu_is("znver1") &&
-        !__builtin_cpu_is("znver2"))
+        !__builtin_cpu_is("znver2")) {
         return bitmaps_place_pdep(plan, ids, at, bits, n, width, bitmaps, words);
+    }
 #endif
     return bitmaps_place_plain(plan, ids, at, bits, n, width, bitmaps, words);
 }
@@ -142,8 +152,9 @@ static inline int bitmaps_place(struct bitmaps_plan *plan, const uint32_t *ids, 
 BITS_CLONES static void bitmaps_count(const uint64_t *bits, size_t n, size_t width, uint32_t *counts) {
     for (size_t i = 0; i < n; i++) {
         uint32_t count = 0;
-        for (size_t j = 0; j < width; j++)
+        for (size_t j = 0; j < width; j++) {
             count += (uint32_t)__builtin_popcountll(bits[i * width + j]);
+        }
         counts[i] = count;
     }
 }
@@ -158,11 +169,12 @@ BITS_CLONES static size_t bitmaps_write(const uint64_t *bitmap, size_t words, ui
         uint64_t word = bitmap[i];
         const uint32_t base = (uint32_t)(64 * i);
         const uint32_t count = (uint32_t)__builtin_popcountll(word);
-        for (uint32_t done = 0; done < count; done += 8)
+        for (uint32_t done = 0; done < count; done += 8) {
             for (uint32_t k = 0; k < 8; k++) {
                 next[done + k] = base + (uint32_t)__builtin_ctzll(word | UINT64_C(1) << 63);
                 word &= word - 1;
             }
+        }
         next += count;
     }
     return (size_t)(next - out);

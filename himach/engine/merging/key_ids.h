@@ -25,20 +25,23 @@ static inline void key_ids_end(struct key_ids *table) {
 static inline int key_ids_grow(struct key_ids *table) {
     const size_t room = 4 * table->room;
     int64_t *keys = realloc(table->keys, room * table->width * sizeof(int64_t));
-    if (keys == NULL)
+    if (keys == NULL) {
         return 0;
+    }
     table->keys = keys;
     uint32_t *slots = calloc(2 * room, sizeof(uint32_t));
-    if (slots == NULL)
+    if (slots == NULL) {
         return 0;
+    }
     free(table->slots);
     table->slots = slots;
     table->room = room;
     table->mask = 2 * room - 1;
     for (size_t group = 0; group < table->groups; group++) {
         uint64_t slot = key_hash(keys + group * table->width, table->width) & table->mask;
-        while (slots[slot])
+        while (slots[slot]) {
             slot = (slot + 1) & table->mask;
+        }
         slots[slot] = (uint32_t)group + 1;
     }
     return 1;
@@ -55,13 +58,15 @@ static inline __attribute__((always_inline)) int key_ids_number_(struct key_ids 
         const int64_t *row = rows + i * width;
         uint64_t slot = key_hash(row, width) & table->mask;
         uint32_t known;
-        while ((known = table->slots[slot]) && !key_same(table->keys + (known - 1) * width, row, width))
+        while ((known = table->slots[slot]) && !key_same(table->keys + (known - 1) * width, row, width)) {
             slot = (slot + 1) & table->mask;
+        }
         if (known == 0) {
             memcpy(table->keys + table->groups * width, row, width * sizeof(int64_t));
             table->slots[slot] = known = (uint32_t)++table->groups;
-            if (table->groups == table->room && !key_ids_grow(table))
+            if (table->groups == table->room && !key_ids_grow(table)) {
                 return 0;
+            }
         }
         ids[i] = known - 1;
     }
@@ -70,8 +75,9 @@ static inline __attribute__((always_inline)) int key_ids_number_(struct key_ids 
 
 /* Write the number of each of the n rows to `ids`; return 0 if memory is out. */
 static inline int key_ids_number(struct key_ids *table, const int64_t *rows, size_t n, uint32_t *ids) {
-    if (table->width == 1)
+    if (table->width == 1) {
         return key_ids_number_(table, rows, n, 1, ids);
+    }
     return key_ids_number_(table, rows, n, table->width, ids);
 }
 

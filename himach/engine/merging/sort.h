@@ -13,6 +13,7 @@
  * behind one another, as those of two ranks do. A merge goes from both ends to the middle, so that the processor has
  * two chains of comparisons to work on. `spare` is as long as `items`. Items of one key stay as they came.
  */
+/* NOLINTBEGIN(bugprone-macro-parentheses): a type cannot stand in parentheses */
 #define SORT_DEFINE(name, type, key)                                                                                   \
     static inline size_t name##_run(const type *items, size_t start, size_t n) {                                       \
         size_t stop = start + 1;                                                                                       \
@@ -62,6 +63,7 @@
         if (from != items)                                                                                             \
             memcpy(items, from, n * sizeof(type));                                                                     \
     }
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 #define SORT_ALL(item)   (item)
 #define SORT_ABOVE(item) ((uint32_t)((item) >> 32))

@@ -19,15 +19,18 @@ static inline uint64_t key_mix(uint64_t x) {
 
 static inline uint64_t key_hash(const int64_t *key, size_t width) {
     uint64_t hash = (uint64_t)width * UINT64_C(0x9E3779B97F4A7C15);
-    for (size_t i = 0; i < width; i++)
+    for (size_t i = 0; i < width; i++) {
         hash = key_mix(hash + (uint64_t)key[i] + UINT64_C(0x9E3779B97F4A7C15));
+    }
     return hash;
 }
 
 static inline int key_same(const int64_t *a, const int64_t *b, size_t width) {
-    for (size_t i = 0; i < width; i++)
-        if (a[i] != b[i])
+    for (size_t i = 0; i < width; i++) {
+        if (a[i] != b[i]) {
             return 0;
+        }
+    }
     return 1;
 }
 

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from himach.frame import FIELDS, Needs, RawFrame
 from himach.io.dataset.writeback import Writeback, Written
 from himach.io.store.bodhi import REASON_UNREACHABLE, REASONS
-from himach.io.store.store import CachedFrames, Dataset, StoreError
+from himach.io.store.cached_frames import CachedFrames
+from himach.io.store.store import Dataset, StoreError
 from himach.io.trajectory.origin import Origin
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from himach.io.store import bodhi
 from himach.io.store.bodhi import ServerRefusedError, ServerUnreachableError
+from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.place import store_place
-from himach.io.store.store import CachedFrames, StoreError
+from himach.io.store.store import StoreError
 
 __all__ = ["DIRECTORY", "Client", "find", "socket_path"]
 

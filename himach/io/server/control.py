@@ -164,7 +164,7 @@ def _look_over(place: Path, before: dict[str, Any]) -> list[str]:
     return found
 
 
-def serve(  # the parts of a server, joined
+def serve(
     store: str | os.PathLike[str] | None = None,
     *,
     listen: str | None = None,
@@ -207,30 +207,15 @@ def serve(  # the parts of a server, joined
     """
     place = open_store(store).path.absolute()
     users = [_user_id(user) for user in allow_users]
-    directory = _directory(place)
-    lock = _Lock(directory / "lock")
+    limits["quota"] = chosen_quota(place, quota)
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(_Signals())
-        stack.callback(lock.close)
-        if not lock.take():
-            raise StoreBusyError(f"{place} has a server already (pid {lock.read().get('pid')})")
-        _set_modes(directory, bool(users))
-        if users:
-            stack.callback(_set_modes, directory, False)
-        before = lock.read()
-        notes = _look_over(place, before) if before else []
-        local = stack.enter_context(_listen_locally(directory / "socket", bool(users)))
-        stack.callback((directory / "socket").unlink, missing_ok=True)
-        limits["quota"] = chosen_quota(place, quota)
+        lock, notes = _take(place, bool(users), stack)
+        local = stack.enter_context(_listen_locally(place / DIRECTORY / "socket", bool(users)))
+        stack.callback((place / DIRECTORY / "socket").unlink, missing_ok=True)
         server = bodhi.ServerHandle(os.fsencode(place), local.fileno(), users, serialize_reads, **limits)
         stack.callback(server.close)
-        facts: dict[str, Any] = {
-            "pid": os.getpid(),
-            "store": os.fspath(place),
-            "socket": os.fspath(directory / "socket"),
-            "listen": None,
-            "started": time.time(),
-        }
+        facts = _facts(place)
         if listen is not None:
             door = _open_door(server, listen, key_file or default_key_file(), facts)
             stack.callback(door.close)
@@ -240,6 +225,31 @@ def serve(  # the parts of a server, joined
             os.write(ready, (json.dumps(facts | {"notes": notes}) + "\n").encode())
             os.close(ready)
         _run(server, signals)
+
+
+def _take(place: Path, shared: bool, stack: contextlib.ExitStack) -> tuple[_Lock, list[str]]:
+    """Take the store for this server, until the stack unwinds; return its lock, and what the last server left."""
+    directory = _directory(place)
+    lock = _Lock(directory / "lock")
+    stack.callback(lock.close)
+    if not lock.take():
+        raise StoreBusyError(f"{place} has a server already (pid {lock.read().get('pid')})")
+    _set_modes(directory, shared)
+    if shared:
+        stack.callback(_set_modes, directory, False)
+    before = lock.read()
+    return lock, _look_over(place, before) if before else []
+
+
+def _facts(place: Path) -> dict[str, Any]:
+    """Return what is told of a server that has just begun."""
+    return {
+        "pid": os.getpid(),
+        "store": os.fspath(place),
+        "socket": os.fspath(place / DIRECTORY / "socket"),
+        "listen": None,
+        "started": time.time(),
+    }
 
 
 def _open_door(server: bodhi.ServerHandle, listen: str, key_file: Path, facts: dict[str, Any]) -> AdmissionListener:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 from support.pushed import frame_of, push
 
@@ -133,3 +134,21 @@ def test_stop_of_a_stuck_server(run_server):
     finally:
         running.process.send_signal(signal.SIGCONT)
     assert running.process.wait(30) in (0, 143)  # the signal may come when it has ended already
+
+
+def test_a_server_ends_well_when_many_datasets_have_just_lost_their_pushers(run_server):
+    running = run_server()
+    writers = [himach.Writer(f"run{i}", 100, servers=[running.path]) for i in range(12)]  # more than stay open unused
+    for writer in writers:
+        writer.push(np.zeros((100, 3), np.float32), time=0.0)
+    for writer in writers:
+        writer.flush()
+        writer.push(np.ones((100, 3), np.float32), time=1.0)
+    running.process.send_signal(signal.SIGSTOP)
+    enders = [threading.Thread(target=writer.close, daemon=True) for writer in writers]
+    for ender in enders:
+        ender.start()
+    time.sleep(0.3)  # what they say at the end is in the sockets
+    running.process.send_signal(signal.SIGTERM)
+    running.process.send_signal(signal.SIGCONT)
+    assert running.process.wait(30) == 0
