@@ -430,9 +430,13 @@ void task_free(task *t) {
 
 void ingest_finish(ingest *in) {
     pthread_mutex_lock(&in->mutex);
+    bool finished = in->ending; /* by a server that ends, before it closes datasets that are idle */
     in->ending = true;
     pthread_cond_signal(&in->given);
     pthread_mutex_unlock(&in->mutex);
+    if (finished) {
+        return;
+    }
     (void)pthread_join(in->thread, NULL);
     end_syncer(in);
 }
