@@ -211,10 +211,14 @@ def _relay(source: IO[bytes] | None, sink: IO[str]) -> threading.Thread:
             held = held[len(held) - keep :]
             _pass_on(decoder.decode(ready), sink)
         _pass_on(decoder.decode(held, final=True), sink)
+
+    def relay() -> None:
+        with contextlib.suppress(OSError, ValueError):  # nobody listens any more; ranks would wait for a reader
+            run()
         while os.read(source.fileno(), 65536):
             pass
 
-    thread = threading.Thread(target=run, daemon=True)
+    thread = threading.Thread(target=relay, daemon=True)
     thread.start()
     return thread
 

@@ -20,7 +20,7 @@
 #include "base/io.h"
 #include "base/status.h"
 
-enum { NONCE = 32, GREETING = 40, REPLY = 36, STEP_MS = 200 };
+enum { NONCE = 32, GREETING = 40, REPLY = 36, STEP_MS = 200, FULL_MS = 5 };
 
 /* --- The key ----------------------------------------------------------------------------------------------------- */
 
@@ -68,14 +68,19 @@ static int unreachable(const wire_link *link, const char *what) {
     return bodhi_fail(BODHI_ERROR_UNREACHABLE, "%s: %s", link->address, what);
 }
 
+static bool is_interrupted(wire_link *link) {
+    bool interrupted = link->interrupted != NULL && link->interrupted() != 0;
+    link->was_interrupted = link->was_interrupted || interrupted;
+    return interrupted;
+}
+
 /* Wait for the socket; false if the deadline has passed or somebody interrupts. */
 static bool await(wire_link *link, short events, int64_t deadline) {
     for (;;) {
         int64_t left = deadline - now_ms();
         struct pollfd one = {.fd = link->fd, .events = events};
         int n = bodhi_io.poll(&one, 1, left < 0 ? 0 : left > STEP_MS ? STEP_MS : (int)left);
-        if (link->interrupted != NULL && link->interrupted() != 0) {
-            link->was_interrupted = true;
+        if (is_interrupted(link)) {
             return false;
         }
         if (n > 0) {
@@ -137,6 +142,11 @@ static bool connect_to(wire_link *link, const struct sockaddr *name, socklen_t s
         return false;
     }
     int result = bodhi_io.connect(link->fd, name, size);
+    while (result != 0 && errno == EAGAIN && name->sa_family == AF_UNIX && now_ms() < deadline &&
+           !is_interrupted(link)) {
+        (void)bodhi_io.poll(NULL, 0, FULL_MS); /* many dial at once, and the server has not taken them yet */
+        result = bodhi_io.connect(link->fd, name, size);
+    }
     bool there = result == 0 || ((errno == EINPROGRESS || errno == EINTR) && await(link, POLLOUT, deadline) &&
                                  getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &error_size) == 0 && error == 0);
     if (!there) {

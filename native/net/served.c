@@ -228,10 +228,11 @@ static int locate(locator *l, wanted *list, size_t n, size_t *count) {
         list[i].kind = -1;
         list[i].reason = BODHI_REASON_UNREACHABLE;
     }
-    if (*count < n && !g->from->in_turns && ask_ahead(g, list + *count, n - *count) < 0) {
-        g->is_asked = false; /* it is found out when they are wanted */
+    if (*count < n && !g->from->in_turns) {
+        status = ask_ahead(g, list + *count, n - *count);
     }
-    return BODHI_OK;
+    /* Any other failure is found out when they are wanted. */
+    return status == BODHI_ERROR_INTERRUPTED ? status : BODHI_OK;
 }
 
 /* --- The rest of a locator --------------------------------------------------------------------------------------- */

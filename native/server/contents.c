@@ -119,8 +119,7 @@ static size_t write_generation(int store, const char *directory, const unsigned 
 bool answer_generations(const bodhi_server *server, connection *c) {
     char hash[20];
     size_t size = 0;
-    int fd = io_open(server->store->fd, ".", O_RDONLY | O_DIRECTORY);
-    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+    DIR *entries = io_list(server->store->fd, ".");
     unsigned char *body = output_body(c, WIRE_MAX_PART);
     if (entries == NULL || body == NULL) {
         if (entries != NULL) {

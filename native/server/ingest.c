@@ -437,9 +437,13 @@ void ingest_finish(ingest *in) {
     }
     in->finished = true;
     pthread_mutex_lock(&in->mutex);
+    bool finished = in->ending; /* by a server that ends, before it closes datasets that are idle */
     in->ending = true;
     pthread_cond_signal(&in->given);
     pthread_mutex_unlock(&in->mutex);
+    if (finished) {
+        return;
+    }
     (void)pthread_join(in->thread, NULL);
     end_syncer(in);
 }

@@ -53,7 +53,7 @@ task *ingest_take_done(ingest *in);
 
 void task_free(task *t);
 
-/* Carry out what is left, then end the thread; what comes back can still be taken. */
+/* Carry out what is left, then end the thread; what comes back can still be taken. Once more: nothing. */
 void ingest_finish(ingest *in);
 
 /* After ingest_finish(). NULL is allowed. */

@@ -86,7 +86,13 @@ static bool make_files(bodhi_dataset *dataset, const segment *s, claim *claimed)
         return false;
     }
     enum lock_result lock = io_lock(claimed->fd, LOCK_WRITER, true);
-    bool made = lock == LOCK_GOT && write_header(claimed->fd, MAGIC_SEGMENT, s);
+    struct stat status;
+    bool made = lock == LOCK_GOT && bodhi_io.fstat(claimed->fd, &status) == 0;
+    if (made && status.st_nlink == 0) { /* evicted before it was locked */
+        errno = ENOENT;
+        made = false;
+    }
+    made = made && write_header(claimed->fd, MAGIC_SEGMENT, s);
     if (made) {
         claimed->index_fd = io_open(dataset->fd, s->index_name, O_RDWR | O_CREAT | O_EXCL);
         made = claimed->index_fd >= 0 && write_header(claimed->index_fd, MAGIC_INDEX, s);

@@ -43,9 +43,11 @@ int writer_fail_poisoned(void) {
 /* --- Flushing ---------------------------------------------------------------------------------------------------- */
 
 void writer_forget_pending(bodhi_writer *w, uint64_t at) {
+    size_t before = w->n_pending;
     while (w->n_pending > 0 && w->pending[w->n_pending - 1].at >= at) {
         w->n_pending--;
     }
+    room_settle(&w->room, (before - w->n_pending) * ENTRY_BYTES);
 }
 
 int writer_write_gathered(bodhi_writer *w) {
@@ -145,6 +147,7 @@ static int show(bodhi_writer *w, size_t n) {
     if (!write_entries(w, n)) {
         int error = writer_failed(w, "write of the index");
         (void)io_truncate(w->at.index_fd, w->at.index_end);
+        room_settle(&w->room, w->n_gathered + (w->n_pending - n) * ENTRY_BYTES); /* it goes with the segment */
         (void)writer_release_segment(w);
         return error;
     }

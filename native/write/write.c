@@ -63,7 +63,6 @@ static int append_through(bodhi_writer *w, const record_header *header, const fi
         status = writer_failed(w, "write");
         (void)io_truncate(w->at.fd, w->written);
     }
-    room_settle(&w->room, header->length);
     free(head);
     return status;
 }
@@ -88,7 +87,11 @@ static int append(bodhi_writer *w, record_header *header, const field_blocks fie
         return bodhi_fail_memory();
     }
     room_take(&w->room, header->length + ENTRY_BYTES);
-    status = header->length < THROUGH_BYTES ? append_gathered(w, header, fields) : append_through(w, header, fields);
+    bool through = header->length >= THROUGH_BYTES;
+    status = through ? append_through(w, header, fields) : append_gathered(w, header, fields);
+    if (through || status != BODHI_OK) {
+        room_settle(&w->room, header->length);
+    }
     if (status != BODHI_OK) {
         writer_forget_pending(w, header->offset);
     }

@@ -66,7 +66,7 @@ def open_cache(choice: str) -> tuple[Store | ServedStore | None, str]:
         It is another user's, whose server refuses this one, or has ended.
     """
     found = owner_of(choice)
-    if found is not None and (found[0] / "server" / "socket").exists():
+    if found is not None and os.path.exists(found[0] / "server" / "socket"):  # False where this user may not look
         from himach.io.server.served_store import ServedStore
 
         return ServedStore(*found), ""

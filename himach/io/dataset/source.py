@@ -115,6 +115,9 @@ class Source:
         reader = self._late[field]
         frame = reader.frame(number)
         self.bytes_cache += reader.nbytes()
+        if frame is None and reader.reason == UNREACHABLE and self._server is not None:
+            self._server, self._late = None, {}  # the store can be read without it
+            return self.late(number, field)
         return next(self._origin.read([number])) if frame is None else frame
 
     def close(self) -> Written:
@@ -191,6 +194,11 @@ class _LateReader:
         while self._last[0] != number:
             self._last = next(self._numbers), next(self._reading)
         return self._last[1]
+
+    @property
+    def reason(self) -> str:
+        """Why the last frame that was missed was."""
+        return self._reading.reason
 
     def nbytes(self) -> int:
         """Return the bytes read since this was last asked."""

@@ -30,11 +30,14 @@ def encode(topology: Topology, facts: dict[str, Any]) -> bytes | None:
 
 
 def decode(content: bytes) -> tuple[Topology, dict[str, Any]]:
-    """Return the topology that `encode` encoded, and the facts on it; raises ValueError if the bytes are damaged."""
+    """Return the topology that `encode` encoded, and the facts on it; raises ValueError where it cannot be."""
     view = memoryview(content)
     if crc32c(view[4:]).to_bytes(4, "little") != view[:4]:
         raise ValueError("damaged")
-    topology, facts = pickle.loads(view[4:])
+    try:
+        topology, facts = pickle.loads(view[4:])
+    except Exception as error:  # such as a class that is not there any more
+        raise ValueError("cannot be rebuilt") from error
     return topology, facts
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import socket
 import struct
 import threading
 import time
@@ -270,6 +273,21 @@ def test_when_the_server_ends_the_rest_are_misses_that_say_so(run_server):
         assert numbers[:31] == list(range(1, 32))  # what was granted can be read
         assert numbers[-1] is None and found.reason == "server unreachable"
         assert found.misses == {"server unreachable": numbers.count(None)}
+
+
+def test_a_server_at_which_many_dial_at_once_is_waited_for(run_server):
+    running = run_server()
+    running.process.send_signal(signal.SIGSTOP)
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(BlockingIOError):
+            while True:  # until no more can wait to be taken
+                raw = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
+                raw.connect(running.path)
+        later = threading.Timer(0.3, running.process.send_signal, (signal.SIGCONT,))
+        later.start()
+        with running.client() as client:
+            assert client.counters()["pid"] == running.process.pid
+        later.join()
 
 
 def test_unknown_dataset(run_server):

@@ -9,6 +9,7 @@ from MDAnalysisTests.datafiles import DCD, PSF
 
 import himach
 from himach import examples
+from himach.frame import POSITIONS, VELOCITIES, Needs
 from himach.io.dataset.source import Source
 from himach.io.store.store import Store
 
@@ -64,6 +65,20 @@ def test_a_run_goes_on_when_the_server_ends_in_the_middle(run_server):
         assert [frame.number for frame in source.read(np.arange(3))] == [0, 1, 2]
         assert source.bytes_origin == 0
         assert source.bytes_cache == sum(place[3] for place in dataset._handle.locate(np.r_[:70, :3]))
+
+
+def test_a_field_is_read_late_when_the_server_has_ended(run_server):
+    running = run_server()
+    with Store(running.place).dataset("run") as dataset:
+        for number in range(5):
+            dataset.write(number, 1.0, None, *np.full((2, 50, 3), number, dtype=np.float32))
+    with running.client() as client:
+        source = Source(NoOrigin(), dataset, server=client.open("run"), needs=Needs(None, POSITIONS))
+        for frame in source.read(np.arange(5)):
+            if frame.number == 0:
+                running.kill()
+            late = source.late(frame.number, VELOCITIES) if frame.velocities is None else frame
+            np.testing.assert_array_equal(late.velocities, np.full((50, 3), frame.number))
 
 
 def test_frames_that_a_simulation_pushed_are_analysed_by_their_name(run_server, key):

@@ -23,6 +23,7 @@ from support.pushed import push
 
 import himach
 from himach import examples
+from himach.io.dataset.lookup import open_cache
 from himach.io.server import served_store  # noqa: F401 - a stranger may not be able to read himach either
 from himach.io.server.client import find
 from himach.io.store.bodhi import ServerProtocolError, ServerRefusedError
@@ -232,6 +233,12 @@ def test_a_user_not_on_the_list(run_server, stranger, open_place):
             return client.counters()
 
     assert "does not serve this user" in as_user(stranger, ask)
+
+
+def test_a_store_that_nobody_serves_is_refused_as_such(stranger, open_place):
+    Store(open_place / "store")  # into which the stranger may not even look
+    said = as_user(stranger, lambda: open_cache(str(open_place / "store")))
+    assert said.startswith("UsageError: --cache names "), said
 
 
 def test_what_a_stranger_plants_is_refused(stranger, open_place, key):

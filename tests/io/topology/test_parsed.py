@@ -20,6 +20,7 @@ from MDAnalysisTests import datafiles as data
 from support.cache_data import make
 
 import himach
+from himach.io.store.bodhi import crc32c
 from himach.io.store.store import Store, StoreFullError
 from himach.io.topology import loading
 from himach.io.topology.loading import load_topology
@@ -185,6 +186,12 @@ def test_damage_is_noticed():
         flipped[place] ^= 0x10
         with pytest.raises(ValueError):
             decode(bytes(flipped))
+
+
+def test_what_cannot_be_rebuilt_counts_as_damaged():
+    for pickled in (b"", b"cthere.is.no.such.module\nclass\n."):
+        with pytest.raises(ValueError):
+            decode(crc32c(pickled).to_bytes(4, "little") + pickled)
 
 
 # -- beside a dataset --------------------------------------------------------------------------------------------------

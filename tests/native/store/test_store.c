@@ -15,6 +15,7 @@
 #include "base/io.h"
 #include "bodhi.h"
 #include "segments/table.h"
+#include "write/writer.h"
 
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \
@@ -239,6 +240,8 @@ static void write_some(bodhi_dataset *dataset, int first, int last, bool *acknow
                 }
             }
             memset(pending, 0, sizeof pending);
+            /* What was granted is in files, or can still be appended. */
+            CHECK(writer->poisoned || writer->room.outstanding == writer->room.left);
         }
     }
     int closed = bodhi_writer_close(writer);

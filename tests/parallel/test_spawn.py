@@ -1,0 +1,29 @@
+"""What ranks print is passed on, and nobody waits for a reader that has gone."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+
+from himach.parallel.spawn import _relay
+
+
+class Gone(io.StringIO):
+    """The output of a process whose reader has ended, as that of ``| head``."""
+
+    def write(self, text):
+        raise BrokenPipeError
+
+
+def test_ranks_do_not_wait_for_a_reader_that_has_gone():
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as source:
+        relay = _relay(source, Gone())
+        text = bytes(1 << 20)  # more than a pipe holds
+        printing = threading.Thread(target=lambda: (os.write(writer, text), os.close(writer)), daemon=True)
+        printing.start()
+        printing.join(10)
+        assert not printing.is_alive()
+        relay.join(10)
+        assert not relay.is_alive()
