@@ -53,9 +53,6 @@ struct ingest {
     task *flushing;       /* the FLUSH that is being synced; NULL: none */
     bool append_failed;   /* since the last flush: frames before it may be undone */
     bool sync_failed;     /* what is on disk is not known any more */
-
-    /* The loop's own. */
-    bool finished; /* the threads have ended */
 };
 
 static void put(queue *q, task *t) {
@@ -432,10 +429,6 @@ void task_free(task *t) {
 }
 
 void ingest_finish(ingest *in) {
-    if (in->finished) {
-        return;
-    }
-    in->finished = true;
     pthread_mutex_lock(&in->mutex);
     bool finished = in->ending; /* by a server that ends, before it closes datasets that are idle */
     in->ending = true;
