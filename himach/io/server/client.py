@@ -20,6 +20,7 @@ from himach.io.store.store import StoreError
 __all__ = ["DIRECTORY", "Client", "find", "socket_path"]
 
 DIRECTORY = "server"
+LONGEST_ATTACHMENT = 4 << 30  # bytes: the times of 500 million frames
 
 
 def socket_path(store: str | os.PathLike[str] | None = None) -> Path:
@@ -82,6 +83,8 @@ class Client(CachedFrames):
         """Return what is attached to the dataset under this name, or None (see `Dataset.attach`)."""
         content = b""
         while (part := self._link.attachment(name, len(content))) is not None:
+            if part[0] > LONGEST_ATTACHMENT:  # a server of another user's may say anything
+                raise StoreError(f"the server's attachment {name} has {part[0]} bytes, more than himach attaches")
             content += part[1]
             if len(content) >= part[0]:
                 return content
