@@ -136,19 +136,28 @@ def test_stop_of_a_stuck_server(run_server):
     assert running.process.wait(30) in (0, 143)  # the signal may come when it has ended already
 
 
+PUSHERS = """
+import sys, time
+import numpy as np
+import himach
+writers = [himach.Writer(f"run{i}", 100, servers=[sys.argv[1]]) for i in range(24)]  # more than stay open unused
+for time_of_frame in range(20):
+    for writer in writers:
+        writer.push(np.zeros((100, 3), np.float32), time=float(time_of_frame))
+print("pushed", flush=True)
+time.sleep(60)
+"""
+
+
 def test_a_server_ends_well_when_many_datasets_have_just_lost_their_pushers(run_server):
     running = run_server()
-    writers = [himach.Writer(f"run{i}", 100, servers=[running.path]) for i in range(12)]  # more than stay open unused
-    for writer in writers:
-        writer.push(np.zeros((100, 3), np.float32), time=0.0)
-    for writer in writers:
-        writer.flush()
-        writer.push(np.ones((100, 3), np.float32), time=1.0)
-    running.process.send_signal(signal.SIGSTOP)
-    enders = [threading.Thread(target=writer.close, daemon=True) for writer in writers]
-    for ender in enders:
-        ender.start()
-    time.sleep(0.3)  # what they say at the end is in the sockets
-    running.process.send_signal(signal.SIGTERM)
-    running.process.send_signal(signal.SIGCONT)
-    assert running.process.wait(30) == 0
+    command = [sys.executable, "-c", PUSHERS, running.path]
+    for delay in np.linspace(0.001, 0.008, 20):  # some of them while the last frames are being written
+        with subprocess.Popen(
+            [sys.executable, "-c", PUSHERS, running.path], stdout=subprocess.PIPE, text=True
+        ) as pushers:
+            assert pushers.stdout.readline() == "pushed\n"
+            pushers.kill()
+            time.sleep(delay)
+            assert running.terminate() == 0
+        running.start()
