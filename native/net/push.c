@@ -1,9 +1,11 @@
 /* Pushing frames to the servers of several nodes; the public functions are in bodhi.h.
  *
- * A frame is copied into a slot and sent to the next server in turn; its slot is free when a server has acknowledged
+ * A frame is copied into a slot and sent to the server that its number names, or to the next one that answers: so who
+ * pushes a frame of this number once more meets the one that is there. Its slot is free when a server has acknowledged
  * it. A server that breaks off or does not answer in time is asked over a new connection what it has: opening that
- * one ends the old one, so that the answer is final. What it has is acknowledged; what it has not, or what nobody can
- * be asked about, goes to the next server. So a frame is twice in the stores only if its server could not be asked. */
+ * one ends the old one, so that the answer is final. What it has, just as it was sent, is acknowledged; what it has
+ * not, or what nobody can be asked about, goes to the next server. So a frame is twice in the stores only if its server
+ * could not be asked. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -16,6 +18,7 @@
 #include "base/status.h"
 #include "net/link.h"
 #include "net/slots.h"
+#include "segments/record.h"
 
 enum {
     MAX_IN_FLIGHT = 8192, /* frames: as many as a HAVE may ask about, at least */
@@ -47,13 +50,16 @@ struct bodhi_pusher {
     bodhi_push_options options;
     uint8_t key[KEY_MOST];
     size_t key_bytes; /* 0: none */
-    server *servers;
-    int n_servers, turn;
+    char *identity;
+    server *servers; /* in the order of their addresses, whatever it was in the call */
+    int n_servers;
+    uint64_t start; /* the server of frame 0, modulo their number */
     slot_list unused;
     slot_list waiting; /* to be given to a server */
     int64_t bytes;     /* in flight */
     int refused;       /* status with which servers refused frames lately, or 0 */
-    char reason[512];  /* what a server said of that; "": nothing */
+    bool conflict;     /* what is there is of another simulation: nothing more is pushed */
+    char reason[1024]; /* what a server said of that; "": nothing */
     bodhi_push_facts facts;
 };
 
@@ -90,13 +96,24 @@ static void back_off(server *s) {
     s->pause_ms = s->pause_ms * 2 > MAX_PAUSE_MS ? MAX_PAUSE_MS : s->pause_ms * 2;
 }
 
+/* Another simulation has the dataset: whatever else the other servers take, this one must not go on. */
+static void note_conflict(bodhi_pusher *p, const char *reason) {
+    if (!p->conflict) {
+        (void)snprintf(p->reason, sizeof p->reason, "%s", reason);
+    }
+    p->conflict = true;
+}
+
 static int connect_server(bodhi_pusher *p, server *s) {
     int64_t deadline = now_ms() + p->options.timeout_ms;
     uint32_t flags = WIRE_PUSHES | (p->options.durable != 0 ? (uint32_t)WIRE_DURABLE : 0U);
     int64_t dialled = now_ms() + DIAL_MS < deadline ? now_ms() + DIAL_MS : deadline;
     int status = link_dial(&s->link, s->address, geteuid(), p->key_bytes > 0 ? p->key : NULL, p->key_bytes, dialled);
     if (status == BODHI_OK) {
-        status = link_open(&s->link, flags, s->token, p->name, p->generation, p->generation_bytes, deadline);
+        status = link_open(&s->link, flags, s->token, p->name, p->generation, p->generation_bytes, p->identity, deadline);
+    }
+    if (status == BODHI_ERROR_CONFLICT) {
+        note_conflict(p, bodhi_message());
     }
     if (status != BODHI_OK) {
         back_off(s);
@@ -107,29 +124,42 @@ static int connect_server(bodhi_pusher *p, server *s) {
     return BODHI_OK;
 }
 
-/* Ask a server that was just connected to which of the frames sent to it before it has. */
+/* Take what a server says of the first frame sent to it. */
+static void take_kept(bodhi_pusher *p, server *s, unsigned kept) {
+    slot *each = slots_take(&s->sent);
+    if (kept == WIRE_HELD) {
+        acknowledged(p, each);
+        return;
+    }
+    if (kept == WIRE_OTHER) {
+        char reason[256];
+        (void)snprintf(reason, sizeof reason, "%.100s: frame %llu of dataset %.60s is there with other content",
+                       s->address, (unsigned long long)each->number, p->name);
+        note_conflict(p, reason);
+    }
+    requeue(p, each);
+}
+
+/* Ask a server that was just connected to which of the frames sent to it before it has, as they were sent. */
 static int ask_what_it_has(bodhi_pusher *p, server *s) {
     int64_t n = 0;
-    unsigned char *numbers = malloc((size_t)MAX_IN_FLIGHT * 8);
-    if (numbers == NULL) {
+    unsigned char *asked = calloc((size_t)MAX_IN_FLIGHT, WIRE_KEEP_BYTES);
+    if (asked == NULL) {
         return bodhi_fail_memory();
     }
     for (const slot *each = s->sent.first; each != NULL; each = each->next) {
-        wire_put64(numbers + (size_t)n++ * 8, each->number);
+        unsigned char *at = asked + (size_t)n++ * WIRE_KEEP_BYTES;
+        wire_put64(at, each->number);
+        memcpy(at + 8, each->message + 12, 4); /* the checksum in its header */
     }
-    wire_part part = {numbers, (size_t)n * 8};
-    int status = link_ask(&s->link, WIRE_HAVE, &part, 1, WIRE_KINDS, now_ms() + p->options.timeout_ms);
-    free(numbers);
+    wire_part part = {asked, (size_t)n * WIRE_KEEP_BYTES};
+    int status = link_ask(&s->link, WIRE_KEEP, &part, 1, WIRE_KEPT, now_ms() + p->options.timeout_ms);
+    free(asked);
     if (status == BODHI_OK && s->link.in.size != (uint32_t)n) {
         status = bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", s->address);
     }
     for (int64_t i = 0; i < n && status == BODHI_OK; i++) {
-        slot *each = slots_take(&s->sent);
-        if (s->link.in.body[i] == 1) {
-            acknowledged(p, each);
-        } else {
-            requeue(p, each);
-        }
+        take_kept(p, s, s->link.in.body[i]);
     }
     return status;
 }
@@ -163,6 +193,7 @@ static bool take_acks(bodhi_pusher *p, int i) {
         if (status >= 0) {
             acknowledged(p, found);
         } else {
+            p->conflict = p->conflict || status == BODHI_ERROR_CONFLICT;
             p->refused = status;
             stores = false;
             requeue(p, found);
@@ -197,9 +228,14 @@ static void receive_acks(bodhi_pusher *p, int i) {
             resync(p, i);
             return;
         }
+        bool conflict = p->conflict;
         if (!take_acks(p, i)) {
-            take_reason(p, s);
-            resync(p, i); /* what it took before is not given to another */
+            if (!conflict) { /* else the first reason is the one to be told */
+                take_reason(p, s);
+            }
+            if (!p->conflict) {
+                resync(p, i); /* what it took before is not given to another */
+            }
             back_off(s);
         }
     }
@@ -239,12 +275,11 @@ static void ask_for_acks(bodhi_pusher *p, int i) {
 
 /* --- Giving ------------------------------------------------------------------------------------------------------ */
 
-/* The next server in turn that is connected, or can be now; -1: none. */
-static int choose_server(bodhi_pusher *p) {
-    for (int tried = 0; tried < p->n_servers; tried++) {
-        int i = p->turn;
+/* The server that a frame's number names, or the next that is connected, or can be now; -1: none. */
+static int choose_server(bodhi_pusher *p, uint64_t number) {
+    for (int tried = 0; tried < p->n_servers && !p->conflict; tried++) {
+        int i = (int)((p->start + number + (uint64_t)tried) % (uint64_t)p->n_servers);
         server *s = &p->servers[i];
-        p->turn = (p->turn + 1) % p->n_servers;
         if (s->link.fd >= 0 || (now_ms() >= s->retry_at && connect_server(p, s) == BODHI_OK)) {
             return i;
         }
@@ -269,13 +304,18 @@ static void give(bodhi_pusher *p, slot *s, int i) {
 /* Give what waits to servers, until nothing waits or none takes it. */
 static bool give_waiting(bodhi_pusher *p) {
     while (p->waiting.n > 0) {
-        int i = choose_server(p);
+        int i = choose_server(p, p->waiting.first->number);
         if (i < 0) {
             return false;
         }
         give(p, slots_take(&p->waiting), i);
     }
     return true;
+}
+
+static int fail_conflict(const bodhi_pusher *p) {
+    return bodhi_fail(BODHI_ERROR_CONFLICT, "%s",
+                      p->reason[0] != '\0' ? p->reason : "another simulation has written to the dataset");
 }
 
 static int fail_nowhere(const bodhi_pusher *p) {
@@ -312,7 +352,7 @@ static int wait_until(bodhi_pusher *p, bool (*enough)(const bodhi_pusher *p), bo
     int64_t since = now_ms();
     receive_all(p, 0);
     bool given = give_waiting(p);
-    while (!(given && enough(p))) {
+    while (!p->conflict && !(given && enough(p))) {
         int64_t silent = now_ms() - since;
         if (p->facts.acknowledged != before) {
             before = p->facts.acknowledged;
@@ -330,7 +370,7 @@ static int wait_until(bodhi_pusher *p, bool (*enough)(const bodhi_pusher *p), bo
                               (long long)p->facts.in_flight);
         }
     }
-    return BODHI_OK;
+    return p->conflict ? fail_conflict(p) : BODHI_OK;
 }
 
 static bool has_room(const bodhi_pusher *p) {
@@ -391,8 +431,13 @@ static void free_pusher(bodhi_pusher *p) {
     free(p->servers);
     free(p->name);
     free(p->generation);
+    free(p->identity);
     memset(p->key, 0, sizeof p->key);
     free(p);
+}
+
+static int by_address(const void *left, const void *right) {
+    return strcmp(((const server *)left)->address, ((const server *)right)->address);
 }
 
 static int make_servers(bodhi_pusher *p, const char *const *servers, int n) {
@@ -412,9 +457,20 @@ static int make_servers(bodhi_pusher *p, const char *const *servers, int n) {
             return bodhi_fail(BODHI_ERROR_ARGUMENT, "server %d has no address, or memory is out", i);
         }
     }
-    uint32_t first;
-    p->turn = io_random(&first, sizeof first) ? (int)(first % (uint32_t)n) : 0;
+    qsort(p->servers, (size_t)n, sizeof *p->servers, by_address);
     return BODHI_OK;
+}
+
+/* Who pushes, unless it was told: the simulation of this directory, which a restart has in common with it. */
+static int set_identity(bodhi_pusher *p, const char *identity) {
+    p->identity = identity != NULL ? strdup(identity) : getcwd(NULL, 0);
+    if (p->identity == NULL) {
+        return identity != NULL ? bodhi_fail_memory() : bodhi_fail_system(errno, "getcwd", p->name);
+    }
+    return strlen(p->identity) <= WIRE_MAX_NAME
+               ? BODHI_OK
+               : bodhi_fail(BODHI_ERROR_ARGUMENT, "the identity has %zu bytes; it may have %d", strlen(p->identity),
+                            WIRE_MAX_NAME);
 }
 
 static int make_pusher(bodhi_pusher *p, const char *dataset, const void *generation, size_t generation_bytes) {
@@ -430,21 +486,24 @@ static int make_pusher(bodhi_pusher *p, const char *dataset, const void *generat
         memcpy(p->generation, generation, generation_bytes);
     }
     p->generation_bytes = generation_bytes;
+    p->start = hash_bytes(dataset, strlen(dataset)); /* first frames of many datasets are spread */
+    int status = set_identity(p, o->identity);
+    o->identity = NULL; /* the caller's */
+    if (status != BODHI_OK) {
+        return status;
+    }
     return o->key_file == NULL ? BODHI_OK : link_read_key(o->key_file, p->key, &p->key_bytes);
 }
 
-/* One server that answers is enough; of several errors the last one is told. */
-static int connect_first(bodhi_pusher *p) {
-    int status = BODHI_ERROR_UNREACHABLE;
-    for (int tried = 0; tried < p->n_servers; tried++) {
-        int i = (p->turn + tried) % p->n_servers;
-        status = connect_server(p, &p->servers[i]);
-        if (status == BODHI_OK) {
-            p->turn = i;
-            return BODHI_OK;
-        }
+/* One server that answers is enough; of several errors the last one is told. All are asked whose the dataset is before
+ * any is given a frame. */
+static int connect_all(bodhi_pusher *p) {
+    int any = BODHI_ERROR_UNREACHABLE;
+    for (int i = 0; i < p->n_servers && !p->conflict; i++) {
+        int status = connect_server(p, &p->servers[i]);
+        any = any == BODHI_OK ? any : status;
     }
-    return status;
+    return p->conflict ? fail_conflict(p) : any;
 }
 
 int bodhi_push_open(const char *const *servers, int n, const char *dataset, const void *generation,
@@ -466,7 +525,7 @@ int bodhi_push_open(const char *const *servers, int n, const char *dataset, cons
         status = make_servers(p, servers, n);
     }
     if (status == BODHI_OK) {
-        status = connect_first(p);
+        status = connect_all(p);
     }
     if (status != BODHI_OK) {
         free_pusher(p);
