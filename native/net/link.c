@@ -175,6 +175,17 @@ static int dial_local(wire_link *link, uid_t owner, int64_t deadline) {
     return BODHI_OK;
 }
 
+void link_keep_alive(int fd) {
+    const struct {
+        int level, name, value;
+    } options[] = {{SOL_SOCKET, SO_KEEPALIVE, 1},       {IPPROTO_TCP, TCP_KEEPIDLE, 20},
+                   {IPPROTO_TCP, TCP_KEEPINTVL, 10},    {IPPROTO_TCP, TCP_KEEPCNT, 3},
+                   {IPPROTO_TCP, TCP_USER_TIMEOUT, 50000}, {IPPROTO_TCP, TCP_NODELAY, 1}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof options[i].value);
+    }
+}
+
 static int dial_remote(wire_link *link, int64_t deadline) {
     char host[256];
     const char *colon = strrchr(link->address, ':');
@@ -198,8 +209,7 @@ static int dial_remote(wire_link *link, int64_t deadline) {
     if (!there) {
         return unreachable(link, "no server listens there");
     }
-    int one = 1;
-    (void)setsockopt(link->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    link_keep_alive(link->fd);
     return BODHI_OK;
 }
 

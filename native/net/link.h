@@ -56,4 +56,8 @@ BODHI_CHECKED int link_open(wire_link *link, uint32_t flags, const uint8_t token
 
 void link_close(wire_link *link);
 
+/* Have the system find out within a minute that the machine at the other end of a TCP socket is gone, whether or not
+ * something is on its way there. */
+void link_keep_alive(int fd);
+
 #endif

@@ -85,7 +85,7 @@ static bool reserve(wire_parser *parser, size_t size) {
 }
 
 /* A header is complete: check all of it before memory is taken. */
-static enum wire_result begin_body(wire_parser *parser) {
+static enum wire_result check_header(wire_parser *parser) {
     const unsigned char *h = parser->header;
     unsigned verb = h[6] | (unsigned)h[7] << 8;
     parser->version = (uint16_t)(h[4] | (unsigned)h[5] << 8);
@@ -105,8 +105,7 @@ static enum wire_result begin_body(wire_parser *parser) {
     if (parser->size < l->least || parser->size > most || parser->size % l->unit != 0) {
         return WIRE_TOO_LONG;
     }
-    parser->n_body = 0;
-    return reserve(parser, parser->size > 0 ? parser->size : 1) ? WIRE_MORE : WIRE_OUT_OF_MEMORY;
+    return WIRE_BEGUN;
 }
 
 static enum wire_result end_body(wire_parser *parser) {
@@ -118,6 +117,15 @@ static enum wire_result end_body(wire_parser *parser) {
     }
     parser->complete = true;
     return WIRE_MESSAGE;
+}
+
+enum wire_result wire_begin(wire_parser *parser) {
+    parser->n_body = 0;
+    if (!reserve(parser, parser->size > 0 ? parser->size : 1)) {
+        parser->n_header = 0; /* there is no body to put bytes into */
+        return WIRE_OUT_OF_MEMORY;
+    }
+    return end_body(parser);
 }
 
 size_t wire_space(wire_parser *parser, unsigned char **at) {
@@ -142,12 +150,12 @@ enum wire_result wire_took(wire_parser *parser, size_t n) {
     if (parser->n_header < WIRE_HEADER) {
         return WIRE_MORE;
     }
-    enum wire_result result = begin_body(parser);
-    if (result != WIRE_MORE) {
-        parser->n_header = 0; /* there is no body to put bytes into */
+    enum wire_result result = check_header(parser);
+    if (result != WIRE_BEGUN) {
+        parser->n_header = 0;
         return result;
     }
-    return end_body(parser);
+    return parser->asks ? WIRE_BEGUN : wire_begin(parser);
 }
 
 enum wire_result wire_feed(wire_parser *parser, const unsigned char *data, size_t n, size_t *used) {
@@ -174,6 +182,14 @@ unsigned char *wire_take_body(wire_parser *parser, size_t *capacity, unsigned ch
 
 bool wire_amid(const wire_parser *parser) {
     return !parser->complete && parser->n_header > 0;
+}
+
+void wire_release(wire_parser *parser) {
+    if (!wire_amid(parser)) {
+        free(parser->body);
+        parser->body = NULL;
+        parser->capacity = 0;
+    }
 }
 
 void wire_free(wire_parser *parser) {

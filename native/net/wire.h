@@ -124,6 +124,7 @@ enum wire_counter {
 enum wire_result {
     WIRE_MORE,          /* feed more */
     WIRE_MESSAGE,       /* a message is complete */
+    WIRE_BEGUN,         /* a header is complete, and waits for wire_begin() */
     WIRE_BAD_MAGIC,     /* these are not our bytes */
     WIRE_BAD_VERSION,   /* another version of the protocol */
     WIRE_BAD_VERB,      /* unknown, or not for this side */
@@ -135,6 +136,7 @@ enum wire_result {
 /* One direction of a connection. Set to zero, with `from_client` and `max_frame` as wanted, before the first byte. */
 typedef struct {
     bool from_client;   /* messages of clients are read, those of a server refused */
+    bool asks;          /* each header is told of, as BEGUN, before memory is taken for its body */
     uint32_t max_frame; /* bytes of a FRAME; 0: WIRE_MAX_FRAME */
     unsigned char header[WIRE_HEADER];
     size_t n_header;
@@ -153,6 +155,10 @@ typedef struct {
 size_t wire_space(wire_parser *parser, unsigned char **at);
 enum wire_result wire_took(wire_parser *parser, size_t n);
 
+/* Go on after BEGUN, at which verb and size hold: take memory for the body. To be called before the next wire_space().
+ */
+enum wire_result wire_begin(wire_parser *parser);
+
 /* The same for bytes that lie elsewhere: takes them up to the end of a message; *used is how many. */
 enum wire_result wire_feed(wire_parser *parser, const unsigned char *data, size_t n, size_t *used);
 
@@ -162,6 +168,9 @@ unsigned char *wire_take_body(wire_parser *parser, size_t *capacity, unsigned ch
 
 /* Whether a message has begun and not ended. */
 bool wire_amid(const wire_parser *parser);
+
+/* Free what it does not need before the next message; amid one: nothing. */
+void wire_release(wire_parser *parser);
 
 void wire_free(wire_parser *parser);
 

@@ -121,9 +121,6 @@ static task *new_task(bodhi_server *server, connection *c, enum task_verb verb) 
 
 static bool answer_frame(bodhi_server *server, connection *c) {
     bodhi_frame frame;
-    if ((c->flags & WIRE_PUSHES) == 0) {
-        return output_error(c, BODHI_ERROR_UNSAFE, "frames may be pushed only after an OPEN that says so");
-    }
     if (!wire_parse_frame(c->in.body, c->in.size, &frame)) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "the frame's fields do not fit its length");
     }
@@ -138,6 +135,7 @@ static bool answer_frame(bodhi_server *server, connection *c) {
     d->unflushed_since = d->unflushed_since == 0 ? now_ms() : d->unflushed_since;
     d->durable = d->durable || t->durable;
     datasets_submit(d, t);
+    server->queued += c->in.size;
     server->counters[COUNT_FRAMES]++;
     server->counters[COUNT_FRAME_BYTES] += c->in.size - WIRE_FRAME_HEAD;
     if (++d->n_unflushed == WIRE_MAX_NUMBERS) {
@@ -322,21 +320,35 @@ static bool answer_stop(bodhi_server *server, connection *c) {
     return send_empty(c, WIRE_STOPPING);
 }
 
-/* What is told to readers alone. */
-static bool answer_reader(bodhi_server *server, connection *c) {
-    if ((c->rights & RIGHT_READ) == 0) {
-        return output_error(c, BODHI_ERROR_UNSAFE, "places and attachments are given to clients of this machine only");
+/* --- Messages ---------------------------------------------------------------------------------------------------- */
+
+static bool may_read(connection *c) {
+    return (c->rights & RIGHT_READ) != 0 ||
+           output_error(c, BODHI_ERROR_UNSAFE, "places and attachments are given to clients of this machine only");
+}
+
+static bool may_push(connection *c) {
+    return (c->flags & WIRE_PUSHES) != 0 ||
+           output_error(c, BODHI_ERROR_UNSAFE, "frames may be pushed only after an OPEN that says so");
+}
+
+bool answer_header(bodhi_server *server, connection *c) {
+    enum wire_verb verb = c->in.verb;
+    if (verb == WIRE_STATUS || verb == WIRE_STOP) {
+        return true;
     }
-    switch (c->in.verb) {
-    case WIRE_FIND:
-        return answer_generations(server, c);
-    case WIRE_FETCH:
-        return answer_attachment(c);
-    case WIRE_MARK:
-        return answer_mark(c);
-    default:
-        return answer_read(server, c);
+    if (c->reserved) {
+        server->counters[COUNT_REFUSED]++;
+        return output_error(c, BODHI_ERROR_BUSY, "the server has as many connections as it may have");
     }
+    if (verb == WIRE_OPEN || verb == WIRE_FIND) {
+        return verb == WIRE_OPEN || may_read(c);
+    }
+    if (c->dataset == NULL) {
+        return output_error(c, BODHI_ERROR_ARGUMENT, "a dataset must be opened first");
+    }
+    bool places = verb == WIRE_READ || verb == WIRE_FETCH || verb == WIRE_MARK;
+    return verb == WIRE_FRAME ? may_push(c) : !places || may_read(c);
 }
 
 /* Verbs whose answer is only true of the segments that are there: others may have evicted some. */
@@ -345,6 +357,9 @@ static bool asks_what_is_there(enum wire_verb verb) {
 }
 
 bool answer(bodhi_server *server, connection *c) {
+    if (asks_what_is_there(c->in.verb) && dataset_keep_up(c->dataset->dataset) != BODHI_OK) {
+        return output_error(c, BODHI_ERROR_SYSTEM, bodhi_message());
+    }
     switch (c->in.verb) {
     case WIRE_OPEN:
         return answer_open(server, c);
@@ -353,17 +368,7 @@ bool answer(bodhi_server *server, connection *c) {
     case WIRE_STOP:
         return answer_stop(server, c);
     case WIRE_FIND:
-        return answer_reader(server, c);
-    default:
-        break;
-    }
-    if (c->dataset == NULL) {
-        return output_error(c, BODHI_ERROR_ARGUMENT, "a dataset must be opened first");
-    }
-    if (asks_what_is_there(c->in.verb) && dataset_keep_up(c->dataset->dataset) != BODHI_OK) {
-        return output_error(c, BODHI_ERROR_SYSTEM, bodhi_message());
-    }
-    switch (c->in.verb) {
+        return answer_generations(server, c);
     case WIRE_FRAME:
         return answer_frame(server, c);
     case WIRE_FLUSH:
@@ -376,9 +381,11 @@ bool answer(bodhi_server *server, connection *c) {
     case WIRE_LIST:
         return answer_list(c);
     case WIRE_READ:
+        return answer_read(server, c);
     case WIRE_FETCH:
+        return answer_attachment(c);
     case WIRE_MARK:
-        return answer_reader(server, c);
+        return answer_mark(c);
     case WIRE_DONE:
         turn_end(server, c);
         return true;

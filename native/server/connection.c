@@ -12,26 +12,89 @@
 #include "base/io.h"
 
 enum {
-    TURN_BYTES = 8 << 20,    /* read from one connection before the next has its turn */
-    OUTPUT_ENOUGH = 1 << 20, /* output that waits stops us from reading more requests */
-    GREETING_MS = 10000,     /* for the first message */
-    SHUT_MS = 2000,          /* for the other side to close after an error */
-    MOST_DISCARDED = 64      /* reads of what comes after an error, before others have their turn */
+    TURN_BYTES = 8 << 20,     /* read from one connection before the next has its turn */
+    OUTPUT_ENOUGH = 64 << 10, /* output that waits stops us from reading more requests */
+    OUTPUT_STEP = 4 << 10,    /* the output's memory grows by so much at least */
+    LIGHT = 192 << 10,        /* bytes of a body, as of a HAVE, that never waits for memory */
+    GREETING_MS = 10000,      /* for the first message */
+    RESERVED_MS = 2000,       /* for that of a connection beside those that there may be */
+    SHUT_MS = 2000,           /* for the other side to close after an error */
+    CLOGGED_MS = 2000,        /* without a byte moved, while others wait for the memory */
+    MOST_DISCARDED = 64       /* reads of what comes after an error, before others have their turn */
 };
+
+/* --- Memory ------------------------------------------------------------------------------------------------------ */
+
+/* Three quarters of the memory are for what comes and waits to be written, one is for answers. */
+static size_t share_in(const bodhi_server *server) {
+    return (size_t)server->options.memory / 4 * 3;
+}
+
+static bool is_crowded_in(const bodhi_server *server) {
+    return server->held_in + server->queued >= share_in(server);
+}
+
+static bool is_crowded_out(const bodhi_server *server) {
+    return server->held_out >= (size_t)server->options.memory / 4;
+}
+
+bool connections_wait(const bodhi_server *server) {
+    return server->n_stalled > 0 || is_crowded_in(server) || is_crowded_out(server);
+}
+
+/* Count what a connection holds now. */
+static void count_held(bodhi_server *server, connection *c) {
+    server->held_in += c->in.capacity - c->held_in;
+    server->held_out += c->out_capacity - c->held_out;
+    c->held_in = c->in.capacity;
+    c->held_out = c->out_capacity;
+}
+
+/* Whether there is memory for the body that its header tells of. One that is larger than all there may be comes alone.
+ */
+static bool has_room(const bodhi_server *server, const connection *c) {
+    size_t others = server->held_in - c->held_in + server->queued;
+    return c->in.size <= LIGHT || others + c->in.size <= share_in(server) ||
+           (c->in.size > share_in(server) && others <= share_in(server) / 2);
+}
+
+static void set_stalled(bodhi_server *server, connection *c, bool stalled) {
+    server->n_stalled += (int)stalled - (int)c->stalled;
+    c->stalled = stalled;
+}
+
+bool connection_clogs(const bodhi_server *server, const connection *c, int64_t now) {
+    bool takes_nothing = is_crowded_out(server) && c->out_capacity > 0 && c->out_sent < c->n_out;
+    bool gives_nothing = is_crowded_in(server) && c->held_in > LIGHT && wire_amid(&c->in) && !c->stalled &&
+                         connection_listens(server, c);
+    return (takes_nothing || gives_nothing) && now >= c->moved + CLOGGED_MS;
+}
 
 /* --- Output ------------------------------------------------------------------------------------------------------ */
 
 unsigned char *output_body(connection *c, size_t size) {
     size_t needed = c->n_out + WIRE_HEADER + size;
     if (needed > c->out_capacity) {
-        unsigned char *grown = realloc(c->out, needed * 2);
+        size_t capacity = needed < OUTPUT_ENOUGH ? 2 * needed + OUTPUT_STEP : needed;
+        unsigned char *grown = realloc(c->out, capacity);
         if (grown == NULL) {
             return NULL;
         }
         c->out = grown;
-        c->out_capacity = needed * 2;
+        c->out_capacity = capacity;
     }
     return c->out + c->n_out + WIRE_HEADER;
+}
+
+/* All output has gone: its memory goes, too, if it is much. */
+static void empty_output(connection *c) {
+    c->n_out = c->out_sent = 0;
+    c->out_deadline = 0;
+    if (c->out_capacity > OUTPUT_ENOUGH) {
+        free(c->out);
+        c->out = NULL;
+        c->out_capacity = 0;
+    }
 }
 
 void output_done(connection *c, enum wire_verb verb, size_t size) {
@@ -84,7 +147,7 @@ static ssize_t send_some(connection *c) {
     return sent;
 }
 
-bool connection_send(const bodhi_server *server, connection *c) {
+bool connection_send(bodhi_server *server, connection *c) {
     while (c->out_sent < c->n_out) {
         ssize_t sent = send_some(c);
         if (sent < 0 && errno == EINTR) {
@@ -99,9 +162,9 @@ bool connection_send(const bodhi_server *server, connection *c) {
         }
         c->out_sent += (size_t)sent;
         c->out_deadline = 0;
+        c->moved = now_ms();
     }
-    c->n_out = c->out_sent = 0;
-    c->out_deadline = 0;
+    empty_output(c);
     return true;
 }
 
@@ -119,23 +182,32 @@ void connection_drop(bodhi_server *server, connection *c) {
     wire_free(&c->in);
     free(c->out);
     c->out = NULL;
+    c->out_capacity = 0;
+    count_held(server, c);
+    set_stalled(server, c, false);
     c->dropped = true;
     server->n_dropped++;
 }
 
-/* Whether more is to be read of it now. */
-static bool listens(const connection *c) {
+/* Whether somebody else has to do something before more of it is read: the disk, or who holds the memory. */
+static bool is_held_up(const bodhi_server *server, const connection *c) {
+    bool pushes = (c->flags & WIRE_PUSHES) != 0;
+    bool crowded = !c->reserved && !wire_amid(&c->in) && (pushes ? is_crowded_in(server) : is_crowded_out(server));
+    return c->stalled || crowded || c->asked || c->turn == TURN_WAITING ||
+           (pushes && c->dataset != NULL && c->dataset->ingest != NULL && ingest_is_behind(c->dataset->ingest));
+}
+
+bool connection_listens(const bodhi_server *server, const connection *c) {
     bool full = c->n_out - c->out_sent >= OUTPUT_ENOUGH;
-    bool behind = c->dataset != NULL && c->dataset->ingest != NULL && (c->flags & WIRE_PUSHES) != 0 &&
-                  ingest_is_behind(c->dataset->ingest);
-    return !c->ending && !full && !behind && !c->asked && c->turn != TURN_WAITING && c->n_descriptors == 0;
+    return !c->ending && !full && c->n_descriptors == 0 && !is_held_up(server, c);
 }
 
 /* Ask epoll for what this connection waits for. */
 static void ask_events(const bodhi_server *server, connection *c) {
-    uint32_t events = (c->shut || listens(c) ? EPOLLIN : 0U) | (c->out_sent < c->n_out ? EPOLLOUT : 0U);
+    uint32_t events = (c->shut || connection_listens(server, c) ? EPOLLIN : 0U) | (c->out_sent < c->n_out ? EPOLLOUT : 0U);
     if (events != c->events) {
-        struct epoll_event event = {.events = events, .data.u64 = connection_id(server, c)};
+        /* The end of the other side is told of even if nothing is asked: then once, and not again and again. */
+        struct epoll_event event = {.events = events == 0 ? EPOLLET : events, .data.u64 = connection_id(server, c)};
         if (bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_MOD, c->fd, &event) == 0) {
             c->events = events; /* else it is tried again */
         }
@@ -153,16 +225,80 @@ void connection_update(bodhi_server *server, connection *c) {
         c->shut = true;
         c->in_deadline = now_ms() + SHUT_MS;
     }
+    if (is_crowded_in(server)) {
+        wire_release(&c->in);
+    }
+    count_held(server, c);
     ask_events(server, c);
 }
 
-static connection *free_slot(bodhi_server *server) {
+/* --- Slots ------------------------------------------------------------------------------------------------------- */
+
+static bool is_same_caller(const caller *a, const caller *b) {
+    return a->remote == b->remote && memcmp(a->id, b->id, sizeof a->id) == 0;
+}
+
+/* Close a connection that came and said nothing, so that its slot is free at once: it has neither turn nor dataset. */
+static connection *displace(bodhi_server *server, connection *c) {
+    connection_drop(server, c);
+    c->dropped = false;
+    server->n_dropped--;
+    server->counters[COUNT_TIMED_OUT]++;
+    return c;
+}
+
+/* The oldest connection of those that said nothing yet, of one caller or (NULL) of all; NULL: there is none. */
+static connection *oldest_silent(bodhi_server *server, const caller *from, bool reserved) {
+    connection *oldest = NULL;
     for (int i = 0; i < server->n_slots; i++) {
+        connection *c = &server->connections[i];
+        if (c->fd >= 0 && c->reserved == reserved && (reserved || !c->heard) &&
+            (from == NULL || is_same_caller(&c->from, from)) && (oldest == NULL || c->since < oldest->since)) {
+            oldest = c;
+        }
+    }
+    return oldest;
+}
+
+/* A slot from `first` up to before `end`; NULL: all are taken. */
+static connection *free_slot(bodhi_server *server, int first, int end) {
+    for (int i = first; i < end; i++) {
         if (server->connections[i].fd < 0 && !server->connections[i].dropped) {
             return &server->connections[i];
         }
     }
     return NULL;
+}
+
+static int count_of(const bodhi_server *server, const caller *from) {
+    int n = 0;
+    for (int i = 0; i < server->n_slots; i++) {
+        n += server->connections[i].fd >= 0 && is_same_caller(&server->connections[i].from, from);
+    }
+    return n;
+}
+
+/* A slot for a caller; NULL after *why was told. */
+static connection *find_slot(bodhi_server *server, unsigned rights, const caller *from, const char **why) {
+    bool owner = (rights & RIGHT_STOP) != 0;
+    connection *silent = NULL;
+    if (!owner && count_of(server, from) >= server->options.max_per_caller) {
+        *why = from->remote ? "this address has as many connections as one may have"
+                            : "this user has as many connections as one may have";
+        silent = oldest_silent(server, from, false);
+        return silent == NULL ? NULL : displace(server, silent);
+    }
+    *why = "the server has as many connections as it may have";
+    connection *found = free_slot(server, 0, server->options.max_connections);
+    if (found == NULL && (silent = oldest_silent(server, NULL, false)) != NULL) {
+        found = displace(server, silent);
+    }
+    if (found == NULL && owner) {
+        found = free_slot(server, server->options.max_connections, server->n_slots);
+        silent = oldest_silent(server, NULL, true);
+        found = found == NULL && silent != NULL ? displace(server, silent) : found;
+    }
+    return found;
 }
 
 void connection_refuse(bodhi_server *server, int fd, int status, const char *text) {
@@ -174,33 +310,41 @@ void connection_refuse(bodhi_server *server, int fd, int status, const char *tex
     server->counters[COUNT_REFUSED]++;
 }
 
-connection *connection_add(bodhi_server *server, int fd, unsigned rights) {
-    connection *c = free_slot(server);
+void connection_add(bodhi_server *server, int fd, unsigned rights, const caller *from) {
+    const char *why = NULL;
+    connection *c = find_slot(server, rights, from, &why);
     if (c == NULL) {
-        connection_refuse(server, fd, BODHI_ERROR_BUSY, "the server has as many connections as it may have");
-        return NULL;
+        connection_refuse(server, fd, BODHI_ERROR_BUSY, why);
+        return;
     }
     uint32_t serial = c->serial + 1;
+    int64_t now = now_ms();
+    bool reserved = c - server->connections >= server->options.max_connections;
     *c = (connection){.fd = fd,
                       .serial = serial < FIRST_SERIAL ? FIRST_SERIAL : serial,
                       .rights = rights,
-                      .in = {.from_client = true, .max_frame = server->options.max_frame},
-                      .in_deadline = now_ms() + GREETING_MS,
+                      .from = *from,
+                      .reserved = reserved,
+                      .since = now,
+                      .moved = now,
+                      .in = {.from_client = true, .asks = true, .max_frame = server->options.max_frame},
+                      .in_deadline = now + (reserved ? RESERVED_MS : GREETING_MS),
                       .events = EPOLLIN};
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = connection_id(server, c)};
     if (bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
         (void)io_close(fd);
         c->fd = -1;
-        return NULL;
+        return;
     }
     server->counters[COUNT_ADMITTED]++;
-    return c;
 }
 
-bool connection_is_late(const connection *c, int64_t now) {
-    bool waits_for_us = c->turn != TURN_NONE || c->asked;
-    return (c->in_deadline != 0 && now >= c->in_deadline && !waits_for_us) ||
-           (c->out_deadline != 0 && now >= c->out_deadline);
+bool connection_is_late(const bodhi_server *server, connection *c, int64_t now) {
+    int64_t later = now + server->options.message_ms;
+    if (!c->shut && c->in_deadline < later && (is_held_up(server, c) || c->turn != TURN_NONE)) {
+        c->in_deadline = later; /* counted from when it is read again */
+    }
+    return (c->in_deadline != 0 && now >= c->in_deadline) || (c->out_deadline != 0 && now >= c->out_deadline);
 }
 
 /* --- Receiving --------------------------------------------------------------------------------------------------- */
@@ -211,14 +355,9 @@ static void begin_deadline(const bodhi_server *server, connection *c) {
     c->in_deadline = now_ms() + patience;
 }
 
-/* Bytes have come; false: the connection ends. */
-static bool received(bodhi_server *server, connection *c, size_t n) {
-    size_t before = c->in.n_header;
-    enum wire_result result = wire_took(&c->in, n);
+/* What the parser says of the bytes so far; false: the connection ends. */
+static bool parsed(bodhi_server *server, connection *c, enum wire_result result) {
     if (result == WIRE_MORE) {
-        if (before < WIRE_HEADER && (before == 0 || c->in.n_header == WIRE_HEADER)) {
-            begin_deadline(server, c);
-        }
         return true;
     }
     if (result != WIRE_MESSAGE) {
@@ -230,10 +369,41 @@ static bool received(bodhi_server *server, connection *c, size_t n) {
     return server->on_message(server, c);
 }
 
+/* A header has come: take memory for the body, or wait for some. */
+static bool begin_body(bodhi_server *server, connection *c) {
+    set_stalled(server, c, !has_room(server, c));
+    if (c->stalled) {
+        return true;
+    }
+    begin_deadline(server, c);
+    bool goes_on = parsed(server, c, wire_begin(&c->in));
+    count_held(server, c);
+    return goes_on;
+}
+
+/* Bytes have come; false: the connection ends. */
+static bool received(bodhi_server *server, connection *c, size_t n) {
+    bool first = c->in.n_header == 0;
+    enum wire_result result = wire_took(&c->in, n);
+    c->moved = now_ms();
+    if (result == WIRE_BEGUN) {
+        c->heard = true;
+        return server->on_header(server, c) && begin_body(server, c);
+    }
+    if (result == WIRE_MORE && first) {
+        begin_deadline(server, c);
+    }
+    return parsed(server, c, result);
+}
+
+void connection_resume(bodhi_server *server, connection *c) {
+    c->ending = !begin_body(server, c) || c->ending;
+}
+
 /* Read what is there, within bounds, and answer it. False: the other side has gone. */
 static bool receive(bodhi_server *server, connection *c) {
     size_t total = 0;
-    while (total < TURN_BYTES && listens(c) && !server->stopping) {
+    while (total < TURN_BYTES && connection_listens(server, c) && !server->stopping) {
         unsigned char *at;
         size_t space = wire_space(&c->in, &at);
         ssize_t got = bodhi_io.recv(c->fd, at, space, MSG_DONTWAIT);

@@ -5,7 +5,9 @@
 
 #include "server/server.h"
 
-connection *connection_add(bodhi_server *server, int fd, unsigned rights);
+/* Take a connection up, or refuse it. Where there is no slot, one that has not said anything yet goes, the oldest first.
+ */
+void connection_add(bodhi_server *server, int fd, unsigned rights, const caller *from);
 
 /* Tell why and close. */
 void connection_refuse(bodhi_server *server, int fd, int status, const char *text);
@@ -17,13 +19,25 @@ void connection_event(bodhi_server *server, connection *c, uint32_t events);
 void connection_update(bodhi_server *server, connection *c);
 
 /* False: the connection is broken. */
-bool connection_send(const bodhi_server *server, connection *c);
+bool connection_send(bodhi_server *server, connection *c);
+
+/* Whether it is read: not if others have to do something first, or it has to take its answers. */
+bool connection_listens(const bodhi_server *server, const connection *c);
+
+/* Go on with a body that waited for memory, if there is some now. */
+void connection_resume(bodhi_server *server, connection *c);
+
+/* Whether some connection waits for memory. */
+bool connections_wait(const bodhi_server *server);
+
+/* Whether memory is short and this connection holds some of it without moving. */
+bool connection_clogs(const bodhi_server *server, const connection *c, int64_t now);
 
 /* Close at once, without a word, and mark it: the loop ends its turn and lets go of its dataset. */
 void connection_drop(bodhi_server *server, connection *c);
 
 /* Whether it is late with what it has to send or take. */
-bool connection_is_late(const connection *c, int64_t now);
+bool connection_is_late(const bodhi_server *server, connection *c, int64_t now);
 
 uint64_t connection_id(const bodhi_server *server, const connection *c);
 

@@ -297,12 +297,18 @@ static void recycle_buffer(ingest *in, task *t) {
     t->body = NULL;
 }
 
+/* Bytes that a frame holds while it waits; of small ones the task is the most. */
+static size_t weight_of(const task *t) {
+    return t->n + sizeof *t;
+}
+
 static void write_frame(ingest *in, task *t) {
     t->status = append(in, t);
-    size_t before = atomic_fetch_sub(&in->backlog, t->n);
+    size_t weight = weight_of(t);
+    size_t before = atomic_fetch_sub(&in->backlog, weight);
     recycle_buffer(in, t);
     put(&in->batch, t);
-    if (before >= BACKLOG_BYTES && before - t->n < BACKLOG_BYTES) {
+    if (before >= BACKLOG_BYTES && before - weight < BACKLOG_BYTES) {
         wake_loop(in);
     }
 }
@@ -422,7 +428,7 @@ void ingest_take_body(ingest *in, task *t, wire_parser *parser) {
 
 void ingest_submit(ingest *in, task *t) {
     if (t->verb == TASK_FRAME) {
-        (void)atomic_fetch_add(&in->backlog, t->n);
+        (void)atomic_fetch_add(&in->backlog, weight_of(t));
     }
     pthread_mutex_lock(&in->mutex);
     put(&in->todo, t);
@@ -432,6 +438,22 @@ void ingest_submit(ingest *in, task *t) {
 
 bool ingest_is_behind(ingest *in) {
     return atomic_load(&in->backlog) >= BACKLOG_BYTES;
+}
+
+size_t ingest_held(ingest *in) {
+    pthread_mutex_lock(&in->mutex);
+    size_t spare = in->spare_bytes;
+    pthread_mutex_unlock(&in->mutex);
+    return spare + atomic_load(&in->backlog);
+}
+
+void ingest_trim(ingest *in) {
+    pthread_mutex_lock(&in->mutex);
+    while (in->n_spare > 0) {
+        free(in->spare[--in->n_spare].data);
+    }
+    in->spare_bytes = 0;
+    pthread_mutex_unlock(&in->mutex);
 }
 
 task *ingest_take_done(ingest *in) {

@@ -49,6 +49,10 @@ void ingest_submit(ingest *in, task *t);
 /* Whether so much waits to be written that no more should be received. */
 bool ingest_is_behind(ingest *in);
 
+/* Bytes of memory that it holds: of frames that wait, and of buffers kept for the next ones; these can be given up. */
+size_t ingest_held(ingest *in);
+void ingest_trim(ingest *in);
+
 /* What came back since, in order, linked by `next`; each to be freed. */
 task *ingest_take_done(ingest *in);
 

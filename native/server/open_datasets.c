@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "server/connection.h"
 #include "store/dataset.h"
 
 enum { MAX_IDLE = 8 }; /* datasets that stay open without a user: opening one with millions of frames takes its time */
@@ -101,6 +102,19 @@ void datasets_close_all(bodhi_server *server) {
         open_dataset *d = server->datasets;
         server->datasets = d->next;
         close_dataset(d);
+    }
+}
+
+void datasets_count_queued(bodhi_server *server) {
+    bool short_of = connections_wait(server);
+    server->queued = 0;
+    for (open_dataset *d = server->datasets; d != NULL; d = d->next) {
+        if (d->ingest != NULL) {
+            if (short_of || d->users == 0) {
+                ingest_trim(d->ingest);
+            }
+            server->queued += ingest_held(d->ingest);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -13,17 +14,21 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
+#include "net/link.h"
 #include "server/answer.h"
 #include "server/connection.h"
 #include "server/open_datasets.h"
 #include "server/turns.h"
 
 enum {
-    TICK_MS = 200, /* deadlines are looked at so often */
+    TICK_MS = 200,   /* deadlines are looked at so often */
+    CROWDED_MS = 20, /* who waits for memory or the disk is looked at so often */
+    RESERVED = 2,    /* connections of the owner's, beside those that there may be */
     DEFAULT_CONNECTIONS = 256,
     MAX_CONNECTIONS = 4096,
     N_EVENTS = 64
 };
+#define DEFAULT_MEMORY (INT64_C(512) << 20)
 
 /* --- Coming in --------------------------------------------------------------------------------------------------- */
 
@@ -56,21 +61,38 @@ static void accept_local(bodhi_server *server) {
             }
             return;
         }
-        struct ucred peer;
+        struct ucred peer = {0};
         socklen_t size = sizeof peer;
         unsigned rights = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? rights_of(server, peer.uid) : 0;
+        caller from = {.remote = false};
+        memcpy(from.id, &peer.uid, sizeof peer.uid);
         if (rights == 0) {
             connection_refuse(server, fd, BODHI_ERROR_UNSAFE, "this server does not serve this user");
         } else {
-            (void)connection_add(server, fd, rights);
+            connection_add(server, fd, rights, &from);
         }
     }
+}
+
+/* The address at the other end, without its port. */
+static caller caller_at(int fd) {
+    caller from = {.remote = true};
+    struct sockaddr_storage name = {0};
+    socklen_t size = sizeof name;
+    if (getpeername(fd, (struct sockaddr *)&name, &size) == 0 && name.ss_family == AF_INET) {
+        memcpy(from.id, &((struct sockaddr_in *)(void *)&name)->sin_addr, sizeof(struct in_addr));
+    } else if (name.ss_family == AF_INET6) {
+        memcpy(from.id, &((struct sockaddr_in6 *)(void *)&name)->sin6_addr, sizeof(struct in6_addr));
+    }
+    return from;
 }
 
 static void take_admitted(bodhi_server *server) {
     int fd;
     while (read(server->admitted[0], &fd, sizeof fd) == (ssize_t)sizeof fd) {
-        (void)connection_add(server, fd, RIGHT_PUSH);
+        caller from = caller_at(fd);
+        link_keep_alive(fd);
+        connection_add(server, fd, RIGHT_PUSH, &from);
     }
 }
 
@@ -122,7 +144,7 @@ static void tick(bodhi_server *server) {
     }
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
-        if (c->fd >= 0 && connection_is_late(c, now)) {
+        if (c->fd >= 0 && (connection_is_late(server, c, now) || connection_clogs(server, c, now))) {
             server->counters[COUNT_TIMED_OUT] += !c->shut;
             connection_drop(server, c);
         }
@@ -133,6 +155,9 @@ static void tick(bodhi_server *server) {
 static void update_all(bodhi_server *server) {
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
+        if (c->fd >= 0 && c->stalled) {
+            connection_resume(server, c);
+        }
         if (c->fd >= 0 && (c->n_out > 0 || c->events == 0 || c->ending)) {
             connection_update(server, c);
         }
@@ -171,7 +196,9 @@ int bodhi_server_run(bodhi_server *server) {
     int64_t next_tick = now_ms() + TICK_MS;
     while (!server->stopping) {
         int64_t left = next_tick - now_ms();
+        left = connections_wait(server) && left > CROWDED_MS ? CROWDED_MS : left;
         int n = bodhi_io.epoll_wait(server->epoll, events, N_EVENTS, left > 0 ? (int)left : 0);
+        datasets_count_queued(server);
         if (n < 0 && errno != EINTR) {
             return bodhi_fail_system(errno, "epoll_wait", "server");
         }
@@ -213,6 +240,8 @@ static bool open_descriptors(bodhi_server *server) {
 static void choose_defaults(bodhi_serve_options *o) {
     o->max_connections = o->max_connections <= 0 ? DEFAULT_CONNECTIONS : o->max_connections;
     o->max_connections = o->max_connections > MAX_CONNECTIONS ? MAX_CONNECTIONS : o->max_connections;
+    o->max_per_caller = o->max_per_caller <= 0 ? (o->max_connections + 1) / 2 : o->max_per_caller;
+    o->memory = o->memory <= 0 ? DEFAULT_MEMORY : o->memory;
     o->message_ms = o->message_ms <= 0 ? 30000 : o->message_ms;
     o->idle_ms = o->idle_ms <= 0 ? 3600 * 1000 : o->idle_ms;
     o->batch_ms = o->batch_ms <= 0 ? 1000 : o->batch_ms;
@@ -220,7 +249,8 @@ static void choose_defaults(bodhi_serve_options *o) {
 
 static int make_server(bodhi_server *server, const char *directory) {
     size_t users = (size_t)server->options.n_allowed;
-    server->connections = calloc((size_t)server->options.max_connections, sizeof *server->connections);
+    server->n_slots = server->options.max_connections + RESERVED;
+    server->connections = calloc((size_t)server->n_slots, sizeof *server->connections);
     server->allowed = malloc((users + 1) * sizeof *server->allowed);
     if (server->connections == NULL || server->allowed == NULL) {
         return bodhi_fail_memory();
@@ -228,13 +258,12 @@ static int make_server(bodhi_server *server, const char *directory) {
     if (users > 0) {
         memcpy(server->allowed, server->options.allowed, users * sizeof *server->allowed);
     }
-    server->n_slots = server->options.max_connections;
     for (int i = 0; i < server->n_slots; i++) {
         server->connections[i].fd = -1;
     }
     server->counters[COUNT_PID] = (uint64_t)getpid();
     server->counters[COUNT_STARTED] = (uint64_t)time(NULL);
-    server->counters[COUNT_MAX_CONNECTIONS] = (uint64_t)server->n_slots;
+    server->counters[COUNT_MAX_CONNECTIONS] = (uint64_t)server->options.max_connections;
     server->counters[COUNT_SERIALIZED] = server->options.serialize_reads != 0;
     int status = bodhi_open(directory, BODHI_CREATE, &server->store);
     if (status == BODHI_OK) {
@@ -256,6 +285,7 @@ int bodhi_server_open(const char *directory, const bodhi_serve_options *options,
         return bodhi_fail_memory();
     }
     opened->options = *options;
+    opened->on_header = answer_header;
     opened->on_message = answer;
     opened->epoll = opened->wake[0] = opened->wake[1] = opened->admitted[0] = opened->admitted[1] = -1;
     opened->ingested[0] = opened->ingested[1] = -1;

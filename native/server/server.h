@@ -13,6 +13,12 @@ enum { EVENT_WAKE, EVENT_ADMITTED, EVENT_INGESTED, EVENT_LISTENER, FIRST_SERIAL 
 
 enum right { RIGHT_PUSH = 1, RIGHT_READ = 2, RIGHT_STOP = 4 };
 
+/* Who has a connection: a user of this machine, or the address of another one. */
+typedef struct {
+    bool remote;
+    unsigned char id[16];
+} caller;
+
 /* A dataset that is open: one writer for all who push to it, so that a frame sent twice is stored once. */
 typedef struct open_dataset {
     bodhi_dataset *dataset;
@@ -38,6 +44,14 @@ typedef struct {
     bool dropped; /* closed, and to be reaped by the loop before the slot is free */
     uint32_t serial;
     unsigned rights;
+    caller from;
+    bool reserved;  /* beside the connections that there may be, for the owner's STATUS and STOP alone */
+    bool heard;     /* a whole header has come */
+    int64_t since;  /* ms: when it came */
+    int64_t moved;  /* when bytes last came or went */
+    size_t held_in; /* bytes of memory, as they are counted in the server's */
+    size_t held_out;
+    bool stalled; /* its body waits for memory */
     wire_parser in;
     unsigned char *out;
     size_t n_out, out_sent, out_capacity;
@@ -63,13 +77,17 @@ typedef struct {
 
 struct bodhi_server {
     bodhi_serve_options options;
-    bool (*on_message)(bodhi_server *server, connection *c); /* false: the connection is of no more use */
+    bool (*on_header)(bodhi_server *server, connection *c); /* false: the connection is of no more use */
+    bool (*on_message)(bodhi_server *server, connection *c);
     uint32_t *allowed;
     bodhi_store *store;
     int epoll, wake[2], admitted[2], ingested[2];
     bool accept_paused; /* no descriptor was left to accept a connection with; tried again at the next tick */
     connection *connections;
     int n_slots, n_dropped;
+    size_t held_in, held_out; /* bytes of memory of all connections: what comes, what goes */
+    size_t queued;            /* bytes that wait to be written */
+    int n_stalled;            /* connections whose bodies wait for memory */
     open_dataset *datasets;
     int n_reading; /* connections whose turn it is */
     int64_t reading_deadline;

@@ -124,7 +124,7 @@ def test_too_many_connections(tmp_path):
             raw.connect(path)
             raw.sendall(message(STATUS))
             assert raw.recv(65536)
-        assert b"as many connections" in talk(path)
+        assert b"as many connections" in talk(path, OPENED)
         raw.close()
         time.sleep(0.3)
         assert b"no message" in talk(path, b"x" * 16)
