@@ -15,7 +15,7 @@ import numpy.typing as npt
 from himach.errors import HimachError, NoFrameError, TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.trajectory.messages import reason, warn_cut
-from himach.io.trajectory.reader_file import ReaderFile, construct, quietly, whole_frames
+from himach.io.trajectory.reader_file import ReaderFile, construct, in_order, quietly, whole_frames
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.trajectory.xdr_header import sniff
 from himach.io.trajectory.xdr_index import XdrIndex, read_index
@@ -128,8 +128,8 @@ def open_file(
     if kind in _COUNTLESS and "n_atoms" not in keywords:
         keywords["n_atoms"] = _count_atoms(topology or path, options)
     reader = _open_reader(path, kind, reader_class, keywords)
-    n_frames = whole_frames(path, kind, reader)
-    return ReaderFile(path, reader, n_frames)
+    ordered = in_order(reader, kind)
+    return ReaderFile(path, reader, whole_frames(path, kind, reader, ordered), ordered)
 
 
 def _open_xdr(path: str, kind: str, keywords: Mapping[str, Any], known: XdrIndex | None) -> XdrFile:
