@@ -6,7 +6,6 @@ import math
 import os
 import pickle
 import struct
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.frame import RawFrame
-from himach.io.trajectory.messages import warn_cut
+from himach.io.trajectory.messages import quietly, warn_cut
 from himach.io.trajectory.readahead import ask_for
 
 Times = npt.NDArray[np.float64]
@@ -252,13 +251,6 @@ def _pickle(reader: Any) -> bytes | None:
         return pickle.dumps(reader)
     except Exception:  # a few readers (H5MD on MPI, streams) cannot; they are opened anew
         return None
-
-
-def quietly(call: Any, *args: Any, **keywords: Any) -> Any:
-    """Call a reader of MDAnalysis without the warnings that speak to its developers."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return call(*args, **keywords)
 
 
 def construct(reader_class: Any, *words: Any, **keywords: Any) -> Any:
