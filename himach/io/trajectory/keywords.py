@@ -127,16 +127,17 @@ def classes_for(
 ) -> tuple[list[Any], list[Any]]:
     """Return the readers of some files, and the parsers of their topology, or of those that they may hold themselves.
 
-    What no reader or parser is found for is left out: opening it says what there is to say.
+    Raises
+    ------
+    UsageError
+        If a file is of no format that MDAnalysis reads.
     """
     paths = list(paths)
     own = [path for path in paths if os.path.isfile(path)]
     readers = []
     for path in own:
-        try:
+        with contextlib.suppress(OSError):  # opening it says what there is to say
             readers.append(reader_class(path, keywords.get("format")))
-        except (UsageError, OSError):
-            continue
     format_ = keywords.get("topology_format")
     if topology is not None:
         parsers = [parser_class(os.fspath(topology), format_)]
@@ -189,9 +190,9 @@ def _words(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 def _refuse(name: str, known: Iterable[str], classes: Iterable[Any]) -> None:
     near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
-    whose = ", ".join(sorted({one.__name__ for one in classes})) or "what reads this dataset"
+    whose = [*sorted({one.__name__ for one in classes}), "Universe"]
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise UsageError(f"--universe {name}=...: there is no keyword {name!r} of {whose}, nor of Universe{hint}")
+    raise UsageError(f"there is no keyword {name!r} of MDAnalysis for this dataset ({', '.join(whose)}){hint}")
 
 
 def _check_values(keywords: Mapping[str, Any]) -> None:
@@ -200,9 +201,9 @@ def _check_values(keywords: Mapping[str, Any]) -> None:
         real = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
         if value is not None and not (real and (name != "dt" or value > 0)):
             raise UsageError(
-                f"--universe {name}={value}: {name} is a number of ps" + (" above 0" if name == "dt" else "")
+                f"the keyword {name}={value!r} of MDAnalysis: {name} is a number of ps" + (" above 0" if name == "dt" else "")
             )
     for name in _LISTS:
         value = keywords.get(name)
         if value is not None and not (isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)):
-            raise UsageError(f"--universe {name}={value}: {name} is a list of names, such as \"['bonds']\"")
+            raise UsageError(f"the keyword {name}={value!r} of MDAnalysis: {name} is a list of names, as in ['bonds']")

@@ -18,6 +18,9 @@ from himach.io.trajectory.readahead import ask_for
 
 Times = npt.NDArray[np.float64]
 
+#: What of a timestep's data is the frame's time.
+_TIME = frozenset({"time", "dt", "time_offset"})
+
 
 class ReaderFile:
     """A file that a reader of MDAnalysis reads.
@@ -61,6 +64,7 @@ class ReaderFile:
             None if box is None else np.array(box, dtype=np.float32),
             _vectors(ts.velocities) if ts.has_velocities else None,
             _vectors(ts.forces) if ts.has_forces else None,
+            data={name: value for name, value in ts.data.items() if name not in _TIME},
         )
 
     def _move(self, index: int) -> Any:
