@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ Indices = npt.NDArray[np.int64]
 #: What a frame may hold, or-ed.
 POSITIONS, VELOCITIES, FORCES = 1, 2, 4
 FIELDS = POSITIONS | VELOCITIES | FORCES
+#: Beside these, what no cache keeps: see `RawFrame.data`.
+DATA = 8
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,9 @@ class RawFrame:
         float32 (n_atoms, 3) in Å/ps and kJ/(mol Å), or None.
     unread
         Which of `FIELDS` were not read and may be there, or-ed.
+    data
+        What the file says of the frame beside all this, by name, as MDAnalysis's ``ts.data`` has it: step, lambda, ...
+        None where it was not read, as in a frame from a cache.
     """
 
     number: int
@@ -62,6 +67,7 @@ class RawFrame:
     velocities: Vectors | None = None
     forces: Vectors | None = None
     unread: int = field(default=0, kw_only=True)
+    data: dict[str, Any] | None = field(default=None, kw_only=True)
 
 
 @dataclass(slots=True)
@@ -86,6 +92,9 @@ class Frame:
         they are read at this moment, and from then on with every frame.
     universe
         This analysis's own Universe, at this frame.
+    data
+        What the file says of the frame beside all this, by name, as MDAnalysis's reader does: its step, a lambda,
+        additional columns; empty where it says nothing. Caches do not keep it: it is read from the trajectory.
     """
 
     number: int
@@ -96,3 +105,4 @@ class Frame:
     velocities: Vectors | None
     forces: Vectors | None
     universe: Universe
+    data: dict[str, Any] = field(default_factory=dict)

@@ -157,18 +157,19 @@ def _find(world: World, store: Store | ServedStore | None, job: Job) -> tuple[bo
 def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bool, list[Candidate]]]) -> _Choice:
     """Open the origin, or find out which store stands in for it. On the first rank."""
     from himach.io.dataset.attachment import attached_indexes
-    from himach.io.dataset.lookup import match, names_of
-    from himach.io.dataset.origin_stamp import frame_keywords
+    from himach.io.dataset.lookup import fitting, match, names_of
     from himach.io.trajectory.origin import open_origin
 
     name = names_of(job.trajectories)[0]
     found = [(rank, one) for rank, (_, datasets) in enumerate(told) for one in datasets]
     if not all(os.path.exists(os.path.expanduser(path)) for path in job.trajectories):
-        wanted = frame_keywords(job.keywords)
-        fitting = [(rank, one) for rank, one in found if one.stamp.keywords == wanted]
-        if fitting:
-            rank, best = max(fitting, key=lambda pair: (pair[1].stamp.seen, pair[1].stamp.n_frames))
-            same = [one.generation for _, one in fitting if one.stamp.content == best.stamp.content]
+        fit = fitting([one for _, one in found], job.keywords)
+        if fit:
+            rank, best = max(
+                ((rank, one) for rank, one in found if one in fit),
+                key=lambda pair: (pair[1].stamp.seen, pair[1].stamp.n_frames),
+            )
+            same = [one.generation for one in fit if one.stamp.content == best.stamp.content]
             return _Choice(None, best.stamp, best.name, list(dict.fromkeys(same)), (rank, best))
     mine = [(one.name, one.generation) for one in told[0][1] if one.name == name]
     known = {} if store is None else attached_indexes(store, mine)
@@ -272,7 +273,8 @@ def _look_without(
     found = comm.gather(read_some(cached, wanted_frames(stamp, files.times, frames)))
 
     def looked() -> tuple[Origin, Topology, RawFrame]:
-        origin = stand_in(stamp, files.times, job.keywords, [frame for some in found for frame in some])
+        given = [frame for some in found for frame in some]
+        origin = stand_in(stamp, files.times, job.keywords, given, job.topology)
         topology = _attached_topology(job, origin, files.topologies, cached)
         return origin, topology, next(origin.read([frames[0]]))
 
@@ -288,10 +290,15 @@ def _attached_topology(
 
     path = None if job.topology is None else os.path.abspath(os.path.expanduser(job.topology))
     used = path if path is not None else next(reversed(attached), None)
+    keywords = dict(job.keywords)
+    if path is not None:  # the kept keywords speak of another file
+        keywords.setdefault("topology_format", None)
+    elif used == origin.paths[0] and "format" in origin.keywords:  # a trajectory that brings its topology
+        keywords.setdefault("topology_format", origin.keywords["format"])
     if used is None or used not in attached or (path is not None and os.path.exists(path)):
-        return load_topology(job.topology, origin, job.keywords, _own(cached), attach=False)
+        return load_topology(job.topology, origin, keywords, _own(cached), attach=False)
     suffix, content = attached[used]
     with tempfile.TemporaryDirectory(prefix="himach-") as folder:
         file = Path(folder, f"topology{suffix}")
         file.write_bytes(content)
-        return load_topology(file, origin, job.keywords, _own(cached), attach=False)
+        return load_topology(file, origin, keywords, _own(cached), attach=False)

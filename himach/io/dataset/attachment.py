@@ -49,6 +49,11 @@ def attached_stamp(dataset: Dataset | Client) -> OriginStamp | None:
     return OriginStamp.parse(dataset.attachment(STAMP))
 
 
+def has_stamp(dataset: Dataset | Client) -> bool:
+    """Tell whether a dataset ever had an origin, even if its stamp is damaged or of another version."""
+    return dataset.attachment(STAMP) is not None
+
+
 def attach_origin(
     dataset: Dataset, stamp: OriginStamp, origin: Origin, topology: str | os.PathLike[str] | None
 ) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from himach.errors import TrajectoryError, UsageError
 from himach.io.dataset.attachment import origin_files
-from himach.io.dataset.lookup import Candidate, find, names_of, read_some, stand_in, wanted_frames
-from himach.io.dataset.origin_stamp import OriginStamp, frame_keywords
+from himach.io.dataset.lookup import Candidate, find, fitting, names_of, read_some, stand_in, wanted_frames
+from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.store.place import open_store, store_place
 from himach.io.store.sizes import show_size
 from himach.io.store.store import Store, StoreError, StoreNotFoundError
@@ -60,7 +60,7 @@ def describe(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # they are told in the answer
         if cached.found and not all(path.exists() for path in paths):
-            origin, shown, away = cached.stand_in()
+            origin, shown, away = cached.stand_in(topology)
         else:
             origin, away = open_origin(trajectories, topology, keywords), None
             shown = _own_topology(origin)
@@ -127,8 +127,7 @@ class _Cached:
         self.found: list[Candidate] = []
         try:
             self._store = open_store(cache, create=False, read_only=True)
-            wanted = frame_keywords(keywords)
-            self.found = [one for one in find(self._store, names_of(paths)) if one.stamp.keywords == wanted]
+            self.found = find(self._store, names_of(paths))
         except StoreNotFoundError:
             self._nothing = f"nothing: there is no store at {self._place}"
         except StoreError as error:
@@ -140,15 +139,15 @@ class _Cached:
             stamp = OriginStamp.of(origin, self._keywords, [one.stamp for one in self.found])
             self.found = [one for one in self.found if one.stamp.compare(stamp) != "changed"]
 
-    def stand_in(self) -> tuple[Origin, str | None, str]:
+    def stand_in(self, topology: str | os.PathLike[str] | None) -> tuple[Origin, str | None, str]:
         """Return what stands for an origin that is away, its topology, and what to say of it."""
         assert self._store is not None
-        best = max(self.found, key=lambda one: (one.stamp.seen, one.stamp.n_frames))
+        best = max(fitting(self.found, self._keywords), key=lambda one: (one.stamp.seen, one.stamp.n_frames))
         self.found = [best]
         files = origin_files(self._store, best.name, best.generation, best.stamp)
         wanted = wanted_frames(best.stamp, files.times, range(best.stamp.n_frames))
         frames = read_some(self._store.dataset(best.name, best.generation, create=False), wanted)
-        origin = stand_in(best.stamp, files.times, self._keywords, frames)
+        origin = stand_in(best.stamp, files.times, self._keywords, frames, topology)
         seen = best.stamp.seen
         away = NO_ORIGIN + time.strftime("%Y-%m-%d %H:%M", time.localtime(seen)) if seen else "none: it was pushed"
         used = next(reversed(files.topologies), None)

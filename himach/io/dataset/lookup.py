@@ -7,19 +7,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from himach.errors import UsageError
 from himach.frame import RawFrame
-from himach.io.dataset.attachment import attached_stamp
-from himach.io.dataset.origin_stamp import OriginStamp
+from himach.io.dataset.attachment import attached_stamp, has_stamp
+from himach.io.dataset.origin_stamp import OriginStamp, frame_keywords
 from himach.io.store.place import open_chosen, owner_of
 from himach.io.store.store import Dataset, Store, StoreError
 from himach.io.trajectory.absent_file import AbsentFile
 from himach.io.trajectory.join import Part
+from himach.io.trajectory.keywords import check, frame_names, parser_class, readers_of
 from himach.io.trajectory.origin import Origin, OriginFacts, Times
 
 if TYPE_CHECKING:
@@ -83,7 +86,7 @@ def find(store: Store | ServedStore, names: Sequence[str]) -> list[Candidate]:
                 facts = dataset.facts()
             except StoreError:
                 continue
-            stamp = attached_stamp(dataset) or _pushed(dataset)
+            stamp = attached_stamp(dataset) if has_stamp(dataset) else _pushed(dataset)
             if stamp is not None:
                 found.append(Candidate(name, generation, stamp, facts["native"] + facts["alien"]))
     return sorted(found, key=lambda one: -one.frames)
@@ -97,6 +100,34 @@ def _pushed(dataset: Dataset | Client) -> OriginStamp | None:
     first = native.min()
     frames = read_some(dataset, [number for number in (first, first + 1) if number in native])
     return OriginStamp.pushed(dataset.name, dataset.generation, native.max() + 1, frames) if frames else None
+
+
+def fitting(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> list[Candidate]:
+    """Return those datasets that stand in for an origin that is away, given the keywords of MDAnalysis for it.
+
+    Those that were kept with these keywords; else, with these and others, as long as all were kept with the same.
+
+    Raises
+    ------
+    UsageError
+        If something is found, and nothing that fits, or things that differ: it tells the keywords of each.
+    """
+    kept = {one.stamp.keywords: json.loads(one.stamp.keywords) for one in found}
+    names = frame_names({kind for one in found for kind in one.stamp.kinds})
+    wanted = {name: value for name, value in json.loads(frame_keywords(keywords)).items() if name in names}
+    fit = [text for text, known in kept.items() if wanted.items() <= known.items()]
+    chosen = fit if len(fit) <= 1 else [text for text in fit if kept[text] == wanted]
+    if found and not chosen:
+        told = "; or with ".join(sorted({_shown(known) for known in kept.values()}))
+        raise UsageError(
+            f"the cache has {found[0].name} as it was read with {told}, and you ask for {_shown(wanted)}: give the "
+            "same with --universe NAME=VALUE, or a trajectory that can be reached"
+        )
+    return [one for one in found if one.stamp.keywords in chosen]
+
+
+def _shown(keywords: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in keywords.items()) or "no keywords"
 
 
 def match(origin: Origin, keywords: Mapping[str, Any], found: Sequence[Candidate]) -> tuple[OriginStamp, list[bytes]]:
@@ -146,7 +177,11 @@ def wanted_frames(stamp: OriginStamp, times: Times | None, frames: range) -> lis
 
 
 def stand_in(
-    stamp: OriginStamp, times: Times | None, keywords: Mapping[str, Any], frames: Iterable[RawFrame]
+    stamp: OriginStamp,
+    times: Times | None,
+    keywords: Mapping[str, Any],
+    frames: Iterable[RawFrame],
+    topology: str | os.PathLike[str] | None = None,
 ) -> Origin:
     """Return an origin that is away, as its stamp tells of it.
 
@@ -160,7 +195,17 @@ def stand_in(
         Keywords of MDAnalysis.
     frames
         Those that some cache gives: it has no others.
+    topology
+        The topology file that the user names; None for the one used last.
+
+    Raises
+    ------
+    UsageError
+        If there is no such keyword.
     """
+    used = topology if topology is not None else next(reversed(stamp.topologies), None)
+    parser = None if used is None else parser_class(os.fspath(used), keywords.get("topology_format"))
+    check(keywords, readers_of(stamp.kinds), [] if parser is None else [parser])
     given = {frame.number: frame for frame in frames}
     parts, first = [], 0
     for path, kind, n_frames in zip(stamp.paths, stamp.kinds, stamp.part_frames, strict=True):

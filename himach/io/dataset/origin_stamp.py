@@ -6,6 +6,7 @@ sizes and times first, then at digests of their content.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,11 +17,12 @@ from typing import Any, Literal
 
 from himach.frame import RawFrame
 from himach.io.trajectory.frame_directory import FrameDirectory
-from himach.io.trajectory.frame_file import TOPOLOGY_KEYWORDS
+from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS
 from himach.io.trajectory.manifest import TIMES
 from himach.io.trajectory.origin import Origin
 
-VERSION = 1
+#: Of what is noted, and of how frames are read: what was kept under another version is not served any more.
+VERSION = 2
 
 #: Content that a digest covers: whole files where they have no more than this together, else blocks all over them.
 DIGEST_BYTES = 64 << 20
@@ -48,7 +50,8 @@ class OriginStamp:
     content
         `digest` of these files.
     own_keywords
-        Keywords of MDAnalysis that the dataset itself brings (see `FrameFile.keywords`).
+        Keywords of MDAnalysis that the dataset itself brings (see `FrameFile.keywords`), and those it was opened with
+        that JSON holds; they are used where the origin is away.
     topologies
         Name of the attachment that each topology file is, by its absolute path; the one used last comes last.
     seen
@@ -92,7 +95,7 @@ class OriginStamp:
             has_forces=origin.has_forces,
             files=files,
             content=content or digest([(path, size) for path, size, _ in files]),
-            own_keywords=dict(origin.files()[0][0].keywords),
+            own_keywords={**origin.files()[0][0].keywords, **_plain(keywords)},
             seen=time.time(),
         )
 
@@ -141,7 +144,7 @@ class OriginStamp:
     @property
     def generation(self) -> bytes:
         """What tells this content from another of the same name."""
-        made_of = [self.keywords, self.n_atoms, self.content, *(size for _, size, _ in self.files)]
+        made_of = [VERSION, self.keywords, self.n_atoms, self.content, *(size for _, size, _ in self.files)]
         return hashlib.sha256(json.dumps(made_of).encode()).digest()
 
     def compare(self, now: OriginStamp) -> Comparison:
@@ -173,6 +176,15 @@ def frame_keywords(keywords: Mapping[str, Any]) -> str:
     """Return, as JSON, those keywords of MDAnalysis on which frames depend (dt, format, ...)."""
     ours = {name: value for name, value in keywords.items() if name not in TOPOLOGY_KEYWORDS}
     return json.dumps(ours, sort_keys=True, default=repr)
+
+
+def _plain(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those keywords whose values JSON gives back; others, such as a guesser, are for the one call."""
+    found = {}
+    for name, value in keywords.items():
+        with contextlib.suppress(TypeError, ValueError):
+            found[name] = json.loads(json.dumps(value))
+    return found
 
 
 def digest(files: Sequence[tuple[str, int]]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from himach.frame import FIELDS, Needs, RawFrame
+from himach.frame import DATA, FIELDS, Needs, RawFrame
 from himach.io.dataset.writeback import Writeback, Written
 from himach.io.store.bodhi import REASON_UNREACHABLE, REASONS
 from himach.io.store.cached_frames import CachedFrames
@@ -101,13 +101,16 @@ class Source:
         number
             The frame that was given out last.
         field
-            One of `himach.frame.FIELDS`.
+            One of `himach.frame.FIELDS`, or `DATA`, which the origin alone has.
 
         Returns
         -------
         RawFrame
             Has that field, at least; its arrays hold until the next call.
         """
+        if field == DATA:
+            self.bytes_origin += self._origin.nbytes((number,))
+            return next(self._origin.read([number], 0))
         self._fields |= field
         if field not in self._late:
             (place,) = np.flatnonzero(self._numbers == number)[:1]

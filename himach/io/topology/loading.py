@@ -16,10 +16,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from himach.errors import HimachError, TrajectoryError, UsageError
-from himach.io.trajectory.frame_file import TOPOLOGY_KEYWORDS
-from himach.io.trajectory.messages import reason
+from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, parser_class
+from himach.io.trajectory.messages import quietly, reason
 from himach.io.trajectory.origin import Origin, existing
-from himach.io.trajectory.reader_file import quietly
 
 if TYPE_CHECKING:
     from MDAnalysis.core.topology import Topology
@@ -129,7 +128,7 @@ def _name(path: str, keywords: Mapping[str, Any]) -> str | None:
 
     if keywords.get("guess_bonds") or _guessed(keywords) & _CONNECTIONS or os.path.getsize(path) > MAX_BYTES:
         return None
-    parser = _parser(path, keywords.get("topology_format"))
+    parser = parser_class(path, keywords.get("topology_format"))
     if parser is None or parser.__name__ == "ITPParser":  # an ITP file includes others
         return None
     try:
@@ -147,30 +146,18 @@ def own_topology(origin: Origin) -> str:
     if origin.topology is not None:
         return origin.topology
     path = origin.paths[0]
-    if os.path.isdir(path) or _parser(path, origin.keywords.get("format")) is None:
+    if os.path.isdir(path) or parser_class(path, origin.keywords.get("format")) is None:
         raise UsageError(
             f"{path} holds no topology; give one with --topology (for example a PDB, GRO, PSF, TPR or PRMTOP file)"
         )
     return path
 
 
-def _parser(path: str, format_: Any) -> Any:
-    """Return MDAnalysis's parser, or None if there is none that reads more than the number of atoms."""
-    from MDAnalysis.core._get_readers import get_parser_for
-    from MDAnalysis.topology.MinimalParser import MinimalParser
-
-    try:
-        parser = quietly(get_parser_for, path, format=format_)
-    except (ValueError, TypeError):
-        return None
-    return None if parser is MinimalParser else parser
-
-
 def _parse(path: str, origin: Origin, keywords: Mapping[str, Any]) -> Topology:
     from MDAnalysis.core.universe import _topology_from_file_like
 
     format_ = keywords.get("topology_format")
-    if _parser(path, format_) is None:
+    if parser_class(path, format_) is None:
         raise UsageError(
             f"{path} is no topology that MDAnalysis reads; give one with --topology (for example a PDB, GRO, PSF, TPR "
             "or PRMTOP file), or name its format with --universe topology_format=PDB"

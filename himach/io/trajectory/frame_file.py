@@ -12,29 +12,16 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from himach.errors import HimachError, NoFrameError, TrajectoryError, UsageError
+from himach.errors import HimachError, NoFrameError, TrajectoryError
 from himach.frame import RawFrame
-from himach.io.trajectory.messages import reason, warn_cut
-from himach.io.trajectory.reader_file import ReaderFile, construct, quietly, whole_frames
+from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, reader_class
+from himach.io.trajectory.messages import quietly, reason, warn_cut
+from himach.io.trajectory.reader_file import ReaderFile, construct, in_order, whole_frames
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.trajectory.xdr_header import sniff
 from himach.io.trajectory.xdr_index import XdrIndex, read_index
 
 Times = npt.NDArray[np.float64]
-
-#: Keywords of MDAnalysis.Universe that speak of the topology, not of the trajectory.
-TOPOLOGY_KEYWORDS = frozenset(
-    {"topology_format", "to_guess", "force_guess", "context", "guess_bonds", "vdwradii", "fudge_factor", "lower_bound"}
-)
-#: Keywords of MDAnalysis.Universe that himach has another way for.
-REFUSED_KEYWORDS = {
-    "all_coordinates": "give each file with --trajectory",
-    "continuous": "himach drops the frames that a restart wrote again by itself",
-    "in_memory": "himach reads each frame once and keeps none",
-    "in_memory_step": "use step",
-    "transformations": "add them in setup(): universe.trajectory.add_transformations(...)",
-}
-
 
 #: Formats whose reader has to be told the number of atoms.
 _COUNTLESS = frozenset({"DATA", "TRJ", "TRZ"})
@@ -117,19 +104,17 @@ def open_file(
     """
     options = keywords
     keywords = {name: value for name, value in options.items() if name not in TOPOLOGY_KEYWORDS}
-    for name in keywords.keys() & REFUSED_KEYWORDS.keys():
-        raise UsageError(f"the keyword {name!r} of MDAnalysis is not for himach: {REFUSED_KEYWORDS[name]}")
     if os.path.getsize(path) == 0:
         raise NoFrameError(f"{path} is empty")
-    reader_class = _reader_class(path, keywords.pop("format", None))
-    kind = str(np.atleast_1d(getattr(reader_class, "format", ""))[0])
+    found = reader_class(path, keywords.pop("format", None))
+    kind = str(np.atleast_1d(getattr(found, "format", ""))[0])
     if kind in ("XTC", "TRR"):
         return _open_xdr(path, kind, keywords, (known or {}).get(path))
     if kind in _COUNTLESS and "n_atoms" not in keywords:
         keywords["n_atoms"] = _count_atoms(topology or path, options)
-    reader = _open_reader(path, kind, reader_class, keywords)
-    n_frames = whole_frames(path, kind, reader)
-    return ReaderFile(path, reader, n_frames)
+    reader = _open_reader(path, kind, found, keywords)
+    ordered = in_order(reader, kind)
+    return ReaderFile(path, reader, whole_frames(path, kind, reader, ordered), ordered)
 
 
 def _open_xdr(path: str, kind: str, keywords: Mapping[str, Any], known: XdrIndex | None) -> XdrFile:
@@ -139,22 +124,6 @@ def _open_xdr(path: str, kind: str, keywords: Mapping[str, Any], known: XdrIndex
     if index.cut:
         warn_cut(path, index.n_frames)
     return XdrFile(path, index, keywords)
-
-
-def _reader_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's name)
-    from MDAnalysis.core._get_readers import get_reader_for
-
-    try:
-        return get_reader_for(path, format=format)
-    except (ValueError, TypeError, AttributeError):
-        with open(path, "rb") as file:
-            known = sniff(file.read(4))
-        if format is None and known is not None:
-            return get_reader_for(path, format=known)
-        what = f"format {format!r} is none" if format is not None else "its suffix is that of no format"
-        raise UsageError(
-            f"{path}: {what} that MDAnalysis reads as a trajectory; name the format with --universe format=XTC"
-        ) from None
 
 
 def _open_reader(path: str, kind: str, reader_class: Any, keywords: Mapping[str, Any]) -> Any:

@@ -1,8 +1,9 @@
-"""Words that the readers of this folder share: `reason()` of a foreign exception, `warn_cut()` for a file cut off."""
+"""What is said, or not: `reason()` of a foreign exception, `warn_cut()` for a file cut off, and `quietly()`."""
 
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 
 def reason(error: BaseException) -> str:
@@ -17,3 +18,10 @@ def warn_cut(path: str, n_frames: int) -> None:
         f"{path} is cut off within frame {n_frames}; it is used up to its last whole frame, {n_frames - 1}",
         stacklevel=2,
     )
+
+
+def quietly(call: Any, *args: Any, **keywords: Any) -> Any:
+    """Call a reader of MDAnalysis without the warnings that speak to its developers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return call(*args, **keywords)

@@ -22,6 +22,7 @@ from himach.frame import RawFrame
 from himach.io.trajectory.frame_directory import FrameDirectory
 from himach.io.trajectory.frame_file import FrameFile, open_file
 from himach.io.trajectory.join import Part, join, tolerance
+from himach.io.trajectory.keywords import check, classes_for
 from himach.io.trajectory.messages import reason
 from himach.io.trajectory.readahead import Ahead
 from himach.io.trajectory.xdr_index import XdrIndex
@@ -325,6 +326,7 @@ def open_origin(
     paths = [existing(path, "trajectory") for path in trajectories]
     if topology is not None:
         topology = existing(topology, "topology")
+    check(keywords, *classes_for(paths, topology, keywords))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         files = [_open(path, topology, keywords, known or {}) for path in paths]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import struct
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,21 +13,26 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.frame import RawFrame
-from himach.io.trajectory.messages import warn_cut
+from himach.io.trajectory.messages import quietly, warn_cut
 from himach.io.trajectory.readahead import ask_for
 
 Times = npt.NDArray[np.float64]
+
+#: What of a timestep's data is the frame's time.
+_TIME = frozenset({"time", "dt", "time_offset"})
 
 
 class ReaderFile:
     """A file that a reader of MDAnalysis reads.
 
-    The opened reader travels as a pickle, with the index that it built; the file is opened again from that.
+    The opened reader travels as a pickle, with the index that it built; the file is opened again from that. Where
+    frames can only be had in order, it is opened anew and read from its first frame on.
     """
 
     present = True
+    _at = -1  # the frame that the reader stands at; -1: it has to find its place first
 
-    def __init__(self, path: str, reader: Any, n_frames: int) -> None:
+    def __init__(self, path: str, reader: Any, n_frames: int, ordered: bool = False) -> None:
         self.path = path
         self.stamps: tuple[str, ...] = (path,)
         self.topology: str | None = None
@@ -38,24 +43,19 @@ class ReaderFile:
         self.timed = "time" in reader.ts.data and reader._kwargs.get("dt") is None
         self.times = _known_times(reader, self.kind, n_frames)
         self._bytes_per_frame = os.path.getsize(path) / n_frames
+        self._remake = (type(reader), reader._kwargs)  # as its own copy() does it
+        self._ordered = ordered
+        self._state = None if ordered else _pickle(reader)
         self._reader = reader
-        self._remake = (type(reader), {**reader._kwargs, "path": path})
-        self._remake[1].pop("filename", None)
-        self._state = _pickle(reader)
+        if ordered:
+            self.release()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": None}
+        return {**self.__dict__, "_reader": None, "_at": -1}
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
         """Return one frame, all of it; its arrays hold until the next."""
-        reader = self._opened()
-        if reader.ts.frame == index - 1:
-            try:
-                ts = reader.next()
-            except StopIteration:  # hides the reason
-                ts = reader[index]
-        else:
-            ts = reader[index]
+        ts = self._move(index)
         box = ts.dimensions
         return RawFrame(
             index,
@@ -64,7 +64,51 @@ class ReaderFile:
             None if box is None else np.array(box, dtype=np.float32),
             _vectors(ts.velocities) if ts.has_velocities else None,
             _vectors(ts.forces) if ts.has_forces else None,
+            data={name: value for name, value in ts.data.items() if name not in _TIME},
         )
+
+    def _move(self, index: int) -> Any:
+        """Return the reader's timestep at a frame, which is the one that was asked for."""
+        at, self._at = self._at, -1
+        ts = self._walked(at, index) if self._ordered else self._sought(at, index)
+        self._check(ts, index)
+        self._at = index
+        return ts
+
+    def _walked(self, at: int, index: int) -> Any:
+        if not 0 <= at <= index:
+            self.release()
+            at = 0
+        reader = self._opened()  # at frame 0, where it was opened for this
+        for number in range(at + 1, index + 1):
+            try:
+                reader.next()
+            except StopIteration:  # hides the reason
+                raise ValueError(f"the reader finds no frame {number} in the file") from None
+        return reader.ts
+
+    def _sought(self, at: int, index: int) -> Any:
+        # A reader that was just opened or unpickled says that it is at frame 0, but its file may stand anywhere.
+        reader = self._opened()
+        if not 0 <= at == index - 1:
+            return reader[index]
+        try:
+            return reader.next()
+        except StopIteration:  # hides the reason
+            return reader[index]
+
+    def _check(self, ts: Any, index: int) -> None:
+        """Raise ValueError if this is another frame, as far as its number and time tell."""
+        if not self._ordered and self.n_frames > 1 and ts.frame != index:  # some formats number their one frame -1
+            raise ValueError(f"the reader gives frame {ts.frame} of the file for frame {index}")
+        if self.times is None or "time" not in ts.data:
+            return
+        expected = float(self.times[index])
+        if not math.isclose(ts.time, expected, rel_tol=1e-6, abs_tol=1e-6):
+            raise ValueError(
+                f"the reader gives a frame at {ts.time:g} ps, where there was one at {expected:g} ps when the file was "
+                "opened"
+            )
 
     def _opened(self) -> Any:
         if self._reader is None:
@@ -88,11 +132,52 @@ class ReaderFile:
         """Close the file until the next read."""
         if self._reader is not None:
             self._reader.close()
-        self._reader = None
+        self._reader, self._at = None, -1
 
 
-def whole_frames(path: str, kind: str, reader: Any) -> int:
-    """Return the number of whole frames, with a warning if the last one was never finished."""
+def in_order(reader: Any, kind: str) -> bool:
+    """Tell whether a frame is certain only where all before it were read.
+
+    That is so where the reader cannot seek, or seeks by numbers that the file gives its frames (TRZ), and where frames
+    do not say all that they show: a model of a PDB file without a box shows the box of the model read before it.
+    """
+    from MDAnalysis.coordinates.base import ProtoReader
+
+    if reader.n_frames == 1:
+        return False
+    if kind == "TRZ" or type(reader)._read_frame is ProtoReader._read_frame:
+        return True
+    return any(said not in ([], [0]) and len(said) != reader.n_frames for said in _said(reader, kind))
+
+
+def _said(reader: Any, kind: str) -> list[list[int]]:
+    """Return which frames say what a frame may leave to the one before it."""
+    if kind in ("PDB", "XPDB"):
+        return [_models_with_box(reader)]
+    if kind == "MOL2":
+        marks = ("@<TRIPOS>CRYSIN", "@<TRIPOS>SUBSTRUCTURE")
+        return [[i for i, lines in enumerate(reader.frames) if mark in "".join(lines).upper()] for mark in marks]
+    return []
+
+
+def _models_with_box(reader: Any) -> list[int]:
+    """Return the numbers of the models of a PDB file that have a CRYST1 record."""
+    from MDAnalysis.lib.util import anyopen
+
+    found = []
+    with anyopen(reader.filename, "rb") as file:
+        for number, (start, stop) in enumerate(zip(reader._start_offsets, reader._stop_offsets, strict=True)):
+            file.seek(start)
+            if b"\nCRYST1" in b"\n" + file.read(stop - start):
+                found.append(number)
+    return found
+
+
+def whole_frames(path: str, kind: str, reader: Any, ordered: bool = False) -> int:
+    """Return the number of whole frames, with a warning if the last one was never finished.
+
+    Where frames can only be had in order, the reader's word is taken for the last one.
+    """
     n_frames = int(reader.n_frames)
     if kind == "DCD":
         cut = _dcd_rest(path, int(reader.n_atoms))
@@ -102,7 +187,7 @@ def whole_frames(path: str, kind: str, reader: Any) -> int:
         cut = _trj_rest(path, reader)
     else:
         cut = False
-    if n_frames > 1 and not cut:
+    if n_frames > 1 and not cut and not ordered:
         try:
             quietly(reader.__getitem__, n_frames - 1)
         except Exception:
@@ -172,18 +257,11 @@ def _pickle(reader: Any) -> bytes | None:
         return None
 
 
-def quietly(call: Any, *args: Any, **keywords: Any) -> Any:
-    """Call a reader of MDAnalysis without the warnings that speak to its developers."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return call(*args, **keywords)
-
-
-def construct(reader_class: Any, path: str, **keywords: Any) -> Any:
+def construct(reader_class: Any, *words: Any, **keywords: Any) -> Any:
     """Make a reader of MDAnalysis; one that fails to open dies in silence, not with a traceback from its __del__."""
     reader = reader_class.__new__(reader_class)
     try:
-        quietly(reader.__init__, path, **keywords)
+        quietly(reader.__init__, *words, **keywords)
     except BaseException:
         reader.__dict__.update(_auxs={}, close=lambda: None)
         raise

@@ -22,6 +22,7 @@ from himach.io.trajectory.xdr_header import DAMAGED, FORCES, HEADER_BYTES, POSIT
 from himach.io.trajectory.xdr_index import XdrIndex
 
 Times = npt.NDArray[np.float64]
+Data = dict[str, Any]
 
 
 class XdrFile:
@@ -65,9 +66,9 @@ class XdrFile:
         n_bytes = self._load(index)
         if not self._vectors:
             self._vectors = [np.empty((self.n_atoms, 3), np.float32) for _ in range(1 if self.kind == "XTC" else 3)]
-        box, positions, *others = self._decode_xtc(needed) if self.kind == "XTC" else self._decode_trr(n_bytes)
+        data, box, positions, *others = self._decode_xtc(needed) if self.kind == "XTC" else self._decode_trr(n_bytes)
         assert self.times is not None
-        return RawFrame(index, float(self.times[index]), positions, self._box(box), *others)
+        return RawFrame(index, float(self.times[index]), positions, self._box(box), *others, data=data)
 
     def expect(self, indices: Sequence[int]) -> None:
         """Ask for the bytes of these frames."""
@@ -100,7 +101,7 @@ class XdrFile:
             done += taken
         return done
 
-    def _decode_xtc(self, needed: int | None) -> tuple[npt.NDArray[np.float32], Vectors]:
+    def _decode_xtc(self, needed: int | None) -> tuple[Data, npt.NDArray[np.float32], Vectors]:
         frame = parse_xtc(self._bytes[:HEADER_BYTES].tobytes())
         if frame.n_atoms != self.n_atoms:
             raise ValueError("the file has changed since it was opened")
@@ -111,9 +112,12 @@ class XdrFile:
         else:
             coding = (frame.ends, frame.sizes, frame.precision)
             xtc.decode(self._bytes, frame.at, frame.n_bytes, *coding, self._factors[0], positions, needed)
-        return np.array(struct.unpack(">9f", self._bytes[16:52].tobytes()), dtype=np.float32), positions
+        box = np.array(struct.unpack(">9f", self._bytes[16:52].tobytes()), dtype=np.float32)
+        return {"step": frame.step}, box, positions
 
-    def _decode_trr(self, n_bytes: int) -> tuple[npt.NDArray[np.float32], Vectors, Vectors | None, Vectors | None]:
+    def _decode_trr(
+        self, n_bytes: int
+    ) -> tuple[Data, npt.NDArray[np.float32], Vectors, Vectors | None, Vectors | None]:
         frame = parse_trr(self._bytes[:HEADER_BYTES].tobytes())
         if frame.n_atoms != self.n_atoms or frame.size != n_bytes:
             raise ValueError("the file has changed since it was opened")
@@ -135,7 +139,7 @@ class XdrFile:
             at = end
         positions, velocities, forces = found
         assert positions is not None
-        return box, positions, velocities, forces
+        return {"step": frame.step, "lambda": frame.coupling}, box, positions, velocities, forces
 
     def _box(self, box: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
         """Return a box's lengths and angles from its vectors, None for a box of no size."""

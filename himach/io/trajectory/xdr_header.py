@@ -44,6 +44,8 @@ class XtcHeader(NamedTuple):
         Number of the small sizes that the coordinates begin with.
     precision
         Steps per nm.
+    step
+        Of the simulation.
     """
 
     size: int
@@ -55,6 +57,7 @@ class XtcHeader(NamedTuple):
     ends: tuple[int, ...] | None
     sizes: int
     precision: float
+    step: int
 
 
 class TrrHeader(NamedTuple):
@@ -74,6 +77,8 @@ class TrrHeader(NamedTuple):
         Where the box vectors lie in the frame, in bytes; 0 without a box.
     vectors_at
         Where positions, velocities and forces lie, in this order, those that there are.
+    step, coupling
+        Of the simulation; the coupling parameter lambda.
     """
 
     size: int
@@ -83,6 +88,8 @@ class TrrHeader(NamedTuple):
     real: int
     box_at: int
     vectors_at: int
+    step: int
+    coupling: float
 
 
 def sniff(head: bytes) -> str | None:
@@ -115,12 +122,12 @@ def parse_xtc(head: bytes) -> XtcHeader:
         raise SenselessError
     if len(head) < 56:
         raise ShortError
-    n_atoms, _, time = struct.unpack_from(">iif", head, 4)
+    n_atoms, step, time = struct.unpack_from(">iif", head, 4)
     (n_again,) = struct.unpack_from(">i", head, 52)
     if n_atoms <= 0 or n_again != n_atoms:
         raise SenselessError
     if n_atoms <= _SMALL_SYSTEM:
-        return XtcHeader(56 + 12 * n_atoms, n_atoms, time, POSITIONS, 56, 12 * n_atoms, None, 0, 0.0)
+        return XtcHeader(56 + 12 * n_atoms, n_atoms, time, POSITIONS, 56, 12 * n_atoms, None, 0, 0.0, step)
     at = 92 if magic == _XTC_MAGIC else 96
     if len(head) < at:
         raise ShortError
@@ -131,7 +138,8 @@ def parse_xtc(head: bytes) -> XtcHeader:
     ordered = all(least <= greatest for least, greatest in zip(ends[:3], ends[3:], strict=True))
     good = precision > 0 and ordered and _LEAST_INDEX <= index <= _GREATEST_INDEX
     has = POSITIONS if good else DAMAGED
-    return XtcHeader(at + (n_bytes + 3) // 4 * 4, n_atoms, time, has, at, n_bytes, tuple(ends), index, precision)
+    size = at + (n_bytes + 3) // 4 * 4
+    return XtcHeader(size, n_atoms, time, has, at, n_bytes, tuple(ends), index, precision, step)
 
 
 def parse_trr(head: bytes) -> TrrHeader:
@@ -143,15 +151,16 @@ def parse_trr(head: bytes) -> TrrHeader:
     begin = len(_TRR_BEGIN) + _TRR_SIZES.size
     if len(head) < begin + 16:
         raise ShortError
-    *sizes, n_atoms, _, _ = _TRR_SIZES.unpack_from(head, len(_TRR_BEGIN))
+    *sizes, n_atoms, step, _ = _TRR_SIZES.unpack_from(head, len(_TRR_BEGIN))
     box, x, v, f = sizes[2], *sizes[7:10]
     if n_atoms <= 0 or min(sizes) < 0:
         raise SenselessError
     real = box // 9 if box else max(x, v, f) // (3 * n_atoms)
     if real not in (4, 8) or any(size not in (0, 3 * real * n_atoms) for size in (x, v, f)):
         raise SenselessError
-    (time,) = struct.unpack_from(">f" if real == 4 else ">d", head, begin)
+    time, coupling = struct.unpack_from(">ff" if real == 4 else ">dd", head, begin)
     data = begin + 2 * real
     has = POSITIONS * (x > 0) | VELOCITIES * (v > 0) | FORCES * (f > 0)
     box_at = data + sizes[0] + sizes[1] if box else 0
-    return TrrHeader(data + sum(sizes), n_atoms, time, has, real, box_at, data + sum(sizes) - x - v - f)
+    size = data + sum(sizes)
+    return TrrHeader(size, n_atoms, time, has, real, box_at, size - x - v - f, step, coupling)

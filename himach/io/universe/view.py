@@ -7,6 +7,7 @@ of reach, because each rank sees some frames only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -19,7 +20,7 @@ from MDAnalysis.coordinates.timestep import Timestep
 from MDAnalysis.core.topology import Topology
 
 from himach.errors import AnalysisError
-from himach.frame import FORCES, VELOCITIES, Frame, RawFrame
+from himach.frame import DATA, FORCES, VELOCITIES, Frame, RawFrame
 from himach.io.topology.parsed import copy_topology
 from himach.io.trajectory.origin import Origin
 from himach.io.universe.asked import AskedVectors, asked_atoms
@@ -109,15 +110,23 @@ class View:
         """
         assert self._frames[step] == raw.number, f"frame {raw.number} is not at step {step} of {self._frames}"
         ts = self._reader.bind(raw, self._copy, late)
-        return _BoundFrame(raw.number, step, raw.time, ts, self.universe)
+        return _BoundFrame(raw.number, step, raw.time, ts, self.universe, partial(self._reader.data, raw, late))
 
 
 class _BoundFrame(Frame):
     """A frame whose arrays are those of a timestep; velocities and forces are read when they are touched."""
 
-    __slots__ = ("_timestep",)
+    __slots__ = ("_data", "_timestep")
 
-    def __init__(self, number: int, step: int, time: float, timestep: Timestep, universe: Universe) -> None:
+    def __init__(
+        self,
+        number: int,
+        step: int,
+        time: float,
+        timestep: Timestep,
+        universe: Universe,
+        data: Callable[[], dict[str, Any]],
+    ) -> None:
         self.number = number
         self.step = step
         self.time = time
@@ -125,6 +134,12 @@ class _BoundFrame(Frame):
         self.box = timestep.dimensions
         self.universe = universe
         self._timestep = timestep
+        self._data = data
+
+    @property
+    def data(self) -> dict[str, Any]:  # type: ignore[override]
+        """What the file says of the frame beside all this."""
+        return self._data()
 
     @property
     def velocities(self) -> Any:  # type: ignore[override]
@@ -187,11 +202,12 @@ class _Universe(Universe):  # type: ignore[misc]
 
 
 class _Timestep(Timestep):  # type: ignore[misc]
-    """A timestep that shows the atoms asked for, and reads velocities and forces when they are touched."""
+    """A timestep that shows the atoms asked for, and reads velocities, forces and data when they are touched."""
 
     _raw: RawFrame | None = None
     _late: LateFields | None = None
     _untouched = 0
+    _tell: Callable[[], dict[str, Any]] | None = None
     _asked: Mapping[str, AskedVectors] = MappingProxyType({})
     _shown = False
 
@@ -203,9 +219,22 @@ class _Timestep(Timestep):  # type: ignore[misc]
         """Show the atoms asked for only; or, for a transformation, all."""
         self._shown = shown and bool(self._asked)
 
-    def expect(self, raw: RawFrame, late: LateFields | None) -> None:
-        """Take velocities and forces from this frame, or from `late`, when they are touched."""
-        self._raw, self._late, self._untouched = raw, late, VELOCITIES | FORCES
+    def expect(self, raw: RawFrame, late: LateFields | None, tell: Callable[[], dict[str, Any]] | None) -> None:
+        """Take velocities and forces from this frame, or from `late`, when they are touched; and its data by `tell`."""
+        self._raw, self._late, self._untouched, self._tell = raw, late, VELOCITIES | FORCES, tell
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What MDAnalysis's readers give beside positions, velocities and forces: time and dt, and the frame's data."""
+        facts: dict[str, Any] = Timestep.data.__get__(self)
+        if self._tell is not None:
+            tell, self._tell = self._tell, None
+            facts.update(tell())
+        return facts
+
+    @data.setter
+    def data(self, values: dict[str, Any]) -> None:
+        Timestep.data.__set__(self, values)
 
     def _touch(self, field: int) -> None:
         if not self._untouched & field or self._raw is None:
@@ -302,11 +331,17 @@ class _Timestep(Timestep):  # type: ignore[misc]
     def __getitem__(self, atoms: Any) -> Any:
         return self.positions[atoms]
 
+    def copy_slice(self, sel: Any) -> Any:
+        """Return a copy of some atoms, with the frame's data."""
+        self.data  # noqa: B018 (reads it)
+        return super().copy_slice(sel)
+
     def copy(self) -> _Timestep:
         """Return a copy, which shows the same atoms."""
-        shown, self._shown = self._shown, False
+        (shown, self._shown), (tell, self._tell) = (self._shown, False), (self._tell, None)
         new: _Timestep = super().copy()
         self._shown = new._shown = shown
+        self._tell = new._tell = tell
         new._asked = {name: AskedVectors(asked.asked, asked.refuse) for name, asked in self._asked.items()}
         return new
 
@@ -323,11 +358,14 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         self.n_frames = origin.n_frames
         self.n_atoms = origin.n_atoms
         self._dt = origin.timestep
+        self._origin = origin
         self._own = _Timestep(origin.n_atoms, reader=self)
         self.ts: Timestep = self._own
         self._memory: npt.NDArray[np.float32] | None = None
         self._number = _FrameNumber(-1)
         self._asked: npt.NDArray[np.int64] | None = None
+        self._copies = False
+        self._kept: tuple[RawFrame, dict[str, Any]] | None = None
 
     def ask(self, asked: npt.NDArray[np.bool_], refuse: Callable[[int | None], NoReturn]) -> None:
         """Show these atoms only, from the next frame on."""
@@ -350,7 +388,8 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
             own.has_positions = True
         own._pos = self._copied(raw.positions) if copy else raw.positions
         own.dimensions = raw.box
-        own.expect(raw, late)
+        self._copies, self._kept = copy, None
+        own.expect(raw, late, partial(self._tell, raw, late))
         self.ts = own
         if self._auxs or self._transformations:
             own.show(False)
@@ -358,6 +397,34 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         if isinstance(self.ts, _Timestep):  # a transformation may have put another in its place
             self.ts.show(True)
         return self.ts
+
+    def data(self, raw: RawFrame, late: LateFields | None) -> dict[str, Any]:
+        """Return what the file says of a frame beside positions, velocities and forces; from a cache, it is read.
+
+        Raises
+        ------
+        AnalysisError
+            If the frame is from a cache, and the trajectory cannot be reached.
+        """
+        if self._kept is None or self._kept[0] is not raw:
+            data = self._read_data(raw.number, late) if raw.data is None else raw.data
+            self._kept = raw, deepcopy(data) if self._copies else data
+        return self._kept[1]
+
+    def _read_data(self, number: int, late: LateFields | None) -> dict[str, Any]:
+        if self._origin.kinds == ("pushed",):
+            return {}
+        if not self._origin.present:
+            raise AnalysisError(
+                f"{self._name} reads frame.data, what the file says of frame {number} beside positions, velocities and "
+                f"forces: caches do not keep it, and {self.filename} cannot be reached; make it readable again"
+            )
+        frame = next(self._origin.read([number], 0)) if late is None else late(number, DATA)
+        return frame.data or {}
+
+    def _tell(self, raw: RawFrame, late: LateFields | None) -> dict[str, Any]:
+        """Return the same for the timestep, where MDAnalysis's writers look for it, too: nothing if it is away."""
+        return self.data(raw, late) if raw.data is not None or self._origin.present else {}
 
     def _transform(self) -> None:
         for auxiliary in self._auxs.values():

@@ -1,0 +1,209 @@
+"""Keywords of MDAnalysis for a dataset: `check()` refuses those that neither reader nor parser of its files knows.
+
+MDAnalysis takes any keyword without a word, and a mistyped one has no effect. Which ones there are is told by the
+signatures and by the code of readers and parsers, which take many from ``**kwargs``.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import difflib
+import functools
+import inspect
+import math
+import numbers
+import os
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from himach.errors import HimachError, UsageError
+from himach.io.trajectory.manifest import Manifest, find
+from himach.io.trajectory.messages import quietly
+from himach.io.trajectory.xdr_header import sniff
+
+#: Keywords of MDAnalysis.Universe that speak of the topology, not of the trajectory.
+TOPOLOGY_KEYWORDS = frozenset(
+    {"topology_format", "to_guess", "force_guess", "context", "guess_bonds", "vdwradii", "fudge_factor", "lower_bound"}
+)
+#: Keywords of MDAnalysis.Universe that himach has another way for.
+REFUSED_KEYWORDS = {
+    "all_coordinates": "give each file with --trajectory",
+    "continuous": "himach drops the frames that a restart wrote again by itself",
+    "in_memory": "himach reads each frame once and keeps none",
+    "in_memory_step": "use step",
+    "transformations": "add them in setup(): universe.trajectory.add_transformations(...)",
+}
+#: Keywords that every kind of trajectory has here.
+FRAME_KEYWORDS = frozenset({"dt", "time_offset", "format"})
+_NUMBERS = ("dt", "time_offset")
+_LISTS = ("to_guess", "force_guess")
+
+
+def check(keywords: Mapping[str, Any], readers: Iterable[Any], parsers: Iterable[Any]) -> None:
+    """Refuse keywords that have no meaning for a dataset, and values that cannot be meant.
+
+    Parameters
+    ----------
+    keywords
+        Of MDAnalysis.Universe, for a dataset.
+    readers, parsers
+        Classes of MDAnalysis that read its files and its topology.
+
+    Raises
+    ------
+    UsageError
+        It names the keyword, and the nearest one that there is.
+    """
+    for name in sorted(keywords.keys() & REFUSED_KEYWORDS.keys()):
+        raise UsageError(f"the keyword {name!r} of MDAnalysis is not for himach: {REFUSED_KEYWORDS[name]}")
+    _check_values(keywords)
+    known = TOPOLOGY_KEYWORDS | FRAME_KEYWORDS | {"n_atoms"}
+    classes = [*readers, *parsers]
+    if keywords.keys() <= known or any(one.__name__ == "ITPParser" for one in classes):
+        return  # keywords of an ITP file define words in it, of any name
+    known = known.union(*map(names_of, classes))
+    for name in sorted(keywords.keys() - known):
+        _refuse(name, known, classes)
+
+
+@functools.cache
+def names_of(reader_or_parser: Any) -> frozenset[str]:
+    """Return the keywords that a reader or parser of MDAnalysis takes: by its signature, or from its ``**kwargs``."""
+    found: set[str] = set()
+    for one in reader_or_parser.__mro__[:-1]:
+        for name, skipped in (("__init__", 2), ("parse", 1)):  # self, and what is read
+            if name in vars(one):
+                found.update(list(inspect.signature(vars(one)[name]).parameters)[skipped:])
+        with contextlib.suppress(OSError, TypeError, SyntaxError):  # there is no source: its signature must do
+            found.update(_taken(ast.parse(textwrap.dedent(inspect.getsource(one)))))
+    return frozenset(found - {"kwargs"})
+
+
+def frame_names(kinds: Iterable[str]) -> frozenset[str]:
+    """Return the keywords on which frames of these formats may depend; all others are for the topology."""
+    return FRAME_KEYWORDS.union(*map(names_of, readers_of(kinds)))
+
+
+def readers_of(kinds: Iterable[str]) -> list[Any]:
+    """Return MDAnalysis's readers of formats, given by name; there are none for what is himach's own."""
+    from MDAnalysis import _READERS
+
+    return [_READERS[kind] for kind in kinds if kind in _READERS]
+
+
+def reader_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's name)
+    """Return MDAnalysis's reader for a trajectory file; raises UsageError if there is none."""
+    from MDAnalysis.core._get_readers import get_reader_for
+
+    try:
+        return get_reader_for(path, format=format)
+    except (ValueError, TypeError, AttributeError):
+        with open(path, "rb") as file:
+            known = sniff(file.read(4))
+        if format is None and known is not None:
+            return get_reader_for(path, format=known)
+        what = f"format {format!r} is none" if format is not None else "its suffix is that of no format"
+        raise UsageError(
+            f"{path}: {what} that MDAnalysis reads as a trajectory; name the format with --universe format=XTC"
+        ) from None
+
+
+def parser_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's name)
+    """Return MDAnalysis's topology parser, or None if there is none that reads more than the number of atoms."""
+    from MDAnalysis.core._get_readers import get_parser_for
+    from MDAnalysis.topology.MinimalParser import MinimalParser
+
+    try:
+        parser = quietly(get_parser_for, path, format=format)
+    except (ValueError, TypeError, AttributeError):
+        return None
+    return None if parser is MinimalParser else parser
+
+
+def classes_for(
+    paths: Iterable[str], topology: str | os.PathLike[str] | None, keywords: Mapping[str, Any]
+) -> tuple[list[Any], list[Any]]:
+    """Return the readers of some files, and the parsers of their topology, or of those that they may hold themselves.
+
+    Raises
+    ------
+    UsageError
+        If a file is of no format that MDAnalysis reads.
+    """
+    paths = list(paths)
+    own = [path for path in paths if os.path.isfile(path)]
+    readers = []
+    for path in own:
+        with contextlib.suppress(OSError):  # opening it says what there is to say
+            readers.append(reader_class(path, keywords.get("format")))
+    format_ = keywords.get("topology_format")
+    if topology is not None:
+        parsers = [parser_class(os.fspath(topology), format_)]
+    else:
+        parsers = [parser_class(path, format_ or keywords.get("format")) for path in own]
+        parsers += [parser_class(brought, format_) for path in paths if (brought := _brought(path)) is not None]
+    return readers, [parser for parser in parsers if parser is not None]
+
+
+def _brought(path: str) -> str | None:
+    """Return the topology that a frame directory brings."""
+    try:
+        return None if os.path.isfile(path) else Manifest.read(find(path)).topology
+    except (HimachError, OSError):
+        return None
+
+
+def _taken(tree: ast.AST) -> Iterator[str]:
+    """Return what code takes from its ``**kwargs``, or looks for in them."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef) and node.name in ("Writer", "OtherWriter"):  # those speak of a writer
+            continue
+        yield from _taken(node)
+        match node:
+            case ast.Call(func=ast.Attribute(value=place, attr="get" | "pop" | "setdefault"), args=[key, *_]):
+                pass
+            case ast.Subscript(value=place, slice=key):
+                pass
+            case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()], comparators=[place]):
+                pass
+            case ast.For(iter=ast.Tuple(elts=keys) | ast.List(elts=keys)) if any(map(_is_kwargs, ast.walk(node))):
+                yield from _words(keys)  # as in: for name in ("dt", "time_offset"): kwargs[name]
+                continue
+            case _:
+                continue
+        if _is_kwargs(place):
+            yield from _words([key])
+
+
+def _is_kwargs(node: ast.AST) -> bool:
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return name.endswith("kwargs")
+
+
+def _words(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _refuse(name: str, known: Iterable[str], classes: Iterable[Any]) -> None:
+    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    whose = [*sorted({one.__name__ for one in classes}), "Universe"]
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise UsageError(f"there is no keyword {name!r} of MDAnalysis for this dataset ({', '.join(whose)}){hint}")
+
+
+def _check_values(keywords: Mapping[str, Any]) -> None:
+    for name in _NUMBERS:
+        value = keywords.get(name)
+        real = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+        if value is not None and not (real and (name != "dt" or value > 0)):
+            raise UsageError(
+                f"the keyword {name}={value!r} of MDAnalysis: {name} is a number of ps" + (" above 0" if name == "dt" else "")
+            )
+    for name in _LISTS:
+        value = keywords.get(name)
+        if value is not None and not (isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)):
+            raise UsageError(f"the keyword {name}={value!r} of MDAnalysis: {name} is a list of names, as in ['bonds']")
