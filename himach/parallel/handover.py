@@ -14,11 +14,11 @@ import json
 import os
 import select
 import signal
-import sys
 from types import TracebackType
 from typing import NoReturn
 
 from himach.errors import AnalysisError, HimachError, RankError, TrajectoryError, UsageError
+from himach.parallel import leaving
 
 __all__ = ["Handover", "SpawnedRank"]
 
@@ -136,10 +136,8 @@ class SpawnedRank:
         """Leave the error for the starting process and end this rank; the launcher then ends the others."""
         with contextlib.suppress(OSError):  # nobody is there any more to read it
             self._say(next(base.__name__ for base in type(error).__mro__ if base.__name__ in KINDS), str(error))
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):  # user's code may have closed it
-                stream.flush()
-        os._exit(error.exit_code)
+        leaving.flush()
+        leaving.leave(error.exit_code)
 
     def _say(self, kind: str, text: str) -> None:
         words = os.open(self._path(self._words), os.O_WRONLY | os.O_APPEND)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from himach.errors import RankError
+from himach.errors import HimachError, RankError
 from himach.parallel.environment import promised_rank, promised_ranks
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["StepGuard", "arrive", "guard_step", "leave", "say", "watch_exit", "working"]
 
 FIRST_SAYS = 1.0  # seconds that other ranks leave to the first one, which as a rule has the same to say
+OTHERS_SAY = 10.0  # seconds that a rank that left leaves to those that run on, to say so and end all
 LEAVING, RUNNING = 0, 1
 
 _workers: set[int] = set()  # threads that do a run's work
@@ -61,21 +62,47 @@ def working() -> Iterator[None]:
 
 def watch_exit(comm: Communicator, abort: Callable[[int], NoReturn]) -> None:
     """From now on let no rank wait for this one in vain, however it leaves; called once, when MPI is initialised."""
-    process = os.getpid()
-    shown = sys.excepthook
+    process, thread = os.getpid(), threading.get_ident()
+    shown, exits = sys.excepthook, os._exit
 
     def uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        if comm.rank != 0:
-            time.sleep(FIRST_SAYS)
-        shown(kind, error, traceback)
+        if isinstance(error, HimachError):
+            _end_by(comm, error)
+        else:
+            if comm.rank != 0:
+                time.sleep(FIRST_SAYS)
+            shown(kind, error, traceback)
         abort(getattr(error, "exit_code", 1))
 
-    def tell() -> None:
-        if os.getpid() == process:
-            _tell(comm, LEAVING)
+    def bow_out() -> None:
+        if os.getpid() == process and threading.get_ident() == thread and RUNNING in _tell(comm, LEAVING):
+            time.sleep(OTHERS_SAY)
+            leave(1, "told")
+
+    def exit_at_once(status: int) -> NoReturn:
+        bow_out()
+        exits(status)
+        raise AssertionError("os._exit() does not return")
 
     sys.excepthook = uncaught
-    atexit.register(tell)
+    os._exit = exit_at_once
+    atexit.register(bow_out)
+
+
+def _end_by(comm: Communicator, error: HimachError) -> None:
+    """Say an error once; end this rank if all ranks have it, return if others must be ended."""
+    from himach.parallel.collective import is_everywhere
+
+    everywhere = is_everywhere(error)
+    if comm.rank == 0 or not everywhere:
+        print(f"himach: error: {error}", file=sys.stderr, flush=True)
+    if everywhere:
+        met = comm.Ibarrier()
+        deadline = time.monotonic() + FIRST_SAYS
+        while time.monotonic() < deadline:  # a rank may have caught it and gone on
+            if met.Test():
+                leave(error.exit_code)
+            time.sleep(0.001)
 
 
 def arrive(comm: Communicator) -> None:
@@ -120,7 +147,7 @@ class StepGuard:
         '[ "$last" = done ] && exit; '
         "sleep 0.3; "  # a rank that is ended with all others has its guard ended with it
         '[ "$last" = told ] || echo "himach: error: $1" >&2; '
-        'exec scancel --quiet --signal=KILL "$2"'
+        'exec scancel --quiet --signal=KILL "$2" 2>/dev/null'
     )
 
     def __init__(self, step: str) -> None:
@@ -157,10 +184,17 @@ def guard_step(environ: Mapping[str, str] = os.environ) -> None:
             os._exit = leave
 
 
-def leave(status: int) -> NoReturn:
-    """End this process, and have no guard mind it."""
-    say("done")
+def leave(status: int, word: str = "done") -> NoReturn:
+    """End this process at once, with a word to its guard if it has one (see `StepGuard.say`)."""
+    say(word)
     _leave(status)
+
+
+def flush() -> None:
+    """Pass on what was printed, before the process ends at once."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # user's code may have closed it
+            stream.flush()
 
 
 def say(word: str) -> None:

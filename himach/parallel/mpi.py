@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -105,7 +105,6 @@ def _initialise() -> None:
     import mpi4py
 
     mpi4py.rc.thread_level = "serialized"
-    os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")  # who aborts has said why
     if "SLURM_STEP_ID" in os.environ and _has_wheel("mpich"):  # a site's own MPICH knows its network best
         with ThreadPoolExecutor(1) as thread:
             thread.submit(import_module, "mpi4py.MPI").result()
@@ -166,8 +165,7 @@ def end_together(code: int) -> NoReturn:
     """
     from mpi4py import MPI
 
-    sys.stdout.flush()
-    sys.stderr.flush()
+    leaving.flush()
     MPI.COMM_WORLD.barrier()
     leaving.leave(code)
 
@@ -177,5 +175,8 @@ def abort(code: int) -> NoReturn:
     from mpi4py import MPI
 
     leaving.say("told")
+    leaving.flush()
+    time.sleep(0.2)  # a launcher passes on what was printed as long as ranks live
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # who aborts has said why; the MPI library would say that it does
     MPI.COMM_WORLD.Abort(code)
-    raise AssertionError("MPI_Abort does not return")
+    leaving.leave(code, "told")  # the launcher was told and is about to end this rank
