@@ -31,7 +31,7 @@ def on_first_rank(comm: Communicator, function: Callable[[], T], share: bool = F
     """Call `function` on rank 0; share what it returns with all ranks if asked, and its error in any case."""
     value, error = _attempt(comm, function) if comm.rank == 0 else (None, None)
     _raise_everywhere(error, comm.bcast(_portable(error)))
-    shared: T = comm.bcast(value) if share else value
+    shared: T = comm.bcast(value) if share else cast(T, value)
     return shared
 
 
