@@ -41,6 +41,10 @@ class AnalysisError(HimachError):
     """
 
 
+class Interruption(BaseException):
+    """A signal asked this process to end: what nobody between the signal's handler and the command's end catches."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint ``; did you mean 'x'?`` for a mistyped name, or the list of known names."""
     import difflib
@@ -52,7 +56,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; there is {', '.join(names)}" if names else ""
 
 
-def as_himach(error: Exception) -> HimachError:
+def as_himach(error: BaseException) -> HimachError:
     """Return `error` if it is himach's own; otherwise a HimachError that says what happened and where.
 
     For errors that nobody foresaw: of a library below, or a mistake in himach.

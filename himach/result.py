@@ -113,8 +113,8 @@ class Result:
         """
         if self._outcomes is None:
             return []
-        prepare_out(out, self.labels)
-        return write_run(out, self.labels, self.analyses, self._outcomes, self.record)
+        with prepare_out(out, self.labels) as claim:
+            return write_run(claim, self.labels, self.analyses, self._outcomes, self.record)
 
     def __repr__(self) -> str:
         if self._outcomes is None:

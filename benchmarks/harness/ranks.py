@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.parallel.environment import promised_rank
+from himach.parallel.handover import Handover
 from himach.parallel.spawn import run_ranks
 
 __all__ = ["on_ranks"]
@@ -30,10 +31,10 @@ def on_ranks(ranks: int, function: Callable[..., Any], *arguments: object, apart
     RankError
         If there is no mpiexec, or a rank fails.
     """
-    with tempfile.TemporaryDirectory(prefix="himach-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="himach-bench-") as name, Handover() as handover:
         answer = Path(name) / "answer.json"
         words = [function.__module__, function.__name__, json.dumps(arguments), str(answer), "apart" if apart else ""]
-        run_ranks([sys.executable, "-P", "-m", __spec__.name, *words], ranks, Path(name))
+        run_ranks([sys.executable, "-P", "-m", __spec__.name, *words], ranks, handover)
         return json.loads(answer.read_text())
 
 

@@ -22,7 +22,7 @@ from himach.cli.command_group import CommandGroup
 from himach.cli.run import run
 from himach.cli.stage import stage
 from himach.cli.trajectory import info, split
-from himach.errors import UsageError, as_himach
+from himach.errors import Interruption, UsageError, as_himach
 from himach.parallel.environment import promised_rank, under_launcher
 
 __all__ = ["main"]
@@ -38,7 +38,7 @@ for command in (run, analyses, info, split, stage, cache, bench):
     himach.add_command(command)
 
 
-class _Terminated(BaseException):
+class _Terminated(Interruption):
     """SIGTERM arrived."""
 
 
@@ -71,12 +71,12 @@ def _exit_code() -> int:
         return 2
     except click.ClickException as error:
         return _fail(UsageError(_with_context(error)))
-    except Exception as error:
+    except BaseException as error:
         return _fail(error)
     return ended if isinstance(ended, int) else 0
 
 
-def _fail(error: Exception) -> int:
+def _fail(error: BaseException) -> int:
     """Tell of an error once, however many ranks have it, and return the exit code."""
     from himach.parallel.collective import is_everywhere
     from himach.runner.run import report

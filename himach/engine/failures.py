@@ -11,9 +11,10 @@ from typing import Any
 from himach.analysis import Analysis
 from himach.errors import AnalysisError, HimachError
 from himach.frame import Frame
+from himach.parallel.environment import is_interruption
 
-#: What ends a run as a failure of the method that raised it. SystemExit would end this rank alone.
-RAISED = (Exception, SystemExit)
+#: What ends a run as a failure of the method that raised it: everything, for what passed would end this rank alone.
+RAISED = BaseException
 
 #: Longest key that a message shows in full.
 LONGEST = 200
@@ -33,6 +34,8 @@ def failure(
 ) -> AnalysisError:
     """Return the error that tells of an exception in a method of an analysis; raise it ``from error``.
 
+    What a signal made of the process's end was not the method's doing: it is raised again as it is.
+
     Parameters
     ----------
     analysis, method
@@ -50,6 +53,8 @@ def failure(
     part
         What of the method failed, if it is not the method itself.
     """
+    if is_interruption(error):
+        raise error
     where = ""
     if frame is not None:
         where = f" at frame {frame.number} (step {frame.step}, time {frame.time:.7g} ps)"

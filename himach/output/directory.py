@@ -1,6 +1,7 @@
 """The directory of a run, ``--out``: a file per part of an outcome, plots, and run.json.
 
-`prepare_out()` before the run, `write_run()` after it. Equal outcomes leave equal bytes.
+`prepare_out()` before the run, `write_run()` after it. Equal outcomes leave equal bytes. Whenever a run is killed, the
+directory holds all files of an earlier run, or all of this one, or no run.json; and it may be used again.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ import json
 import os
 import stat
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from himach.analysis import Analysis
 from himach.errors import HimachError, UsageError
-from himach.output.files import check_writable, write_bytes
+from himach.output.claim import FOLDER, RECORD, Claim
+from himach.output.files import write_bytes
 from himach.output.formats import content, suffix
 from himach.output.jsonable import to_json
 from himach.output.names import unique_names
@@ -24,60 +26,75 @@ from himach.output.parts import parts
 from himach.output.plots import figure, png
 from himach.output.record import Record
 
-RECORD = "run.json"
 
-
-def prepare_out(out: str | os.PathLike[str], labels: Sequence[str] = ()) -> None:
-    """Make the directory of a run, before the run, so that no run ends without a place for its outcome.
+def prepare_out(out: str | os.PathLike[str], labels: Sequence[str] = ()) -> Claim:
+    """Make and claim the directory of a run, before the run, so that no run ends without a place for its outcome.
 
     Parameters
     ----------
     out
-        Directory to make, or an empty one, or an earlier run's.
+        Directory to make, or an empty one, or an earlier run's, be it that it was killed.
     labels
         Labels of the analyses.
+
+    Returns
+    -------
+    Claim
+        For `write_run`; to be released after it, or when the run failed.
 
     Raises
     ------
     UsageError
-        If it is no directory, cannot be made or written, or holds anything while no run.json of himach is there.
+        If it is no directory, cannot be made or written, another run writes there, or it holds anything while no
+        run.json of himach is there.
     """
     out = Path(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        inside = os.listdir(out)
-        check_writable(out)
+        _check(out, labels)
+        claim = Claim(out)
     except FileExistsError:
         raise UsageError(f"output directory {out} is a file; name another directory") from None
     except OSError as error:
         raise UsageError(
             f"output directory {out} cannot be written ({error.strerror}); name another directory"
         ) from None
-    if inside and _earlier(out) is None:
+    try:
+        _check(out, labels)  # as it is now that nobody else changes it
+    except BaseException:
+        claim.release()
+        raise
+    return claim
+
+
+def _check(out: Path, labels: Sequence[str]) -> None:
+    """Raise UsageError if `out` holds what is not an earlier run's."""
+    inside = os.listdir(out)
+    if inside and _earlier(out) is None and not Claim.is_in(out):
         raise UsageError(
             f"output directory {out} is neither empty nor an earlier run's (no {RECORD} of himach in it); "
             "name another directory, or empty this one"
         )
-    for folder in _folders(labels):
+    for folder in (*_folders(labels), FOLDER):
         place = out / folder
         if folder and (place.is_symlink() or (place.exists() and not place.is_dir())):
             raise UsageError(f"output directory {out}: {folder!r} in it is no directory; remove it, or name another")
 
 
 def write_run(
-    out: str | os.PathLike[str],
+    claim: Claim,
     labels: Sequence[str],
     analyses: Sequence[Analysis],
     outcomes: Sequence[Any],
     record: Record,
     drawing: Callable[[Analysis], AbstractContextManager[None]] = lambda analysis: nullcontext(),
 ) -> list[str]:
-    """Write outcomes, plots and, last, the record; files of an earlier run in `out` go first.
+    """Write outcomes, plots and the record beside the files of an earlier run, and then put them in their place.
 
     Parameters
     ----------
-    out
-        Directory that `prepare_out` saw before the run; whatever came into it since (a log, as a rule) stays. With
+    claim
+        What `prepare_out` gave before the run; whatever came into the directory since (a log, as a rule) stays. With
         several analyses, each gets a subdirectory named by its label.
     labels, analyses, outcomes
         One of each for every analysis.
@@ -89,37 +106,62 @@ def write_run(
     Returns
     -------
     list of str
-        Files written besides run.json, relative to `out`.
+        Files written besides run.json, relative to the directory.
 
     Raises
     ------
     HimachError
-        If a file cannot be written.
+        If a file cannot be written; an earlier run's are there still, unless its place was what it could not have.
     Exception
         What plot() raised; outcomes and a run.json that names the error are written by then.
     """
-    out = Path(out)
-    clean_out(out)
     files: list[str] = []
     folders = _folders(labels)
-    errors = list(record["errors"])
+    for folder, label, outcome in zip(folders, labels, outcomes, strict=True):
+        _make_folder(claim.staged / folder)
+        files += [str(PurePosixPath(folder, name)) for name in write_outcome(outcome, label, claim.staged / folder)]
     try:
-        for folder, label, outcome in zip(folders, labels, outcomes, strict=True):
-            _make_folder(out / folder)
-            files += [str(PurePosixPath(folder, name)) for name in write_outcome(outcome, label, out / folder)]
         for folder, label, analysis, outcome in zip(folders, labels, analyses, outcomes, strict=True):
             if analysis.defines("plot"):
                 name = str(PurePosixPath(folder, unique_names([label], [".png"])[0]))
                 with drawing(analysis):
                     picture = png(figure([(label, analysis, outcome)]))
-                write_bytes(out / name, picture)
+                write_bytes(claim.staged / name, picture)
                 files.append(name)
-    except Exception as error:
-        errors.append(str(error) if isinstance(error, HimachError) else f"{type(error).__name__}: {error}")
+    except BaseException as error:
+        _put_in_place(claim, files, record, [*record["errors"], _told(error)])
         raise
-    finally:  # without its record, the directory would be refused by the next run
-        write_bytes(out / RECORD, to_json({**record, "errors": errors, "files": files}))
+    _put_in_place(claim, files, record, record["errors"])
     return files
+
+
+def _put_in_place(claim: Claim, files: Sequence[str], record: Record, errors: Sequence[str]) -> None:
+    """Let the staged files, and last the record, take the place of an earlier run's.
+
+    The earlier record goes first and tells no more; which files are himach's is noted before.
+    """
+    out = claim.out
+    write_bytes(claim.staged / RECORD, to_json({**record, "errors": errors, "files": files}))
+    owned = [*(_earlier(out) or []), *_noted(claim.note)]
+    write_bytes(claim.note, to_json([*owned, *files]))
+    (out / RECORD).unlink(missing_ok=True)
+    remove_listed(out, owned)
+    for i, name in enumerate(files):
+        _make_folder((out / name).parent)
+        try:
+            (claim.staged / name).replace(out / name)
+        except OSError as error:
+            failed = HimachError(f"{out / name} cannot be written ({error.strerror})")
+            told = {**record, "errors": [*errors, str(failed)], "files": files[:i]}
+            write_bytes(out / RECORD, to_json(told))
+            claim.note.unlink()
+            raise failed from None
+    (claim.staged / RECORD).replace(out / RECORD)
+    claim.note.unlink()
+
+
+def _told(error: BaseException) -> str:
+    return str(error) if isinstance(error, HimachError) else f"{type(error).__name__}: {error}"
 
 
 def write_outcome(outcome: Any, label: str, directory: str | os.PathLike[str]) -> list[str]:
@@ -144,22 +186,32 @@ def write_outcome(outcome: Any, label: str, directory: str | os.PathLike[str]) -
     return written
 
 
-def clean_out(out: str | os.PathLike[str]) -> None:
-    """Remove the files that an earlier run's run.json lists, and the subdirectories that become empty by it.
+def remove_listed(out: str | os.PathLike[str], names: Iterable[Any]) -> None:
+    """Remove those of the files that lie in `out`, and the subdirectories that become empty by it.
 
-    Only regular files below `out` are removed, never through a symbolic link; run.json stays until it is replaced.
+    Only regular files below `out` are removed, never through a symbolic link, and never run.json.
     """
     out = Path(out)
-    paths = [path for name in _earlier(out) or [] if (path := _inside(out, name)) is not None]
+    paths = [path for name in names if (path := _below(name)) is not None]
     folders = {parent for path in paths for parent in path.parents if parent.parts}
     try:
         for path in paths:
-            (out / path).unlink(missing_ok=True)
+            if _is_there(out, path, stat.S_ISREG):
+                (out / path).unlink(missing_ok=True)
         for folder in sorted(folders, key=lambda folder: len(folder.parts), reverse=True):
-            if not any((out / folder).iterdir()):
+            if _is_there(out, folder, stat.S_ISDIR) and not any((out / folder).iterdir()):
                 (out / folder).rmdir()
     except OSError as error:
         raise HimachError(f"an earlier run's {error.filename} cannot be removed ({error.strerror})") from None
+
+
+def _noted(note: Path) -> list[Any]:
+    """Return the files that a killed run noted as himach's."""
+    try:
+        found = json.loads(note.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []
 
 
 def _make_folder(folder: Path) -> None:
@@ -170,7 +222,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _folders(labels: Sequence[str]) -> list[str]:
-    return [""] * len(labels) if len(labels) < 2 else unique_names(labels, taken=[RECORD])
+    return [""] * len(labels) if len(labels) < 2 else unique_names(labels, taken=[RECORD, FOLDER])
 
 
 def _earlier(out: Path) -> list[Any] | None:
@@ -185,16 +237,19 @@ def _earlier(out: Path) -> list[Any] | None:
     return files if isinstance(files, list) else []
 
 
-def _inside(out: Path, name: Any) -> PurePosixPath | None:
-    """Return `name` as a path below `out` if it is a regular file there and no symbolic link leads to it."""
+def _below(name: Any) -> PurePosixPath | None:
+    """Return `name` as the path of a file below a run's directory if it can be one."""
     if not isinstance(name, str) or not name or "\0" in name:
         return None
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or path.name == RECORD:
-        return None
+    return None if path.is_absolute() or ".." in path.parts or path.name == RECORD else path
+
+
+def _is_there(out: Path, path: PurePosixPath, kind: Callable[[int], bool]) -> bool:
+    """Tell whether that kind of thing lies at `path` below `out` and no symbolic link leads to it."""
     try:
         if any(stat.S_ISLNK((out / parent).lstat().st_mode) for parent in path.parents if parent.parts):
-            return None
-        return path if stat.S_ISREG((out / path).lstat().st_mode) else None
+            return False
+        return kind((out / path).lstat().st_mode)
     except OSError:
-        return None
+        return False

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: `write_bytes()`; whether a directory takes any: `check_writable()`."""
+"""Files that appear whole or not at all: `write_bytes()`."""
 
 from __future__ import annotations
 
@@ -30,13 +30,6 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
-
-
-def check_writable(directory: Path) -> None:
-    """Raise OSError unless a file can be made there: permissions alone tell no full or read-only file system."""
-    temporary = _temporary(directory)
-    with _create(temporary):
-        temporary.unlink()
 
 
 def _temporary(directory: Path) -> Path:

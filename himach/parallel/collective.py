@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from himach.errors import HimachError, as_himach
-from himach.parallel.communicator import Communicator
+from himach.parallel.communicator import Communicator, node_name
 
 T = TypeVar("T")
 
@@ -29,28 +29,25 @@ def is_everywhere(error: BaseException) -> bool:
 
 def on_first_rank(comm: Communicator, function: Callable[[], T], share: bool = False) -> T:
     """Call `function` on rank 0; share what it returns with all ranks if asked, and its error in any case."""
-    value: Any = None
-    error: Exception | None = None
-    if comm.rank == 0:
-        try:
-            value = function()
-        except Exception as caught:
-            error = caught
+    value, error = _attempt(comm, function) if comm.rank == 0 else (None, None)
     _raise_everywhere(error, comm.bcast(_portable(error)))
-    shared: T = comm.bcast(value) if share else value
+    shared: T = comm.bcast(value) if share else cast(T, value)
     return shared
 
 
 def on_every_rank(comm: Communicator, function: Callable[[], T]) -> T:
-    """Call `function` on every rank; if it failed on some, raise the first one's error on all."""
-    value: Any = None
-    error: Exception | None = None
-    try:
-        value = function()
-    except Exception as caught:
-        error = caught
-    failed = [word for word in comm.allgather(_portable(error)) if word is not None]
-    _raise_everywhere(error, failed[0] if failed else None)
+    """Call `function` on every rank; if it failed on some, raise the first one's error on all, told by its rank."""
+    value, error = _attempt(comm, function)
+    words = comm.allgather(None if error is None else (_portable(error), node_name()))
+    failed = [(rank, *word) for rank, word in enumerate(words) if word is not None]
+    if failed:
+        rank, first, node = failed[0]
+        if len(failed) < comm.size and " on rank " not in str(first):
+            first = type(first)(f"{first} (on rank {rank} of {comm.size}, node {node})")
+            if error is not None:
+                first.__cause__ = error.__cause__ if isinstance(error, HimachError) else error
+                error = first
+        _raise_everywhere(error, first)
     return cast(T, value)
 
 
@@ -95,14 +92,9 @@ class Meeting:
         """
         if self._comm.size == 1:
             return part()
-        value: Any = None
-        error: Exception | None = None
-        try:
-            value = part()
-        except _Stopped:
-            pass
-        except Exception as caught:
-            error = caught
+        value, error = _attempt(self._comm, part)
+        if isinstance(error, _Stopped):
+            error = None
         sent = [] if error is None else [self._comm.isend(None, dest=rank, tag=STOP) for rank in self._others()]
         self._meet(error)
         words = self._comm.allgather(_portable(error))
@@ -117,7 +109,7 @@ class Meeting:
     def _others(self) -> list[int]:
         return [rank for rank in range(self._comm.size) if rank != self._comm.rank]
 
-    def _meet(self, error: Exception | None) -> None:
+    def _meet(self, error: BaseException | None) -> None:
         """Wait for all ranks without taking the processor from those that still work."""
         arrival = self._comm.Ibarrier()
         deadline = time.monotonic() + PATIENCE
@@ -133,12 +125,25 @@ class _Stopped(Exception):  # noqa: N818 - not an error of this rank
     """Another rank failed; this one need not go on."""
 
 
-def _portable(error: Exception | None) -> HimachError | None:
+def _attempt(comm: Communicator, function: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    """Call `function`; return what it returned and what it raised.
+
+    Whatever that is, the other ranks wait for a word of it. A rank alone raises what a signal made.
+    """
+    try:
+        return function(), None
+    except BaseException as error:
+        if comm.size == 1 and not isinstance(error, Exception):
+            raise
+        return None, error
+
+
+def _portable(error: BaseException | None) -> HimachError | None:
     """Return the error without its cause, which may not travel."""
     return None if error is None else type(as_himach(error))(str(as_himach(error)))
 
 
-def _raise_everywhere(own: Exception | None, error: HimachError | None) -> None:
+def _raise_everywhere(own: BaseException | None, error: HimachError | None) -> None:
     if error is None:
         return
     raised = as_himach(own) if own is not None else error

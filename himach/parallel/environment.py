@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from himach.errors import Interruption
+
 # The first variable that is set counts. A batch script is no step: its SLURM_NTASKS promises nothing until srun or
 # mpiexec starts the ranks.
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -42,3 +44,12 @@ def promised_rank(environ: Mapping[str, str] = os.environ) -> int:
 def under_launcher(environ: Mapping[str, str] = os.environ) -> bool:
     """Tell whether this process is one of several ranks that a launcher started."""
     return promised_ranks(environ) > 1
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Tell whether a signal, and no code of the user's, raised `error`.
+
+    A terminal's or notebook's KeyboardInterrupt goes to a process alone; a rank that raises one failed, as by any other
+    exception.
+    """
+    return isinstance(error, Interruption) or (isinstance(error, KeyboardInterrupt) and not under_launcher())

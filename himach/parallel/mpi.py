@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -15,8 +15,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from himach.errors import RankError
+from himach.parallel import leaving
 from himach.parallel.communicator import OwnWords, Words, World, node_name
 from himach.parallel.environment import promised_ranks
+from himach.parallel.segments import forget_segments
 
 #: What is known already, by the nodes of all ranks, so that all ranks know the same.
 _worlds: dict[tuple[str, ...], World] = {}
@@ -31,6 +33,7 @@ def connect() -> World:
         If no MPI library can be loaded, if the launcher started several ranks that do not know of each other, or if
         one node name stands for several hosts.
     """
+    leaving.guard_step()
     try:
         _initialise()
         from mpi4py import MPI
@@ -48,10 +51,15 @@ def connect() -> World:
             "launcher and MPI library do not fit; use the mpiexec of this MPI library, or srun with the --mpi it "
             "speaks (MPICH: --mpi=pmi2, Open MPI: --mpi=pmix; 'srun --mpi=list' shows which there are)"
         )
+    if comm.size > 1:
+        if not _worlds:
+            leaving.watch_exit(comm, abort)
+        leaving.arrive(comm)
     # Kept, because a process may run many analyses, and MPI libraries have some thousand communicators at most.
     names = tuple(comm.allgather(node_name()))
     world = _worlds.get(names)
     if world is None:
+        forget_segments()  # all ranks have answered, so that all are initialised
         world = _worlds[names] = _world(MPI, comm, names)
     return world
 
@@ -157,15 +165,18 @@ def end_together(code: int) -> NoReturn:
     """
     from mpi4py import MPI
 
-    sys.stdout.flush()
-    sys.stderr.flush()
+    leaving.flush()
     MPI.COMM_WORLD.barrier()
-    os._exit(code)
+    leaving.leave(code)
 
 
 def abort(code: int) -> NoReturn:
     """End every rank at once with `code`."""
     from mpi4py import MPI
 
+    leaving.say("told")
+    leaving.flush()
+    time.sleep(0.2)  # a launcher passes on what was printed as long as ranks live
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # who aborts has said why; the MPI library would say that it does
     MPI.COMM_WORLD.Abort(code)
-    raise AssertionError("MPI_Abort does not return")
+    leaving.leave(code, "told")  # the launcher was told and is about to end this rank

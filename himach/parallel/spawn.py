@@ -1,37 +1,34 @@
 """Starts ranks on this machine with mpiexec, passes on what they print, and leaves none behind.
 
-`spawn()` has N ranks do a piece of work, `run_ranks()` run any command; `SpawnedRank` is the ranks' side of the
-arrangement: a private folder in which the work lies, a rank leaves its error and rank 0 its result, and a lifeline, so
-that ranks end when the process that started them does.
+`spawn()` has N ranks do a piece of work, `run_ranks()` run any command. What is handed over, and that ranks end when
+the process that started them does, is `himach.parallel.handover`'s.
 """
 
 from __future__ import annotations
 
 import codecs
 import contextlib
-import json
 import os
-import select
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO
 
-from himach.errors import AnalysisError, HimachError, RankError, TrajectoryError, UsageError
+from himach.errors import RankError
+from himach.parallel import segments
 from himach.parallel.environment import FOREIGN
+from himach.parallel.handover import Handover
 
-__all__ = ["SpawnedRank", "run_ranks", "spawn"]
+__all__ = ["run_ranks", "spawn"]
 
-FOLDER = "HIMACH_STARTED_IN"
-PARENT = "HIMACH_STARTED_BY"
-WORK, RESULT = "work", "result"  # files in the folder
-KINDS = {kind.__name__: kind for kind in (AnalysisError, HimachError, RankError, TrajectoryError, UsageError)}
+#: Runs mpiexec and outlives this process, if need be, to remove what killed ranks leave. It hears SIGTERM and waits on,
+#: for mpiexec, which gets it too.
+KEEPER = """trap : TERM; python=$0 sweeper=$1 since=$2; shift 2; "$@" || exec "$python" -I -S "$sweeper" "$since" $?"""
 #: Signals that a rank dies of, as a rule: an mpiexec that ends with one of these numbers means the signal.
 DEADLY = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM}
 GRACE = 3.0  # seconds between asking mpiexec to end and killing
@@ -43,7 +40,7 @@ def spawn(command: Sequence[str], ranks: int, work: bytes) -> bytes:
     Parameters
     ----------
     command
-        Program and arguments of each rank; it uses a `SpawnedRank`.
+        Program and arguments of each rank; it uses a `himach.parallel.handover.SpawnedRank`.
     ranks
         Number of ranks.
     work
@@ -54,14 +51,18 @@ def spawn(command: Sequence[str], ranks: int, work: bytes) -> bytes:
     RankError, HimachError
         As `run_ranks` does.
     """
-    with tempfile.TemporaryDirectory(prefix="himach-") as name:  # of mode 0700: what is unpickled from it is ours
-        folder = Path(name)
-        (folder / WORK).write_bytes(work)
-        run_ranks(command, ranks, folder)
-        return (folder / RESULT).read_bytes()
+    with Handover(work) as handover:
+        run_ranks(command, ranks, handover)
+        result = handover.result()
+    if result is None:
+        raise RankError(
+            f"a rank ended by itself with exit code 0 before the work of the {ranks} ranks was done; code that it "
+            "called must have ended it"
+        )
+    return result
 
 
-def run_ranks(command: Sequence[str], ranks: int, folder: Path) -> None:
+def run_ranks(command: Sequence[str], ranks: int, handover: Handover) -> None:
     """Run ``command`` as `ranks` MPI ranks of this machine and wait for them.
 
     Parameters
@@ -70,8 +71,8 @@ def run_ranks(command: Sequence[str], ranks: int, folder: Path) -> None:
         Program and arguments of each rank.
     ranks
         Number of ranks.
-    folder
-        An existing folder of this user alone, where ranks leave errors.
+    handover
+        Where ranks leave errors; those that are left when mpiexec has ended are killed.
 
     Raises
     ------
@@ -80,10 +81,12 @@ def run_ranks(command: Sequence[str], ranks: int, folder: Path) -> None:
     HimachError
         What a rank reported, in its own class.
     """
-    # Unix only, as MPICH's wheel is; a session of its own keeps the terminal's Ctrl-C for this process.
+    began = time.time()
+    mpiexec = [*_mpiexec(), "-n", str(ranks), *command]
+    # Linux only, as what is handed over is; a session of its own keeps the terminal's Ctrl-C for this process.
     process = subprocess.Popen(
-        [*_mpiexec(), "-n", str(ranks), *command],
-        env=_environment(folder),
+        ["/bin/sh", "-c", KEEPER, sys.executable, segments.__file__, str(began), *mpiexec],
+        env=_environment(handover.variable),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -99,64 +102,16 @@ def run_ranks(command: Sequence[str], ranks: int, folder: Path) -> None:
         _end(process)
         raise
     finally:
+        handover.end_ranks()
         for relay in relays:
             relay.join(timeout=5)
-    error = _reported(folder)
+        if process.returncode < 0:  # what was to remove their segments was killed
+            segments.sweep(began)
+    error = handover.error()
     if error is not None:
         raise error
     if status:
         raise RankError(_died(status, ranks))
-
-
-class SpawnedRank:
-    """The side of a rank that `run_ranks()` started.
-
-    Attributes
-    ----------
-    folder
-        The private folder shared with the process that started this rank.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @classmethod
-    def here(cls) -> SpawnedRank | None:
-        """Return the arrangement if this process is a rank that `run_ranks()` started."""
-        folder = os.environ.get(FOLDER)
-        return cls(Path(folder)) if folder else None
-
-    def hold_lifeline(self) -> None:
-        """End this process as soon as the one that started the ranks is gone."""
-        try:
-            parent = os.pidfd_open(int(os.environ[PARENT]))
-        except ProcessLookupError:
-            os._exit(1)
-
-        def watch() -> None:
-            select.select([parent], [], [])
-            os._exit(1)
-
-        threading.Thread(target=watch, name="himach-lifeline", daemon=True).start()
-
-    def work(self) -> bytes:
-        """Return the work that this rank has a part in."""
-        return (self.folder / WORK).read_bytes()
-
-    def leave_result(self, result: bytes) -> None:
-        """Leave the result for the starting process; on rank 0."""
-        (self.folder / RESULT).write_bytes(result)
-
-    def fail(self, error: HimachError, rank: int) -> NoReturn:
-        """Leave the error for the starting process and end this rank; the launcher then ends the others."""
-        kind = next(base.__name__ for base in type(error).__mro__ if base.__name__ in KINDS)
-        report = {"kind": kind, "text": str(error), "time": time.time()}
-        temporary = self.folder / f".error-{rank}"
-        temporary.write_text(json.dumps(report))
-        temporary.rename(self.folder / f"error-{rank}.json")
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(error.exit_code)
 
 
 def _mpiexec() -> list[str]:
@@ -175,11 +130,10 @@ def _mpiexec() -> list[str]:
     return [found, "-launcher", "fork"]
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _environment(extra: Mapping[str, str]) -> dict[str, str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     environ.setdefault("OMP_NUM_THREADS", "1")
-    environ[FOLDER] = str(folder)
-    environ[PARENT] = str(os.getpid())
+    environ.update(extra)
     environ["PYTHONUNBUFFERED"] = "1"  # what rank 0 prints appears when it is printed, though through a pipe
     environ["PYTHONIOENCODING"] = "utf-8"  # between ranks and this process; it knows its terminal's own
     if sys.stderr.isatty() or "ipykernel" in sys.modules:
@@ -232,21 +186,13 @@ def _pass_on(text: str, sink: IO[str]) -> None:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End mpiexec and its ranks: ask, then kill the whole group."""
-    process.terminate()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=GRACE)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _reported(folder: Path) -> HimachError | None:
-    """Return the first error that a rank left."""
-    reports = [json.loads(path.read_text()) for path in folder.glob("error-*.json")]
-    if not reports:
-        return None
-    first = min(reports, key=lambda report: report["time"])
-    return KINDS[first["kind"]](first["text"])
 
 
 def _died(status: int, ranks: int) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -82,14 +82,25 @@ def perform(world: World, job: Job, started: float) -> Done:
     HimachError
         What went wrong, on the rank where it did, or on all of them (`himach.parallel.collective.is_everywhere`).
     """
-    from himach.runner.opening import open_job
-
     comm = world.comm
     labels = unique_labels(job.labels)
     # What a script asks for on its first rank alone holds for all.
     out, quiet = comm.bcast((job.out, job.quiet))
-    if out is not None:
-        on_first_rank(comm, partial(prepare_out, out, labels))
+    if out is None:
+        return _perform(world, job, started, quiet, None)
+    claim = on_first_rank(comm, partial(prepare_out, out, labels))
+    try:
+        return _perform(world, job, started, quiet, partial(write_run, claim, labels))
+    finally:
+        if claim is not None:  # on the first rank
+            claim.release()
+
+
+def _perform(world: World, job: Job, started: float, quiet: bool, write: Callable[..., object] | None) -> Done:
+    """Carry out `job`, and `write` analyses, outcomes and record on the first rank."""
+    from himach.runner.opening import open_job
+
+    comm = world.comm
     chains = [stages(analysis) for analysis in job.analyses]
     opened = open_job(world, job)
     views = on_every_rank(comm, partial(_set_up, comm.rank, chains, opened))
@@ -105,9 +116,9 @@ def perform(world: World, job: Job, started: float) -> Done:
     seconds = {"startup": ready - started, "zazen": assigned - ready, **passed.seconds, "finish": time.time() - reduced}
     seconds = _slowest(comm, {**seconds, "total": time.time() - started})
     record = _record(world, job, opened, share, passed, read, seconds)
-    if out is not None:
+    if write is not None:
         drawing = partial(located, method="plot", rank=0)
-        on_first_rank(comm, partial(write_run, out, labels, ends, outcomes, record, drawing))
+        on_first_rank(comm, partial(write, ends, outcomes, record, drawing))
     return Done(outcomes, record, ends)
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from himach.errors import HimachError, UsageError, as_himach
-from himach.parallel.environment import promised_rank, promised_ranks, under_launcher
+from himach.parallel.environment import is_interruption, promised_rank, promised_ranks, under_launcher
+from himach.parallel.leaving import working
 from himach.parallel.quiet import quiet_ranks
 from himach.parallel.spawn import spawn
 from himach.runner.job import Job
@@ -151,14 +152,17 @@ def on_ranks(work: Callable[[World], T], ranks: int = 0) -> T:
 
     world = _world_of_this_process()
     try:
-        return work(world)
-    except Exception as error:
+        with working():
+            return work(world)
+    except BaseException as error:
         if world.comm.size > 1 and not is_everywhere(error):
             _end_all_ranks(error)
+        if is_interruption(error):
+            raise
         raise as_himach(error) from error.__cause__ if isinstance(error, HimachError) else error
 
 
-def _end_all_ranks(error: Exception) -> NoReturn:
+def _end_all_ranks(error: BaseException) -> NoReturn:
     """Tell of an error that the other ranks do not know of, and end them."""
     from himach.parallel.mpi import abort
 
@@ -183,8 +187,7 @@ def report(error: BaseException) -> None:
         import traceback
 
         traceback.print_exception(error)
-    text = str(as_himach(error)) if isinstance(error, Exception) else type(error).__name__
-    print(f"himach: error: {text}", file=sys.stderr, flush=True)
+    print(f"himach: error: {as_himach(error)}", file=sys.stderr, flush=True)
 
 
 def _run_on_spawned_ranks(job: Job, ranks: int, started: float) -> Result:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from himach.analysis import Analysis
 from himach.errors import AnalysisError, UsageError, nearest
+from himach.parallel.environment import is_interruption
 from himach.runner.assignments import set_parameters, written_stages
 
 
@@ -66,7 +67,9 @@ def load_script(path: Path) -> dict[str, type[Analysis]]:
         module_spec.loader.exec_module(module)
     except SyntaxError as error:
         raise AnalysisError(f"{path}, line {error.lineno}: {error.msg}") from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if is_interruption(error):
+            raise
         entries = [e for e in traceback.extract_tb(error.__traceback__) if e.filename == str(path.resolve())]
         line = f", line {entries[-1].lineno}: {entries[-1].line}" if entries else ""
         raise AnalysisError(f"{path} could not be run: {type(error).__name__}: {error}\n  {path}{line}") from error

@@ -9,9 +9,19 @@ import pytest
 from support.sample_runs import Drawn, Failing, Plain, make_record
 
 from himach.errors import HimachError, UsageError
-from himach.output.directory import clean_out, prepare_out, write_outcome, write_run
+from himach.output.directory import prepare_out, remove_listed, write_outcome
+from himach.output.directory import write_run as write_claimed
 from himach.output.names import unique_labels
 from himach.output.table import Table
+
+
+def write_run(out, *arguments):
+    with prepare_out(out, arguments[0]) as claim:
+        return write_claimed(claim, *arguments)
+
+
+def check_out(out, labels=()):
+    prepare_out(out, labels).release()
 
 
 def tree(directory):
@@ -53,7 +63,7 @@ def test_several_analyses_have_a_directory_each(tmp_path):
 def test_an_earlier_run_gives_way_and_the_users_files_stay(tmp_path):
     write_run(tmp_path, ["Plain"], [Plain()], [{"old": 1, "both": 1}], make_record(Plain()))
     (tmp_path / "notes.txt").write_text("mine")
-    prepare_out(tmp_path)
+    check_out(tmp_path)
     assert sorted(tree(tmp_path)) == ["both.json", "notes.txt", "old.json", "run.json"]
     write_run(tmp_path, ["Plain"], [Plain()], [{"both": 2}], make_record(Plain()))
     assert sorted(tree(tmp_path)) == ["both.json", "notes.txt", "run.json"]
@@ -65,31 +75,31 @@ def test_other_directories_are_refused(tmp_path, content):
     (tmp_path / "run.json" if content is not None else tmp_path / "thesis.tex").write_text(content or "")
     before = tree(tmp_path)
     with pytest.raises(UsageError, match=r"neither empty nor an earlier run's.*name another directory"):
-        prepare_out(tmp_path)
+        check_out(tmp_path)
     assert tree(tmp_path) == before
 
 
 def test_places_that_cannot_be_written_are_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="is a file"):
-        prepare_out(tmp_path / "file")
+        check_out(tmp_path / "file")
     with pytest.raises(UsageError, match="cannot be written"):
-        prepare_out(tmp_path / "file" / "below")
+        check_out(tmp_path / "file" / "below")
     with pytest.raises(UsageError, match="cannot be written"):
-        prepare_out("/proc/himach")
+        check_out("/proc/himach")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_read_only_directory_is_refused(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(UsageError, match="cannot be written"):
-        prepare_out(tmp_path)
+        check_out(tmp_path)
 
 
 def test_an_empty_directory_is_made_and_stays_empty(tmp_path):
-    prepare_out(tmp_path / "a" / "b")
+    check_out(tmp_path / "a" / "b")
     assert os.listdir(tmp_path / "a" / "b") == []
-    prepare_out(tmp_path / "a" / "b")
+    check_out(tmp_path / "a" / "b")
 
 
 def test_cleaning_never_leaves_the_directory(tmp_path):
@@ -104,7 +114,7 @@ def test_cleaning_never_leaves_the_directory(tmp_path):
     listed = ["../other/precious.csv", str(other / "precious.csv"), "link/precious.csv", "link.csv", "folder", ".", ""]
     listed += ["a/../../other/precious.csv", "run.json", "\0", 5, None, ["kept.csv"], "missing.csv", "real.csv"]
     (out / "run.json").write_text(json.dumps({"himach": "0.1.0", "files": listed}))
-    clean_out(out)
+    remove_listed(out, listed)
     assert (other / "precious.csv").read_text() == "x"
     assert sorted(os.listdir(out)) == ["folder", "kept.csv", "link", "link.csv", "run.json"]
 
@@ -115,14 +125,14 @@ def test_a_subdirectory_that_leads_elsewhere_is_refused(tmp_path):
     write_run(out, ["Plain"], [Plain()], [{"x": 1}], make_record(Plain()))
     (out / "A").symlink_to(other)
     with pytest.raises(UsageError, match="'A' in it is no directory"):
-        prepare_out(out, ["A", "B"])
-    prepare_out(out, ["A"])
+        check_out(out, ["A", "B"])
+    check_out(out, ["A"])
 
 
 def test_a_log_that_came_during_the_run_loses_no_outcome(tmp_path):
-    prepare_out(tmp_path)
-    (tmp_path / "slurm.log").write_text("")
-    write_run(tmp_path, ["Plain"], [Plain()], [{"x": 1}], make_record(Plain()))
+    with prepare_out(tmp_path) as claim:
+        (tmp_path / "slurm.log").write_text("")
+        write_claimed(claim, ["Plain"], [Plain()], [{"x": 1}], make_record(Plain()))
     assert sorted(tree(tmp_path)) == ["run.json", "slurm.log", "x.json"]
 
 

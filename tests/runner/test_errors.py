@@ -287,6 +287,6 @@ def test_no_mpiexec_is_told_with_the_way_out(script, tmp_path):
         os.environ["PATH"] = str(bare)
         spawn.sys.executable = str(bare / "python")
         with pytest.raises(RankError, match=r"himach\[local\]"):
-            spawn.run_ranks(["true"], 2, tmp_path)
+            spawn.spawn(["true"], 2, b"")
     finally:
         os.environ["PATH"], spawn.sys.executable = old_path, old_exe

@@ -1,0 +1,156 @@
+"""What a process and the ranks that it starts hand over: work, the result or an error, and the word that it lives.
+
+All of it lies in memory and pipes of the starting process (`Handover`), which ranks (`SpawnedRank`) reach through its
+folder in /proc. That only the same user can, so that unpickling what lies there is as safe as running the user's code;
+there is no file that somebody would have to remove; and the kernel itself kills the ranks when that process ends, by
+SIGKILL too, whatever they are doing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+from types import TracebackType
+from typing import NoReturn
+
+from himach.errors import AnalysisError, HimachError, RankError, TrajectoryError, UsageError
+from himach.parallel import leaving
+
+__all__ = ["Handover", "SpawnedRank"]
+
+#: Environment variable: process and descriptors of the one that started this rank, and what tells its pipe.
+STARTED_BY = "HIMACH_STARTED_BY"
+KINDS = {kind.__name__: kind for kind in (AnalysisError, HimachError, RankError, TrajectoryError, UsageError)}
+DONE = "done"
+
+
+class Handover:
+    """The side of the process that starts ranks; to be closed.
+
+    Parameters
+    ----------
+    work
+        For the ranks to read.
+    """
+
+    def __init__(self, work: bytes = b"") -> None:
+        self._work, self._result, self._words = (
+            os.memfd_create(f"himach-{name}") for name in ("work", "result", "words")
+        )
+        with open(self._work, "wb", closefd=False) as file:
+            file.write(work)
+        # Only this process has the pipe's writing end, and nothing is ever written.
+        self._reader, self._life = os.pipe()
+
+    @property
+    def variable(self) -> dict[str, str]:
+        """The environment variable by which ranks find this process."""
+        numbers = (os.getpid(), self._work, self._result, self._words, self._reader, os.fstat(self._reader).st_ino)
+        return {STARTED_BY: " ".join(map(str, numbers))}
+
+    def error(self) -> HimachError | None:
+        """Return the first error that a rank left."""
+        first = next((word for word in self._said() if word["kind"] != DONE), None)
+        return None if first is None else KINDS[first["kind"]](first["text"])
+
+    def result(self) -> bytes | None:
+        """Return what rank 0 left; None if it ended before."""
+        return _content(self._result) if any(word["kind"] == DONE for word in self._said()) else None
+
+    def end_ranks(self) -> None:
+        """Kill the ranks that are left."""
+        if self._life >= 0:
+            os.close(self._life)
+            self._life = -1
+
+    def _said(self) -> list[dict[str, str]]:
+        lines = _content(self._words).split(b"\n")[:-1]  # a line that a rank was killed in has no end
+        return [json.loads(line) for line in lines]
+
+    def __enter__(self) -> Handover:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end_ranks()
+        for descriptor in (self._work, self._result, self._words, self._reader):
+            os.close(descriptor)
+
+
+class SpawnedRank:
+    """The side of a rank.
+
+    Attributes
+    ----------
+    process
+        The process that started this rank.
+    """
+
+    def __init__(self, process: int, work: int, result: int, words: int, line: int, inode: int) -> None:
+        self.process = process
+        self._work, self._result, self._words, self._line, self._inode = work, result, words, line, inode
+
+    @classmethod
+    def here(cls) -> SpawnedRank | None:
+        """Return the arrangement if this process is a rank that another process of himach started."""
+        found = os.environ.get(STARTED_BY)
+        return cls(*map(int, found.split())) if found else None
+
+    def hold_lifeline(self) -> None:
+        """Have the kernel kill this process as soon as the one that started it has gone.
+
+        That needs no thread, which would wait for Python's lock while MPI initialises, and does not ask who the parent
+        is: mpiexec and its helpers stand in between.
+        """
+        try:
+            line = os.open(self._path(self._line), os.O_RDONLY | os.O_NONBLOCK)
+        except OSError:
+            os._exit(1)
+        fcntl.fcntl(line, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(line, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(line, fcntl.F_SETFL, fcntl.fcntl(line, fcntl.F_GETFL) | os.O_ASYNC)
+        # It may have gone before the signal was ordered, and its number may be another's by now.
+        if select.select([line], [], [], 0)[0] or os.fstat(line).st_ino != self._inode:
+            os._exit(1)
+
+    def work(self) -> bytes:
+        """Return the work that this rank has a part in."""
+        descriptor = os.open(self._path(self._work), os.O_RDONLY)
+        try:
+            return _content(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def leave_result(self, result: bytes) -> None:
+        """Leave the result for the starting process; on rank 0."""
+        with open(self._path(self._result), "wb") as file:
+            file.write(result)
+        self._say(DONE, "")
+
+    def fail(self, error: HimachError) -> NoReturn:
+        """Leave the error for the starting process and end this rank; the launcher then ends the others."""
+        with contextlib.suppress(OSError):  # nobody is there any more to read it
+            self._say(next(base.__name__ for base in type(error).__mro__ if base.__name__ in KINDS), str(error))
+        leaving.flush()
+        leaving.leave(error.exit_code)
+
+    def _say(self, kind: str, text: str) -> None:
+        words = os.open(self._path(self._words), os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(words, json.dumps({"kind": kind, "text": text}).encode() + b"\n")
+        finally:
+            os.close(words)
+
+    def _path(self, descriptor: int) -> str:
+        return f"/proc/{self.process}/fd/{descriptor}"
+
+
+def _content(descriptor: int) -> bytes:
+    with open(descriptor, "rb", closefd=False) as file:
+        file.seek(0)
+        return file.read()

@@ -1,0 +1,75 @@
+"""MPI's shared memory, which lies in /dev/shm under names and stays there when ranks are killed.
+
+`forget_segments()` takes the names away as soon as all ranks have the memory; `sweep()` those of ranks that were killed
+before. ``python -I -S segments.py SINCE STATUS`` sweeps and exits with STATUS: this file imports no other of himach.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+SHARED = Path("/dev/shm")
+#: MPICH's, that of UCX below it, Open MPI's; the last are attached late, so that their names must stay in a run.
+MPICH = "mpich_shm_*"
+NAMES = (MPICH, "ucx_shm_posix_*", "sm_segment.*", "vader_segment.*")
+CLOCK = 1.0  # seconds by which a file may seem older than it is
+
+
+def forget_segments() -> None:
+    """Unlink the MPICH segments that this rank has mapped; all ranks of the node must have them."""
+    for path in set(_mapped("self")):
+        if Path(path).match(MPICH) and path.startswith(f"{SHARED}/"):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+def sweep(since: float, shared: Path = SHARED) -> None:
+    """Unlink this user's segments that came after the time `since` and that no process has.
+
+    A segment's maker has it open as long as it lives, so that one of a run that just begins is not taken for one that a
+    killed run left.
+    """
+    left = {os.fspath(path) for name in NAMES for path in shared.glob(name) if _is_ours(path, since)}
+    if left:
+        left.difference_update(_held())
+    for path in left:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def _is_ours(path: Path, since: float) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return found.st_uid == os.geteuid() and found.st_ctime >= since - CLOCK
+
+
+def _held() -> Iterator[str]:
+    """Give the files that processes have mapped or open, as far as this user may see them."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            yield from _mapped(folder.name)
+            yield from _open(folder / "fd")
+
+
+def _mapped(process: str) -> Iterable[str]:
+    try:
+        lines = Path("/proc", process, "maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return ()
+    return [line[line.index("/") :] for line in lines if f" {SHARED}/" in line]
+
+
+def _open(folder: Path) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        for link in folder.iterdir():
+            with contextlib.suppress(OSError):
+                yield os.readlink(link)
+
+
+if __name__ == "__main__":
+    sweep(float(sys.argv[1]))
+    sys.exit(int(sys.argv[2]))
