@@ -175,8 +175,7 @@ def _dunder(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
-@functools.lru_cache
-def _lazy(cls: Any) -> frozenset[str]:
+def _lazy(cls: type) -> frozenset[str]:
     """Return the names of a class's cached properties: what they keep does not change."""
     return frozenset(
         name
