@@ -85,12 +85,15 @@ class Analysis:
         The selected frame numbers, a range; set before setup().
     dt
         Time between selected frames in ps, None where it is uneven or there is but one frame; set before setup().
+    caches
+        Names of attributes that map() may change: buffers and caches on which no result depends.
     then
         An Analysis (class or instance) whose reduce() takes the pairs that this reduce() yields; None ends the chain.
     """
 
     frames: ClassVar[range] = range(0)
     dt: ClassVar[float | None] = None
+    caches: ClassVar[Sequence[str]] = ()
     then: ClassVar[Analysis | type[Analysis] | None] = None
     #: Name in messages, options and output files; the class's name unless a class sets its own.
     name: ClassVar[str] = ""
@@ -201,6 +204,11 @@ class Analysis:
                 found[name] = Parameter(name, hint, default, docs.get(name, old.doc if old else ""))
         return found
 
+    @classmethod
+    def cache_names(cls) -> frozenset[str]:
+        """Return the names of attributes that map() may change."""
+        return frozenset([cls.caches] if isinstance(cls.caches, str) else cls.caches)
+
     def settings(self) -> dict[str, Any]:
         """Return this analysis's parameters and their values."""
         return {name: getattr(self, name) for name in self.parameters()}
@@ -215,15 +223,15 @@ class Analysis:
         raise UsageError(f"{self.label()}: then must be an Analysis, not {type(stage).__name__}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self.__dict__.get("_mapping"):
+        if self.__dict__.get("_mapping") and name not in self.cache_names():
             raise AnalysisError(
-                f"map() of {self.label()} assigns to self.{name}; map() keeps nothing, because each rank sees "
-                "some frames only: yield the value instead, and reduce() gets it in time order"
+                f"map() of {self.label()} assigns to self.{name}; map() keeps nothing, because each rank sees some "
+                "frames only: yield the value instead, as in `yield key, value`, and reduce() gets it in time order"
             )
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        if self.__dict__.get("_mapping"):
+        if self.__dict__.get("_mapping") and name not in self.cache_names():
             raise AnalysisError(f"map() of {self.label()} deletes self.{name}; map() keeps nothing")
         super().__delattr__(name)
 

@@ -148,6 +148,17 @@ def kernels(repeats: int) -> None:
 
 
 @bench.command()
+@click.option("--frames", type=click.IntRange(min=10), default=10_000, show_default=True, help="Frames of AdK.")
+@_repeats(9)
+@DIRECTORY
+def watching(frames: int, repeats: int, directory: Path | None) -> None:
+    """Time what it costs to see that map() keeps nothing, beside the map phase without."""
+    from himach.benchmarks.parts import watching as benchmark
+
+    benchmark.main(frames, repeats, directory)
+
+
+@bench.command()
 @_only("warm, cold, mixed, small, runs, push or server")
 @_repeats(5)
 @DIRECTORY

@@ -19,6 +19,9 @@ RAISED = BaseException
 #: Longest key that a message shows in full.
 LONGEST = 200
 
+#: Where himach's own files lie.
+HIMACH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+
 Place = tuple[str, int, str]  # file, line, function
 
 
@@ -31,6 +34,8 @@ def failure(
     key: Any = None,
     items: Any = None,
     part: str = "",
+    since: int | None = None,
+    place: Place | None = None,
 ) -> AnalysisError:
     """Return the error that tells of an exception in a method of an analysis; raise it ``from error``.
 
@@ -52,18 +57,24 @@ def failure(
         What the method returned: a generator that still hangs at the yield that was refused tells the line.
     part
         What of the method failed, if it is not the method itself.
+    since
+        The number of the last frame before, if it is not sure that it was at `frame`.
+    place
+        Where it was; None: the error tells.
     """
     if is_interruption(error):
         raise error
     where = ""
-    if frame is not None:
+    if frame is not None and since is not None:
+        where = f" after frame {since}, at frame {frame.number} at the latest,"
+    elif frame is not None:
         where = f" at frame {frame.number} (step {frame.step}, time {frame.time:.7g} ps)"
     elif key is not None:
         text = repr(key[0])
         where = f" for key {text if len(text) <= LONGEST else text[:LONGEST] + '...'}"
     what = str(error) if isinstance(error, HimachError) else f"{type(error).__name__}: {error}".rstrip(": ")
     message = f"{analysis.label()}.{method}(){part} failed{where} on rank {rank}: {what}"
-    place = _place(analysis, method, error, items)
+    place = place or _place(analysis, method, error, items)
     if place is not None:
         message += f"\n  {_shown(place)}"
     return AnalysisError(message)
@@ -71,21 +82,19 @@ def failure(
 
 def _place(analysis: Analysis, method: str, error: BaseException, items: Any) -> Place | None:
     """Return the innermost place in the analysis's own file, else the innermost outside of himach."""
-    places = [*_suspended(items), *_traced(error)]
+    places = [*_suspended(items), *traced(error)]
     own = _source_of(analysis, method)
     for candidates in (
         [place for place in places if place[0] == own],
-        [place for place in places if not place[0].startswith(_HIMACH)],
+        [place for place in places if not place[0].startswith(HIMACH)],
     ):
         if candidates:
             return candidates[-1]
     return None
 
 
-_HIMACH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-
-
-def _traced(error: BaseException) -> Iterator[Place]:
+def traced(error: BaseException) -> Iterator[Place]:
+    """Give the places that an exception came through, the innermost last."""
     traceback = error.__traceback__
     while traceback is not None:
         code = traceback.tb_frame.f_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from himach.engine.pairs.block import SHARDS, Block
 from himach.engine.pairs.emission import Emission
 from himach.engine.pairs.stamps import Frames, Stamps
 from himach.engine.shuffle.runs import Memory, Runs
+from himach.engine.watch import Watch, changing_line
 from himach.frame import Frame, RawFrame
 
 #: Bytes of pairs that are put into order at a time: what a core's own cache holds.
@@ -29,8 +31,10 @@ def map_tasks(
     mappers: Sequence[Mapper], frames: range, take: Take, read: Read, progress: Callable[[int], object]
 ) -> None:
     """Map the frames of all tasks that `take` gives (see `himach.engine.run_pass`)."""
-    done = 0
+    done, due = 0, 1
     single = mappers[0] if len(mappers) == 1 else None
+    for mapper in mappers:
+        mapper.begin()
     while (task := take()) is not None:
         # In order of frame number, also where the selection runs backwards: series are in that order.
         steps = task if frames.step > 0 else task[::-1]
@@ -43,8 +47,15 @@ def map_tasks(
                 for mapper, frame in [(mapper, mapper.bound(raw, step)) for mapper in mappers]:
                     mapper.map(frame)
             done += 1
+            if done == due:
+                due *= 2
+                for mapper in mappers:
+                    mapper.check(now=done == 1)
             progress(done)
+        for mapper in mappers:
+            mapper.check()
     for mapper in mappers:
+        mapper.check(now=True)
         mapper.flush()
 
 
@@ -63,7 +74,32 @@ class Mapper:
         self._frames = frames
         self._bind = bind
         self._combines = analysis.defines("combine")
+        self._watch: Watch | None = None
+        self._frame: Frame | None = None  # the last one
+        self._unchanged: int | None = None  # number of the last one after which nothing had changed
         self._emission = Emission(Stamps()) if self._combines else Emission(self.stamps, self.runs.room)
+
+    def begin(self) -> None:
+        """Begin to watch what setup() left on the analysis."""
+        self._watch = Watch(self._analysis)
+
+    def check(self, now: bool = False) -> None:
+        """Refuse what map() changed of that; unless it must be `now`, only where the last look is long ago."""
+        watch, frame = self._watch, self._frame
+        if watch is None or frame is None or not (now or watch.due):
+            return
+        kept = watch.changed()
+        if kept is None:
+            self._unchanged = frame.number
+            return
+        error, place = watch.error(kept), changing_line(kept, partial(self._again, frame))
+        since = self._unchanged if place is None else None
+        raise failure(self._analysis, "map", error, self._rank, frame, since=since, place=place)
+
+    def _again(self, frame: Frame) -> None:
+        """Map a frame once more, for nothing."""
+        for _ in self._analysis.map(frame) or ():
+            pass
 
     def bound(self, raw: RawFrame, step: int) -> Frame:
         """Return the frame for `map()`, after the transformations that setup() added."""
@@ -77,6 +113,7 @@ class Mapper:
     def map(self, frame: Frame) -> None:
         """Map one frame."""
         analysis, emission = self._analysis, self._emission
+        self._frame = frame
         emission.begin(frame.step, frame.time, frame.box)
         items = None
         analysis.freeze(True)

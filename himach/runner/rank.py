@@ -152,6 +152,7 @@ def _set_up(rank: int, chains: Sequence[Sequence[Analysis]], opened: Opened) -> 
             with located(chain[0], "atoms", rank):
                 # As the class has it: setup() may have an attribute of that name.
                 view.ask(type(chain[0]).atoms(chain[0], view.universe))
+        view.settle()
         views.append(view)
     return views
 

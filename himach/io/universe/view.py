@@ -86,6 +86,10 @@ class View:
         if not asked.all():
             self._reader.ask(asked, partial(_refuse, self.universe, self._name))
 
+    def settle(self) -> None:
+        """Leave to setup() the arrays that it took of the first frame, such as the box: later frames have others."""
+        self._reader.settle()
+
     @property
     def needs(self) -> npt.NDArray[np.int64] | None:
         """Indices of the atoms that a frame must have when it is bound, ascending int64 (n,); None for all."""
@@ -218,6 +222,13 @@ class _Timestep(Timestep):  # type: ignore[misc]
     def show(self, shown: bool) -> None:
         """Show the atoms asked for only; or, for a transformation, all."""
         self._shown = shown and bool(self._asked)
+
+    def settle(self) -> None:
+        """Write later boxes, velocities and forces to memory of their own."""
+        for name in ("_unitcell", "_velocities", "_forces"):
+            values = getattr(self, name, None)
+            if values is not None:
+                setattr(self, name, values.copy())
 
     def expect(self, raw: RawFrame, late: LateFields | None, tell: Callable[[], dict[str, Any]] | None) -> None:
         """Take velocities and forces from this frame, or from `late`, when they are touched; and its data by `tell`."""
@@ -371,6 +382,11 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         """Show these atoms only, from the next frame on."""
         self._asked = np.flatnonzero(asked)
         self._own.ask(asked, refuse)
+
+    def settle(self) -> None:
+        """Show later frames in memory of their own."""
+        self._own.settle()
+        self._memory = None
 
     @property
     def needs(self) -> npt.NDArray[np.int64] | None:

@@ -1,0 +1,101 @@
+"""What it costs to watch that map() leaves unchanged what setup() left, beside the map phase without.
+
+`main` prints it for water residence and the RMSD of C-alpha atoms over cached frames: runs with and without, in turn in
+this process, and of those with it the time inside of `himach.engine.watch.Watch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import himach
+from himach.analysis import Analysis
+from himach.engine import mapping
+from himach.engine.kept import Kept
+from himach.engine.watch import Watch
+from himach.examples import load
+
+from ..harness.contest import Contest, Data
+from ..harness.turns import scratch
+
+__all__ = ["main"]
+
+#: At most this part of the map phase.
+BAR = 0.01
+QUESTIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "water residence": ("water-residence", {"water": "name OW", "solute": "protein"}),
+    "RMSD of C-alpha": ("rmsd", {"selection": "name CA"}),
+}
+
+
+class Timed(Watch):
+    """Adds up the seconds inside."""
+
+    seconds = 0.0
+    looks = 0
+
+    def __init__(self, analysis: Analysis) -> None:
+        begun = perf_counter()
+        super().__init__(analysis)
+        Timed.seconds += perf_counter() - begun
+
+    def changed(self) -> Kept | None:
+        """Look as a watch does."""
+        begun = perf_counter()
+        found = super().changed()
+        Timed.seconds += perf_counter() - begun
+        Timed.looks += 1
+        return found
+
+
+class Blind(Watch):
+    """Watches nothing."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        pass
+
+    @property
+    def due(self) -> bool:
+        """Never."""
+        return False
+
+    def changed(self) -> None:
+        """See nothing."""
+
+
+def main(frames: int, repeats: int, directory: Path | None) -> None:
+    """Print the cost of watching in both analyses."""
+    with scratch(directory) as place:
+        contest = Contest(place, {}, ranks=1)
+        data = contest.data(frames)
+        store = contest.store(data)
+        for name, (analysis, parameters) in QUESTIONS.items():
+            measure(name, load(analysis)(**parameters), data, store, repeats)
+
+
+def measure(name: str, analysis: Analysis, data: Data, store: Path, repeats: int) -> None:
+    """Print the cost of watching in one analysis."""
+    seconds: dict[type[Watch], list[float]] = {Timed: [], Blind: []}
+    inside, looks = [], []
+    for turn in range(repeats + 1):
+        for kind, found in seconds.items() if turn % 2 else reversed(seconds.items()):
+            Timed.seconds, Timed.looks = 0.0, 0
+            mapping.Watch = kind  # type: ignore[misc]
+            try:
+                result = himach.run(analysis, data.trajectory, data.topology, cache=str(store), progress=False)
+            finally:
+                mapping.Watch = Watch  # type: ignore[misc]
+            if turn:
+                found.append(result.record["seconds"]["map"])
+            if turn and kind is Timed:
+                inside.append(Timed.seconds / found[-1])
+                looks.append(Timed.looks)
+    pairs = [watched / blind - 1 for watched, blind in zip(seconds[Timed], seconds[Blind], strict=True)]
+    part = median(inside)
+    print(f"{name}: {data.frames:,} cached frames, map phase {median(seconds[Blind]):.3f} s without watching")
+    print(f"  {part:.3%} of it is watching, {median(looks):g} looks ({'holds' if part <= BAR else 'above'} {BAR:.0%})")
+    print(f"  runs with it are slower by {median(pairs):+.2%} ({min(pairs):+.2%} to {max(pairs):+.2%}, pair by pair)")
