@@ -16,6 +16,8 @@ from himach.output.parts import parts
 from himach.output.record import Record
 from himach.output.show import parts_html, parts_text
 
+MOST_FILES = 8  # that a summary names
+
 
 class Result:
     """The outcome of a run and its record.
@@ -32,6 +34,8 @@ class Result:
         Whether the caller asked for a list of analyses; by default, whether there is more than one.
     labels
         Names of the outcomes, if not the labels of `analyses`: of a chain, its first's.
+    out
+        Where the run left files, if it did.
 
     Attributes
     ----------
@@ -49,10 +53,12 @@ class Result:
         record: Record,
         several: bool | None = None,
         labels: Sequence[str] | None = None,
+        out: str | os.PathLike[str] | None = None,
     ) -> None:
         self.analyses = list(analyses)
         self.labels = unique_labels(labels or [analysis.label() for analysis in self.analyses])
         self.record = record
+        self.out = out
         self.several = len(self.analyses) > 1 if several is None else several
         self._outcomes = None if outcomes is None else list(outcomes)
 
@@ -119,7 +125,7 @@ class Result:
     def __repr__(self) -> str:
         if self._outcomes is None:
             return f"Result({', '.join(self.labels)}): the outcome is on rank 0"
-        return f"{self.text()}\n\n{summary(self.record)}"
+        return f"{self.text()}\n\n{summary(self.record, self.out)}"
 
     def _repr_html_(self) -> str:
         if self._outcomes is None:
@@ -130,7 +136,8 @@ class Result:
             pieces.append(parts_html(parts(outcome, label)))
             if analysis.defines("plot"):
                 pieces.append(_image(label, analysis, outcome))
-        return f'{"".join(pieces)}<div style="opacity:0.7">{html.escape(summary(self.record))}</div>'
+        told = html.escape(summary(self.record, self.out)).replace("\n", "<br>")
+        return f'{"".join(pieces)}<div style="opacity:0.7">{told}</div>'
 
     def text(self) -> str:
         """Return the outcomes as text for a terminal."""
@@ -158,8 +165,8 @@ def print_outcome(result: Result, stream: TextIO) -> None:
     stream.flush()
 
 
-def summary(record: Record) -> str:
-    """Return a line that sums up a run: frames, ranks, seconds, frames a second, and where frames came from."""
+def summary(record: Record, out: str | os.PathLike[str] | None = None) -> str:
+    """Return what sums up a run: frames, ranks, seconds, frames a second, where frames came from and files went."""
     frames, ranks, nodes, seconds = record["frames"], record["ranks"], record["nodes"], record["seconds"]
     where = count(ranks, "rank") + (f" of {nodes} nodes" if nodes > 1 else "")
     line = f"{count(frames, 'frame')} on {where} in {_duration(seconds['total'])}"
@@ -168,8 +175,13 @@ def summary(record: Record) -> str:
     cached = record["assignment"]["native"] + record["assignment"]["alien"]
     if cached:
         line += f", {cached} of them cached"
-    errors = record["errors"]
-    return line if not errors else "\n".join([line, *(f"error: {error}" for error in errors)])
+    written = [] if out is None else [_written(os.fspath(out), [*record.get("files", []), "run.json"])]
+    return "\n".join([line, *(f"error: {error}" for error in record["errors"]), *written])
+
+
+def _written(out: str, files: Sequence[str]) -> str:
+    """Say where a run left its files, and which; in a folder of many, how many."""
+    return f"written to {out}: {', '.join(files) if len(files) <= MOST_FILES else count(len(files), 'file')}"
 
 
 def _image(label: str, analysis: Analysis, outcome: Any) -> str:

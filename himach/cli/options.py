@@ -18,6 +18,14 @@ keywords_option = click.option(
     "--universe", "keywords", multiple=True, metavar="NAME=VALUE", help="Keyword for MDAnalysis (dt, ...)."
 )
 
+
+def required(ctx: click.Context, **values: object) -> None:
+    """Raise click.MissingParameter for the first parameter without a value, as click does for required ones."""
+    for param in ctx.command.params:
+        if param.name in values and not values[param.name]:
+            raise click.MissingParameter(ctx=ctx, param=param)
+
+
 ranks_option = click.option(
     "-n", "ranks", type=click.IntRange(min=1), metavar="RANKS", help="Start this many ranks on this machine."
 )

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import click
 
-from himach.cli.options import PATH, keywords_option, quiet_option, ranks_option, started_ranks, topology_option
+from himach.cli.options import (
+    PATH,
+    keywords_option,
+    quiet_option,
+    ranks_option,
+    required,
+    started_ranks,
+    topology_option,
+)
+from himach.parallel.environment import under_launcher
 
 __all__ = ["run"]
 
@@ -16,9 +25,9 @@ BEGAN = time.time()  # before the imports that a run needs, which are part of wh
 
 
 @click.command()
-@click.argument("analyses", nargs=-1, required=True, metavar="ANALYSIS...")
+@click.argument("analyses", nargs=-1, metavar="ANALYSIS...")
 @click.option(
-    "--trajectory", "-t", "trajectories", multiple=True, required=True, type=PATH, metavar="PATH",
+    "--trajectory", "-t", "trajectories", multiple=True, type=PATH, metavar="PATH",
     help="Trajectory file or frame directory; several follow one another.",
 )  # fmt: skip
 @topology_option
@@ -35,16 +44,23 @@ BEGAN = time.time()  # before the imports that a run needs, which are part of wh
 )
 @ranks_option
 @click.option(
-    "--cache", default="auto", show_default=True, metavar="auto|off|DIR",
-    help="Where a node keeps the frames it reads: its own place, nowhere, or DIR ({node}: the node's name).",
+    "--cache", metavar="auto|off|DIR",
+    help="Where a node keeps the frames it reads: its own place, nowhere, or DIR ({node}: the node's name).  "
+    "[default: auto]",
 )  # fmt: skip
 @click.option(
     "--memory", metavar="SIZE",
     help="What pairs may take on a node, for example 2GB; the rest goes to its disk.  [default: a quarter of it]",
 )  # fmt: skip
 @click.option("--out", "-o", type=PATH, metavar="DIR", help="Write tables, plot and record here.")
+@click.option(
+    "--again", type=PATH, metavar="RUN.JSON",
+    help="Repeat the run of this record, in place of ANALYSIS and --trajectory; other options change what they say.",
+)  # fmt: skip
 @quiet_option
+@click.pass_context
 def run(
+    ctx: click.Context,
     analyses: tuple[str, ...],
     trajectories: tuple[Path, ...],
     topology: Path | None,
@@ -54,17 +70,28 @@ def run(
     step: int | None,
     parameters: tuple[str, ...],
     ranks: int | None,
-    cache: str,
+    cache: str | None,
     memory: str | None,
     out: Path | None,
+    again: Path | None,
     quiet: bool,
 ) -> None:
     """Run analyses over a trajectory.
 
-    ANALYSIS is a built-in ('himach analyses' lists them), script.py or script.py:ClassName. Several share one pass.
+    ANALYSIS is a built-in ('himach analyses' lists them), script.py, script.py:ClassName or module:ClassName. Several
+    share one pass.
 
     Under srun or mpiexec each process is a rank; otherwise -n starts the ranks on this machine.
     """
+    if again is None:
+        required(ctx, analyses=analyses, trajectories=trajectories)
+    elif analyses:
+        raise click.UsageError(f"--again repeats the analyses of {again}; leave {' '.join(analyses)} out", ctx)
+    elif ranks is None and not under_launcher():
+        from himach.runner.again import read_record, recorded_ranks
+
+        ranks = recorded_ranks(read_record(again))
+
     from himach.runner.commands import RunCommand
     from himach.runner.run import on_ranks
 
@@ -81,6 +108,8 @@ def run(
         memory=memory,
         out=out,
         quiet=quiet,
+        again=again,
+        command=("himach", *sys.argv[1:]),
         began=BEGAN,
     )
     summary = on_ranks(command, started_ranks(ranks))

@@ -11,11 +11,17 @@ from himach.analysis import Analysis
 
 
 class AnalysisRecord(TypedDict):
-    """One analysis and its parameters; `then` is its next stage."""
+    """One analysis and its parameters; `then` is its next stage.
+
+    `source` is what the command line calls it (absolute path and class of a script, a built-in's name, or module and
+    class); where it has no such name, that is None and `unrepeatable` says why.
+    """
 
     name: str
     parameters: dict[str, Any]
     then: NotRequired[AnalysisRecord]
+    source: NotRequired[str | None]
+    unrepeatable: NotRequired[str]
 
 
 class DatasetRecord(TypedDict):
@@ -55,7 +61,48 @@ class Seconds(TypedDict):
     total: float
 
 
-class Record(TypedDict):
+class Request(TypedDict):
+    """What a run was asked for, and by what: enough to ask for it again, and to see what is different then.
+
+    Attributes
+    ----------
+    trajectory, topology
+        As they were asked for, with absolute paths; a dataset by its name.
+    universe
+        Keywords for MDAnalysis; ``{"python": text}`` for a value that JSON has no form of.
+    start, stop, step, cache, memory
+        As they were asked for.
+    command, directory
+        The words of the command (None in a notebook), and the folder in which the run worked.
+    digests
+        SHA-256 (hex) by file: scripts and what they import from their own folders, the topology, and files that
+        parameters name.
+    versions
+        Of python, numpy, MDAnalysis and the MPI library (None for one process alone).
+    """
+
+    trajectory: list[str]
+    topology: str | None
+    universe: dict[str, Any]
+    start: int | None
+    stop: int | None
+    step: int | None
+    cache: str
+    memory: int | None
+    command: list[str] | None
+    directory: str
+    digests: dict[str, str]
+    versions: dict[str, str | None]
+
+
+class Times(TypedDict):
+    """When a run began and ended: local time with its offset, ISO 8601."""
+
+    start: str
+    end: str
+
+
+class Record(Request):
     """What a run was and did.
 
     Attributes
@@ -76,6 +123,10 @@ class Record(TypedDict):
         Pairs emitted by map().
     errors
         What went wrong without ending the run.
+    warnings
+        What was warned of, on any rank, each text once.
+    date, times
+        The day on which the run began; when it began and ended.
     files
         Files written, relative to the directory of run.json.
     """
@@ -91,6 +142,9 @@ class Record(TypedDict):
     seconds: Seconds
     pairs: int
     errors: list[str]
+    warnings: list[str]
+    date: str
+    times: Times
     files: NotRequired[list[str]]
 
 

@@ -126,6 +126,8 @@ class World:
         ``share_words(n)``: n words in the node's memory, of any content, as `SharedWords` (collective over the node).
     make_counter
         Makes a `Counter` (collective over the node).
+    library
+        Returns name and version of the MPI library; None when alone.
     """
 
     comm: Communicator
@@ -138,6 +140,7 @@ class World:
     make_op: Callable[[Callable[[Any, Any, Any], None]], Any]
     share_words: Callable[[int], SharedWords]
     make_counter: Callable[[], Counter]
+    library: Callable[[], str | None] = lambda: None
 
     @property
     def node_index(self) -> int:

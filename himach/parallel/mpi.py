@@ -45,9 +45,8 @@ def connect() -> World:
     comm = MPI.COMM_WORLD
     promised = promised_ranks()
     if comm.size == 1 and promised > 1:
-        library = MPI.Get_library_version().splitlines()[0].rstrip("\0").strip()
         raise RankError(
-            f"the launcher started {promised} ranks, but MPI ({library}) sees {promised} worlds of one rank: "
+            f"the launcher started {promised} ranks, but MPI ({_library(MPI)}) sees {promised} worlds of one rank: "
             "launcher and MPI library do not fit; use the mpiexec of this MPI library, or srun with the --mpi it "
             "speaks (MPICH: --mpi=pmi2, Open MPI: --mpi=pmix; 'srun --mpi=list' shows which there are)"
         )
@@ -91,7 +90,14 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
         # Pages of shared memory cost several times as much to touch first as a rank's own.
         share_words=OwnWords if node.size == 1 else lambda n: _SharedWords(n, node, mpi),
         make_counter=lambda: _SharedCounter(node, mpi),
+        library=lambda: _library(mpi),
     )
+
+
+def _library(mpi: Any) -> str:
+    """Return name and version of the MPI library, on one line."""
+    first: str = mpi.Get_library_version().splitlines()[0]
+    return " ".join(first.rstrip("\0").split())
 
 
 def _initialise() -> None:

@@ -1,4 +1,4 @@
-"""One voice for many ranks: `quiet_ranks` silences output and warnings of all ranks but the first."""
+"""One voice for many ranks: `quiet_ranks` silences all but the first; `heard` notes what each of them warns of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
 
 @contextmanager
@@ -18,15 +18,14 @@ def quiet_ranks(rank: int, command: bool = False) -> Iterator[None]:
     Parameters
     ----------
     rank
-        On another rank than 0, standard output goes nowhere (that of libraries in C too) and warnings are ignored;
+        On another rank than 0, standard output goes nowhere (that of libraries in C too) and warnings are not shown;
         standard error stays, for errors.
     command
         Whether this is the command line: on rank 0, each warning is then one line ``himach: warning: text``, once.
     """
     if rank != 0:
         with warnings.catch_warnings(), _no_stdout():
-            warnings.simplefilter("ignore")
-            warnings.showwarning = lambda *arguments, **options: None  # for filters that the user's code sets
+            warnings.showwarning = lambda *arguments, **options: None
             yield
     elif command:
         with warnings.catch_warnings():
@@ -34,6 +33,23 @@ def quiet_ranks(rank: int, command: bool = False) -> Iterator[None]:
             yield
     else:
         yield
+
+
+@contextmanager
+def heard() -> Iterator[list[str]]:
+    """Give the texts of the warnings that this process shows while the context lasts, each once, as they come."""
+    texts: list[str] = []
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def note(message: Warning | str, *arguments: Any, **options: Any) -> None:
+            text = " ".join(str(message).split())
+            if text not in texts:
+                texts.append(text)
+            show(message, *arguments, **options)
+
+        warnings.showwarning = note
+        yield texts
 
 
 class _Once:

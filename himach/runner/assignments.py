@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,9 @@ from himach.output.names import unique_labels
 from himach.parameters import Parameter
 
 
-def set_parameters(classes: Sequence[type[Analysis]], assignments: Sequence[str]) -> list[Analysis]:
+def set_parameters(
+    classes: Sequence[type[Analysis]], assignments: Sequence[str], recorded: Sequence[Mapping[str, Any]] = ()
+) -> list[Analysis]:
     """Return instances of the analyses with their parameters set.
 
     Parameters
@@ -26,16 +28,21 @@ def set_parameters(classes: Sequence[type[Analysis]], assignments: Sequence[str]
     assignments
         ``NAME=VALUE`` where there is one analysis: of its first stage that has such a parameter. ``OWNER.NAME=VALUE``:
         of the analysis or the stage of that name. Analyses that are there again go by ``NAME-2``, ``NAME-3``.
+    recorded
+        The entries of a run's record: their values hold where no assignment says another.
 
     Raises
     ------
     UsageError
-        If there is no such owner or parameter, a value does not fit, or one that is needed is missing.
+        If there is no such owner or parameter, a value does not fit, one that is needed is missing, one is set twice,
+        or an analysis has other stages than its record.
     """
     labels = unique_labels([cls.label() for cls in classes])
     chains = [[_Stage(written, written.label()) for written in written_stages(cls)] for cls in classes]
     for chain, label in zip(chains, labels, strict=True):
         chain[0].label = label
+    for chain, entry in zip(chains, recorded, strict=False):
+        _recall(chain, entry)
     for assignment in assignments:
         _assign(chains, assignment)
     return [_build(chain) for chain in chains]
@@ -46,21 +53,23 @@ def written_stages(cls: type[Analysis]) -> list[Analysis | type[Analysis]]:
     stages: list[Analysis | type[Analysis]] = [cls]
     while True:
         following: Any = stages[-1].then
-        if not issubclass(_class_of(following), Analysis) or _class_of(following) in map(_class_of, stages):
+        if not issubclass(class_of(following), Analysis) or class_of(following) in map(class_of, stages):
             return stages
         stages.append(following)
 
 
-def _class_of(written: Any) -> type[Any]:
+def class_of(written: Any) -> type[Any]:
+    """Return the class of a stage as it was written: a class or an instance."""
     return written if isinstance(written, type) else type(written)
 
 
 @dataclass
 class _Stage:
-    """An analysis as it was written, and the texts of its parameters."""
+    """An analysis as it was written, the values that its parameters had in an earlier run, and texts of new ones."""
 
     written: Analysis | type[Analysis]
     label: str
+    values: dict[str, Any] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -68,7 +77,7 @@ class _Stage:
         return self.written.parameters()
 
     def make(self) -> Analysis:
-        values = {name: self._parse(name, text) for name, text in self.texts.items()}
+        values = {**self.values, **{name: self._parse(name, text) for name, text in self.texts.items()}}
         if isinstance(self.written, type):
             return self.written(**values)
         made = copy.copy(self.written)
@@ -97,14 +106,45 @@ def _assign(chains: Sequence[Sequence[_Stage]], assignment: str) -> None:
         if parameter not in stage.parameters:
             hint = nearest(parameter, stage.parameters) if stage.parameters else "; it has none"
             raise UsageError(f"{stage.label} has no parameter {parameter!r}{hint}")
+        if parameter in stage.texts:
+            raise UsageError(
+                f"-p {assignment}: {parameter!r} of {stage.label} was set to {stage.texts[parameter]!r} before; "
+                "give one value"
+            )
         stage.texts[parameter] = text
+
+
+def _recall(chain: Sequence[_Stage], entry: Mapping[str, Any]) -> None:
+    """Take the values of an analysis and its later stages from a record."""
+    entries = [entry]
+    while "then" in entries[-1]:
+        entries.append(entries[-1]["then"])
+    then, now = [one["name"] for one in entries], [stage.written.label() for stage in chain]
+    if then != now:
+        raise UsageError(f"{chain[0].label} was {' then '.join(then)} in that run, and is {' then '.join(now)}")
+    for stage, one in zip(chain, entries, strict=True):
+        known = stage.parameters
+        for name, value in one["parameters"].items():
+            if name not in known:
+                raise UsageError(f"{stage.label} had a parameter {name!r} in that run, and has none of that name")
+            stage.values[name] = _from_json(known[name], value)
+
+
+def _from_json(parameter: Parameter, value: Any) -> Any:
+    """Return a parameter's value from a record, where null and "Infinity" stand for what JSON has no numbers for."""
+    try:
+        return parameter.check(value)
+    except UsageError:
+        if value is None:
+            return parameter.check(float("nan"))
+        return parameter.parse(str(value))
 
 
 def _owners(chains: Sequence[Sequence[_Stage]], owner: str, assignment: str) -> list[_Stage]:
     """Return what `owner` names: one analysis by its label, else all analyses and stages of that name."""
     everything = [stage for chain in chains for stage in chain]
     found = [chain[0] for chain in chains if chain[0].label == owner]
-    found = found or [stage for stage in everything if owner in (stage.label, _class_of(stage.written).__name__)]
+    found = found or [stage for stage in everything if owner in (stage.label, class_of(stage.written).__name__)]
     if not found:
         labels = [stage.label for stage in everything]
         raise UsageError(f"-p {assignment}: no analysis {owner!r} in this run{nearest(owner, labels)}")

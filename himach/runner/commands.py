@@ -7,9 +7,11 @@ rank finds out by itself, so that nothing but words has to travel, and the proce
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from himach.parallel.communicator import World
@@ -27,10 +29,12 @@ class RunCommand:
     ----------
     analyses, parameters
         As of `himach.runner.scripts.find_analyses`.
-    trajectories, topology, start, stop, step, cache, memory, out, quiet
-        As of a job.
+    trajectories, topology, start, stop, step, cache, memory, out, quiet, command
+        As of a job; what is None, or empty, is as by default, or as in the run that is repeated.
     keywords
         ``NAME=VALUE`` for MDAnalysis.
+    again
+        The record of a run to repeat, or its folder; None for a new one, which has analyses and trajectories.
     began
         `time.time()` at which the user started the run.
     """
@@ -43,10 +47,12 @@ class RunCommand:
     start: int | None
     stop: int | None
     step: int | None
-    cache: str
+    cache: str | None
     memory: str | None
     out: Path | None
     quiet: bool
+    again: Path | None
+    command: tuple[str, ...]
     began: float
 
     def __call__(self, world: World) -> str | None:
@@ -57,9 +63,18 @@ class RunCommand:
         from himach.runner.run import run_here
 
         with quiet_ranks(world.comm.rank, command=True):
-            result = run_here(world, on_every_rank(world.comm, self._job), self.began)
+            result = run_here(world, on_every_rank(world.comm, self._maker(world)), self.began)
             print_outcome(result, sys.stdout)
-            return None if self.quiet or result.outcome is None else f"\n{summary(result.record)}"
+            return None if self.quiet or result.outcome is None else f"\n{summary(result.record, result.out)}"
+
+    def _maker(self, world: World) -> Callable[[], Job]:
+        """Return what makes the job on every rank, after the record that it repeats was read on the first."""
+        if self.again is None:
+            return self._job
+        from himach.parallel.collective import on_first_rank
+        from himach.runner.again import read_record
+
+        return partial(self._recorded_job, on_first_rank(world.comm, partial(read_record, self.again), share=True))
 
     def _job(self) -> Job:
         from himach.runner.job import Job, parse_keywords
@@ -73,12 +88,32 @@ class RunCommand:
             start=self.start,
             stop=self.stop,
             step=self.step,
-            cache=self.cache,
+            cache=self.cache or "auto",
             memory=self.memory,
             out=self.out,
             quiet=self.quiet,
             several=len(self.analyses) > 1,
+            command=self.command,
         )
+
+    def _recorded_job(self, record: dict[str, Any]) -> Job:
+        from himach.runner.again import absolute, recorded_job
+        from himach.runner.job import parse_keywords
+
+        given = {
+            # A dataset's name stays one.
+            "trajectories": [absolute(path) if path.exists() else path for path in self.trajectories] or None,
+            "topology": absolute(self.topology),
+            "start": self.start,
+            "stop": self.stop,
+            "step": self.step,
+            "cache": self.cache if self.cache in (None, "auto", "off") else str(absolute(Path(self.cache))),
+            "memory": self.memory,
+            "out": absolute(self.out),
+            "quiet": self.quiet,
+            "command": self.command,
+        }
+        return recorded_job(record, self.parameters, parse_keywords(self.keywords), given)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,10 @@ class Job:
         Whether to show no progress.
     several
         Whether the result is a dict of outcomes, even if it is one.
+    command
+        The words by which the user asked for it, for the record.
+    earlier
+        The record of the run that this one repeats, to tell what is different.
     """
 
     analyses: Sequence[Analysis]
@@ -58,6 +63,8 @@ class Job:
     out: Path | None = None
     quiet: bool = False
     several: bool = False
+    command: Sequence[str] = ()
+    earlier: Mapping[str, Any] | None = None
 
     @property
     def labels(self) -> list[str]:
@@ -82,6 +89,13 @@ class Job:
             raise UsageError(f"memory must be at least {LEAST} bytes (1MiB), not {self.memory}")
         if self.step == 0:
             raise UsageError("step must not be 0")
+
+
+def this_command() -> tuple[str, ...]:
+    """Return the words by which this process was started; none in a notebook or at a prompt."""
+    if hasattr(sys, "ps1") or "ipykernel" in sys.modules:
+        return ()
+    return tuple(sys.argv)
 
 
 def select(n_frames: int, start: int | None, stop: int | None, step: int | None) -> range:

@@ -112,7 +112,7 @@ def unpack_result(packed: tuple[bytes, Record, list[dict[str, bytes]]], job: Job
     last_stages = [stages(analysis)[-1] for analysis in job.analyses]
     for stage, state in zip(last_stages, states, strict=True):
         stage.__dict__.update({name: pickle.loads(value) for name, value in state.items()})
-    return Result(last_stages, pickle.loads(outcomes), record, job.several, job.labels)
+    return Result(last_stages, pickle.loads(outcomes), record, job.several, job.labels, job.out)
 
 
 def _modules_unknown_elsewhere(job: Job) -> list[ModuleType]:

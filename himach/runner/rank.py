@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, cast
 
 from himach.analysis import Analysis
@@ -21,11 +21,12 @@ from himach.errors import UsageError
 from himach.frame import POSITIONS, Needs
 from himach.output.directory import prepare_out, write_run
 from himach.output.names import unique_labels
-from himach.output.record import Assignment, Bytes, DatasetRecord, Record, Seconds, analysis_record
+from himach.output.record import Bytes, Record, Times
 from himach.output.table import default_outcome
 from himach.parallel.collective import Meeting, on_every_rank, on_first_rank
 from himach.parallel.communicator import Communicator, World
 from himach.parallel.progress import Progress
+from himach.parallel.quiet import heard
 from himach.runner.job import Job
 from himach.runner.memory import default_memory, scratch_directory
 
@@ -86,23 +87,27 @@ def perform(world: World, job: Job, started: float) -> Done:
     labels = unique_labels(job.labels)
     # What a script asks for on its first rank alone holds for all.
     out, quiet = comm.bcast((job.out, job.quiet))
-    if out is None:
-        return _perform(world, job, started, quiet, None)
-    claim = on_first_rank(comm, partial(prepare_out, out, labels))
+    claim = None if out is None else on_first_rank(comm, partial(prepare_out, out, labels))
+    write = None if out is None else partial(write_run, claim, labels)
     try:
-        return _perform(world, job, started, quiet, partial(write_run, claim, labels))
+        with heard() as said:
+            return _perform(world, job, started, quiet, write, said)
     finally:
         if claim is not None:  # on the first rank
             claim.release()
 
 
-def _perform(world: World, job: Job, started: float, quiet: bool, write: Callable[..., object] | None) -> Done:
-    """Carry out `job`, and `write` analyses, outcomes and record on the first rank."""
+def _perform(
+    world: World, job: Job, started: float, quiet: bool, write: Callable[..., list[str]] | None, said: list[str]
+) -> Done:
+    """Carry out `job`, and `write` analyses, outcomes and record on the first rank; `said` gets what is warned of."""
     from himach.runner.opening import open_job
+    from himach.runner.provenance import asked_for
 
     comm = world.comm
     chains = [stages(analysis) for analysis in job.analyses]
     opened = open_job(world, job)
+    asked = on_first_rank(comm, partial(asked_for, job, opened, world.library()), share=True)
     views = on_every_rank(comm, partial(_set_up, comm.rank, chains, opened))
     ready = time.time()
 
@@ -115,10 +120,10 @@ def _perform(world: World, job: Job, started: float, quiet: bool, write: Callabl
     outcomes = on_first_rank(comm, lambda: _finish(ends, passed.results or []))
     seconds = {"startup": ready - started, "zazen": assigned - ready, **passed.seconds, "finish": time.time() - reduced}
     seconds = _slowest(comm, {**seconds, "total": time.time() - started})
-    record = _record(world, job, opened, share, passed, read, seconds)
+    record = _record(world, asked, opened, share, passed, read, seconds, (started, said))
     if write is not None:
         drawing = partial(located, method="plot", rank=0)
-        on_first_rank(comm, partial(write, ends, outcomes, record, drawing))
+        record["files"] = on_first_rank(comm, partial(write, ends, outcomes, record, drawing)) or []
     return Done(outcomes, record, ends)
 
 
@@ -199,39 +204,41 @@ def _map_and_reduce(
 
 def _record(
     world: World,
-    job: Job,
+    asked: Mapping[str, Any],
     opened: Opened,
     share: Share,
     passed: Passed,
     read: Mapping[str, int],
     seconds: Mapping[str, float],
+    told: tuple[float, list[str]],
 ) -> Record:
-    """Return what the run was and did."""
-    origin = opened.origin
-    paths = [str(path) for path in origin.paths]
+    """Return what the run was and did; told are when it began and what this rank was warned of."""
     everyone = world.comm.allgather(read)
-    return Record(
-        himach=version("himach"),
-        analyses=[analysis_record(analysis) for analysis in job.analyses],
-        dataset=DatasetRecord(
-            path=paths[0] if len(paths) == 1 else paths,
-            frames=origin.n_frames,
-            atoms=origin.n_atoms,
-            fingerprint=origin.fingerprint,
-        ),
-        frames=len(opened.frames),
-        ranks=world.comm.size,
-        nodes=len(world.nodes),
-        assignment=cast(Assignment, share.counts),
-        bytes=Bytes(
+    started, said = told
+    for text in [text for rank in world.comm.allgather(list(said)) for text in rank]:
+        if text not in said:
+            said.append(text)
+    times = [datetime.fromtimestamp(second).astimezone() for second in (started, time.time())]
+    done = {
+        "frames": len(opened.frames),
+        "ranks": world.comm.size,
+        "nodes": len(world.nodes),
+        "assignment": share.counts,
+        "bytes": Bytes(
             cache=sum(rank["cache"] for rank in everyone),
             origin=sum(rank["origin"] for rank in everyone),
             shuffled=passed.shuffled,
         ),
-        seconds=cast(Seconds, seconds),
-        pairs=passed.pairs,
-        errors=[],
-    )
+        "seconds": seconds,
+        "pairs": passed.pairs,
+        "errors": [],
+        "warnings": said,  # what is still warned of comes into it
+        "date": times[0].date().isoformat(),
+        "times": Times(
+            start=times[0].isoformat(timespec="milliseconds"), end=times[1].isoformat(timespec="milliseconds")
+        ),
+    }
+    return cast(Record, {**asked, **done})
 
 
 def _union(needs: Sequence[npt.NDArray[np.int64] | None]) -> npt.NDArray[np.int64] | None:

@@ -18,7 +18,7 @@ from himach.parallel.environment import is_interruption, promised_rank, promised
 from himach.parallel.leaving import working
 from himach.parallel.quiet import quiet_ranks
 from himach.parallel.spawn import spawn
-from himach.runner.job import Job
+from himach.runner.job import Job, this_command
 
 if TYPE_CHECKING:
     from himach.analysis import Analysis
@@ -108,6 +108,7 @@ def run(
         out=None if out is None else Path(out),
         quiet=not (_watched() if progress is None else progress),
         several=_is_several(analysis),
+        command=this_command(),
     )
     if ranks is not None and not under_launcher():
         return _run_on_spawned_ranks(job, ranks, started)
@@ -125,7 +126,7 @@ def run_here(world: World, job: Job, started: float) -> Result:
     from himach.runner.rank import perform
 
     done = perform(world, job, started)
-    return Result(done.last_stages, done.outcomes, done.record, job.several, job.labels)
+    return Result(done.last_stages, done.outcomes, done.record, job.several, job.labels, job.out)
 
 
 def on_ranks(work: Callable[[World], T], ranks: int = 0) -> T:

@@ -1,4 +1,7 @@
-"""Finds analyses by what a command line says: a built-in's name, ``script.py`` or ``script.py:ClassName``."""
+"""Finds analyses by what a command line says.
+
+That is a built-in's name, ``script.py``, ``script.py:ClassName`` or ``package.module:ClassName``.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,27 @@ import textwrap
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from himach.analysis import Analysis
 from himach.errors import AnalysisError, UsageError, nearest
 from himach.parallel.environment import is_interruption
 from himach.runner.assignments import set_parameters, written_stages
 
+#: What scripts define, by their paths.
+Loaded: TypeAlias = dict[str, Mapping[str, type[Analysis]]]
 
-def find_analyses(specs: Sequence[str], assignments: Sequence[str]) -> list[Analysis]:
+#: Beginning of the names of modules that scripts are.
+SCRIPT_MODULE = "himach_script_"
+
+
+def find_analyses(
+    specs: Sequence[str], assignments: Sequence[str], recorded: Sequence[Mapping[str, Any]] = ()
+) -> list[Analysis]:
     """Return the analyses that `specs` name, with their parameters and those of their later stages set.
 
-    A spec is a built-in name, ``script.py`` or ``script.py:ClassName``; for assignments see `set_parameters`.
+    A spec is a built-in name, ``script.py``, ``script.py:ClassName`` or ``package.module:ClassName``; for assignments
+    and recorded values see `set_parameters`.
 
     Raises
     ------
@@ -28,19 +41,25 @@ def find_analyses(specs: Sequence[str], assignments: Sequence[str]) -> list[Anal
     AnalysisError
         If a script cannot be run.
     """
-    return set_parameters([find_class(spec) for spec in specs], assignments)
+    loaded: Loaded = {}
+    return set_parameters([find_class(spec, loaded) for spec in specs], assignments, recorded)
 
 
-def find_class(spec: str) -> type[Analysis]:
-    """Return the class of analysis that `spec` names."""
+def find_class(spec: str, loaded: Loaded | None = None) -> type[Analysis]:
+    """Return the class of analysis that `spec` names; a script that `loaded` has is not run again."""
     from himach import examples
 
     path, _, class_name = spec.partition(":")
     if path.endswith(".py"):
-        return _choose(load_script(Path(path)), path, class_name)
+        loaded = {} if loaded is None else loaded
+        if path not in loaded:
+            loaded[path] = load_script(Path(path))
+        return _choose(loaded[path], path, class_name)
     if spec in examples.BUILTINS:
         built_in: type[Analysis] = examples.load(spec)
         return built_in
+    if class_name and all(part.isidentifier() for part in path.split(".")):
+        return _choose(_load_module(path), path, class_name)
     if Path(path).exists():
         raise UsageError(f"{path} is no Python script (its name does not end in .py)")
     raise UsageError(f"there is no analysis {spec!r}{nearest(spec, examples.BUILTINS)} (a script's name ends in .py)")
@@ -57,7 +76,7 @@ def load_script(path: Path) -> dict[str, type[Analysis]]:
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    name = f"himach_script_{path.stem}"
+    name = _module_name(path.resolve())
     module_spec = importlib.util.spec_from_file_location(name, path.resolve())
     assert module_spec is not None and module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
@@ -77,6 +96,31 @@ def load_script(path: Path) -> dict[str, type[Analysis]]:
         key: value
         for key, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, Analysis) and value.__module__ == name
+    }
+
+
+def _module_name(path: Path) -> str:
+    """Return the name of a script's module: by its file's, so that values of its classes mean the same on all ranks."""
+    name = f"{SCRIPT_MODULE}{path.stem}"
+    number = 1
+    while name in sys.modules and sys.modules[name].__file__ != str(path):  # a script of that name in another folder
+        number += 1
+        name = f"{SCRIPT_MODULE}{path.stem}_{number}"
+    return name
+
+
+def _load_module(name: str) -> dict[str, type[Analysis]]:
+    """Import a module by its name and return the analyses in it."""
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"there is no module {name!r} ({error}); a script is named by its file, as script.py"
+        ) from None
+    except Exception as error:
+        raise AnalysisError(f"module {name} cannot be imported: {type(error).__name__}: {error}") from error
+    return {
+        key: value for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Analysis)
     }
 
 

@@ -1,0 +1,284 @@
+"""`himach run --again run.json` leaves the files of that run, and says what is not as it was then."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import MDAnalysis
+import numpy as np
+import pytest
+from MDAnalysisTests.datafiles import DCD, PSF
+from support.commands import DATA, himach, same_files
+from support.ranks import mpiexec
+
+import himach as package
+from himach.errors import UsageError
+from himach.runner.again import read_record
+from himach.runner.provenance import source_of
+
+SCRIPT = """
+import himach
+from helper import FACTOR
+
+class Largest(himach.Analysis):
+    name = "largest"
+    keep: float = float("inf")
+    def map(self, frame):
+        yield 0, 0.0
+    def reduce(self, key, series):
+        yield "largest", min(self.keep, max(value for _, value in series))
+
+class Path(himach.Analysis):
+    "How far atoms go."
+    selection: str = "name CA"
+    reference: str | None = None
+    then = Largest
+    def setup(self, universe):
+        self.atoms_ = universe.select_atoms(self.selection)
+        self.offset = float(open(self.reference).read()) if self.reference else 0.0
+    def map(self, frame):
+        for atom, place in zip(self.atoms_.indices.tolist(), self.atoms_.positions):
+            yield atom % 7, float(place[0]) * FACTOR + self.offset
+    def reduce(self, key, series):
+        yield 0, max(value for _, value in series)
+
+class Count(himach.Analysis):
+    every: int = 1
+    words: list[str] = []
+    def map(self, frame):
+        yield frame.number // self.every, 1
+    def reduce(self, key, series):
+        return len(series)
+"""
+SCRIPT = SCRIPT.replace('yield "largest", min', "return min")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with a script of two analyses, its helper, a file that a parameter names, and two trajectories."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "mine.py").write_text(SCRIPT)
+    (folder / "helper.py").write_text("FACTOR = 2\n")
+    (folder / "offset.txt").write_text("0.5\n")
+    universe = MDAnalysis.Universe(str(PSF), str(DCD))
+    for name, part in (("a.xtc", slice(0, 6)), ("b.xtc", slice(6, 11))):
+        universe.atoms.write(str(folder / name), frames=universe.trajectory[part])
+    shutil.copy(str(PSF), folder / "top.psf")
+    return folder
+
+
+def record(out: Path) -> dict:
+    return json.loads((out / "run.json").read_bytes())
+
+
+def done(*words, **options):
+    """Run himach, which must end well, and return what it said."""
+    run = himach(*words, **options)
+    assert run.returncode == 0, run.stderr
+    return run
+
+
+def test_a_record_tells_what_was_asked_for_and_by_what(project, tmp_path):
+    words = ["run", "mine.py:Path", "-t", "a.xtc", "-t", "b.xtc", "-s", "top.psf", "--universe", "dt=2"]
+    words += ["--start", 1, "--step", 2, "-p", "reference=offset.txt", "--cache", "off", "--out", "out", "-n", 2]
+    done(*words, cwd=project)
+    told = record(project / "out")
+    assert told["trajectory"] == [str(project / "a.xtc"), str(project / "b.xtc")]
+    assert told["topology"] == str(project / "top.psf")
+    assert (told["start"], told["stop"], told["step"], told["universe"]) == (1, None, 2, {"dt": 2})
+    assert told["command"] == ["himach", *map(str, words)]
+    assert told["directory"] == str(project)
+    assert sorted(told["digests"]) == [str(project / name) for name in ("helper.py", "mine.py", "offset.txt", "top.psf")]
+    assert told["analyses"][0]["source"] == f"{project}/mine.py:Path"
+    assert told["versions"]["numpy"] == np.__version__
+    assert told["versions"]["python"] == sys.version.split()[0]
+    assert "MPI" in told["versions"]["MPI"]
+    assert told["date"] == told["times"]["start"][:10]
+    assert told["times"]["start"] < told["times"]["end"]
+    assert told["warnings"] == []
+
+
+def test_a_built_in_is_repeated_from_another_folder(project, tmp_path):
+    words = ["-t", "a.xtc", "-s", "top.psf", "--stop", 4, "-p", "selection=name CA", "--universe", "dt=0.1"]
+    done("run", "rmsd", *words, "--out", "out", cwd=project)
+    other = tmp_path / "other"
+    other.mkdir()
+    again = done("run", "--again", project / "out" / "run.json", "--out", "out", cwd=other)
+    same_files(project / "out", other / "out")
+    assert "warning" not in again.stderr
+    first, second = record(project / "out"), record(other / "out")
+    for name in ("analyses", "dataset", "trajectory", "topology", "universe", "stop", "digests", "versions", "ranks"):
+        assert first[name] == second[name], name
+
+
+def test_several_analyses_chains_files_and_ranks_are_repeated(project, tmp_path):
+    words = ["mine.py:Path", "mine.py:Count", "rmsd", "-t", "a.xtc", "-t", "b.xtc", "-s", "top.psf", "-n", 2]
+    words += ["-p", "Path.reference=offset.txt", "-p", 'Count.words=["a,b", "c"]', "-p", "Count.every=3"]
+    done("run", *words, "-p", "rmsd.selection=name CA", "--out", "out", cwd=project)
+    assert record(project / "out")["analyses"][0]["then"]["parameters"] == {"keep": "Infinity"}
+    done("run", "--again", project / "out", "--out", tmp_path / "two")
+    assert record(tmp_path / "two")["ranks"] == 2
+    same_files(project / "out", tmp_path / "two")
+    # The repetition can be repeated, with options of its own.
+    done("run", "--again", "two", "--out", "three", "-n", 1, "--cache", "off", cwd=tmp_path)
+    assert record(tmp_path / "three")["ranks"] == 1
+    assert record(tmp_path / "three")["cache"] == "off"
+    same_files(project / "out", tmp_path / "three")
+    # Some of what was asked for can be another.
+    done("run", "--again", "two", "--out", "four", "-p", "Count.every=2", "--stop", 5, cwd=tmp_path)
+    four = record(tmp_path / "four")
+    assert (four["frames"], four["analyses"][1]["parameters"]) == (5, {"every": 2, "words": ["a,b", "c"]})
+
+
+def test_under_mpiexec(project, tmp_path):
+    himach_command = [sys.executable, "-P", "-m", "himach", "run"]
+    words = ["mine.py:Path", "-t", "a.xtc", "-s", "top.psf", "--out", str(tmp_path / "one")]
+    first = mpiexec(2, [*himach_command, *words], cwd=project)
+    assert first.returncode == 0, first.stderr
+    second = mpiexec(3, [*himach_command, "--again", str(tmp_path / "one"), "--out", str(tmp_path / "two")])
+    assert second.returncode == 0, second.stderr
+    assert record(tmp_path / "two")["ranks"] == 3
+    same_files(tmp_path / "one", tmp_path / "two")
+
+
+def test_a_dataset_by_its_name_is_repeated(project, tmp_path):
+    store = tmp_path / "store"
+    done("stage", "a.xtc", "-s", "top.psf", "--dataset", "mine", "--cache", store, cwd=project)
+    done("run", "rmsd", "-t", "mine", "--cache", store, "-p", "selection=name CA", "--out", "out", cwd=project)
+    assert record(project / "out")["trajectory"] == ["mine"]
+    done("run", "--again", project / "out", "--out", tmp_path / "two")
+    same_files(project / "out", tmp_path / "two")
+    # So is a trajectory that went away, by the path that it had.
+    done("run", "rmsd", "-t", "b.xtc", "-s", "top.psf", "--cache", store, "--out", "b", cwd=project)
+    (project / "b.xtc").unlink()
+    done("run", "rmsd", "-t", "b.xtc", "-s", "top.psf", "--cache", store, "--out", "b", cwd=project)
+    done("run", "--again", project / "b", "--out", tmp_path / "three")
+    same_files(project / "b", tmp_path / "three")
+
+
+def test_what_is_not_as_it_was_is_said(project, tmp_path):
+    done("run", "mine.py:Path", "-t", "a.xtc", "-s", "top.psf", "--out", "out", "--cache", "off", cwd=project)
+    (project / "helper.py").write_text("FACTOR = 3\n")
+    shutil.copy(project / "b.xtc", project / "a.xtc")
+    changed = record(project / "out")
+    changed["versions"]["numpy"] = "1.0"
+    (project / "out" / "run.json").write_text(json.dumps(changed))
+    again = done("run", "--again", project / "out", "--out", tmp_path / "two")
+    for words in (f"{project}/helper.py has changed", "numpy was 1.0", f"{project}/a.xtc had 6 frames, and has 5"):
+        assert f"himach: warning: {words}" in again.stderr
+        assert any(words in told for told in record(tmp_path / "two")["warnings"])
+    assert "mine.py has changed" not in again.stderr
+    (project / "mine.py").unlink()
+    gone = himach("run", "--again", project / "out")
+    assert (gone.returncode, "mine.py" in gone.stderr) == (2, True)
+
+
+def test_a_cut_file_is_in_the_record_however_it_is_opened(project):
+    with (project / "a.xtc").open("rb+") as file:
+        file.truncate((project / "a.xtc").stat().st_size - 100)
+    for ranks in (1, 2):
+        for _ in range(2):
+            done("run", "rmsd", "-t", "a.xtc", "-s", "top.psf", "-p", "selection=name CA", "--out", "out",
+                 "--cache", project / "store", "-n", ranks, cwd=project)  # fmt: skip
+            assert [text for text in record(project / "out")["warnings"] if "a.xtc is cut off" in text]
+
+
+def test_what_only_another_rank_warns_of_is_in_the_record(project):
+    (project / "warns.py").write_text(
+        "import warnings, himach\nclass W(himach.Analysis):\n    def map(self, frame):\n"
+        "        warnings.warn(f'frame {frame.number} is odd')\n        yield 1, 1\n"
+        "    def reduce(self, key, series):\n        return 1\n"
+    )
+    done("run", "warns.py", "-t", "a.xtc", "-s", "top.psf", "--out", "out", "-n", 3, cwd=project)
+    assert {f"frame {number} is odd" for number in range(6)} <= set(record(project / "out")["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "there is no record"),
+        ("x", "it is not JSON"),
+        ("[]", "no record of a run of himach"),
+        ('{"himach": "0.1.0"}', "does not tell analyses"),
+    ],
+)
+def test_what_is_no_record_is_refused(tmp_path, content, words):
+    if content is not None:
+        (tmp_path / "run.json").write_text(content)
+    with pytest.raises(UsageError, match=words):
+        read_record(tmp_path)
+
+
+def test_words_that_do_not_go_together_are_refused(project):
+    done("run", "rmsd", "-t", "a.xtc", "-s", "top.psf", "-p", "selection=name CA", "--out", "out", cwd=project)
+    refused = himach("run", "rmsd", "--again", "out", cwd=project)
+    assert (refused.returncode, "leave rmsd out" in refused.stderr) == (2, True)
+    several = {**record(project / "out"), "nodes": 2, "ranks": 64}
+    (project / "run.json").write_text(json.dumps(several))
+    refused = himach("run", "--again", "run.json", cwd=project)
+    assert (refused.returncode, "64 ranks on 2 nodes" in refused.stderr) == (2, True)
+    for lacking in (["run", "rmsd"], ["run", "-t", DCD]):
+        refused = himach(*lacking)
+        assert (refused.returncode, "Missing" in refused.stderr) == (2, True)
+
+
+class Counted(package.Analysis):
+    every: int = 1
+
+    def map(self, frame):
+        yield frame.number // self.every, 1
+
+    def reduce(self, key, series):
+        return len(series)
+
+
+class Own(Counted):
+    def __init__(self, every):
+        super().__init__(every=every)
+
+
+def test_a_run_from_python_is_repeated_where_a_name_leads_to_its_analysis(tmp_path, monkeypatch):
+    (tmp_path / "counting.py").write_text(
+        "import himach\nclass C(himach.Analysis):\n    every: int = 1\n    def map(self, frame):\n"
+        "        yield frame.number // self.every, 1\n    def reduce(self, key, series):\n        return len(series)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import counting
+
+    analysis = counting.C(every=np.int64(7))
+    for out in ("one", "two"):  # an instance may run twice
+        result = package.run(analysis, DCD, PSF, universe={"dt": np.float64(0.5)}, stop=30, out=tmp_path / out)
+    assert result.record["files"] == ["C.csv"]
+    done("run", "--again", tmp_path / "two", "--out", tmp_path / "three")
+    same_files(tmp_path / "one", tmp_path / "three")
+
+
+def test_what_no_name_leads_to_is_refused_by_name(tmp_path):
+    by_hand = Counted()
+    by_hand.reach = 3
+    chained = Counted()
+    chained.then = Counted()
+    local = type("Local", (Counted,), {})
+    for analysis, why in ((by_hand, "self.reach"), (chained, "stages"), (Own(1), "__init__"), (local(), "function")):
+        found = source_of(analysis)
+        assert found.spec is None
+        assert why in found.reason
+    package.run(by_hand, DCD, PSF, stop=3, out=tmp_path)
+    refused = himach("run", "--again", tmp_path)
+    assert refused.returncode == 2
+    assert "Counted cannot be repeated from a record: self.reach was set by hand" in refused.stderr
+    program = tmp_path / "program.py"
+    program.write_text(SCRIPT.replace("from helper import FACTOR", "FACTOR = 1") + f"\nhimach.run(Count(), {DATA[1]!r}, {DATA[3]!r}, out={str(tmp_path)!r})\n")
+    import subprocess
+
+    subprocess.run([sys.executable, program], check=True, capture_output=True)
+    told = record(tmp_path)
+    assert told["command"] == [str(program)]
+    refused = himach("run", "--again", tmp_path)
+    assert (refused.returncode, f"the program {program}" in refused.stderr) == (2, True)
+    package.run(Counted(), DCD, PSF, stop=3, out=tmp_path, universe={"refresh_offsets": False, "dt": np.array(2)})
+    assert record(tmp_path)["universe"] == {"refresh_offsets": False, "dt": 2}
