@@ -120,7 +120,7 @@ static bool sync_segments(ingest *in, const bodhi_place *places, size_t n) {
         }
         last = places[i].segment;
     }
-    return !in->sync_failed && io_sync(in->dataset->fd);
+    return !in->sync_failed && dataset_sync_names(in->dataset);
 }
 
 /* Turn the statuses of appending into acknowledgements. */

@@ -142,6 +142,15 @@ void dataset_use(const bodhi_dataset *dataset) {
     }
 }
 
+bool dataset_sync_names(bodhi_dataset *dataset) {
+    int store = dataset->store->fd;
+    if (!io_sync(dataset->fd) || (!atomic_load(&dataset->rooted) && !(io_sync(store) && io_sync_parent(store)))) {
+        return false;
+    }
+    atomic_store(&dataset->rooted, true);
+    return true;
+}
+
 static int finish_opening(bodhi_dataset *dataset, int status, bodhi_dataset **out) {
     if (status == BODHI_OK) {
         status = bodhi_dataset_refresh(dataset);

@@ -3,6 +3,7 @@
 #define BODHI_DATASET_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -48,6 +49,8 @@ struct bodhi_dataset {
     uint64_t clock;
     unsigned refused_version;
     uint64_t scanned;
+
+    atomic_bool rooted; /* the names of its directory, and of the store's, are on disk */
 };
 
 static inline bool is_read_only(const bodhi_dataset *dataset) {
@@ -73,11 +76,15 @@ void dataset_forget(bodhi_dataset *dataset, uint32_t ordinal);
 /* Note that the dataset is used: those that were not for longest are evicted first. Needs no mutex. */
 void dataset_use(const bodhi_dataset *dataset);
 
-/* --- dataset.c: this takes no mutex --------------------------------------------------------------------------------
+/* --- dataset.c: these take no mutex --------------------------------------------------------------------------------
  */
 
 /* The meta file in a dataset's directory, to be freed; NULL if there is none or it cannot be read. */
 unsigned char *dataset_read_meta(int directory, size_t *size);
+
+/* Sync the names of the dataset's files, and the first time those of the directories on the way to them: whoever made
+ * them, maybe another process, need not have. False and errno on failure. */
+bool dataset_sync_names(bodhi_dataset *dataset);
 
 /* --- query.c ------------------------------------------------------------------------------------------------------ */
 

@@ -71,9 +71,9 @@ int writer_write_gathered(bodhi_writer *w) {
 
 static bool sync_all(bodhi_writer *w) {
     bool done = !w->has_segment || io_sync(w->at.fd);
-    if (w->directory_unsynced) {
-        done = io_sync(w->dataset->fd) && done;
-        w->directory_unsynced = false;
+    if (w->names_unsynced) {
+        done = dataset_sync_names(w->dataset) && done;
+        w->names_unsynced = false;
     }
     while (w->n_unsynced > 0) {
         int fd = w->unsynced[--w->n_unsynced];
@@ -166,32 +166,25 @@ int writer_flush(bodhi_writer *w, bool durable) {
     return status != BODHI_OK ? status : shown;
 }
 
-/* Hand over descriptors of all that is to be synced; false if there are none left to be had. */
+/* Hand over all that is to be synced; false if there are none left to be had. */
 static bool list_unsynced(bodhi_writer *w, sync_list *list) {
-    int own[2] = {-1, -1};
-    if (w->has_segment && (own[0] = io_duplicate(w->at.fd)) < 0) {
-        return false;
-    }
-    if (w->directory_unsynced && (own[1] = io_duplicate(w->dataset->fd)) < 0) {
-        if (own[0] >= 0) {
-            (void)io_close(own[0]);
+    if (w->has_segment) {
+        int own = io_duplicate(w->at.fd);
+        if (own < 0) {
+            return false;
         }
-        return false;
-    }
-    for (int i = 0; i < 2; i++) {
-        if (own[i] >= 0) {
-            list->fds[list->n++] = own[i];
-        }
+        list->fds[list->n++] = own;
     }
     while (w->n_unsynced > 0) {
         list->fds[list->n++] = w->unsynced[--w->n_unsynced];
     }
-    w->directory_unsynced = false;
+    list->names = w->names_unsynced ? w->dataset : NULL;
+    w->names_unsynced = false;
     return true;
 }
 
 int writer_begin_flush(bodhi_writer *w, sync_list *list) {
-    list->n = 0;
+    *list = (sync_list){0};
     int status = w->poisoned ? BODHI_ERROR_POISONED : writer_write_gathered(w);
     if (w->poisoned) {
         return status;
@@ -209,6 +202,8 @@ bool sync_listed(sync_list *list) {
         done = io_sync(list->fds[list->n - 1]) && done;
         (void)io_close(list->fds[list->n - 1]);
     }
+    done = (list->names == NULL || dataset_sync_names(list->names)) && done;
+    list->names = NULL;
     return done;
 }
 
@@ -249,7 +244,7 @@ int writer_have_segment(bodhi_writer *w, uint64_t length) {
         w->has_segment = true;
         w->written = w->at.end;
         w->started = w->at.end;
-        w->directory_unsynced = w->directory_unsynced || w->at.created;
+        w->names_unsynced = true; /* another writer that made the segment need not have synced its name */
         if (w->at.created) {
             room_take(&w->room, (uint64_t)2 * SEGMENT_HEADER_BYTES);
             room_settle(&w->room, (uint64_t)2 * SEGMENT_HEADER_BYTES);

@@ -19,8 +19,9 @@ enum {
 
 /* Descriptors to be synced and closed. */
 typedef struct {
-    int fds[MAX_UNSYNCED + 2];
+    int fds[MAX_UNSYNCED + 1];
     int n;
+    bodhi_dataset *names; /* whose names are to be synced; NULL: nobody's */
 } sync_list;
 
 /* A record without an index entry yet. */
@@ -50,7 +51,7 @@ struct bodhi_writer {
     uint64_t highest; /* frame number pending */
     int unsynced[MAX_UNSYNCED];
     int n_unsynced;
-    bool directory_unsynced;
+    bool names_unsynced; /* those of its segments, or of the directories that they lie in */
     int64_t shown; /* frames */
 };
 
