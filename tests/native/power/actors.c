@@ -41,6 +41,7 @@ static struct {
     pthread_t thread;
     bool evicting; /* by name */
     int actions_to_room;
+    bool sync_fails; /* a server that met it refuses for good, and makes pushers wait */
     pthread_mutex_t mutex; /* over what follows: the server's threads evict, too */
     uint64_t released[DATASETS]; /* since it was last set to 0 */
 } all;
@@ -300,10 +301,15 @@ static void push_some(void) {
         disk_say("pushed %d to %u: %s", (int)frame.number, dataset, bodhi_status_name(status));
         pushed |= status == BODHI_OK ? UINT64_C(1) << frame.number : 0;
     }
-    if (status == BODHI_OK && bodhi_push_flush(pusher) == BODHI_OK && options.durable) {
+    status = status == BODHI_OK ? bodhi_push_flush(pusher) : status;
+    if (status == BODHI_OK && options.durable) {
         require_served(dataset, pushed);
     }
     bodhi_push_abandon(pusher);
+    if (all.sync_fails && status != BODHI_OK) {
+        all.sync_fails = false;
+        stop_server();
+    }
 }
 
 /* What the server says that it has durably. */
@@ -394,6 +400,7 @@ static void set_trouble(void) {
         break;
     case 1:
         disk_fail_sync(1 + (int)any(3));
+        all.sync_fails = true;
         break;
     default:
         if (all.store != NULL) {

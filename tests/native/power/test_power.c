@@ -29,6 +29,7 @@ typedef struct {
 } figures;
 static figures *sums;
 
+static bool traced; /* POWER_TRACE is in the environment */
 static char scratch[64], life_root[PATH_BYTES], image_root[PATH_BYTES], socket_path[PATH_BYTES];
 
 /* --- What must hold after a cut ---------------------------------------------------------------------------------- */
@@ -80,6 +81,12 @@ static uint64_t write_late(uint32_t dataset, chance *c) {
 static void check_image(const image *im, const uint64_t *required, chance *c) {
     remove_tree(image_root);
     image_write(im, image_root);
+    if (traced) { /* what a failure then began with */
+        char before[2 * PATH_BYTES];
+        (void)snprintf(before, sizeof before, "%s-before", image_root);
+        remove_tree(before);
+        image_write(im, before);
+    }
     for (uint32_t dataset = 0; dataset < DATASETS; dataset++) {
         if (required[dataset] != 0 && draw(c, 4) == 0) {
             (void)look(dataset, required[dataset], BODHI_READ_ONLY);
@@ -134,7 +141,7 @@ static void cut_here(disk *d, const uint64_t *required, seen *s, size_t at, chan
     memcpy(doing, before, sizeof before);
 }
 
-/* With POWER_TRACE in the environment: what happened, call by call. */
+/* What happened, call by call. */
 static void trace(size_t at, const note *what) {
     static const char *const kinds[] = {"mkdir", "create",   "link", "rename",        "unlink",
                                         "write", "truncate", "sync", "sync all", "sync that fails", "require", "release", "words"};
@@ -147,7 +154,6 @@ static void trace(size_t at, const note *what) {
 static image cut_everywhere(const image *from, const notes *n, uint64_t *required, chance *c) {
     disk *d = disk_open(from);
     seen s = {0};
-    bool traced = getenv("POWER_TRACE") != NULL; // NOLINT(concurrency-mt-unsafe): no other thread is there
     for (size_t i = 0; i < n->n; i++) {
         const note *what = &n->notes[i];
         if (traced) {
@@ -190,7 +196,8 @@ static void live_history(uint64_t number) {
         }
         actors_end();
         notes n = disk_detach();
-        image next = cut_everywhere(&from, &n, required, &c);
+        chance cuts = {.state = ~c.state}; /* its own, as threads do not always make the same calls */
+        image next = cut_everywhere(&from, &n, required, &cuts);
         notes_free(&n);
         image_free(&from);
         from = next;
@@ -217,6 +224,7 @@ int main(int argc, char **argv) {
     uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     uint64_t parts = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
     actors_strict = argc > 4;
+    traced = getenv("POWER_TRACE") != NULL; // NOLINT(concurrency-mt-unsafe): no other thread is there
     sums = mmap(NULL, sizeof *sums, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(sums != MAP_FAILED);
     time_t started = time(NULL);
