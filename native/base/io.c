@@ -31,6 +31,7 @@ bodhi_calls bodhi_io = {
     .preadv2 = preadv2,
     .pwritev = pwritev,
     .fdatasync = fdatasync,
+    .syncfs = syncfs,
     .ftruncate = ftruncate,
     .fstat = fstat,
     .fstatfs = fstatfs,
@@ -123,6 +124,18 @@ bool io_truncate(int fd, uint64_t length) {
 
 bool io_sync(int fd) {
     return bodhi_io.fdatasync(fd) == 0;
+}
+
+bool io_sync_parent(int directory) {
+    int parent = io_open(directory, "..", O_RDONLY | O_DIRECTORY);
+    if (parent < 0) {
+        return (errno == EACCES || errno == EPERM) && bodhi_io.syncfs(directory) == 0;
+    }
+    bool done = io_sync(parent);
+    int error = errno;
+    (void)io_close(parent);
+    errno = error;
+    return done;
 }
 
 bool io_close(int fd) {

@@ -22,6 +22,7 @@ typedef struct {
     ssize_t (*preadv2)(int fd, const struct iovec *parts, int n, off_t offset, int flags);
     ssize_t (*pwritev)(int fd, const struct iovec *parts, int n, off_t offset);
     int (*fdatasync)(int fd);
+    int (*syncfs)(int fd);
     int (*ftruncate)(int fd, off_t length);
     int (*fstat)(int fd, struct stat *status);
     int (*fstatfs)(int fd, struct statfs *status);
@@ -65,6 +66,9 @@ bool io_truncate(int fd, uint64_t length);
 
 /* Never repeated: after a failed fsync nobody knows what is on disk. */
 bool io_sync(int fd);
+
+/* Sync the names in the directory that holds `directory`; where it may not be read, all of its file system. */
+bool io_sync_parent(int directory);
 
 bool io_close(int fd);
 

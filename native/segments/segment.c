@@ -137,6 +137,7 @@ typedef struct {
     int fd;
     uint64_t size;
     findings *found;
+    bool after_damage; /* entries before the next one are damaged, so that only its offset says where its record is */
     bool no_memory;
 } load;
 
@@ -160,8 +161,8 @@ static scan_result load_by_scan(load *l, uint64_t from, uint64_t to) {
 static bool take_entry(load *l, const index_entry *entry) {
     segment *s = l->s;
     if (entry->type == ENTRY_TOMBSTONE) {
-        if (s->index_covered + TOMBSTONE_BYTES > l->size) {
-            return false;
+        if (l->after_damage || s->index_covered + TOMBSTONE_BYTES > l->size) {
+            return false; /* it has no offset: a scan will find the record itself */
         }
         s->index_covered += TOMBSTONE_BYTES;
         return s->index_covered <= s->covered || (l->no_memory = !found_tombstone(l->found, entry), !l->no_memory);
@@ -190,6 +191,9 @@ static size_t take_entries(load *l, const unsigned char *data, size_t size, bool
         index_entry entry;
         if (parse_entry(data + at, &entry, l->s->key.segment) == PARSED && take_entry(l, &entry)) {
             taken = at + ENTRY_BYTES;
+            l->after_damage = false;
+        } else {
+            l->after_damage = true;
         }
         if (l->no_memory) {
             break;

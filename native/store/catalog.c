@@ -263,6 +263,7 @@ static int follow_directory(bodhi_dataset *dataset) {
     }
     int error = dup3(fd, dataset->fd, O_CLOEXEC) >= 0 ? 0 : errno;
     (void)io_close(fd);
+    atomic_fetch_add(&dataset->directory_number, 1); /* after it was made: whoever sees the number syncs its name too */
     return error;
 }
 

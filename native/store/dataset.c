@@ -116,6 +116,7 @@ static bodhi_dataset *new_dataset(bodhi_store *store) {
     if (dataset != NULL) {
         dataset->store = store;
         dataset->fd = -1;
+        dataset->directory_number = 1;
         pthread_mutex_init(&dataset->mutex, NULL);
     }
     return dataset;
@@ -146,6 +147,21 @@ void dataset_use(const bodhi_dataset *dataset) {
     if (!is_read_only(dataset) && utimensat(dataset->fd, "meta", NULL, 0) != 0 && errno == ENOENT) {
         (void)dataset_write_meta(dataset, false); /* it was deleted by somebody who then found the dataset in use */
     }
+}
+
+bool dataset_sync_names(bodhi_dataset *dataset) {
+    int store = dataset->store->fd;
+    unsigned number = atomic_load(&dataset->directory_number);
+    if (!io_sync(dataset->fd)) {
+        return false;
+    }
+    if (atomic_load(&dataset->rooted) != number) {
+        if (!io_sync(store) || !io_sync_parent(store)) {
+            return false;
+        }
+        atomic_store(&dataset->rooted, number);
+    }
+    return true;
 }
 
 static int finish_opening(bodhi_dataset *dataset, int status, bodhi_dataset **out) {

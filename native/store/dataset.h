@@ -3,6 +3,7 @@
 #define BODHI_DATASET_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -53,6 +54,8 @@ struct bodhi_dataset {
     bool removed;           /* there is no directory of its name: it was deleted, and may come back */
     struct stat listed;     /* the directory when it was listed last ... */
     struct timespec listed_at;
+    /* Directories of its name are numbered as they are opened: this one; the last whose name is known to be on disk. */
+    atomic_uint directory_number, rooted;
 };
 
 static inline bool is_read_only(const bodhi_dataset *dataset) {
@@ -107,6 +110,10 @@ int dataset_write_meta(const bodhi_dataset *dataset, bool replace);
 
 /* The meta file in a dataset's directory, to be freed; NULL if there is none or it cannot be read. */
 unsigned char *dataset_read_meta(int directory, size_t *size);
+
+/* Sync the names of the dataset's files, and the first time those of the directories on the way to them: whoever made
+ * them, maybe another process, need not have. False and errno on failure. */
+bool dataset_sync_names(bodhi_dataset *dataset);
 
 /* --- query.c ------------------------------------------------------------------------------------------------------ */
 

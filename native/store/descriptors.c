@@ -156,7 +156,7 @@ bool dataset_sync_segment(bodhi_dataset *dataset, uint32_t ordinal) {
     if (!synced) {
         dataset_doubt(dataset, ordinal);
     }
-    return synced && io_sync(dataset->fd);
+    return synced && dataset_sync_names(dataset);
 }
 
 void dataset_doubt(bodhi_dataset *dataset, uint32_t ordinal) {

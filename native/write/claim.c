@@ -13,6 +13,17 @@ static bool worth_trying(const segment *s, unsigned kind, uint64_t length, uint6
            s->covered + length <= segment_bytes;
 }
 
+/* Whether a tombstone speaks of a record that the segment does not have: a power cut has lost it, and a record of the
+ * same frame that came to lie there would be dropped with it. */
+static bool has_lost_dropped(const bodhi_dataset *dataset, const segment *s) {
+    for (size_t i = 0; i < dataset->n_tombstones[s->kind]; i++) {
+        if (dataset->tombstones[s->kind][i].segment == s->key.segment) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Bring segment and index to one end, which appending needs. The caller holds the writer's lock on `fd`. */
 static bool make_whole(bodhi_dataset *dataset, uint32_t ordinal, int fd) {
     segment *s = dataset->segments[ordinal];
@@ -152,6 +163,7 @@ static int claim_new(bodhi_dataset *dataset, unsigned kind, claim *claimed) {
 int claim_segment(bodhi_dataset *dataset, unsigned kind, uint64_t length, uint64_t segment_bytes, claim *claimed) {
     for (size_t i = dataset->n_segments; i-- > 0;) {
         if (worth_trying(dataset->segments[i], kind, length, segment_bytes) &&
+            !has_lost_dropped(dataset, dataset->segments[i]) &&
             claim_existing(dataset, (uint32_t)i, length, segment_bytes, claimed)) {
             return BODHI_OK;
         }

@@ -14,7 +14,7 @@ typedef struct {
     int fd, index_fd;
     uint64_t end;       /* where the next record goes */
     uint64_t index_end; /* where the next index entry goes */
-    bool created;       /* the directory does not durably know it yet */
+    bool created;
 } claim;
 
 /* Claim a segment of `kind` with room for `length` bytes below `segment_bytes`. The caller holds the dataset's mutex.

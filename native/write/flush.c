@@ -82,9 +82,9 @@ int writer_write_gathered(bodhi_writer *w) {
 
 static bool sync_all(bodhi_writer *w) {
     bool done = !w->has_segment || io_sync(w->at.fd);
-    if (w->directory_unsynced) {
-        done = io_sync(w->dataset->fd) && done;
-        w->directory_unsynced = false;
+    if (w->names_unsynced) {
+        done = dataset_sync_names(w->dataset) && done;
+        w->names_unsynced = false;
     }
     while (w->n_unsynced > 0) {
         done = sync_released(w, &w->unsynced[--w->n_unsynced]) && done;
@@ -183,30 +183,25 @@ int writer_flush(bodhi_writer *w, bool durable) {
     return status != BODHI_OK ? status : shown;
 }
 
-/* Hand over descriptors of all that is to be synced; false if there are none left to be had. */
+/* Hand over all that is to be synced; false if there are none left to be had. */
 static bool list_unsynced(bodhi_writer *w, sync_list *list) {
-    int own = -1;
-    if (w->has_segment && (own = io_duplicate(w->at.fd)) < 0) {
-        return false;
-    }
-    if (w->directory_unsynced && (list->directory = io_duplicate(w->dataset->fd)) < 0) {
-        if (own >= 0) {
-            (void)io_close(own);
+    if (w->has_segment) {
+        int own = io_duplicate(w->at.fd);
+        if (own < 0) {
+            return false;
         }
-        return false;
-    }
-    if (own >= 0) {
         list->segments[list->n++] = (unsynced_segment){.fd = own, .ordinal = w->at.ordinal};
     }
     while (w->n_unsynced > 0) {
         list->segments[list->n++] = w->unsynced[--w->n_unsynced];
     }
-    w->directory_unsynced = false;
+    list->names = w->names_unsynced;
+    w->names_unsynced = false;
     return true;
 }
 
 int writer_begin_flush(bodhi_writer *w, sync_list *list) {
-    *list = (sync_list){.dataset = w->dataset, .directory = -1};
+    *list = (sync_list){.dataset = w->dataset};
     int status = w->poisoned ? BODHI_ERROR_POISONED : writer_write_gathered(w);
     if (w->poisoned) {
         return status;
@@ -220,11 +215,7 @@ int writer_begin_flush(bodhi_writer *w, sync_list *list) {
 }
 
 bool sync_listed(sync_list *list) {
-    bool done = list->directory < 0 || io_sync(list->directory);
-    if (list->directory >= 0) {
-        (void)io_close(list->directory);
-        list->directory = -1;
-    }
+    bool done = !list->names || dataset_sync_names(list->dataset);
     for (int i = 0; i < list->n; i++) {
         done = io_sync(list->segments[i].fd) && done;
         (void)io_close(list->segments[i].fd);
@@ -233,6 +224,7 @@ bool sync_listed(sync_list *list) {
         dataset_doubt(list->dataset, list->segments[i].ordinal);
     }
     list->n = 0;
+    list->names = false;
     return done;
 }
 
@@ -300,7 +292,7 @@ int writer_have_segment(bodhi_writer *w, uint64_t length) {
         w->has_segment = true;
         w->written = w->at.end;
         w->started = w->at.end;
-        w->directory_unsynced = w->directory_unsynced || w->at.created;
+        w->names_unsynced = true; /* another writer that made the segment need not have synced its name */
         if (w->at.created) {
             room_take(&w->room, (uint64_t)2 * SEGMENT_HEADER_BYTES);
             room_settle(&w->room, (uint64_t)2 * SEGMENT_HEADER_BYTES);

@@ -28,7 +28,7 @@ typedef struct {
     bodhi_dataset *dataset;
     unsynced_segment segments[MAX_UNSYNCED + 1];
     int n;
-    int directory; /* descriptor; -1: none */
+    bool names; /* of its files are to be synced too */
 } sync_list;
 
 /* A record without an index entry yet. */
@@ -58,7 +58,7 @@ struct bodhi_writer {
     uint64_t highest; /* frame number pending */
     unsynced_segment unsynced[MAX_UNSYNCED];
     int n_unsynced;
-    bool directory_unsynced;
+    bool names_unsynced; /* those of its segments, or of the directories that they lie in */
     uint32_t *existing; /* segments in which frames were found since the last flush; the last one is not repeated */
     size_t n_existing, existing_capacity;
     uint32_t found; /* the segment in which the last append found its frame */

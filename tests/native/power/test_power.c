@@ -1,0 +1,247 @@
+/* Power cuts: random histories of all who use a store, cut at every call that changed something, in several ways each.
+ * Whatever survives, the store opens and takes frames, no frame has a wrong byte, and none that was acknowledged durable
+ * is missing.
+ *
+ * usage: test_power [HISTORIES [FIRST [PROCESSES [strict]]]]; the figures are printed, and with a failure the history's number,
+ * with which alone it can be run again. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "actors.h"
+#include "base/io.h"
+#include "check.h"
+#include "disk.h"
+#include "frames.h"
+
+enum { LIVES = 3, ACTIONS = 14, RANDOM_CUTS = 2, LARGE_EVERY = 50 };
+
+char doing[256];
+
+/* Of all processes together. */
+typedef struct {
+    atomic_uint_least64_t histories, calls, cuts, images, required;
+} figures;
+static figures *sums;
+
+static bool traced; /* POWER_TRACE is in the environment */
+static char scratch[64], life_root[PATH_BYTES], image_root[PATH_BYTES], socket_path[PATH_BYTES];
+
+/* --- What must hold after a cut ---------------------------------------------------------------------------------- */
+
+/* Open the store as any process would, and read. Returns the frames that are there. */
+static uint64_t look(uint32_t dataset, uint64_t required, int flags) {
+    char path[2 * PATH_BYTES];
+    bodhi_store *store;
+    bodhi_dataset *opened;
+    (void)snprintf(path, sizeof path, "%s/store", image_root);
+    CHECK(bodhi_open(path, flags, &store) == BODHI_OK);
+    CHECK(bodhi_dataset_open(store, dataset_names[dataset], NULL, 0, flags, &opened) == BODHI_OK);
+    uint64_t there = frames_read(opened, dataset, (UINT64_C(1) << LATE_FRAMES) - 1);
+    uint64_t missing = required & ~there;
+    if (missing != 0) {
+        (void)fprintf(stderr, "frames %#llx of %s are lost\n", (unsigned long long)missing, dataset_names[dataset]);
+    }
+    CHECK(missing == 0);
+    bodhi_dataset_close(opened);
+    bodhi_close(store);
+    return there;
+}
+
+/* Write new frames; returns those that were acknowledged. */
+static uint64_t write_late(uint32_t dataset, chance *c) {
+    char path[2 * PATH_BYTES];
+    bodhi_store *store;
+    bodhi_dataset *opened;
+    bodhi_writer *writer;
+    uint64_t written = 0;
+    bodhi_write_options options = {.segment_bytes = 40000};
+    (void)snprintf(path, sizeof path, "%s/store", image_root);
+    CHECK(bodhi_open(path, BODHI_CREATE, &store) == BODHI_OK);
+    CHECK(bodhi_dataset_open(store, dataset_names[dataset], NULL, 0, BODHI_CREATE, &opened) == BODHI_OK);
+    CHECK(bodhi_writer_open(opened, (int)draw(c, 2), &options, &writer) == BODHI_OK);
+    for (int64_t number = FRAMES - 3; number < FRAMES + 2; number++) {
+        bodhi_frame frame = frame_of(dataset, number);
+        int status = bodhi_append(writer, &frame);
+        CHECK(status == BODHI_OK || (status == BODHI_EXISTS && number < FRAMES));
+        written |= status == BODHI_OK ? UINT64_C(1) << number : 0;
+    }
+    CHECK(bodhi_flush(writer, 1) == BODHI_OK);
+    CHECK(bodhi_writer_close(writer) == BODHI_OK);
+    bodhi_dataset_close(opened);
+    bodhi_close(store);
+    return written;
+}
+
+static void check_image(const image *im, const uint64_t *required, chance *c) {
+    remove_tree(image_root);
+    image_write(im, image_root);
+    if (traced) { /* what a failure then began with */
+        char before[2 * PATH_BYTES];
+        (void)snprintf(before, sizeof before, "%s-before", image_root);
+        remove_tree(before);
+        image_write(im, before);
+    }
+    for (uint32_t dataset = 0; dataset < DATASETS; dataset++) {
+        if (required[dataset] != 0 && draw(c, 4) == 0) {
+            (void)look(dataset, required[dataset], BODHI_READ_ONLY);
+        }
+        uint64_t there = look(dataset, required[dataset], required[dataset] != 0 && draw(c, 2) ? 0 : BODHI_CREATE);
+        there |= write_late(dataset, c);
+        (void)look(dataset, there, 0);
+    }
+    (void)atomic_fetch_add(&sums->images, 1);
+}
+
+/* --- Every prefix ------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    uint64_t *hashes;
+    size_t n, capacity;
+} seen;
+
+/* Whether it is new. */
+static bool remember(seen *s, uint64_t hash) {
+    for (size_t i = 0; i < s->n; i++) {
+        if (s->hashes[i] == hash) {
+            return false;
+        }
+    }
+    if (s->n == s->capacity) {
+        s->capacity = s->capacity == 0 ? 1024 : 2 * s->capacity;
+        s->hashes = realloc(s->hashes, s->capacity * sizeof *s->hashes);
+        CHECK(s->hashes != NULL);
+    }
+    s->hashes[s->n++] = hash;
+    return true;
+}
+
+static void cut_here(disk *d, const uint64_t *required, seen *s, size_t at, chance *c) {
+    char before[sizeof doing];
+    memcpy(before, doing, sizeof before);
+    for (int way = 0; way < N_EXTREMES + RANDOM_CUTS; way++) {
+        const survival *what = way < N_EXTREMES ? &extremes[way] : &any_survival;
+        image im = disk_cut(d, what, c);
+        (void)atomic_fetch_add(&sums->cuts, 1);
+        uint64_t hash = image_hash(&im);
+        for (uint32_t dataset = 0; dataset < DATASETS; dataset++) {
+            hash = (hash ^ required[dataset]) * UINT64_C(0x9E3779B97F4A7C15);
+        }
+        if (remember(s, hash)) {
+            (void)snprintf(doing, sizeof doing, "%.150s, cut after note %zu, %s survives", before, at, what->name);
+            check_image(&im, required, c);
+        }
+        image_free(&im);
+    }
+    memcpy(doing, before, sizeof before);
+}
+
+/* What happened, call by call. */
+static void trace(size_t at, const note *what) {
+    static const char *const kinds[] = {"mkdir", "create",   "link", "rename",        "unlink",
+                                        "write", "truncate", "sync", "sync all", "sync that fails", "require", "release", "words"};
+    (void)printf("%s, note %zu: %s node %u, in %u %s %s, at %llu %zu, dataset %u frames %#llx\n", doing, at,
+                 kinds[what->kind], what->node, what->directory, what->name, what->old,
+                 (unsigned long long)what->offset, what->size, what->dataset, (unsigned long long)what->frames);
+}
+
+/* Cut the power at every point of a life. Returns what survives for the next one. */
+static image cut_everywhere(const image *from, const notes *n, uint64_t *required, chance *c) {
+    disk *d = disk_open(from);
+    seen s = {0};
+    for (size_t i = 0; i < n->n; i++) {
+        const note *what = &n->notes[i];
+        if (traced) {
+            trace(i, what);
+        }
+        disk_apply(d, what, c);
+        if (what->kind == NOTE_REQUIRE) {
+            required[what->dataset] |= what->frames;
+        } else if (what->kind == NOTE_RELEASE) {
+            required[what->dataset] &= ~what->frames;
+        }
+        if (what->kind != NOTE_WORDS) {
+            cut_here(d, required, &s, i, c);
+        }
+    }
+    image last = disk_cut(d, draw(c, 3) == 0 ? &extremes[1] : &any_survival, c);
+    (void)atomic_fetch_add(&sums->calls, n->n);
+    disk_close(d);
+    free(s.hashes);
+    return last;
+}
+
+/* --- Histories --------------------------------------------------------------------------------------------------- */
+
+static void live_history(uint64_t number) {
+    chance c = {.state = number * UINT64_C(1000003)};
+    image from = {0};
+    uint64_t required[DATASETS] = {0};
+    int large = number % LARGE_EVERY == LARGE_EVERY - 1;
+    frames_make(large);
+    disk_draw_names(number << 40);
+    for (int life = 0; life < (large ? 1 : LIVES); life++) {
+        (void)snprintf(doing, sizeof doing, "history %llu, life %d", (unsigned long long)number, life);
+        remove_tree(life_root);
+        image_write(&from, life_root);
+        disk_attach(life_root, &from, actors_unlinking);
+        actors_begin(life_root, socket_path, &c, large);
+        for (uint32_t n = large ? 2 : 4 + draw(&c, ACTIONS); n > 0; n--) {
+            actors_act();
+        }
+        actors_end();
+        notes n = disk_detach();
+        chance cuts = {.state = ~c.state}; /* its own, as threads do not always make the same calls */
+        image next = cut_everywhere(&from, &n, required, &cuts);
+        notes_free(&n);
+        image_free(&from);
+        from = next;
+    }
+    image_free(&from);
+    (void)atomic_fetch_add(&sums->histories, 1);
+}
+
+static void run_part(uint64_t first, uint64_t histories, uint64_t part, uint64_t parts) {
+    const char *base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    (void)snprintf(scratch, sizeof scratch, "%s/bodhi-power-XXXXXX", base);
+    CHECK(mkdtemp(scratch) != NULL);
+    (void)snprintf(life_root, sizeof life_root, "%s/life", scratch);
+    (void)snprintf(image_root, sizeof image_root, "%s/image", scratch);
+    (void)snprintf(socket_path, sizeof socket_path, "%s/socket", scratch);
+    for (uint64_t i = part; i < histories; i += parts) {
+        live_history(first + i);
+    }
+    remove_tree(scratch);
+}
+
+int main(int argc, char **argv) {
+    uint64_t histories = argc > 1 ? strtoull(argv[1], NULL, 10) : 60;
+    uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+    uint64_t parts = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
+    actors_strict = argc > 4;
+    traced = getenv("POWER_TRACE") != NULL; // NOLINT(concurrency-mt-unsafe): no other thread is there
+    sums = mmap(NULL, sizeof *sums, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(sums != MAP_FAILED);
+    time_t started = time(NULL);
+    for (uint64_t part = 1; part < parts; part++) {
+        if (fork() == 0) {
+            run_part(first, histories, part, parts);
+            _exit(0);
+        }
+    }
+    run_part(first, histories, 0, parts);
+    int code = 0;
+    int status;
+    while (wait(&status) > 0) {
+        code = status == 0 ? code : 1;
+    }
+    (void)printf("%llu histories: power cut after each of %llu calls, %llu disks of which %llu differ; %ld s\n",
+                 (unsigned long long)sums->histories, (unsigned long long)sums->calls, (unsigned long long)sums->cuts,
+                 (unsigned long long)sums->images, (long)(time(NULL) - started));
+    return code;
+}
