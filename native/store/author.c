@@ -1,5 +1,5 @@
-/* Whose frames a dataset has, where they have no origin: what a simulation says of itself stands in the file `author`,
- * and whoever pushes later says the same or is refused. */
+/* Whose frames a dataset has, where they have no origin: what a simulation says of itself is attached, and
+ * whoever pushes later says the same or is refused. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "store/dataset.h"
 
-static const char author_file[] = "author";
+static const char author_file[] = "x-author"; /* an attachment (himach/io/dataset/attachment.py) */
 
 /* Read who it is into `author`; "" if nobody said so yet. */
 static int read_author(const bodhi_dataset *dataset, char author[MAX_NAME + 1]) {
