@@ -394,8 +394,8 @@ static int append_one(bodhi_dataset *dataset, int64_t number, int *flushed) {
     return status;
 }
 
-/* A frame that was there is acknowledged only if it can be read back and is on disk; what failed once is not taken for a
- * failure for good, but for a failed sync, of which nothing is known any more. */
+/* A frame that was there is acknowledged only if it can be read back and is on disk; what failed once is not taken for
+ * a failure for good, but for a failed sync, of which nothing is known any more. */
 static void test_existing_frames(void) {
     bodhi_store *store;
     bodhi_dataset *dataset;
