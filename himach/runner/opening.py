@@ -157,7 +157,7 @@ def _find(world: World, store: Store | ServedStore | None, job: Job) -> tuple[bo
 def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bool, list[Candidate]]]) -> _Choice:
     """Open the origin, or find out which store stands in for it. On the first rank."""
     from himach.io.dataset.attachment import attached_indexes
-    from himach.io.dataset.lookup import fitting, match, names_of
+    from himach.io.dataset.lookup import fitting, match, names_of, refuse_mixed
     from himach.io.trajectory.origin import open_origin
 
     name = names_of(job.trajectories)[0]
@@ -165,6 +165,7 @@ def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bo
     if not all(os.path.exists(os.path.expanduser(path)) for path in job.trajectories):
         fit = fitting([one for _, one in found], job.keywords)
         if fit:
+            refuse_mixed(fit)
             rank, best = max(
                 ((rank, one) for rank, one in found if one in fit),
                 key=lambda pair: (pair[1].stamp.seen, pair[1].stamp.n_frames),

@@ -110,7 +110,8 @@ static int connect_server(bodhi_pusher *p, server *s) {
     int64_t dialled = now_ms() + DIAL_MS < deadline ? now_ms() + DIAL_MS : deadline;
     int status = link_dial(&s->link, s->address, geteuid(), p->key_bytes > 0 ? p->key : NULL, p->key_bytes, dialled);
     if (status == BODHI_OK) {
-        status = link_open(&s->link, flags, s->token, p->name, p->generation, p->generation_bytes, p->identity, deadline);
+        status =
+            link_open(&s->link, flags, s->token, p->name, p->generation, p->generation_bytes, p->identity, deadline);
     }
     if (status == BODHI_ERROR_CONFLICT) {
         note_conflict(p, bodhi_message());

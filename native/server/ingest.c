@@ -50,10 +50,10 @@ struct ingest {
     size_t spare_bytes;
 
     /* The thread's own. */
-    bodhi_writer *writer; /* NULL: none is open */
-    queue batch;          /* frames since the last FLUSH */
-    task *flushing;       /* the FLUSH that is being synced; NULL: none */
-    bool append_failed;   /* since the last flush: frames before it may be undone */
+    bodhi_writer *writer;          /* NULL: none is open */
+    queue batch;                   /* frames since the last FLUSH */
+    task *flushing;                /* the FLUSH that is being synced; NULL: none */
+    bool append_failed;            /* since the last flush: frames before it may be undone */
     uint64_t refused[MAX_REFUSED]; /* clients of other simulations: nothing more is taken from them */
     size_t n_refused;
 };
@@ -190,8 +190,7 @@ static int look_up(ingest *in, task *t) {
     int status = bodhi_dataset_refresh(in->dataset);
     for (size_t i = 0; i < t->n && status == BODHI_OK; i++) {
         const unsigned char *asked = t->body + i * WIRE_KEEP_BYTES;
-        t->body[i] =
-            (unsigned char)is_kept(in, wire_get64(asked), wire_get32(asked + 8), t->durable, &synced);
+        t->body[i] = (unsigned char)is_kept(in, wire_get64(asked), wire_get32(asked + 8), t->durable, &synced);
     }
     return status;
 }

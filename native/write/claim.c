@@ -9,8 +9,8 @@
 #include "base/status.h"
 
 static bool worth_trying(const segment *s, unsigned kind, uint64_t length, uint64_t segment_bytes) {
-    return s->kind == kind && !s->gone && !s->refused && !s->frozen && !s->doubtful && !s->damaged_header && s->checked &&
-           s->covered + length <= segment_bytes;
+    return s->kind == kind && !s->gone && !s->refused && !s->frozen && !s->doubtful && !s->damaged_header &&
+           s->checked && s->covered + length <= segment_bytes;
 }
 
 /* Whether a tombstone speaks of a record that the segment does not have: a power cut has lost it, and a record of the

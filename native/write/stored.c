@@ -41,11 +41,11 @@ static bool find_fields(stored_frame *f) {
                              .box = h->has_box ? h->box : NULL,
                              .kind = h->kind};
     for (unsigned i = 0; i < FIELD_COUNT; i++) {
-        bool packed = i == 0 && h->encoding == ENCODING_PACKED;
-        uint64_t bytes = (h->fields >> i & 1U) == 0 ? 0 : packed ? decode_positions(f) : field_bytes(h);
-        if ((h->fields >> i & 1U) == 0) {
+        if (((unsigned)h->fields >> i & 1U) == 0) {
             continue;
         }
+        bool packed = i == 0 && h->encoding == ENCODING_PACKED;
+        uint64_t bytes = packed ? decode_positions(f) : field_bytes(h);
         if (bytes == 0 || bytes > left || (uintptr_t)at % sizeof(float) != 0) {
             return false;
         }
@@ -185,7 +185,8 @@ bool stored_differs(const stored_frame *found, const bodhi_frame *frame, char *w
         (void)snprintf(why, size, "the time %.15g ps, not %.15g ps", there->time, frame->time);
         return true;
     }
-    if ((there->box == NULL) != (frame->box == NULL) || (frame->box != NULL && memcmp(there->box, frame->box, 24) != 0)) {
+    if ((there->box == NULL) != (frame->box == NULL) ||
+        (frame->box != NULL && memcmp(there->box, frame->box, 24) != 0)) {
         (void)snprintf(why, size, "another box");
         return true;
     }

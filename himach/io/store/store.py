@@ -8,9 +8,11 @@ is done by the C library in ``native/``; any number of processes may do all this
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -153,6 +155,16 @@ class Store:
             It is not there, and `create` is false.
         """
         return Dataset(self, self._handle.open_dataset(name, generation, create), segment_bytes, packed)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only process that gives a dataset its name."""
+        directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(directory)
 
     def directories(self) -> list[str]:
         """Return the subdirectories that hold a dataset each, for `open_directory`."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+
 import MDAnalysis as mda
 import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
+from support.ranks import mpiexec
 
 import himach
 from himach import examples
@@ -107,3 +111,18 @@ def test_a_frame_that_was_never_pushed_is_named(run_server, key):
                 writer.write(universe)
     with pytest.raises(himach.TrajectoryError, match="4"):
         himach.run(examples.load("rmsd")(selection="name CA"), "run8", PSF, cache=str(running.place))
+
+
+def test_a_name_that_two_simulations_have_on_different_nodes_is_refused(run_server, tmp_path):
+    """Their servers did not know of each other; a run meets both."""
+    universe = mda.Universe(PSF, DCD)
+    running = [run_server() for _ in range(2)]
+    for i, one in enumerate(running):
+        with himach.Writer("run", universe.atoms.n_atoms, servers=[one.path], identity=f"sim {i}", first=5 * i) as writer:
+            for _ in universe.trajectory[5 * i : 5 * i + 5]:
+                writer.write(universe)
+    command = [sys.executable, "-P", "-m", "himach", "run", "rmsd", "--trajectory", "run", "--topology", str(PSF)]
+    script = f"HIMACH_NODE=n$PMI_RANK exec {shlex.join(command)}"
+    done = mpiexec(2, ["sh", "-c", script], environ={"HIMACH_CACHE": str(tmp_path / "{node}")})
+    assert done.returncode == 1, done.stderr
+    assert "dataset run has frames of several simulations ('sim 0', 'sim 1')" in done.stderr
