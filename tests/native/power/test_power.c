@@ -34,8 +34,8 @@ static char scratch[64], life_root[PATH_BYTES], image_root[PATH_BYTES], socket_p
 
 /* --- What must hold after a cut ---------------------------------------------------------------------------------- */
 
-/* Open the store as any process would, and read. Returns the frames that are there. */
-static uint64_t look(uint32_t dataset, uint64_t required, int flags) {
+/* Open the store as any process would, and read. */
+static void look(uint32_t dataset, uint64_t required, int flags) {
     char path[2 * PATH_BYTES];
     bodhi_store *store;
     bodhi_dataset *opened;
@@ -50,7 +50,6 @@ static uint64_t look(uint32_t dataset, uint64_t required, int flags) {
     CHECK(missing == 0);
     bodhi_dataset_close(opened);
     bodhi_close(store);
-    return there;
 }
 
 /* Write new frames; returns those that were acknowledged. */
@@ -89,11 +88,10 @@ static void check_image(const image *im, const uint64_t *required, chance *c) {
     }
     for (uint32_t dataset = 0; dataset < DATASETS; dataset++) {
         if (required[dataset] != 0 && draw(c, 4) == 0) {
-            (void)look(dataset, required[dataset], BODHI_READ_ONLY);
+            look(dataset, required[dataset], BODHI_READ_ONLY);
         }
-        uint64_t there = look(dataset, required[dataset], required[dataset] != 0 && draw(c, 2) ? 0 : BODHI_CREATE);
-        there |= write_late(dataset, c);
-        (void)look(dataset, there, 0);
+        look(dataset, required[dataset], required[dataset] != 0 && draw(c, 2) ? 0 : BODHI_CREATE);
+        look(dataset, required[dataset] | write_late(dataset, c), 0);
     }
     (void)atomic_fetch_add(&sums->images, 1);
 }
