@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "check.h"
+#include "../check.h"
 #include "frames.h"
 #include "net/link.h"
 #include "segments/segment.h"

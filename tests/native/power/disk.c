@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
-#include "check.h"
+#include "../check.h"
 
 uint32_t draw(chance *c, uint32_t n) {
     c->state += UINT64_C(0x9E3779B97F4A7C15);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
+#include "../check.h"
 #include "disk.h"
 
 const char *const dataset_names[DATASETS] = {"/pushed", "/cached"};

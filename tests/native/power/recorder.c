@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
-#include "check.h"
+#include "../check.h"
 #include "disk.h"
 
 /* What was made under this inode number; the last one counts, since numbers are used again. */

@@ -15,7 +15,7 @@
 
 #include "actors.h"
 #include "base/io.h"
-#include "check.h"
+#include "../check.h"
 #include "disk.h"
 #include "frames.h"
 
