@@ -1,9 +1,9 @@
 /* Power cuts: random histories of all who use a store, cut at every call that changed something, in several ways each.
- * Whatever survives, the store opens and takes frames, no frame has a wrong byte, and none that was acknowledged durable
- * is missing.
+ * Whatever survives, the store opens and takes frames, no frame has a wrong byte, and none that was acknowledged
+ * durable is missing.
  *
- * usage: test_power [HISTORIES [FIRST [PROCESSES [strict]]]]; the figures are printed, and with a failure the history's number,
- * with which alone it can be run again. */
+ * usage: test_power [HISTORIES [FIRST [PROCESSES [strict]]]]; the figures are printed, and with a failure the history's
+ * number, with which alone it can be run again. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../check.h"
 #include "actors.h"
 #include "base/io.h"
-#include "../check.h"
 #include "disk.h"
 #include "frames.h"
 
@@ -141,8 +141,9 @@ static void cut_here(disk *d, const uint64_t *required, seen *s, size_t at, chan
 
 /* What happened, call by call. */
 static void trace(size_t at, const note *what) {
-    static const char *const kinds[] = {"mkdir", "create",   "link", "rename",        "unlink",
-                                        "write", "truncate", "sync", "sync all", "sync that fails", "require", "release", "words"};
+    static const char *const kinds[] = {"mkdir",   "create",   "link", "rename",   "unlink",
+                                        "write",   "truncate", "sync", "sync all", "sync that fails",
+                                        "require", "release",  "words"};
     (void)printf("%s, note %zu: %s node %u, in %u %s %s, at %llu %zu, dataset %u frames %#llx\n", doing, at,
                  kinds[what->kind], what->node, what->directory, what->name, what->old,
                  (unsigned long long)what->offset, what->size, what->dataset, (unsigned long long)what->frames);

@@ -1,5 +1,5 @@
-/* Tests of a store whose files are damaged, cut, moved or of another version, and of reading in every way: nothing wrong
- * is read, and what is whole is found. */
+/* Tests of a store whose files are damaged, cut, moved or of another version, and of reading in every way: nothing
+ * wrong is read, and what is whole is found. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -293,8 +293,12 @@ static void test_lying_index(void) {
     (void)snprintf(index, sizeof index, "%s", file_of('n', ".idx"));
     for (int i = 0; i < 2; i++) {
         bodhi_place at = place_of(4 + i);
-        entry = (index_entry){.type = ENTRY_FRAME, .fields = 3, .head_units = 4, .number = (uint64_t)(5 - i),
-                              .offset = (uint64_t)at.offset, .length = (uint64_t)at.length};
+        entry = (index_entry){.type = ENTRY_FRAME,
+                              .fields = 3,
+                              .head_units = 4,
+                              .number = (uint64_t)(5 - i),
+                              .offset = (uint64_t)at.offset,
+                              .length = (uint64_t)at.length};
         write_entry(bytes[i], &entry, at.segment);
     }
     overwrite(index, 64 + 4 * 32, bytes, sizeof bytes);
