@@ -19,7 +19,7 @@
 #include "disk.h"
 #include "frames.h"
 
-enum { LIVES = 3, ACTIONS = 14, RANDOM_CUTS = 2, LARGE_EVERY = 50 };
+enum { LIVES = 3, ACTIONS = 14, RANDOM_CUTS = 2, N_ALWAYS = 2 /* of the extremes */, LARGE_EVERY = 50 };
 
 char doing[256];
 
@@ -119,11 +119,18 @@ static bool remember(seen *s, uint64_t hash) {
     return true;
 }
 
-static void cut_here(disk *d, const uint64_t *required, seen *s, size_t at, chance *c) {
+/* A write alone promises nothing: of those, fewer ways are looked at. */
+static int ways_after(const note *what) {
+    bool promises_nothing = what->kind <= NOTE_CREATE || what->kind == NOTE_WRITE || what->kind == NOTE_TRUNCATE;
+    return promises_nothing ? N_ALWAYS + 1 : N_EXTREMES + RANDOM_CUTS;
+}
+
+static void cut_here(disk *d, const uint64_t *required, seen *s, size_t at, int ways, chance *c) {
     char before[sizeof doing];
     memcpy(before, doing, sizeof before);
-    for (int way = 0; way < N_EXTREMES + RANDOM_CUTS; way++) {
-        const survival *what = way < N_EXTREMES ? &extremes[way] : &any_survival;
+    for (int way = 0; way < ways; way++) {
+        bool random = way >= N_EXTREMES || (ways < N_EXTREMES && way >= N_ALWAYS);
+        const survival *what = random ? &any_survival : &extremes[way];
         image im = disk_cut(d, what, c);
         (void)atomic_fetch_add(&sums->cuts, 1);
         uint64_t hash = image_hash(&im);
@@ -165,7 +172,7 @@ static image cut_everywhere(const image *from, const notes *n, uint64_t *require
             required[what->dataset] &= ~what->frames;
         }
         if (what->kind != NOTE_WORDS) {
-            cut_here(d, required, &s, i, c);
+            cut_here(d, required, &s, i, ways_after(what), c);
         }
     }
     image last = disk_cut(d, draw(c, 3) == 0 ? &extremes[1] : &any_survival, c);
