@@ -226,7 +226,7 @@ static void run_part(uint64_t first, uint64_t histories, uint64_t part, uint64_t
 }
 
 int main(int argc, char **argv) {
-    uint64_t histories = argc > 1 ? strtoull(argv[1], NULL, 10) : 60;
+    uint64_t histories = argc > 1 ? strtoull(argv[1], NULL, 10) : 40;
     uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     uint64_t parts = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
     actors_strict = argc > 4;
