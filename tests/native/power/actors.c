@@ -10,9 +10,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "../check.h"
 #include "base/clock.h"
 #include "base/io.h"
-#include "check.h"
 #include "frames.h"
 #include "net/link.h"
 #include "segments/segment.h"
@@ -41,8 +41,8 @@ static struct {
     pthread_t thread;
     bool evicting; /* by name */
     int actions_to_room;
-    bool sync_fails; /* a server that met it refuses for good, and makes pushers wait */
-    pthread_mutex_t mutex; /* over what follows: the server's threads evict, too */
+    bool sync_fails;             /* a server that met it refuses for good, and makes pushers wait */
+    pthread_mutex_t mutex;       /* over what follows: the server's threads evict, too */
     uint64_t released[DATASETS]; /* since it was last set to 0 */
 } all;
 

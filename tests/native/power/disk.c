@@ -1,16 +1,16 @@
 /* What may lie on a disk after a power cut; see disk.h. */
 #include "disk.h"
 
-#include <ftw.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../check.h"
 #include "base/crc32c.h"
-#include "check.h"
 
 uint32_t draw(chance *c, uint32_t n) {
     c->state += UINT64_C(0x9E3779B97F4A7C15);
@@ -96,13 +96,13 @@ typedef struct {
 
 typedef struct {
     bool is_directory;
-    content durable;        /* of a file: on the disk */
-    content base;           /* seen at the last sync; another than `durable` if that failed */
-    entry *entries;         /* of a directory: on the disk */
+    content durable; /* of a file: on the disk */
+    content base;    /* seen at the last sync; another than `durable` if that failed */
+    entry *entries;  /* of a directory: on the disk */
     size_t n_entries;
     const note **unsynced;
     size_t n_unsynced, capacity;
-    content cut;            /* of the image that is being made */
+    content cut; /* of the image that is being made */
     bool is_cut;
 } node;
 
@@ -368,10 +368,8 @@ void disk_close(disk *d) {
 /* --- Cutting ----------------------------------------------------------------------------------------------------- */
 
 const survival extremes[N_EXTREMES] = {
-    {"nothing", 0, 0, 0, false},
-    {"everything", 100, 100, 100, false},
-    {"names alone", 0, 0, 100, false},
-    {"names and sizes", 0, 100, 100, true},
+    {"nothing", 0, 0, 0, false},           {"everything", 100, 100, 100, false},
+    {"names alone", 0, 0, 100, false},     {"names and sizes", 0, 100, 100, true},
     {"all but names", 100, 100, 0, false},
 };
 const survival any_survival = {"anything", EACH, EACH, EACH, true};

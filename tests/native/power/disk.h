@@ -70,15 +70,15 @@ enum note_kind {
 
 typedef struct {
     enum note_kind kind;
-    uint32_t node;                      /* what it is about */
-    uint32_t directory;                 /* in which */
-    char name[PATH_BYTES / 2];          /* under which name */
-    char old[PATH_BYTES / 2];           /* RENAME: which it had before, in the same directory */
-    uint64_t offset;                    /* WRITE; TRUNCATE: the size */
-    unsigned char *data;                /* WRITE */
-    size_t size;                        /* of it */
-    uint32_t dataset;                   /* REQUIRE, RELEASE: by number */
-    uint64_t frames;                    /* of it, as bits */
+    uint32_t node;             /* what it is about */
+    uint32_t directory;        /* in which */
+    char name[PATH_BYTES / 2]; /* under which name */
+    char old[PATH_BYTES / 2];  /* RENAME: which it had before, in the same directory */
+    uint64_t offset;           /* WRITE; TRUNCATE: the size */
+    unsigned char *data;       /* WRITE */
+    size_t size;               /* of it */
+    uint32_t dataset;          /* REQUIRE, RELEASE: by number */
+    uint64_t frames;           /* of it, as bits */
 } note;
 
 typedef struct {

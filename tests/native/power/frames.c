@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
+#include "../check.h"
 #include "disk.h"
 
 const char *const dataset_names[DATASETS] = {"/pushed", "/cached"};
@@ -30,7 +30,8 @@ void frames_make(int large) {
             CHECK(values != NULL);
             contents[dataset][number] = values;
             for (size_t i = 0; i < n; i++) { /* every other frame lies on a grid and is packed */
-                values[i] = number % 2 == 0 ? (float)draw(&c, 3000) * 0.001F * 10.0F : (float)draw(&c, 1U << 30) / 7777.0F;
+                values[i] =
+                    number % 2 == 0 ? (float)draw(&c, 3000) * 0.001F * 10.0F : (float)draw(&c, 1U << 30) / 7777.0F;
             }
         }
     }

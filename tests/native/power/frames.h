@@ -6,7 +6,11 @@
 
 #include "bodhi.h"
 
-enum { DATASETS = 2, FRAMES = 40 /* that histories write */, LATE_FRAMES = 44 /* with those that are written at the end */ };
+enum {
+    DATASETS = 2,
+    FRAMES = 40 /* that histories write */,
+    LATE_FRAMES = 44 /* with those that are written at the end */
+};
 extern const char *const dataset_names[DATASETS];
 
 /* Make the contents; `large`: so large that a server fills segments with a few of them. */

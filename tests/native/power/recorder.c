@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../check.h"
 #include "base/io.h"
-#include "check.h"
 #include "disk.h"
 
 /* What was made under this inode number; the last one counts, since numbers are used again. */

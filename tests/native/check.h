@@ -1,13 +1,13 @@
 /* What a test says when something is not as it must be. */
-#ifndef POWER_CHECK_H
-#define POWER_CHECK_H
+#ifndef BODHI_TESTS_CHECK_H
+#define BODHI_TESTS_CHECK_H
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "bodhi.h"
 
-/* Where in a history the test is, for messages. */
+/* Where the test is, for messages. */
 extern char doing[256];
 
 #define CHECK(condition)                                                                                               \

@@ -1,0 +1,192 @@
+/* Tests of what every room needs: checksums, the proof of the key, loops around system calls, statuses, the clock. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../check.h"
+#include "base/clock.h"
+#include "base/crc32c.h"
+#include "base/hmac.h"
+#include "base/io.h"
+#include "base/status.h"
+
+char doing[256];
+static char scratch[64];
+static bodhi_calls real;
+
+static void test_checksums(void) {
+    uint32_t crc = 0;
+    CHECK(bodhi_crc32c(0, "123456789", 9) == 0xE3069283U);
+    CHECK(bodhi_crc32c(bodhi_crc32c(0, "1234", 4), "56789", 5) == 0xE3069283U);
+    CHECK(bodhi_crc32c_by("portable", &crc, "1234", 4) && bodhi_crc32c_by("portable", &crc, "56789", 5));
+    CHECK(crc == 0xE3069283U);
+}
+
+/* RFC 4231, cases 1, 2 and 6. */
+static void test_hmac(void) {
+    static const uint8_t first[] = {0xb0, 0x34, 0x4c, 0x61}, second[] = {0x5b, 0xdc, 0xc1, 0x46};
+    static const uint8_t sixth[] = {0x60, 0xe4, 0x31, 0x59};
+    static const char text[] = "Test Using Larger Than Block-Size Key - Hash Key First";
+    uint8_t key[131];
+    uint8_t out[HMAC_BYTES];
+    memset(key, 0x0b, 20);
+    bodhi_hmac(key, 20, "Hi There", 8, out);
+    CHECK(memcmp(out, first, sizeof first) == 0);
+    bodhi_hmac("Jefe", 4, "what do ya want for nothing?", 28, out);
+    CHECK(memcmp(out, second, sizeof second) == 0);
+    memset(key, 0xaa, sizeof key);
+    bodhi_hmac(key, sizeof key, text, sizeof text - 1, out);
+    CHECK(memcmp(out, sixth, sizeof sixth) == 0);
+}
+
+static void test_statuses(void) {
+    CHECK(bodhi_fail_system(ENOSPC, "write", "x") == BODHI_ERROR_FULL);
+    CHECK(bodhi_fail_system(EDQUOT, "write", "x") == BODHI_ERROR_FULL);
+    CHECK(bodhi_fail_system(ENOMEM, "write", "x") == BODHI_ERROR_MEMORY);
+    CHECK(bodhi_fail_system(EIO, "write", "x") == BODHI_ERROR_SYSTEM && strstr(bodhi_message(), "write failed"));
+    CHECK(strcmp(bodhi_status_name(BODHI_ERROR_FULL), "full") == 0);
+    CHECK(strcmp(bodhi_status_name(77), "unknown status") == 0);
+}
+
+static void test_clock(void) {
+    int64_t begin = now_ms();
+    (void)usleep(30000);
+    CHECK(now_ms() - begin >= 25 && now_ms() - begin < 60000);
+}
+
+/* --- System calls ------------------------------------------------------------------------------------------------ */
+
+static char order[64]; /* what was called, a letter each */
+static ino_t synced;
+
+static void note(char letter) {
+    size_t n = strlen(order);
+    CHECK(n + 1 < sizeof order);
+    order[n] = letter;
+}
+
+static ssize_t bytewise_pwritev(int fd, const struct iovec *parts, int n, off_t offset) {
+    struct iovec one = {.iov_base = parts->iov_base, .iov_len = parts->iov_len > 0 ? 1 : 0};
+    (void)n;
+    return real.pwritev(fd, &one, 1, offset);
+}
+
+static ssize_t interrupted_preadv2(int fd, const struct iovec *parts, int n, off_t offset, int flags) {
+    static bool again;
+    again = !again;
+    errno = EINTR;
+    return again ? -1 : real.preadv2(fd, parts, n, offset, flags);
+}
+
+static int noted_fdatasync(int fd) {
+    struct stat status;
+    CHECK(fstat(fd, &status) == 0);
+    synced = status.st_ino;
+    note('s');
+    return 0;
+}
+
+static int failing_fdatasync(int fd) {
+    (void)fd;
+    errno = EIO;
+    return -1;
+}
+
+static int noted_renameat(int a, const char *b, int c, const char *d) {
+    note('r');
+    return real.renameat(a, b, c, d);
+}
+
+static int unreadable_openat(int directory, const char *path, int flags, mode_t mode) {
+    errno = EACCES;
+    return strcmp(path, "..") == 0 ? -1 : real.openat(directory, path, flags, mode);
+}
+
+static int noted_syncfs(int fd) {
+    (void)fd;
+    note('f');
+    return 0;
+}
+
+static void test_reading_and_writing(int directory) {
+    struct iovec parts[3] = {{"ab", 2}, {"", 0}, {"cdef", 4}};
+    char bytes[16] = "";
+    int fd = io_open(directory, "file", O_RDWR | O_CREAT);
+    bodhi_io.pwritev = bytewise_pwritev;
+    bodhi_io.preadv2 = interrupted_preadv2;
+    CHECK(fd >= 0 && io_write(fd, parts, 1, 0) && io_write(fd, parts + 2, 1, 2));
+    CHECK(io_read(fd, bytes, sizeof bytes, 1, READ_ANY) == 5 && memcmp(bytes, "bcdef", 5) == 0);
+    bodhi_io = real;
+    CHECK(io_write(fd, parts, 3, 6) && io_read(fd, bytes, sizeof bytes, 0, READ_ANY) == 12);
+    CHECK(memcmp(bytes, "abcdefabcdef", 12) == 0);
+    bodhi_io.fdatasync = failing_fdatasync;
+    CHECK(!io_sync(fd) && errno == EIO);
+    bodhi_io = real;
+    CHECK(io_close(fd));
+}
+
+static void check_content(int directory, const char *name, const char *content) {
+    char bytes[16] = "";
+    int fd = io_open(directory, name, O_RDONLY);
+    CHECK(fd >= 0 && io_read(fd, bytes, sizeof bytes - 1, 0, READ_ANY) == (ssize_t)strlen(content));
+    CHECK(strcmp(bytes, content) == 0 && io_close(fd));
+}
+
+static void test_small_files(int directory) {
+    CHECK(io_write_file(directory, "small", "one", 3, false));
+    CHECK(!io_write_file(directory, "small", "two", 3, false) && errno == EEXIST);
+    check_content(directory, "small", "one");
+    bodhi_io.fdatasync = noted_fdatasync;
+    bodhi_io.renameat = noted_renameat;
+    CHECK(io_write_file(directory, "small", "three", 5, true));
+    CHECK(strcmp(order, "sr") == 0); /* on disk before it is in its place */
+    bodhi_io = real;
+    check_content(directory, "small", "three");
+}
+
+static void test_locks(int directory) {
+    int one = io_open(directory, "file", O_RDWR);
+    int other = io_open(directory, "file", O_RDWR);
+    CHECK(io_lock(one, 3, true) == LOCK_GOT && io_lock(other, 3, true) == LOCK_HELD && io_locked(other, 3));
+    CHECK(io_lock(other, 3, false) == LOCK_HELD && io_lock(other, 4, true) == LOCK_GOT);
+    io_unlock(one, 3);
+    CHECK(!io_locked(other, 3) && io_lock(other, 3, true) == LOCK_GOT);
+    CHECK(io_close(one) && io_close(other));
+}
+
+static void test_syncing_the_parent(int directory) {
+    struct stat parent;
+    CHECK(mkdirat(directory, "below", 0700) == 0 && fstat(directory, &parent) == 0);
+    int below = io_open(directory, "below", O_RDONLY | O_DIRECTORY);
+    bodhi_io.fdatasync = noted_fdatasync;
+    bodhi_io.syncfs = noted_syncfs;
+    synced = 0;
+    CHECK(io_sync_parent(below) && synced == parent.st_ino);
+    memset(order, 0, sizeof order);
+    bodhi_io.openat = unreadable_openat;
+    CHECK(io_sync_parent(below) && strcmp(order, "f") == 0);
+    bodhi_io = real;
+    CHECK(io_close(below) && unlinkat(directory, "below", AT_REMOVEDIR) == 0);
+}
+
+int main(void) {
+    real = bodhi_io;
+    (void)snprintf(scratch, sizeof scratch, "/tmp/bodhi-base-XXXXXX");
+    CHECK(mkdtemp(scratch) != NULL);
+    int directory = open(scratch, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    test_checksums();
+    test_hmac();
+    test_statuses();
+    test_clock();
+    test_reading_and_writing(directory);
+    test_small_files(directory);
+    test_locks(directory);
+    test_syncing_the_parent(directory);
+    CHECK(unlinkat(directory, "file", 0) == 0 && unlinkat(directory, "small", 0) == 0);
+    (void)close(directory);
+    CHECK(rmdir(scratch) == 0);
+    return 0;
+}
