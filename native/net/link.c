@@ -96,6 +96,15 @@ static bool would_block(void) {
     return errno == EAGAIN || errno == EWOULDBLOCK;
 }
 
+ssize_t link_send_some(wire_link *link, const void *data, size_t size) {
+    for (;;) {
+        ssize_t sent = bodhi_io.send(link->fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent >= 0 || errno != EINTR) {
+            return sent < 0 && would_block() ? 0 : sent;
+        }
+    }
+}
+
 int link_send(wire_link *link, const void *data, size_t size, int64_t deadline) {
     size_t done = 0;
     while (done < size) {

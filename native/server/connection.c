@@ -63,11 +63,23 @@ static void set_stalled(bodhi_server *server, connection *c, bool stalled) {
     c->stalled = stalled;
 }
 
-bool connection_clogs(const bodhi_server *server, const connection *c, int64_t now) {
-    bool takes_nothing = is_crowded_out(server) && c->out_capacity > 0 && c->out_sent < c->n_out;
-    bool gives_nothing = is_crowded_in(server) && c->held_in > LIGHT && wire_amid(&c->in) && !c->stalled &&
-                         connection_listens(server, c);
-    return (takes_nothing || gives_nothing) && now >= c->moved + CLOGGED_MS;
+/* Whether it holds memory and neither takes its answer nor gives the rest of its body. */
+static bool clogs(const bodhi_server *server, const connection *c, bool in, bool out, int64_t now) {
+    bool takes_nothing = out && c->out_sent < c->n_out;
+    bool gives_nothing =
+        in && c->held_in > LIGHT && wire_amid(&c->in) && !c->stalled && connection_listens(server, c);
+    return c->fd >= 0 && (takes_nothing || gives_nothing) && now >= c->moved + CLOGGED_MS;
+}
+
+void connections_unclog(bodhi_server *server, int64_t now) {
+    bool in = server->n_stalled > 0 || is_crowded_in(server);
+    bool out = is_crowded_out(server);
+    for (int i = 0; i < server->n_slots; i++) {
+        if (clogs(server, &server->connections[i], in, out, now)) {
+            server->counters[COUNT_TIMED_OUT]++;
+            connection_drop(server, &server->connections[i]);
+        }
+    }
 }
 
 /* --- Output ------------------------------------------------------------------------------------------------------ */

@@ -5,20 +5,17 @@ from __future__ import annotations
 import ast
 import encodings.idna  # noqa: F401 - for create_connection(): a stranger may not be able to read Python's library
 import os
-import pwd
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support import needs
 from support.pushed import push
 
 import himach
@@ -28,26 +25,6 @@ from himach.io.server import served_store  # noqa: F401 - a stranger may not be 
 from himach.io.server.client import find
 from himach.io.store.bodhi import ServerProtocolError, ServerRefusedError
 from himach.io.store.store import Store
-
-
-@pytest.fixture
-def stranger():
-    needs.root("to make a user")
-    needs.program("useradd")
-    name = f"himach{os.getpid()}"
-    subprocess.run(["useradd", "--no-create-home", name], check=True)
-    try:
-        yield pwd.getpwnam(name)
-    finally:
-        subprocess.run(["userdel", name], check=True, capture_output=True)
-
-
-@pytest.fixture
-def open_place():
-    """A directory that everybody may enter, as /var/tmp is; pytest's own are closed."""
-    with tempfile.TemporaryDirectory(prefix="himach-test-") as directory:
-        os.chmod(directory, 0o1777)
-        yield Path(directory)
 
 
 def as_user(user, work):
