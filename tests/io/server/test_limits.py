@@ -374,4 +374,3 @@ def test_acknowledgements_come_from_a_crowded_server(run_limited):
         for writer in writers:
             writer.flush()
             assert writer.facts()["acknowledged"] == 10
-

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -166,7 +167,15 @@ def test_runs_read_another_users_store_by_its_server(run_server, stranger, open_
     trajectory[0].write_bytes(trajectory[0].read_bytes()[:-100])  # another content: what is cached is not used
     assert as_user(stranger, lambda: told(stop=20)[1:3]).startswith("(0, ")
     running.kill()
-    assert "belongs to user" in as_user(stranger, lambda: told(stop=50))
+
+    def warned():
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            _, alien, origin, cache = told(stop=20)
+        return alien, origin > 0, cache, [str(one.message) for one in said if "belongs to user" in str(one.message)]
+
+    said = as_user(stranger, warned)  # only the cache is away
+    assert said.startswith("(0, True, 0, ['no cache is used: "), said
 
 
 @pytest.mark.parametrize("name", ["../identity", "a/b", ".." * 40, "", "x\0y", "\xff"])
