@@ -218,7 +218,7 @@ static bool answer_have_now(connection *c, const int64_t *numbers, size_t n) {
     bodhi_dataset *dataset = c->dataset->dataset;
     bodhi_place *places = malloc((n + 1) * sizeof *places);
     unsigned char *body = output_body(c, n);
-    int status = places == NULL || body == NULL ? bodhi_fail_memory() : bodhi_dataset_refresh(dataset);
+    int status = places == NULL || body == NULL ? bodhi_fail_memory() : datasets_refresh(c->dataset);
     if (status == BODHI_OK) {
         status = bodhi_dataset_locate(dataset, numbers, (int64_t)n, places);
     }
