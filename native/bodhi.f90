@@ -30,6 +30,7 @@ module bodhi
     integer(c_int32_t) :: timeout_ms = 0
     integer(c_int64_t) :: batch_bytes = 0
     type(c_funptr) :: interrupted = c_null_funptr
+    type(c_ptr) :: identity = c_null_ptr
   end type bodhi_push_options
 
   type, bind(c) :: bodhi_push_facts

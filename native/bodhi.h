@@ -42,7 +42,7 @@ enum bodhi_status {
     BODHI_OK = 0,
     BODHI_END = 1,             /* the reader has delivered every frame asked for */
     BODHI_MISS = 2,            /* this frame cannot be had here; bodhi_frame.reason says why */
-    BODHI_EXISTS = 3,          /* the frame is there already; nothing was written */
+    BODHI_EXISTS = 3,          /* just this frame is there already; nothing was written */
     BODHI_ERROR_ARGUMENT = -1, /* an argument breaks a precondition */
     BODHI_ERROR_MEMORY = -2,   /* out of memory */
     BODHI_ERROR_SYSTEM = -3,   /* a system call failed; the message has its name and reason */
@@ -53,7 +53,8 @@ enum bodhi_status {
     BODHI_ERROR_BUSY = -8,         /* a writer or reader holds it */
     BODHI_ERROR_NETWORK = -9,      /* the directory lies on a network file system */
     BODHI_ERROR_UNSAFE = -10,      /* the directory belongs to another user or anybody may write to it */
-    BODHI_ERROR_CONFLICT = -11,    /* two dataset names share one directory name (their hashes collide) */
+    BODHI_ERROR_CONFLICT = -11,    /* what is there is another's: a frame of this number with other content, frames of
+                                      another simulation, or of a dataset whose name has the same hash */
     BODHI_ERROR_UNREACHABLE = -12, /* no server answers in time */
     BODHI_ERROR_PROTOCOL = -13,    /* what answers is no server of this version, or its bytes were damaged */
     BODHI_ERROR_INTERRUPTED = -14  /* the caller's interrupted() said so */
@@ -266,14 +267,16 @@ BODHI_CHECKED int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodh
                                     bodhi_writer **writer);
 
 /* Append a frame; its arrays may be reused at once. It is visible and kept only after bodhi_flush().
- * Returns OK or EXISTS (the frame is there: as a native, or in this kind). Errors: ARGUMENT, FULL (quota or disk; this
+ * Returns OK or EXISTS (the frame is there, as a native or in this kind: it was read back, and is the same to the last
+ * bit). Errors: ARGUMENT, CONFLICT (a frame of this number is there with other content), FULL (quota or disk; this
  * frame, and frames appended since the last flush, may not have been written: bodhi_writer_written() counts those that
  * were), POISONED, SYSTEM, MEMORY. */
 BODHI_CHECKED int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame);
 
-/* Make the frames appended so far visible to all processes; OK acknowledges them: they outlive this process, and with
- * `durable` the machine. Errors: FULL (frames that did not fit are undone), POISONED, SYSTEM (the writer is then
- * poisoned; a failed fsync is never tried again). */
+/* Make the frames appended so far visible to all processes; OK acknowledges them and those that were there: they outlive
+ * this process, and with `durable` the machine. Errors: FULL (frames that did not fit are undone), POISONED, SYSTEM (the
+ * writer is then poisoned, as a failed fsync is never tried again; or, durably, frames that were there are not known to
+ * be on disk, and are to be appended again). */
 BODHI_CHECKED int bodhi_flush(bodhi_writer *writer, int durable);
 
 /* Number of frames that this writer has made visible. */
@@ -308,6 +311,8 @@ typedef struct bodhi_push_options {
     int32_t timeout_ms;   /* of every call, while no byte goes and no acknowledgement comes; 0: 60000 */
     int64_t batch_bytes;  /* after which a server is asked to acknowledge; 0: 16 MiB. Four batches may be in flight */
     int (*interrupted)(void); /* asked several times a second while waiting; other than 0 ends the wait. May be NULL */
+    const char *identity;     /* which simulation this is: what it says again when it is restarted, and all its ranks
+                                 say. NULL: the path of the working directory; "": it does not say */
 } bodhi_push_options;
 
 typedef struct bodhi_push_facts {
@@ -318,18 +323,24 @@ typedef struct bodhi_push_facts {
 } bodhi_push_facts;
 
 /* Push frames of one dataset to the stores of `n` servers, each "host:port" or the path of a Unix socket (with a '/'),
- * in turn from a random first one on. A server that does not answer is passed over and tried again later; a frame it
- * left unanswered is given to another after it was asked again whether it has it. `options` may be NULL.
- * Errors: ARGUMENT, MEMORY, UNSAFE (key file, or a server that refuses the key or is not this user's), UNREACHABLE (no
+ * in turn by their numbers. A server that does not answer is passed over and tried again later; a frame it left
+ * unanswered is given to another after it was asked again whether it has it. `options` may be NULL.
+ *
+ * A dataset knows the first simulation that pushed to it by its identity, and takes frames of no other. A frame that is
+ * there already is acknowledged if it is the same to the last bit: a simulation that is restarted may push some once
+ * more. Errors: CONFLICT (the dataset has frames of another simulation), ARGUMENT, MEMORY, UNSAFE (key file, or a server that refuses the key or is not this user's), UNREACHABLE (no
  * server answers), PROTOCOL, SYSTEM. */
 BODHI_CHECKED int bodhi_push_open(const char *const *servers, int n, const char *dataset, const void *generation,
                                   size_t generation_bytes, const bodhi_push_options *options, bodhi_pusher **pusher);
 
 /* Push a frame; its arrays may be reused at once. Waits only while four batches are in flight or no server answers.
- * Errors: ARGUMENT, MEMORY, UNREACHABLE or FULL (no server takes frames, or none acknowledges any; this one is not taken, those in flight are tried again at the next call), INTERRUPTED (so too). */
+ * Errors: CONFLICT (a frame pushed before is there with other content, time or number of atoms; nothing more is taken
+ * from this pusher), ARGUMENT, MEMORY, UNREACHABLE or FULL (no server takes frames, or none acknowledges any; this one is
+ * not taken, those in flight are tried again at the next call), INTERRUPTED (so too). */
 BODHI_CHECKED int bodhi_push(bodhi_pusher *pusher, const bodhi_frame *frame);
 
-/* Wait until all frames pushed so far are acknowledged. Errors: UNREACHABLE or FULL (some are not; they stay in
+/* Wait until all frames pushed so far are acknowledged: their servers can read them back, and with `durable` after a
+ * power cut, too. Errors: CONFLICT (as bodhi_push), UNREACHABLE or FULL (some are not; they stay in
  * flight), INTERRUPTED, MEMORY. */
 BODHI_CHECKED int bodhi_push_flush(bodhi_pusher *pusher);
 

@@ -24,11 +24,11 @@ from pyroaring import BitMap64
 from himach.errors import NoFrameError, TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.dataset.attachment import attach_origin
-from himach.io.dataset.lookup import dataset_name, find, match, own_generation
+from himach.io.dataset.lookup import dataset_name, find, match, own_generation, refuse_others
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.store.place import open_chosen
 from himach.io.store.quota import check_quota, chosen_quota
-from himach.io.store.store import Dataset, Store, StoreFullError
+from himach.io.store.store import Dataset, Store, StoreError, StoreFullError
 from himach.io.topology.loading import load_topology
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.parallel.collective import Meeting, on_every_rank, on_first_rank
@@ -142,6 +142,8 @@ def stage(world: World, job: StageJob) -> Staged:
     ------
     UsageError, TrajectoryError
         As `open_origin`, `load_topology`, `open_store` and `check_quota` do, on every rank.
+    StoreConflictError
+        If the dataset's name is that of another trajectory, or of what a simulation pushed.
     StoreFullError
         If a node's quota or disk has no room for its part; what was staged is kept.
     """
@@ -217,13 +219,38 @@ def _open_dataset(world: World, store: Store, origin: Origin, job: StageJob) -> 
     told = comm.gather(own)
 
     def chosen() -> list[bytes]:
-        return match(origin, job.keywords, [one for of_rank in told for one in of_rank])[1]
+        found = [one for of_rank in told for one in of_rank]
+        stamp, generations = match(origin, job.keywords, found)
+        refuse_others(stamp, found)
+        return generations
 
     generations = on_first_rank(comm, chosen, share=True)
     generation: bytes = world.node.bcast(own_generation(own, generations))
-    dataset = on_every_rank(comm, lambda: store.dataset(job.name, generation, segment_bytes=job.segment_size))
-    on_every_rank(comm, partial(_attach_origin, world, dataset, origin, job))
-    return dataset
+    _begin(world, store, origin, job, generation)
+    return on_every_rank(comm, lambda: store.dataset(job.name, generation, segment_bytes=job.segment_size))
+
+
+def _begin(world: World, store: Store, origin: Origin, job: StageJob, generation: bytes) -> None:
+    """Attach to the dataset of each node what it is, unless another trajectory has just come under its name."""
+    made: list[Dataset] = []
+
+    def begin() -> None:
+        if world.leaders is None:
+            return
+        stamp = OriginStamp.of(origin, job.keywords)
+        with store.locked():
+            refuse_others(stamp, find(store, [job.name]))
+            if generation not in store.generations(job.name):
+                made.append(store.dataset(job.name, generation))
+            attach_origin(store.dataset(job.name, generation), stamp, origin, job.topology)
+
+    try:
+        on_every_rank(world.comm, begin)
+    except Exception:  # on another node, maybe: then the name is not taken here either
+        with suppress(StoreError):
+            for dataset in made:
+                store.remove(dataset.path.name)
+        raise
 
 
 def _attach_origin(world: World, dataset: Dataset, origin: Origin, job: StageJob) -> None:

@@ -22,7 +22,7 @@ struct dialling {
     int status;
     char message[512];
     wire_link link;
-    unsigned char *kinds;
+    unsigned char *kept;
     atomic_bool has_ended, abandoned;
     atomic_int holders; /* the thread, and who has begun it */
 };
@@ -44,8 +44,9 @@ static void let_go(dialling *d) {
     free(d->request.address);
     free((void *)(uintptr_t)d->request.name);
     free((void *)(uintptr_t)d->request.generation);
+    free((void *)(uintptr_t)d->request.identity);
     free(d->request.asked);
-    free(d->kinds);
+    free(d->kept);
     memset(d->key, 0, sizeof d->key);
     free(d);
 }
@@ -53,17 +54,17 @@ static void let_go(dialling *d) {
 /* Ask which of the frames sent to it before a server has. */
 static int ask_what_it_has(dialling *d, int64_t deadline) {
     const dial_request *r = &d->request;
-    wire_part part = {r->asked, r->n_asked * 8};
-    int status = link_ask(&d->link, WIRE_HAVE, &part, 1, WIRE_KINDS, deadline);
+    wire_part part = {r->asked, r->n_asked * WIRE_KEEP_BYTES};
+    int status = link_ask(&d->link, WIRE_KEEP, &part, 1, WIRE_KEPT, deadline);
     if (status == BODHI_OK && d->link.in.size != r->n_asked) {
         status = bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", r->address);
     }
-    d->kinds = status == BODHI_OK ? malloc(r->n_asked) : NULL;
-    if (status == BODHI_OK && d->kinds == NULL) {
+    d->kept = status == BODHI_OK ? malloc(r->n_asked) : NULL;
+    if (status == BODHI_OK && d->kept == NULL) {
         status = bodhi_fail_memory();
     }
     if (status == BODHI_OK) {
-        memcpy(d->kinds, d->link.in.body, r->n_asked);
+        memcpy(d->kept, d->link.in.body, r->n_asked);
     }
     return status;
 }
@@ -73,7 +74,8 @@ static int connect_link(dialling *d) {
     int64_t deadline = now_ms() + r->timeout_ms;
     int status = link_dial(&d->link, r->address, geteuid(), r->key, r->key_bytes, deadline);
     if (status == BODHI_OK) {
-        status = link_open(&d->link, r->flags, d->token, r->name, r->generation, r->generation_bytes, deadline);
+        status =
+            link_open(&d->link, r->flags, d->token, r->name, r->generation, r->generation_bytes, r->identity, deadline);
     }
     if (status == BODHI_OK && r->n_asked > 0) {
         status = ask_what_it_has(d, deadline);
@@ -133,6 +135,7 @@ dialling *dial_begin(const dial_request *request) {
     d->address = request->address;
     d->request.address = strdup(request->address);
     d->request.name = strdup(request->name);
+    d->request.identity = strdup(request->identity);
     d->request.generation = copy_of(request->generation, request->generation_bytes);
     d->request.key = request->key == NULL ? NULL : d->key;
     if (request->key != NULL) {
@@ -142,8 +145,8 @@ dialling *dial_begin(const dial_request *request) {
     d->link = (wire_link){.fd = -1, .interrupted = is_abandoned};
     d->ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     atomic_store(&d->holders, 2);
-    if (d->request.address == NULL || d->request.name == NULL || d->request.generation == NULL || d->ended < 0 ||
-        !start(d)) {
+    if (d->request.address == NULL || d->request.name == NULL || d->request.generation == NULL ||
+        d->request.identity == NULL || d->ended < 0 || !start(d)) {
         atomic_store(&d->holders, 1);
         let_go(d);
         return NULL;
@@ -159,13 +162,13 @@ bool dial_has_ended(const dialling *d) {
     return atomic_load(&d->has_ended);
 }
 
-int dial_end(dialling *d, wire_link *link, unsigned char **kinds) {
+int dial_end(dialling *d, wire_link *link, unsigned char **kept) {
     int status = d->status;
     *link = d->link;
     link->address = d->address;
-    *kinds = d->kinds;
+    *kept = d->kept;
     d->link = (wire_link){.fd = -1};
-    d->kinds = NULL;
+    d->kept = NULL;
     if (status != BODHI_OK) {
         status = bodhi_fail(status, "%s", d->message);
     }

@@ -17,7 +17,8 @@ typedef struct {
     const char *name;
     const void *generation;
     size_t generation_bytes;
-    unsigned char *asked; /* numbers as in a HAVE; NULL: nothing is asked */
+    const char *identity;
+    unsigned char *asked; /* questions as in a KEEP */
     size_t n_asked;
     int64_t timeout_ms; /* for all of it */
 } dial_request;
@@ -29,9 +30,9 @@ dialling *dial_begin(const dial_request *request);
 int dial_descriptor(const dialling *d);
 bool dial_has_ended(const dialling *d);
 
-/* Take what came of it, which has ended, and free it: the link, and an answer as in KINDS for each number asked about
- * (NULL: none were), to be freed. Errors: as link_dial and link_open; the link is then closed. */
-BODHI_CHECKED int dial_end(dialling *d, wire_link *link, unsigned char **kinds);
+/* Take what came of it, which has ended, and free it: the link, and an answer as in KEPT for each question (NULL: there
+ * was none), to be freed. Errors: as link_dial and link_open; the link is then closed. */
+BODHI_CHECKED int dial_end(dialling *d, wire_link *link, unsigned char **kept);
 
 /* Nobody wants it any more: it ends by itself, soon. */
 void dial_abandon(dialling *d);

@@ -187,8 +187,8 @@ static int dial_local(wire_link *link, uid_t owner, int64_t deadline) {
 void link_keep_alive(int fd) {
     const struct {
         int level, name, value;
-    } options[] = {{SOL_SOCKET, SO_KEEPALIVE, 1},       {IPPROTO_TCP, TCP_KEEPIDLE, 20},
-                   {IPPROTO_TCP, TCP_KEEPINTVL, 10},    {IPPROTO_TCP, TCP_KEEPCNT, 3},
+    } options[] = {{SOL_SOCKET, SO_KEEPALIVE, 1},          {IPPROTO_TCP, TCP_KEEPIDLE, 20},
+                   {IPPROTO_TCP, TCP_KEEPINTVL, 10},       {IPPROTO_TCP, TCP_KEEPCNT, 3},
                    {IPPROTO_TCP, TCP_USER_TIMEOUT, 50000}, {IPPROTO_TCP, TCP_NODELAY, 1}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof options[i].value);
@@ -395,9 +395,10 @@ int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n
 }
 
 int link_open(wire_link *link, uint32_t flags, const uint8_t token[WIRE_TOKEN], const char *name,
-              const void *generation, size_t generation_bytes, int64_t deadline) {
+              const void *generation, size_t generation_bytes, const char *identity, int64_t deadline) {
     unsigned char head[WIRE_OPEN_HEAD];
-    wire_write_open(head, flags, token, strlen(name), generation_bytes);
-    wire_part parts[3] = {{head, sizeof head}, {name, strlen(name)}, {generation, generation_bytes}};
-    return link_ask(link, WIRE_OPEN, parts, 3, WIRE_OPENED, deadline);
+    wire_write_open(head, flags, token, strlen(name), generation_bytes, strlen(identity));
+    wire_part parts[4] = {
+        {head, sizeof head}, {name, strlen(name)}, {generation, generation_bytes}, {identity, strlen(identity)}};
+    return link_ask(link, WIRE_OPEN, parts, 4, WIRE_OPENED, deadline);
 }

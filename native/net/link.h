@@ -53,9 +53,9 @@ BODHI_CHECKED int link_ask(wire_link *link, enum wire_verb verb, const wire_part
 /* Receive the answer to a request that was sent; as link_ask. */
 BODHI_CHECKED int link_answer(wire_link *link, enum wire_verb expected, int64_t deadline);
 
-/* OPEN a dataset. Errors: as link_ask. */
+/* OPEN a dataset; `identity` says who pushes, "" nothing. Errors: as link_ask. */
 BODHI_CHECKED int link_open(wire_link *link, uint32_t flags, const uint8_t token[WIRE_TOKEN], const char *name,
-                            const void *generation, size_t generation_bytes, int64_t deadline);
+                            const void *generation, size_t generation_bytes, const char *identity, int64_t deadline);
 
 void link_close(wire_link *link);
 

@@ -1,9 +1,10 @@
 /* Pushing frames to the servers of several nodes; the public functions are in bodhi.h.
  *
- * A frame is copied into a slot and sent to the next server in turn that takes bytes now; its slot is free when a
- * server has acknowledged it. A server that breaks off or does not answer in time is asked over a new connection what
- * it has: opening that one ends the old one, so that the answer is final. What it has is acknowledged; what it has not,
- * or what nobody can be asked about, goes to the next server. So a frame is twice in the stores only if its server
+ * A frame is copied into a slot and sent to the server that its number names, or to the next one that answers: so who
+ * pushes a frame of this number once more meets the one that is there. Its slot is free when a server has acknowledged
+ * it. A server that breaks off or does not answer in time is asked over a new connection what it has: opening that
+ * one ends the old one, so that the answer is final. What it has, just as it was sent, is acknowledged; what it has
+ * not, or what nobody can be asked about, goes to the next server. So a frame is twice in the stores only if its server
  * could not be asked. Connecting and asking is a thread's (dial.c): a server that is dead keeps nobody waiting. */
 #include <errno.h>
 #include <poll.h>
@@ -17,13 +18,14 @@
 #include "base/status.h"
 #include "net/dial.h"
 #include "net/slots.h"
+#include "segments/record.h"
 
 enum {
     MAX_IN_FLIGHT = 8192, /* frames: as many as a HAVE may ask about, at least */
     BATCHES_IN_FLIGHT = 4,
     DEFAULT_TIMEOUT_MS = 60000,
-    TRIES = 3,       /* a server is late after this part of the timeout: another may have its frames in time */
-    OTHERS_MS = 200, /* wait so long for the other servers when the first one has answered */
+    TRIES = 3,        /* a server is late after this part of the timeout: another may have its frames in time */
+    OTHERS_MS = 1000, /* wait so long for the other servers when the first one has answered */
     STALLED_MS = 250, /* a server that takes no bytes for so long is left to itself */
     FIRST_PAUSE_MS = 1000,
     MAX_PAUSE_MS = 60000,
@@ -55,14 +57,17 @@ struct bodhi_pusher {
     bodhi_push_options options;
     uint8_t key[KEY_MOST];
     size_t key_bytes; /* 0: none */
-    server *servers;
-    int n_servers, turn;
+    char *identity;
+    server *servers; /* in the order of their addresses, whatever it was in the call */
+    int n_servers;
+    uint64_t start; /* the server of frame 0, modulo their number */
     slot_list unused;
     slot_list waiting; /* to be given to a server */
     int64_t bytes;     /* in flight */
     int64_t moved;     /* bytes of frames sent for the first time */
     int refused;       /* status with which servers refused frames lately, or 0 */
-    char reason[512];  /* what a server said of that; "": nothing */
+    bool conflict;     /* what is there is of another simulation: nothing more is pushed */
+    char reason[1024]; /* what a server said of that; "": nothing */
     bodhi_push_facts facts;
 };
 
@@ -110,20 +115,30 @@ static void back_off(server *s) {
     s->pause_ms = s->pause_ms * 2 > MAX_PAUSE_MS ? MAX_PAUSE_MS : s->pause_ms * 2;
 }
 
-/* The numbers of all that was sent to a server, as in a HAVE; NULL: memory is out. */
-static unsigned char *numbers_sent(const server *s) {
-    unsigned char *numbers = malloc((s->sent.n + 1) * 8);
-    size_t n = 0;
-    for (const slot *each = s->sent.first; each != NULL && numbers != NULL; each = each->next) {
-        wire_put64(numbers + n++ * 8, each->number);
+/* Another simulation has the dataset: whatever else the other servers take, this one must not go on. */
+static void note_conflict(bodhi_pusher *p, const char *reason) {
+    if (!p->conflict) {
+        (void)snprintf(p->reason, sizeof p->reason, "%s", reason);
     }
-    return numbers;
+    p->conflict = true;
+}
+
+/* What is asked about all that was sent to a server, as in a KEEP; NULL: memory is out. */
+static unsigned char *questions_about(const server *s) {
+    unsigned char *questions = calloc((size_t)s->sent.n + 1, WIRE_KEEP_BYTES);
+    unsigned char *at = questions;
+    for (const slot *each = s->sent.first; each != NULL && at != NULL; each = each->next) {
+        wire_put64(at, each->number);
+        memcpy(at + 8, each->message + 12, 4); /* the checksum in its header */
+        at += WIRE_KEEP_BYTES;
+    }
+    return questions;
 }
 
 /* Begin to connect to a server; what was sent to it before is asked about, and goes nowhere else meanwhile. */
 static void begin_dialling(bodhi_pusher *p, server *s, int64_t timeout_ms) {
     disconnect(s);
-    unsigned char *numbers = numbers_sent(s);
+    unsigned char *questions = questions_about(s);
     dial_request request = {.address = s->address,
                             .key = p->key_bytes > 0 ? p->key : NULL,
                             .key_bytes = p->key_bytes,
@@ -132,32 +147,47 @@ static void begin_dialling(bodhi_pusher *p, server *s, int64_t timeout_ms) {
                             .name = p->name,
                             .generation = p->generation,
                             .generation_bytes = p->generation_bytes,
-                            .asked = numbers,
+                            .identity = p->identity,
+                            .asked = questions,
                             .n_asked = (size_t)s->sent.n,
                             .timeout_ms = timeout_ms};
-    s->dialling = numbers == NULL ? NULL : dial_begin(&request);
+    s->dialling = questions == NULL ? NULL : dial_begin(&request);
     if (s->dialling == NULL) {
         back_off(s);
         requeue_all(p, s);
     }
 }
 
+/* Take what a server says of the first frame sent to it. */
+static void take_kept(bodhi_pusher *p, server *s, unsigned kept) {
+    slot *each = slots_take(&s->sent);
+    if (kept == WIRE_HELD) {
+        acknowledged(p, each);
+        return;
+    }
+    if (kept == WIRE_OTHER) {
+        char reason[256];
+        (void)snprintf(reason, sizeof reason, "%.100s: frame %llu of dataset %.60s is there with other content",
+                       s->address, (unsigned long long)each->number, p->name);
+        note_conflict(p, reason);
+    }
+    requeue(p, each);
+}
+
 /* Take what came of connecting to a server, which has ended. */
 static int end_dialling(bodhi_pusher *p, server *s) {
-    unsigned char *kinds;
-    int status = dial_end(s->dialling, &s->link, &kinds);
+    unsigned char *kept;
+    int status = dial_end(s->dialling, &s->link, &kept);
     int64_t n = status == BODHI_OK ? s->sent.n : 0;
     s->dialling = NULL;
     s->moved_at = now_ms();
-    for (int64_t i = 0; i < n; i++) {
-        slot *each = slots_take(&s->sent);
-        if (kinds[i] == 1) {
-            acknowledged(p, each);
-        } else {
-            requeue(p, each);
-        }
+    if (status == BODHI_ERROR_CONFLICT) {
+        note_conflict(p, bodhi_message());
     }
-    free(kinds);
+    for (int64_t i = 0; i < n; i++) {
+        take_kept(p, s, kept[i]);
+    }
+    free(kept);
     if (status != BODHI_OK || s->refused_frames) {
         back_off(s);
     }
@@ -235,6 +265,7 @@ static bool take_acks(bodhi_pusher *p, server *s) {
         if (status >= 0) {
             acknowledged(p, found);
         } else {
+            p->conflict = p->conflict || status == BODHI_ERROR_CONFLICT;
             p->refused = status;
             stores = false;
             requeue(p, found);
@@ -266,10 +297,19 @@ static void receive_acks(bodhi_pusher *p, server *s) {
         }
         if (status != BODHI_OK || s->link.in.verb != WIRE_ACK) {
             resync(p, s);
-        } else if (!take_acks(p, s)) {
-            take_reason(p, s);
-            s->refused_frames = true;
-            resync(p, s); /* what it took before is not given to another */
+            return;
+        }
+        bool conflict = p->conflict;
+        if (!take_acks(p, s)) {
+            if (!conflict) { /* else the first reason is the one to be told */
+                take_reason(p, s);
+            }
+            if (p->conflict) {
+                back_off(s);
+            } else {
+                s->refused_frames = true;
+                resync(p, s); /* what it took before is not given to another */
+            }
         }
     }
 }
@@ -314,13 +354,13 @@ static void serve_all(bodhi_pusher *p, int64_t wait_ms) {
 
 /* --- Giving ------------------------------------------------------------------------------------------------------ */
 
-/* The next server in turn that takes a frame now; NULL: none. Those that may be tried again are connected to. */
-static server *choose_server(bodhi_pusher *p) {
-    for (int tried = 0; tried < p->n_servers; tried++) {
-        server *s = &p->servers[p->turn];
-        p->turn = (p->turn + 1) % p->n_servers;
-        if (s->link.fd >= 0 && !is_sending(s)) {
-            return s;
+/* The server that a frame's number names, or the next one that takes it; NULL: none takes it now, or it is to wait for
+ * one that is busy with the frame before. Those that may be tried again are connected to. */
+static server *choose_server(bodhi_pusher *p, uint64_t number) {
+    for (int tried = 0; tried < p->n_servers && !p->conflict; tried++) {
+        server *s = &p->servers[(p->start + number + (uint64_t)tried) % (uint64_t)p->n_servers];
+        if (s->link.fd >= 0 && (!is_sending(s) || s->moved_at > now_ms() - STALLED_MS)) {
+            return is_sending(s) ? NULL : s;
         }
         if (s->link.fd < 0 && s->dialling == NULL && now_ms() >= s->retry_at) {
             begin_dialling(p, s, patience_of(p));
@@ -345,13 +385,18 @@ static void give(bodhi_pusher *p, slot *given, server *to) {
 /* Give what waits to servers, until nothing waits or none takes it. */
 static bool give_waiting(bodhi_pusher *p) {
     while (p->waiting.n > 0) {
-        server *to = choose_server(p);
+        server *to = choose_server(p, p->waiting.first->number);
         if (to == NULL) {
             return false;
         }
         give(p, slots_take(&p->waiting), to);
     }
     return true;
+}
+
+static int fail_conflict(const bodhi_pusher *p) {
+    return bodhi_fail(BODHI_ERROR_CONFLICT, "%s",
+                      p->reason[0] != '\0' ? p->reason : "another simulation has written to the dataset");
 }
 
 /* Whether bytes are on their way to a server that takes them. */
@@ -401,7 +446,7 @@ static int wait_until(bodhi_pusher *p, bool (*enough)(const bodhi_pusher *p), bo
     int64_t since = now_ms();
     serve_all(p, 0);
     bool given = give_waiting(p);
-    while (!(given && enough(p))) {
+    while (!p->conflict && !(given && enough(p))) {
         if (p->facts.acknowledged + p->moved != before) {
             before = p->facts.acknowledged + p->moved;
             since = now_ms();
@@ -418,7 +463,7 @@ static int wait_until(bodhi_pusher *p, bool (*enough)(const bodhi_pusher *p), bo
                               (long long)p->facts.in_flight);
         }
     }
-    return BODHI_OK;
+    return p->conflict ? fail_conflict(p) : BODHI_OK;
 }
 
 static bool has_room(const bodhi_pusher *p) {
@@ -486,8 +531,13 @@ static void free_pusher(bodhi_pusher *p) {
     free(p->servers);
     free(p->name);
     free(p->generation);
+    free(p->identity);
     memset(p->key, 0, sizeof p->key);
     free(p);
+}
+
+static int by_address(const void *left, const void *right) {
+    return strcmp(((const server *)left)->address, ((const server *)right)->address);
 }
 
 static int make_servers(bodhi_pusher *p, const char *const *servers, int n) {
@@ -507,9 +557,20 @@ static int make_servers(bodhi_pusher *p, const char *const *servers, int n) {
             return bodhi_fail(BODHI_ERROR_ARGUMENT, "server %d has no address, or memory is out", i);
         }
     }
-    uint32_t first;
-    p->turn = io_random(&first, sizeof first) ? (int)(first % (uint32_t)n) : 0;
+    qsort(p->servers, (size_t)n, sizeof *p->servers, by_address);
     return BODHI_OK;
+}
+
+/* Who pushes, unless it was told: the simulation of this directory, which a restart has in common with it. */
+static int set_identity(bodhi_pusher *p, const char *identity) {
+    p->identity = identity != NULL ? strdup(identity) : getcwd(NULL, 0);
+    if (p->identity == NULL) {
+        return identity != NULL ? bodhi_fail_memory() : bodhi_fail_system(errno, "getcwd", p->name);
+    }
+    return strlen(p->identity) <= WIRE_MAX_NAME
+               ? BODHI_OK
+               : bodhi_fail(BODHI_ERROR_ARGUMENT, "the identity has %zu bytes; it may have %d", strlen(p->identity),
+                            WIRE_MAX_NAME);
 }
 
 static int make_pusher(bodhi_pusher *p, const char *dataset, const void *generation, size_t generation_bytes) {
@@ -525,11 +586,17 @@ static int make_pusher(bodhi_pusher *p, const char *dataset, const void *generat
         memcpy(p->generation, generation, generation_bytes);
     }
     p->generation_bytes = generation_bytes;
+    p->start = hash_bytes(dataset, strlen(dataset)); /* first frames of many datasets are spread */
+    int status = set_identity(p, o->identity);
+    o->identity = NULL; /* the caller's */
+    if (status != BODHI_OK) {
+        return status;
+    }
     return o->key_file == NULL ? BODHI_OK : link_read_key(o->key_file, p->key, &p->key_bytes);
 }
 
 /* Connect to all servers. One that answers is enough: the others are waited for a moment, so that frames go to all from
- * the first on. Of several errors the last one is told. */
+ * the first on, and so that they can say whose the dataset is. Of several errors the last one is told. */
 static int connect_all(bodhi_pusher *p) {
     int64_t begun = now_ms();
     int64_t until = begun + p->options.timeout_ms + OTHERS_MS; /* resolving a name may take any time */
@@ -538,7 +605,7 @@ static int connect_all(bodhi_pusher *p) {
     for (int i = 0; i < p->n_servers; i++) {
         begin_dialling(p, &p->servers[i], p->options.timeout_ms);
     }
-    for (int dialling = 1; dialling > 0 && now_ms() < until;) {
+    for (int dialling = 1; dialling > 0 && now_ms() < until && !p->conflict;) {
         dialling = 0;
         for (int i = 0; i < p->n_servers; i++) {
             server *s = &p->servers[i];
@@ -557,11 +624,10 @@ static int connect_all(bodhi_pusher *p) {
             await_servers(p, OTHERS_MS / 4);
         }
     }
-    if (up > 0) {
-        return BODHI_OK;
+    if (up > 0 || p->conflict) {
+        return p->conflict ? fail_conflict(p) : BODHI_OK;
     }
-    return now_ms() < until ? status
-                            : bodhi_fail(BODHI_ERROR_UNREACHABLE, "none of %d servers answers", p->n_servers);
+    return now_ms() < until ? status : bodhi_fail(BODHI_ERROR_UNREACHABLE, "none of %d servers answers", p->n_servers);
 }
 
 int bodhi_push_open(const char *const *servers, int n, const char *dataset, const void *generation,

@@ -88,7 +88,7 @@ int served_ask(served_dataset *d, enum wire_verb verb, const void *data, size_t 
 
 int served_open(served_dataset *d, const char *name, const void *generation, size_t generation_bytes) {
     static const uint8_t no_token[WIRE_TOKEN];
-    int status = link_open(&d->link, 0, no_token, name, generation, generation_bytes, now_ms() + d->timeout_ms);
+    int status = link_open(&d->link, 0, no_token, name, generation, generation_bytes, "", now_ms() + d->timeout_ms);
     if (status != BODHI_OK) {
         return settle(d, status);
     }

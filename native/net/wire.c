@@ -39,7 +39,7 @@ typedef struct {
 } verb_limits;
 
 static const verb_limits limits[WIRE_VERBS] = {
-    [WIRE_OPEN] = {true, WIRE_OPEN_HEAD + 1, WIRE_OPEN_HEAD + 2 * WIRE_MAX_NAME, 1},
+    [WIRE_OPEN] = {true, WIRE_OPEN_HEAD + 1, WIRE_OPEN_HEAD + 3 * WIRE_MAX_NAME, 1},
     [WIRE_OPENED] = {false, WIRE_OPENED_BYTES, WIRE_OPENED_BYTES, 1},
     [WIRE_FRAME] = {true, WIRE_FRAME_HEAD + 12, WIRE_MAX_FRAME, 4},
     [WIRE_FLUSH] = {true, 0, 0, 1},
@@ -62,6 +62,8 @@ static const verb_limits limits[WIRE_VERBS] = {
     [WIRE_ATTACHMENT] = {false, 8, 8 + WIRE_MAX_PART, 1},
     [WIRE_MARK] = {true, 24, 24, 24},
     [WIRE_MARKED] = {false, 16, WIRE_MAX_MARKED / 4, 16},
+    [WIRE_KEEP] = {true, WIRE_KEEP_BYTES, WIRE_KEEP_BYTES *WIRE_MAX_NUMBERS, WIRE_KEEP_BYTES},
+    [WIRE_KEPT] = {false, 1, WIRE_MAX_NUMBERS, 1},
 };
 
 /* --- Parser ------------------------------------------------------------------------------------------------------ */
@@ -232,11 +234,11 @@ void wire_header(unsigned char out[WIRE_HEADER], enum wire_verb verb, const wire
 /* --- Bodies ------------------------------------------------------------------------------------------------------ */
 
 void wire_write_open(unsigned char out[WIRE_OPEN_HEAD], uint32_t flags, const uint8_t token[WIRE_TOKEN],
-                     size_t name_bytes, size_t generation_bytes) {
+                     size_t name_bytes, size_t generation_bytes, size_t identity_bytes) {
     wire_put32(out, flags);
     wire_put32(out + 4, (uint32_t)name_bytes);
     wire_put32(out + 8, (uint32_t)generation_bytes);
-    wire_put32(out + 12, 0);
+    wire_put32(out + 12, (uint32_t)identity_bytes);
     memcpy(out + 16, token, WIRE_TOKEN);
 }
 
@@ -246,11 +248,18 @@ bool wire_parse_open(const unsigned char *body, size_t size, wire_open *open) {
     }
     uint32_t name_bytes = wire_get32(body + 4);
     uint32_t generation_bytes = wire_get32(body + 8);
+    uint32_t identity_bytes = wire_get32(body + 12);
     if (name_bytes == 0 || name_bytes > WIRE_MAX_NAME || generation_bytes > WIRE_MAX_NAME ||
-        size != (size_t)WIRE_OPEN_HEAD + name_bytes + generation_bytes ||
-        memchr(body + WIRE_OPEN_HEAD, '\0', name_bytes) != NULL) {
+        identity_bytes > WIRE_MAX_NAME ||
+        size != (size_t)WIRE_OPEN_HEAD + name_bytes + generation_bytes + identity_bytes) {
         return false;
     }
+    const unsigned char *identity = body + WIRE_OPEN_HEAD + name_bytes + generation_bytes;
+    if (memchr(body + WIRE_OPEN_HEAD, '\0', name_bytes) != NULL || memchr(identity, '\0', identity_bytes) != NULL) {
+        return false;
+    }
+    memcpy(open->identity, identity, identity_bytes);
+    open->identity[identity_bytes] = '\0';
     open->flags = wire_get32(body);
     memcpy(open->token, body + 16, WIRE_TOKEN);
     memcpy(open->name, body + WIRE_OPEN_HEAD, name_bytes);
@@ -273,6 +282,17 @@ void wire_write_frame(unsigned char out[WIRE_FRAME_HEAD], const bodhi_frame *fra
     if (frame->box != NULL) {
         memcpy(out + 24, frame->box, 24);
     }
+}
+
+uint32_t wire_frame_crc(const bodhi_frame *frame) {
+    unsigned char head[WIRE_FRAME_HEAD];
+    const float *fields[FIELD_COUNT] = {frame->positions, frame->velocities, frame->forces};
+    wire_write_frame(head, frame);
+    uint32_t crc = bodhi_crc32c(0, head, sizeof head);
+    for (unsigned i = 0; i < FIELD_COUNT; i++) {
+        crc = fields[i] == NULL ? crc : bodhi_crc32c(crc, fields[i], (size_t)frame->n_atoms * 12);
+    }
+    return crc;
 }
 
 bool wire_parse_frame(unsigned char *body, size_t size, bodhi_frame *frame) {

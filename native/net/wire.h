@@ -6,7 +6,8 @@
  * before anything is allocated, the checksum before anybody sees the body.
  *
  * verb      sent by  body
- * OPEN      client   flags u32, name bytes u32, generation bytes u32, 0 u32, token 16 bytes, name, generation
+ * OPEN      client   flags u32, name bytes u32, generation bytes u32, identity bytes u32, token 16 bytes, name,
+ *                    generation, identity (of who pushes)
  * OPENED    server   native frames u64, alien frames u64, identity 16 bytes, hash of name u64, of generation u64,
  *                    bytes of the dataset u64, 1 if reads are put in order u64
  * FRAME     client   number u64, time f64, atoms u32, fields u8, has box u8, 0 u16, box 6 f32, the fields' f32
@@ -33,6 +34,8 @@
  * ATTACHMENT server  its bytes u64 (2^64 - 1: there is none), up to WIRE_MAX_PART of them from there on
  * MARK      client   first u64, step i64, count u64: as bodhi_dataset_mark()
  * MARKED    server   the words of natives u64, the words of aliens u64
+ * KEEP      client   per frame: number u64, checksum u32 as in the header of its FRAME, 0 u32 (of pushers only)
+ * KEPT      server   per frame u8, as enum wire_kept
  *
  * Requests are answered in their order, ACK comes when a batch is stored. After OPEN with the token of an older
  * connection that one is dropped first, so that what was not yet stored of it never will be. */
@@ -50,6 +53,7 @@ enum {
     WIRE_HEADER = 16,
     WIRE_FRAME_HEAD = 48,
     WIRE_ACK_BYTES = 16,
+    WIRE_KEEP_BYTES = 16,
     WIRE_PLACE_BYTES = 32,
     WIRE_MAX_NUMBERS = 16384, /* in one message */
     WIRE_MAX_SEGMENTS = 32,   /* descriptors with one message */
@@ -85,8 +89,13 @@ enum wire_verb {
     WIRE_ATTACHMENT,
     WIRE_MARK,
     WIRE_MARKED,
+    WIRE_KEEP,
+    WIRE_KEPT,
     WIRE_VERBS /* one more than the last */
 };
+
+/* What a server has in place of a frame. */
+enum wire_kept { WIRE_ABSENT = 0, WIRE_HELD = 1, WIRE_OTHER = 2 /* another frame of this number */ };
 
 /* Of OPEN: whether frames will be pushed (the dataset is made if it is not there), and stored durably. */
 enum wire_flag { WIRE_PUSHES = 1, WIRE_DURABLE = 2 };
@@ -183,16 +192,19 @@ typedef struct {
     char name[WIRE_MAX_NAME + 1];
     unsigned char generation[WIRE_MAX_NAME];
     size_t generation_bytes;
+    char identity[WIRE_MAX_NAME + 1]; /* "": not told */
 } wire_open;
 
-/* `out` has WIRE_OPEN_HEAD bytes; name and generation follow. */
+/* `out` has WIRE_OPEN_HEAD bytes; name, generation and identity follow. */
 enum { WIRE_OPEN_HEAD = 32 };
 void wire_write_open(unsigned char out[WIRE_OPEN_HEAD], uint32_t flags, const uint8_t token[WIRE_TOKEN],
-                     size_t name_bytes, size_t generation_bytes);
+                     size_t name_bytes, size_t generation_bytes, size_t identity_bytes);
 bool wire_parse_open(const unsigned char *body, size_t size, wire_open *open);
 
 /* The frame's arrays are where `body` is. Velocities and forces are there if their field is. */
 void wire_write_frame(unsigned char out[WIRE_FRAME_HEAD], const bodhi_frame *frame);
+/* The checksum that the FRAME of a frame has in its header. */
+uint32_t wire_frame_crc(const bodhi_frame *frame);
 bool wire_parse_frame(unsigned char *body, size_t size, bodhi_frame *frame);
 
 typedef struct {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/io.h"
 
@@ -20,6 +21,15 @@ void segment_name(segment *s, unsigned kind, uint64_t id) {
     char letter = kind == 0 ? 'n' : 'a';
     (void)snprintf(s->name, sizeof s->name, "%c-%016" PRIx64 ".seg", letter, id);
     (void)snprintf(s->index_name, sizeof s->index_name, "%c-%016" PRIx64 ".idx", letter, id);
+}
+
+bool segment_new_name(segment *s, unsigned kind) {
+    uint32_t random;
+    if (!io_random(&random, sizeof random)) {
+        return false;
+    }
+    segment_name(s, kind, (uint64_t)time(NULL) << 32 | random);
+    return true;
 }
 
 bool segment_from_name(segment *s, const char *name, uint64_t dataset, uint64_t generation) {

@@ -28,6 +28,7 @@ typedef struct {
     bool frozen;         /* holds something of another version, or was not synced: read, but never written */
     bool incomplete;     /* its index lacks something and should be rebuilt */
     bool gone;
+    bool doubtful; /* a sync of it has failed: what is read from it may not be on disk, and is not acknowledged */
     int fd, direct_fd; /* for reading; -1: closed */
     unsigned users;
     uint64_t used_at;
@@ -69,6 +70,10 @@ scan_result scan_segment(int fd, const segment_key *key, uint64_t from, uint64_t
  * so. */
 bool segment_from_name(segment *s, const char *name, uint64_t dataset, uint64_t generation);
 void segment_name(segment *s, unsigned kind, uint64_t id);
+
+/* The same for a new segment. Ids grow with time, so that segments are listed in the order of their making. False and
+ * errno: there are no random bytes. */
+bool segment_new_name(segment *s, unsigned kind);
 
 /* Load what the table does not know yet. `writing`: the caller itself holds the writer's lock. Returns 0, or an errno
  * for which nothing could be loaded (ENOENT: the segment is gone, and s->gone is set; EMFILE, ENOMEM, EIO, ...). */

@@ -25,7 +25,7 @@ static bool send_empty(connection *c, enum wire_verb verb) {
 /* --- Pushing ----------------------------------------------------------------------------------------------------- */
 
 /* Acknowledge the frames of a batch that came from this connection. Where there is no room, say so and close, so that
- * the pusher goes elsewhere. */
+ * the pusher goes elsewhere; where a frame is another than the one that is there, so that it ends. */
 static void send_acks(connection *c, uint64_t client, const task *batch) {
     size_t n = 0;
     for (const task *t = batch; t != NULL; t = t->next) {
@@ -37,17 +37,20 @@ static void send_acks(connection *c, uint64_t client, const task *batch) {
         return;
     }
     unsigned char *at = body;
-    const char *reason = NULL;
+    const task *refused = NULL;
     for (const task *t = batch; t != NULL; t = t->next) {
         if (t->client == client) {
             wire_write_ack(at, (uint64_t)t->frame.number, t->status);
             at += WIRE_ACK_BYTES;
-            reason = reason != NULL ? reason : t->reason; /* the first one has the numbers */
+            if (t->reason != NULL &&
+                (refused == NULL || (refused->status == BODHI_ERROR_FULL && t->status == BODHI_ERROR_CONFLICT))) {
+                refused = t; /* the first one has the numbers */
+            }
         }
     }
     output_done(c, WIRE_ACK, n * WIRE_ACK_BYTES);
-    if (reason != NULL) {
-        (void)output_error(c, BODHI_ERROR_FULL, reason);
+    if (refused != NULL) {
+        (void)output_error(c, refused->status, refused->reason);
         c->ending = true;
     }
 }
@@ -66,7 +69,7 @@ static void answer_flushed(bodhi_server *server, const open_dataset *d, const ta
     server->counters[COUNT_BATCHES]++;
 }
 
-static void answer_had(bodhi_server *server, const task *done) {
+static void answer_kept(bodhi_server *server, const task *done) {
     connection *c = &server->connections[(uint32_t)done->client];
     if (c->fd < 0 || connection_id(server, c) != done->client) {
         return; /* it has gone */
@@ -80,7 +83,7 @@ static void answer_had(bodhi_server *server, const task *done) {
         return;
     }
     memcpy(body, done->body, done->n);
-    output_done(c, WIRE_KINDS, done->n);
+    output_done(c, WIRE_KEPT, done->n);
 }
 
 void answer_done(bodhi_server *server) {
@@ -90,8 +93,8 @@ void answer_done(bodhi_server *server) {
             task *next = done->next;
             if (done->verb == TASK_FLUSH) {
                 answer_flushed(server, d, done);
-            } else if (done->verb == TASK_HAVE) {
-                answer_had(server, done);
+            } else if (done->verb == TASK_KEPT) {
+                answer_kept(server, done);
             }
             d->awaited--;
             task_free(done);
@@ -214,7 +217,12 @@ static bool take_numbers(connection *c, int64_t **numbers, size_t *n) {
     return true;
 }
 
-static bool answer_have_now(connection *c, const int64_t *numbers, size_t n) {
+static bool answer_have(connection *c) {
+    int64_t *numbers;
+    size_t n;
+    if (!take_numbers(c, &numbers, &n)) {
+        return output_error(c, BODHI_ERROR_ARGUMENT, "a frame number is too large");
+    }
     bodhi_dataset *dataset = c->dataset->dataset;
     bodhi_place *places = malloc((n + 1) * sizeof *places);
     unsigned char *body = output_body(c, n);
@@ -230,23 +238,18 @@ static bool answer_have_now(connection *c, const int64_t *numbers, size_t n) {
     return status == BODHI_OK ? true : output_error(c, status, bodhi_message());
 }
 
-/* A reader is told at once. A pusher gets its answer when what it pushed before is stored or refused. */
-static bool answer_have(bodhi_server *server, connection *c) {
-    int64_t *numbers;
-    size_t n;
-    if (!take_numbers(c, &numbers, &n)) {
-        return output_error(c, BODHI_ERROR_ARGUMENT, "a frame number is too large");
-    }
-    if ((c->flags & WIRE_PUSHES) == 0) {
-        return answer_have_now(c, numbers, n);
-    }
+/* A pusher gets its answer when what it pushed before is stored or refused. */
+static bool answer_keep(bodhi_server *server, connection *c) {
     open_dataset *d = c->dataset;
+    if ((c->flags & WIRE_PUSHES) == 0) {
+        return output_error(c, BODHI_ERROR_UNSAFE, "what is kept is told to those who push");
+    }
     datasets_flush(d);
-    task *t = new_task(server, c, TASK_HAVE);
+    task *t = new_task(server, c, TASK_KEPT);
     if (t == NULL) {
         return false;
     }
-    t->n = n;
+    t->n = c->in.size / WIRE_KEEP_BYTES;
     ingest_take_body(d->ingest, t, &c->in);
     datasets_submit(d, t);
     c->asked = true;
@@ -285,6 +288,7 @@ static bool answer_read(bodhi_server *server, connection *c) {
     if (!take_numbers(c, &numbers, &n)) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "a frame number is too large");
     }
+    dataset_use(c->dataset->dataset);
     return server->options.serialize_reads == 0 ? send_places(server, c, numbers, n) : turn_wait(server, c, numbers, n);
 }
 
@@ -347,7 +351,15 @@ bool answer_header(bodhi_server *server, connection *c) {
     return verb == WIRE_FRAME ? may_push(c) : !places || may_read(c);
 }
 
+/* Verbs whose answer is only true of the segments that are there: others may have evicted some. */
+static bool asks_what_is_there(enum wire_verb verb) {
+    return verb == WIRE_LIST || verb == WIRE_READ || verb == WIRE_MARK || verb == WIRE_FETCH;
+}
+
 bool answer(bodhi_server *server, connection *c) {
+    if (asks_what_is_there(c->in.verb) && dataset_keep_up(c->dataset->dataset) != BODHI_OK) {
+        return output_error(c, BODHI_ERROR_SYSTEM, bodhi_message());
+    }
     switch (c->in.verb) {
     case WIRE_OPEN:
         return answer_open(server, c);
@@ -363,7 +375,9 @@ bool answer(bodhi_server *server, connection *c) {
         datasets_flush(c->dataset);
         return true;
     case WIRE_HAVE:
-        return answer_have(server, c);
+        return answer_have(c);
+    case WIRE_KEEP:
+        return answer_keep(server, c);
     case WIRE_LIST:
         return answer_list(c);
     case WIRE_READ:

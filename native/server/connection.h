@@ -5,7 +5,8 @@
 
 #include "server/server.h"
 
-/* Take a connection up, or refuse it. Where there is no slot, one that has not said anything yet goes, the oldest first.
+/* Take a connection up, or refuse it. Where there is no slot, one that has not said anything yet goes, the oldest
+ * first.
  */
 void connection_add(bodhi_server *server, int fd, unsigned rights, const caller *from);
 

@@ -12,13 +12,15 @@
 #include "base/io.h"
 #include "base/status.h"
 #include "store/dataset.h"
+#include "write/stored.h"
 #include "write/writer.h"
 
 enum {
     BACKLOG_BYTES = 64 << 20, /* as much as one pusher has in flight by default */
     START_BYTES = 2 << 20,    /* the disk begins to write while more is received */
     MAX_SPARE = 64,           /* buffers for the next frames: fresh memory costs as much as writing it */
-    SPARE_BYTES = 32 << 20
+    SPARE_BYTES = 32 << 20,
+    MAX_REFUSED = 64 /* the latest: a client that was told goes away */
 };
 
 typedef struct {
@@ -48,11 +50,12 @@ struct ingest {
     size_t spare_bytes;
 
     /* The thread's own. */
-    bodhi_writer *writer; /* NULL: none is open */
-    queue batch;          /* frames since the last FLUSH */
-    task *flushing;       /* the FLUSH that is being synced; NULL: none */
-    bool append_failed;   /* since the last flush: frames before it may be undone */
-    bool sync_failed;     /* what is on disk is not known any more */
+    bodhi_writer *writer;          /* NULL: none is open */
+    queue batch;                   /* frames since the last FLUSH */
+    task *flushing;                /* the FLUSH that is being synced; NULL: none */
+    bool append_failed;            /* since the last flush: frames before it may be undone */
+    uint64_t refused[MAX_REFUSED]; /* clients of other simulations: nothing more is taken from them */
+    size_t n_refused;
 };
 
 static void put(queue *q, task *t) {
@@ -72,7 +75,20 @@ static void wake_loop(const ingest *in) {
 
 /* --- Writing ----------------------------------------------------------------------------------------------------- */
 
+static bool is_refused(const ingest *in, uint64_t client) {
+    size_t n = in->n_refused < MAX_REFUSED ? in->n_refused : MAX_REFUSED;
+    for (size_t i = 0; i < n; i++) {
+        if (in->refused[i] == client) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int append(ingest *in, task *t) {
+    if (is_refused(in, t->client)) {
+        return BODHI_ERROR_CONFLICT;
+    }
     int status = in->writer != NULL ? BODHI_OK : bodhi_writer_open(in->dataset, BODHI_NATIVE, NULL, &in->writer);
     if (status == BODHI_OK) {
         status = bodhi_append(in->writer, &t->frame);
@@ -80,10 +96,17 @@ static int append(ingest *in, task *t) {
             writer_start_writeback(in->writer, START_BYTES);
         }
     }
-    if (status == BODHI_ERROR_FULL) {
+    if (status == BODHI_EXISTS) {
+        t->segment = in->writer->found;
+    }
+    if (status == BODHI_ERROR_FULL || status == BODHI_ERROR_CONFLICT) {
         t->reason = strdup(bodhi_message());
     }
-    in->append_failed = in->append_failed || status < 0;
+    if (status == BODHI_ERROR_CONFLICT) {
+        in->refused[in->n_refused++ % MAX_REFUSED] = t->client;
+    } else {
+        in->append_failed = in->append_failed || status < 0;
+    }
     return status;
 }
 
@@ -95,70 +118,80 @@ static void close_writer(ingest *in) {
 }
 
 /* The result of a flush: with a failed append before or after it, FULL, for which settle_acks() looks at each frame. */
-static int flushed(ingest *in, int status, bool durable) {
+static int flushed(ingest *in, int status) {
     bool append_failed = in->append_failed;
     if (status != BODHI_OK && status != BODHI_ERROR_FULL) {
-        in->sync_failed = in->sync_failed || durable;
         close_writer(in); /* poisoned; the next frame opens another */
     }
     return status == BODHI_OK && append_failed ? BODHI_ERROR_FULL : status;
 }
 
-/* Sync the segments in which frames lie that another writer has written, maybe not durably. */
-static bool sync_segments(ingest *in, const bodhi_place *places, size_t n) {
-    uint64_t last = 0;
-    for (size_t i = 0; i < n && !in->sync_failed; i++) {
-        if (places[i].found == 0 || places[i].segment == last) {
-            continue;
-        }
-        int fd = dataset_share_segment(in->dataset, &places[i]);
-        if (fd < 0 || !io_sync(fd)) {
-            in->sync_failed = true; /* never tried again */
-        }
-        if (fd >= 0) {
-            (void)io_close(fd);
-        }
-        last = places[i].segment;
+/* The acknowledgement of one frame: it was there before, or not all of the batch could be written. `synced` is the
+ * segment that was synced last. */
+static int settle(ingest *in, const task *t, int flushed, bool durable, uint32_t *synced) {
+    bodhi_place at = {0};
+    uint32_t ordinal = t->segment;
+    if (flushed < 0 && flushed != BODHI_ERROR_FULL) {
+        return flushed;
     }
-    return !in->sync_failed && io_sync(in->dataset->fd);
+    if (bodhi_dataset_locate(in->dataset, &t->frame.number, 1, &at) != BODHI_OK || at.found == 0) {
+        return flushed < 0 ? flushed : BODHI_ERROR_SYSTEM;
+    }
+    if (!durable) {
+        return t->status;
+    }
+    if (t->status == BODHI_OK) {
+        pthread_mutex_lock(&in->dataset->mutex);
+        bool known = dataset_find(in->dataset, (unsigned)at.kind, at.segment, &ordinal) != NULL;
+        pthread_mutex_unlock(&in->dataset->mutex);
+        if (!known) {
+            return BODHI_ERROR_SYSTEM;
+        }
+    }
+    if (ordinal != *synced && !dataset_sync_segment(in->dataset, ordinal)) {
+        return BODHI_ERROR_SYSTEM; /* it is given again, and then written to another segment, if this one has failed */
+    }
+    *synced = ordinal;
+    return t->status;
 }
 
 /* Turn the statuses of appending into acknowledgements. */
 static void settle_acks(ingest *in, task *batch, int flushed, bool durable) {
-    uint64_t synced = 0; /* the last segment looked at */
+    uint32_t synced = UINT32_MAX;
     for (task *t = batch; t != NULL; t = t->next) {
-        bodhi_place at = {0};
-        if (t->status == BODHI_OK && flushed == BODHI_OK) {
-            continue;
-        }
-        /* It was there before, or not all of the batch could be written: look. */
-        if (t->status < 0 || (flushed < 0 && flushed != BODHI_ERROR_FULL) ||
-            bodhi_dataset_locate(in->dataset, &t->frame.number, 1, &at) != BODHI_OK || at.found == 0) {
-            t->status = t->status < 0 ? t->status : flushed < 0 ? flushed : BODHI_ERROR_SYSTEM;
-        } else if (durable && at.segment != synced && !sync_segments(in, &at, 1)) {
-            t->status = BODHI_ERROR_SYSTEM;
-        } else {
-            synced = at.segment;
+        if (t->status > 0 || (t->status == BODHI_OK && flushed != BODHI_OK)) {
+            t->status = settle(in, t, flushed, durable, &synced);
         }
     }
 }
 
+/* Whether a frame is kept as this body of a FRAME has it, for good if `durable`: as in KEPT. */
+static enum wire_kept is_kept(ingest *in, uint64_t number, uint32_t crc, bool durable, uint32_t *synced) {
+    stored_frame found;
+    if (stored_find(in->dataset, BODHI_NATIVE, number, &found) != BODHI_OK) {
+        return WIRE_ABSENT;
+    }
+    bool same = wire_frame_crc(&found.frame) == crc;
+    uint32_t ordinal = found.ordinal;
+    stored_free(&found);
+    if (!same) {
+        return WIRE_OTHER;
+    }
+    if (durable && ordinal != *synced && !dataset_sync_segment(in->dataset, ordinal)) {
+        return WIRE_ABSENT;
+    }
+    *synced = ordinal;
+    return WIRE_HELD;
+}
+
+/* Say what is kept; the answers take the place of the questions. */
 static int look_up(ingest *in, task *t) {
-    int64_t *numbers = (int64_t *)(void *)t->body;
-    bodhi_place *places = malloc((t->n + 1) * sizeof *places);
-    if (places == NULL) {
-        return bodhi_fail_memory();
-    }
+    uint32_t synced = UINT32_MAX;
     int status = bodhi_dataset_refresh(in->dataset);
-    if (status == BODHI_OK) {
-        status = bodhi_dataset_locate(in->dataset, numbers, (int64_t)t->n, places);
+    for (size_t i = 0; i < t->n && status == BODHI_OK; i++) {
+        const unsigned char *asked = t->body + i * WIRE_KEEP_BYTES;
+        t->body[i] = (unsigned char)is_kept(in, wire_get64(asked), wire_get32(asked + 8), t->durable, &synced);
     }
-    if (status == BODHI_OK) {
-        bool sure = !t->durable || sync_segments(in, places, t->n);
-        memset(t->body, 0, t->n); /* where that is not sure: none */
-        wire_write_held(t->body, places, sure ? t->n : 0);
-    }
-    free(places);
     return status;
 }
 
@@ -204,7 +237,7 @@ static void end_flush(ingest *in) {
     pthread_mutex_unlock(&in->mutex);
     int status = in->writer == NULL ? BODHI_ERROR_POISONED : writer_end_flush(in->writer, in->synced);
     in->append_failed = in->append_failed || status < 0; /* what was appended since may be undone as well */
-    t->status = flushed(in, status, true);
+    t->status = flushed(in, status);
     settle_acks(in, t->batch, t->status, true);
     in->flushing = NULL;
     complete(in, t);
@@ -217,7 +250,7 @@ static void begin_flush(ingest *in, task *t) {
     bool append_failed = in->append_failed || status < 0;
     if (status < 0 && status != BODHI_ERROR_FULL) {
         (void)sync_listed(&list);
-        t->status = flushed(in, status, true);
+        t->status = flushed(in, status);
         settle_acks(in, t->batch, t->status, true);
         in->append_failed = false;
         complete(in, t);
@@ -243,7 +276,7 @@ static void flush(ingest *in, task *t) {
         begin_flush(in, t);
         return;
     }
-    t->status = flushed(in, in->writer == NULL ? BODHI_OK : bodhi_flush(in->writer, 0), t->durable);
+    t->status = flushed(in, in->writer == NULL ? BODHI_OK : bodhi_flush(in->writer, 0));
     in->append_failed = false;
     settle_acks(in, t->batch, t->status, t->durable);
     complete(in, t);
@@ -289,7 +322,7 @@ static void run_task(ingest *in, task *t) {
     case TASK_FLUSH:
         flush(in, t);
         return;
-    case TASK_HAVE:
+    case TASK_KEPT:
         t->status = look_up(in, t);
         break;
     default:
@@ -446,6 +479,7 @@ void task_free(task *t) {
         free(frame);
         frame = next;
     }
+    free(t->reason);
     free(t->body);
     free(t);
 }

@@ -15,19 +15,20 @@ typedef struct ingest ingest;
 enum task_verb {
     TASK_FRAME,  /* append it; comes back with the next FLUSH */
     TASK_FLUSH,  /* make what was appended visible, and say of each frame what became of it */
-    TASK_HAVE,   /* which of the frames are stored */
+    TASK_KEPT,   /* which of the frames are stored just so */
     TASK_RELEASE /* let go of the segment: nobody pushes any more */
 };
 
 typedef struct task {
     struct task *next;
     enum task_verb verb;
-    uint64_t client; /* who gave it */
-    bool durable;    /* FRAME: will be flushed so; FLUSH, HAVE: only what is on disk counts */
-    int32_t status;  /* of it when it comes back; of a FRAME: its acknowledgement, true only of what is stored */
-    char *reason;    /* of a FRAME for which there is no room, as text; NULL: nobody knows */
+    uint64_t client;  /* who gave it */
+    bool durable;     /* FRAME: will be flushed so; FLUSH, KEPT: only what is on disk counts */
+    int32_t status;   /* of it when it comes back; of a FRAME: its acknowledgement, true only of what is stored */
+    char *reason;     /* of a FRAME that is refused for good or for want of room, as text; NULL: nobody knows */
+    uint32_t segment; /* of a FRAME that was there: in which, as an ordinal */
     bodhi_frame frame;
-    unsigned char *body; /* FRAME: its bytes; HAVE: `n` numbers (i64), on coming back `n` answers as in KINDS */
+    unsigned char *body; /* FRAME: its bytes; KEPT: `n` questions, on coming back `n` answers */
     size_t capacity, n;
     struct task *batch; /* FLUSH: its frames */
 } task;

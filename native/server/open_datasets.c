@@ -22,11 +22,16 @@ static void close_dataset(open_dataset *d) {
     free(d);
 }
 
+/* Whether nobody uses the dataset, and nothing of what was pushed to it is still to be written. */
+static bool is_idle(const open_dataset *d) {
+    return d->users == 0 && d->awaited == 0 && d->unflushed_since == 0;
+}
+
 void datasets_close_idle(bodhi_server *server) {
     int idle = 0;
     for (open_dataset **at = &server->datasets; *at != NULL;) {
         open_dataset *d = *at;
-        if (d->users == 0 && d->awaited == 0 && d->unflushed_since == 0 && ++idle > MAX_IDLE) {
+        if (is_idle(d) && ++idle > MAX_IDLE) {
             *at = d->next;
             close_dataset(d);
         } else {
@@ -41,18 +46,14 @@ static bool is_named(const open_dataset *d, const wire_open *open) {
            memcmp(dataset->generation, open->generation, open->generation_bytes) == 0;
 }
 
-int datasets_acquire(bodhi_server *server, const wire_open *open, open_dataset **out) {
-    open_dataset *d = server->datasets;
-    while (d != NULL && !is_named(d, open)) {
-        d = d->next;
-    }
-    if (d != NULL) {
-        d->users++;
-        dataset_use(d->dataset);
-        *out = d;
-        return bodhi_dataset_refresh(d->dataset);
-    }
-    d = calloc(1, sizeof *d);
+/* Who pushes says who it is. */
+static int claim(const open_dataset *d, const wire_open *open) {
+    bool tells = (open->flags & WIRE_PUSHES) != 0 && open->identity[0] != '\0';
+    return tells ? dataset_claim(d->dataset, open->identity, is_idle(d)) : BODHI_OK;
+}
+
+static int open_new(bodhi_server *server, const wire_open *open, open_dataset **out) {
+    open_dataset *d = calloc(1, sizeof *d);
     if (d == NULL) {
         return bodhi_fail_memory();
     }
@@ -62,7 +63,6 @@ int datasets_acquire(bodhi_server *server, const wire_open *open, open_dataset *
         free(d);
         return status;
     }
-    d->users = 1;
     d->next = server->datasets;
     server->datasets = d;
     *out = d;
@@ -77,6 +77,23 @@ int datasets_refresh(open_dataset *d) {
     int status = bodhi_dataset_refresh(d->dataset);
     d->refreshed = now_ms();
     d->refresh_took = d->refreshed - begun;
+    return status;
+}
+
+int datasets_acquire(bodhi_server *server, const wire_open *open, open_dataset **out) {
+    open_dataset *d = server->datasets;
+    while (d != NULL && !is_named(d, open)) {
+        d = d->next;
+    }
+    int status = d == NULL ? open_new(server, open, &d) : dataset_reopen(d->dataset, (open->flags & WIRE_PUSHES) != 0);
+    if (status == BODHI_OK) {
+        status = claim(d, open);
+    }
+    if (status == BODHI_OK) {
+        d->users++;
+        dataset_use(d->dataset);
+        *out = d;
+    }
     return status;
 }
 

@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/io.h"
 #include "base/status.h"
@@ -233,11 +235,44 @@ static int refresh_one(bodhi_dataset *dataset, const char *name) {
     return error == ENOMEM ? error : 0; /* a segment that cannot be opened or read costs its frames only */
 }
 
-static int refresh(bodhi_dataset *dataset) {
-    char(*names)[SEGMENT_NAME];
-    ssize_t n = list_names(dataset, &names);
-    if (n < 0) {
+static bool is_same(const struct stat *a, const struct stat *b) {
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* The directory may have been deleted since it was opened, and made again by another process: take the one that has the
+ * name now, under the same descriptor, which other threads are using. Returns an errno. */
+static int follow_directory(bodhi_dataset *dataset) {
+    struct stat opened;
+    struct stat named;
+    bool there = fstatat(dataset->store->fd, dataset->directory, &named, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!there && errno != ENOENT) {
         return errno;
+    }
+    dataset->removed = !there;
+    dataset->listed = there ? named : (struct stat){0};
+    (void)clock_gettime(CLOCK_REALTIME, &dataset->listed_at);
+    if (bodhi_io.fstat(dataset->fd, &opened) != 0) {
+        return errno;
+    }
+    if (!there || is_same(&opened, &named)) {
+        return 0;
+    }
+    int fd = io_open(dataset->store->fd, dataset->directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    if (fd < 0) {
+        return errno;
+    }
+    int error = dup3(fd, dataset->fd, O_CLOEXEC) >= 0 ? 0 : errno;
+    (void)io_close(fd);
+    return error;
+}
+
+static int refresh(bodhi_dataset *dataset) {
+    char(*names)[SEGMENT_NAME] = NULL;
+    int failed = follow_directory(dataset);
+    ssize_t n = failed != 0 || dataset->removed ? 0 : list_names(dataset, &names);
+    if (failed != 0 || n < 0) {
+        dataset->listed = (struct stat){0};
+        return failed != 0 ? failed : errno;
     }
     for (uint32_t i = 0; i < dataset->n_segments; i++) {
         if (n == 0 || bsearch(dataset->segments[i]->name, names, (size_t)n, SEGMENT_NAME, by_name) == NULL) {
@@ -250,6 +285,55 @@ static int refresh(bodhi_dataset *dataset) {
     }
     free(names);
     return error;
+}
+
+/* Whether the directory is as it was listed. Times of files are coarse: what changed just before may not show. */
+static bool is_listed(const bodhi_dataset *dataset) {
+    enum { COARSE_NS = 50000000 };
+    struct stat now;
+    const struct timespec *changed = &dataset->listed.st_mtim;
+    int64_t age = ((int64_t)dataset->listed_at.tv_sec - changed->tv_sec) * 1000000000 + dataset->listed_at.tv_nsec -
+                  changed->tv_nsec;
+    return dataset->listed.st_ino != 0 && age > COARSE_NS &&
+           fstatat(dataset->store->fd, dataset->directory, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+           is_same(&now, &dataset->listed) && now.st_mtim.tv_sec == changed->tv_sec &&
+           now.st_mtim.tv_nsec == changed->tv_nsec;
+}
+
+int dataset_keep_up(bodhi_dataset *dataset) {
+    pthread_mutex_lock(&dataset->mutex);
+    int error = is_listed(dataset) ? 0 : refresh(dataset);
+    pthread_mutex_unlock(&dataset->mutex);
+    return error == 0 ? BODHI_OK : bodhi_fail_system(error, "listing", dataset->directory);
+}
+
+int dataset_restore(bodhi_dataset *dataset) {
+    int error = follow_directory(dataset);
+    int status = BODHI_OK;
+    if (error == 0 && dataset->removed) {
+        status = dataset_make_directory(dataset);
+    }
+    if (error == 0 && status == BODHI_OK) {
+        error = refresh(dataset);
+    }
+    if (error != 0) {
+        return bodhi_fail_system(error, "listing", dataset->directory);
+    }
+    status = status == BODHI_OK ? dataset_write_meta(dataset, false) : status;
+    return status == BODHI_OK ? dataset_restore_author(dataset) : status;
+}
+
+int dataset_reopen(bodhi_dataset *dataset, bool create) {
+    pthread_mutex_lock(&dataset->mutex);
+    int error = refresh(dataset);
+    int status = error == 0 ? BODHI_OK : bodhi_fail_system(error, "listing", dataset->directory);
+    if (status == BODHI_OK && dataset->removed) {
+        status = create ? dataset_restore(dataset)
+                        : bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s: no dataset %s there any more", dataset->store->path,
+                                     dataset->name);
+    }
+    pthread_mutex_unlock(&dataset->mutex);
+    return status;
 }
 
 int bodhi_dataset_refresh(bodhi_dataset *dataset) {

@@ -46,7 +46,7 @@ static bool set_names(bodhi_dataset *dataset, const char *name, size_t name_byte
     return true;
 }
 
-static int write_meta_file(const bodhi_dataset *dataset, bool replace) {
+int dataset_write_meta(const bodhi_dataset *dataset, bool replace) {
     unsigned char data[PREFIX_BYTES + 8 + 2 * MAX_NAME];
     size_t size =
         write_meta(data, dataset->name, strlen(dataset->name), dataset->generation, dataset->generation_bytes);
@@ -79,7 +79,7 @@ static int verify_meta(const bodhi_dataset *dataset, bool may_write) {
         status = bodhi_fail(BODHI_ERROR_CONFLICT, "%s/%s holds the dataset %.*s, which has the same hash as %s",
                             dataset->store->path, dataset->directory, (int)name_bytes, name, dataset->name);
     } else if (parsed != PARSED && may_write) {
-        status = write_meta_file(dataset, !missing);
+        status = dataset_write_meta(dataset, !missing);
     }
     free(data);
     return status;
@@ -121,11 +121,17 @@ static bodhi_dataset *new_dataset(bodhi_store *store) {
     return dataset;
 }
 
+int dataset_make_directory(const bodhi_dataset *dataset) {
+    return bodhi_io.mkdirat(dataset->store->fd, dataset->directory, 0700) == 0 || errno == EEXIST
+               ? BODHI_OK
+               : bodhi_fail_system(errno, "mkdir", dataset->directory);
+}
+
 static int open_dataset_directory(bodhi_dataset *dataset, int flags) {
     int store = dataset->store->fd;
-    if ((flags & BODHI_CREATE) != 0 && !is_read_only(dataset) &&
-        bodhi_io.mkdirat(store, dataset->directory, 0700) != 0 && errno != EEXIST) {
-        return bodhi_fail_system(errno, "mkdir", dataset->directory);
+    int status = (flags & BODHI_CREATE) != 0 && !is_read_only(dataset) ? dataset_make_directory(dataset) : BODHI_OK;
+    if (status != BODHI_OK) {
+        return status;
     }
     dataset->fd = io_open(store, dataset->directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
     if (dataset->fd < 0) {
@@ -137,8 +143,8 @@ static int open_dataset_directory(bodhi_dataset *dataset, int flags) {
 }
 
 void dataset_use(const bodhi_dataset *dataset) {
-    if (!is_read_only(dataset)) {
-        (void)utimensat(dataset->fd, "meta", NULL, 0);
+    if (!is_read_only(dataset) && utimensat(dataset->fd, "meta", NULL, 0) != 0 && errno == ENOENT) {
+        (void)dataset_write_meta(dataset, false); /* it was deleted by somebody who then found the dataset in use */
     }
 }
 
@@ -229,6 +235,7 @@ void bodhi_dataset_close(bodhi_dataset *dataset) {
     pthread_mutex_destroy(&dataset->mutex);
     free(dataset->name);
     free(dataset->generation);
+    free(dataset->author);
     free(dataset);
 }
 

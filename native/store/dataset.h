@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "bodhi.h"
 #include "segments/segment.h"
@@ -48,6 +49,10 @@ struct bodhi_dataset {
     uint64_t clock;
     unsigned refused_version;
     uint64_t scanned;
+    char *author;           /* NULL: not known here */
+    bool removed;           /* there is no directory of its name: it was deleted, and may come back */
+    struct stat listed;     /* the directory when it was listed last ... */
+    struct timespec listed_at;
 };
 
 static inline bool is_read_only(const bodhi_dataset *dataset) {
@@ -70,11 +75,35 @@ int dataset_load(bodhi_dataset *dataset, uint32_t ordinal, bool writing);
 /* Forget a segment that was deleted, and its frames. */
 void dataset_forget(bodhi_dataset *dataset, uint32_t ordinal);
 
+/* Make the directory again if it was deleted, and take in what there is. */
+int dataset_restore(bodhi_dataset *dataset);
+
 /* Note that the dataset is used: those that were not for longest are evicted first. Needs no mutex. */
 void dataset_use(const bodhi_dataset *dataset);
 
-/* --- dataset.c: this takes no mutex --------------------------------------------------------------------------------
+/* Refresh if segments have come or gone since the last time. Takes the mutex. */
+int dataset_keep_up(bodhi_dataset *dataset);
+
+/* Refresh; if the directory is gone, make it again (`create`) or fail with NOT_FOUND. Takes the mutex. */
+int dataset_reopen(bodhi_dataset *dataset, bool create);
+
+/* --- author.c ----------------------------------------------------------------------------------------------------- */
+
+/* Let the frames be those of the simulation that calls itself `identity`, if they are nobody's yet; or if there are
+ * none, and nobody else is about to bring some (`alone`). CONFLICT: they are another's. Takes the mutex. */
+int dataset_claim(bodhi_dataset *dataset, const char *identity, bool alone);
+
+/* Say so again in a directory that was made anew. */
+int dataset_restore_author(const bodhi_dataset *dataset);
+
+/* --- dataset.c: these take no mutex --------------------------------------------------------------------------------
  */
+
+/* Make the directory if it is not there. */
+int dataset_make_directory(const bodhi_dataset *dataset);
+
+/* Write the meta file, which may be there, and must be if there are frames. */
+int dataset_write_meta(const bodhi_dataset *dataset, bool replace);
 
 /* The meta file in a dataset's directory, to be freed; NULL if there is none or it cannot be read. */
 unsigned char *dataset_read_meta(int directory, size_t *size);
@@ -95,6 +124,16 @@ void dataset_unpin(bodhi_dataset *dataset, uint32_t ordinal);
 /* A descriptor of a place's segment for others, the caller's to close; the segment is not evicted while anybody has it
  * open. -1 if it is gone. */
 int dataset_share_segment(const bodhi_dataset *dataset, const bodhi_place *at);
+
+/* The same of a segment that is known, which is forgotten if it is gone. -1 and errno. The caller holds the mutex. */
+int dataset_share(bodhi_dataset *dataset, uint32_t ordinal);
+
+/* Sync a segment that another writer may have written, and its name. False: it is gone, cannot be opened now, or a sync
+ * of it has failed, now or before; that is never tried again. */
+bool dataset_sync_segment(bodhi_dataset *dataset, uint32_t ordinal);
+
+/* A sync of the segment has failed. */
+void dataset_doubt(bodhi_dataset *dataset, uint32_t ordinal);
 
 /* A reader goes; with the last one go the descriptors, so that segments may be evicted. */
 void dataset_remove_reader(bodhi_dataset *dataset);

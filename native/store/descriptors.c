@@ -118,13 +118,49 @@ void dataset_remove_reader(bodhi_dataset *dataset) {
     pthread_mutex_unlock(&dataset->mutex);
 }
 
-int dataset_share_segment(const bodhi_dataset *dataset, const bodhi_place *at) {
-    segment named = {.key = dataset->key};
-    segment_name(&named, (unsigned)at->kind, at->segment);
-    int fd = io_open(dataset->fd, named.name, O_RDONLY);
+static int share(const bodhi_dataset *dataset, const char *name) {
+    int fd = io_open(dataset->fd, name, O_RDONLY);
     if (fd >= 0 && !lock_against_eviction(fd)) {
         (void)io_close(fd);
+        errno = ENOENT;
         fd = -1;
     }
     return fd;
+}
+
+int dataset_share_segment(const bodhi_dataset *dataset, const bodhi_place *at) {
+    segment named = {.key = dataset->key};
+    segment_name(&named, (unsigned)at->kind, at->segment);
+    return share(dataset, named.name);
+}
+
+int dataset_share(bodhi_dataset *dataset, uint32_t ordinal) {
+    int fd = share(dataset, dataset->segments[ordinal]->name);
+    if (fd < 0 && errno == ENOENT) {
+        dataset_forget(dataset, ordinal);
+        errno = ENOENT;
+    }
+    return fd;
+}
+
+bool dataset_sync_segment(bodhi_dataset *dataset, uint32_t ordinal) {
+    pthread_mutex_lock(&dataset->mutex);
+    segment *s = dataset->segments[ordinal];
+    int fd = s->doubtful ? -1 : dataset_share(dataset, ordinal);
+    pthread_mutex_unlock(&dataset->mutex);
+    if (fd < 0) {
+        return false;
+    }
+    bool synced = io_sync(fd);
+    (void)io_close(fd);
+    if (!synced) {
+        dataset_doubt(dataset, ordinal);
+    }
+    return synced && io_sync(dataset->fd);
+}
+
+void dataset_doubt(bodhi_dataset *dataset, uint32_t ordinal) {
+    pthread_mutex_lock(&dataset->mutex);
+    dataset->segments[ordinal]->doubtful = true;
+    pthread_mutex_unlock(&dataset->mutex);
 }

@@ -197,6 +197,75 @@ static int check_header(int fd, const segment *s) {
     }
 }
 
+/* Keep those of a segment's tombstones whose records are still there. */
+static size_t living_tombstones(int directory, const segment *s, tombstone *tombstones, size_t n) {
+    size_t living = 0;
+    for (size_t i = 0; i < n; i++) {
+        segment target;
+        struct stat status;
+        segment_name(&target, s->kind, tombstones[i].segment);
+        if (tombstones[i].segment != s->key.segment &&
+            (fstatat(directory, target.name, &status, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)) {
+            tombstones[living++] = tombstones[i];
+        }
+    }
+    return living;
+}
+
+/* Write a segment of nothing but tombstones. */
+static int write_tombstones(int directory, const segment *from, const tombstone *tombstones, size_t n) {
+    segment s = {.key = from->key};
+    if (!segment_new_name(&s, from->kind)) {
+        return bodhi_fail_system(errno, "getrandom", from->name);
+    }
+    size_t records = SEGMENT_HEADER_BYTES + n * TOMBSTONE_BYTES;
+    size_t entries = SEGMENT_HEADER_BYTES + n * ENTRY_BYTES;
+    unsigned char *bytes = malloc(records + entries);
+    if (bytes == NULL) {
+        return bodhi_fail_memory();
+    }
+    unsigned char *index = bytes + records;
+    write_file_header(bytes, MAGIC_SEGMENT, &s.key, s.kind);
+    write_file_header(index, MAGIC_INDEX, &s.key, s.kind);
+    for (size_t i = 0; i < n; i++) {
+        const record_header header = {.type = RECORD_TOMBSTONE,
+                                      .kind = s.kind,
+                                      .number = tombstones[i].number,
+                                      .offset = SEGMENT_HEADER_BYTES + i * TOMBSTONE_BYTES,
+                                      .target_segment = tombstones[i].segment,
+                                      .target_offset = tombstones[i].offset};
+        const index_entry entry = {.type = ENTRY_TOMBSTONE,
+                                   .number = tombstones[i].number,
+                                   .offset = tombstones[i].offset,
+                                   .length = tombstones[i].segment};
+        write_tombstone(bytes + header.offset, &header, &s.key);
+        write_entry(index + SEGMENT_HEADER_BYTES + i * ENTRY_BYTES, &entry, s.key.segment);
+    }
+    bool written = io_write_file(directory, s.index_name, index, entries, false) &&
+                   io_write_file(directory, s.name, bytes, records, false) && io_sync(directory);
+    int status = written ? BODHI_OK : bodhi_fail_system(errno, "write", s.name);
+    free(bytes);
+    return status;
+}
+
+/* What a segment says of records in others holds on when it goes, or dropped frames would come back. A segment that
+ * says nothing else stays. The caller holds its locks. */
+static int carry_tombstones(int directory, const segment *s) {
+    findings found = {0};
+    segment loaded = *s;
+    loaded.covered = SEGMENT_HEADER_BYTES;
+    int error = segment_load(directory, &loaded, 0, true, &found);
+    int status = error == 0 ? BODHI_OK : bodhi_fail_system(error, "read", s->name);
+    size_t living = living_tombstones(directory, s, found.tombstones, found.n_tombstones);
+    if (status == BODHI_OK && living > 0) {
+        status = found.n_places > 0
+                     ? write_tombstones(directory, s, found.tombstones, living)
+                     : bodhi_fail(BODHI_ERROR_BUSY, "%s says which frames of other segments are dropped", s->name);
+    }
+    findings_free(&found);
+    return status;
+}
+
 /* The index goes last: one without a segment is nothing, a segment without an index would be read again. */
 static int unlink_files(int directory, const segment *s) {
     if (bodhi_io.unlinkat(directory, s->name, 0) != 0 && errno != ENOENT) {
@@ -220,8 +289,9 @@ static int evict_segment(int directory, const segment *s) {
     int status = check_header(fd, s);
     if (status == BODHI_OK) {
         bool ours = io_lock(fd, LOCK_WRITER, true) == LOCK_GOT && io_lock(fd, LOCK_READERS, true) == LOCK_GOT;
-        status = ours ? unlink_files(directory, s)
+        status = ours ? carry_tombstones(directory, s)
                       : bodhi_fail(BODHI_ERROR_BUSY, "%s is held by a writer or reader", s->name);
+        status = status == BODHI_OK ? unlink_files(directory, s) : status;
     }
     (void)io_close(fd);
     return status;

@@ -4,13 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/io.h"
 #include "base/status.h"
 
 static bool worth_trying(const segment *s, unsigned kind, uint64_t length, uint64_t segment_bytes) {
-    return s->kind == kind && !s->gone && !s->refused && !s->frozen && !s->damaged_header && s->checked &&
+    return s->kind == kind && !s->gone && !s->refused && !s->frozen && !s->doubtful && !s->damaged_header && s->checked &&
            s->covered + length <= segment_bytes;
 }
 
@@ -61,16 +60,6 @@ static bool claim_existing(bodhi_dataset *dataset, uint32_t ordinal, uint64_t le
     return true;
 }
 
-/* Ids grow with time, so that segments are listed in the order of their making. */
-static bool new_id(uint64_t *id) {
-    uint32_t random;
-    if (!io_random(&random, sizeof random)) {
-        return false;
-    }
-    *id = (uint64_t)time(NULL) << 32 | random;
-    return true;
-}
-
 static bool write_header(int fd, uint32_t magic, const segment *s) {
     unsigned char header[SEGMENT_HEADER_BYTES];
     write_file_header(header, magic, &s->key, s->kind);
@@ -113,21 +102,37 @@ static bool make_files(bodhi_dataset *dataset, const segment *s, claim *claimed)
     return false;
 }
 
-static int claim_new(bodhi_dataset *dataset, unsigned kind, claim *claimed) {
-    uint64_t id;
-    if (!new_id(&id)) {
-        return bodhi_fail_system(errno, "getrandom", dataset->directory);
+/* Make a new segment's files. Where it, or the whole directory, was evicted meanwhile, it is made anew. */
+static int make_segment(bodhi_dataset *dataset, unsigned kind, segment *made, claim *claimed) {
+    enum { TRIES = 4 };
+    *made = (segment){.key = dataset->key,
+                      .covered = SEGMENT_HEADER_BYTES,
+                      .index_covered = SEGMENT_HEADER_BYTES,
+                      .index_at = SEGMENT_HEADER_BYTES,
+                      .checked = true,
+                      .fd = -1,
+                      .direct_fd = -1};
+    for (int tried = 1;; tried++) {
+        if (!segment_new_name(made, kind)) {
+            return bodhi_fail_system(errno, "getrandom", dataset->directory);
+        }
+        if (make_files(dataset, made, claimed)) {
+            return BODHI_OK;
+        }
+        int status = errno != ENOENT || tried == TRIES
+                         ? bodhi_fail_system(errno, "making a segment", dataset->directory)
+                         : dataset_restore(dataset);
+        if (status != BODHI_OK) {
+            return status;
+        }
     }
-    segment made = {.key = dataset->key,
-                    .covered = SEGMENT_HEADER_BYTES,
-                    .index_covered = SEGMENT_HEADER_BYTES,
-                    .index_at = SEGMENT_HEADER_BYTES,
-                    .checked = true,
-                    .fd = -1,
-                    .direct_fd = -1};
-    segment_name(&made, kind, id);
-    if (!make_files(dataset, &made, claimed)) {
-        return bodhi_fail_system(errno, "making a segment", dataset->directory);
+}
+
+static int claim_new(bodhi_dataset *dataset, unsigned kind, claim *claimed) {
+    segment made;
+    int result = make_segment(dataset, kind, &made, claimed);
+    if (result != BODHI_OK) {
+        return result;
     }
     struct stat status;
     made.index_inode = bodhi_io.fstat(claimed->index_fd, &status) == 0 ? status.st_ino : 0;

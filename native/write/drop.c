@@ -3,10 +3,15 @@
 #include "write/writer.h"
 
 static int append_tombstone(bodhi_writer *w, const tombstone *dead) {
-    int status = writer_have_segment(w, TOMBSTONE_BYTES);
+    uint64_t bytes = TOMBSTONE_BYTES + ENTRY_BYTES;
+    int status = room_ask(&w->room, w->dataset, bytes + (uint64_t)2 * SEGMENT_HEADER_BYTES);
+    if (status == BODHI_OK) {
+        status = writer_have_segment(w, TOMBSTONE_BYTES);
+    }
     if (status != BODHI_OK) {
         return status;
     }
+    room_take(&w->room, bytes);
     record_header header = {.type = RECORD_TOMBSTONE,
                             .kind = w->kind,
                             .number = dead->number,
@@ -23,13 +28,13 @@ static int append_tombstone(bodhi_writer *w, const tombstone *dead) {
     return writer_add_pending(w, &entry, header.offset) ? BODHI_OK : bodhi_fail_memory();
 }
 
-/* The copies of a frame, up to `capacity` of them. */
-static size_t copies_of(bodhi_dataset *dataset, unsigned kind, uint64_t number, tombstone *copies, size_t capacity) {
+/* The next copies of a frame, up to `capacity` of them; *state is 0 at first. */
+static size_t copies_of(bodhi_dataset *dataset, unsigned kind, uint64_t number, size_t *state, tombstone *copies,
+                        size_t capacity) {
     size_t n = 0;
-    size_t state = 0;
     const place *copy;
     pthread_mutex_lock(&dataset->mutex);
-    while (n < capacity && (copy = table_find(&dataset->tables[kind], number, &state)) != NULL) {
+    while (n < capacity && (copy = table_find(&dataset->tables[kind], number, state)) != NULL) {
         copies[n++] = (tombstone){.segment = dataset->segments[copy->segment]->key.segment,
                                   .offset = (uint64_t)copy->offset * UNIT,
                                   .number = number};
@@ -38,20 +43,32 @@ static size_t copies_of(bodhi_dataset *dataset, unsigned kind, uint64_t number, 
     return n;
 }
 
-static int drop_all(bodhi_writer *w, const int64_t *numbers, int64_t n, int64_t *dropped) {
-    enum { MAX_COPIES = 16 };
-    for (int64_t i = 0; i < n; i++) {
-        tombstone copies[MAX_COPIES];
-        size_t there = numbers[i] < 0 ? 0 : copies_of(w->dataset, w->kind, (uint64_t)numbers[i], copies, MAX_COPIES);
+/* Drop every copy of a frame; *dropped grows by 1 if there was one. */
+static int drop_frame(bodhi_writer *w, uint64_t number, int64_t *dropped) {
+    enum { COPIES_AT_ONCE = 16 };
+    tombstone copies[COPIES_AT_ONCE];
+    size_t state = 0;
+    size_t there;
+    bool any = false;
+    while ((there = copies_of(w->dataset, w->kind, number, &state, copies, COPIES_AT_ONCE)) > 0) {
         for (size_t copy = 0; copy < there; copy++) {
             int status = append_tombstone(w, &copies[copy]);
             if (status != BODHI_OK) {
                 return status;
             }
         }
-        *dropped += there > 0;
+        any = true;
     }
+    *dropped += any;
     return BODHI_OK;
+}
+
+static int drop_all(bodhi_writer *w, const int64_t *numbers, int64_t n, int64_t *dropped) {
+    int status = bodhi_dataset_refresh(w->dataset); /* also what others have written since goes */
+    for (int64_t i = 0; i < n && status == BODHI_OK; i++) {
+        status = numbers[i] < 0 ? BODHI_OK : drop_frame(w, (uint64_t)numbers[i], dropped);
+    }
+    return status;
 }
 
 int bodhi_dataset_drop(bodhi_dataset *dataset, int kind, const int64_t *numbers, int64_t n, int64_t *dropped) {

@@ -18,6 +18,18 @@ int writer_failed(bodhi_writer *w, const char *call) {
     return status;
 }
 
+/* Sync a segment that was released, and close it. */
+static bool sync_released(const bodhi_writer *w, const unsynced_segment *released) {
+    bool done = io_sync(released->fd);
+    int error = errno;
+    (void)io_close(released->fd);
+    if (!done) {
+        dataset_doubt(w->dataset, released->ordinal);
+    }
+    errno = error;
+    return done;
+}
+
 bool writer_release_segment(bodhi_writer *w) {
     bool synced = true;
     (void)io_close(w->at.index_fd);
@@ -25,13 +37,12 @@ bool writer_release_segment(bodhi_writer *w) {
     w->n_pending = w->n_syncing = 0;
     w->n_gathered = 0;
     if (w->n_unsynced == MAX_UNSYNCED) {
-        synced = io_sync(w->unsynced[0]);
-        (void)io_close(w->unsynced[0]);
+        synced = sync_released(w, &w->unsynced[0]);
         memmove(w->unsynced, w->unsynced + 1, (MAX_UNSYNCED - 1) * sizeof *w->unsynced);
         w->n_unsynced--;
     }
     io_unlock(w->at.fd, LOCK_WRITER);
-    w->unsynced[w->n_unsynced++] = w->at.fd;
+    w->unsynced[w->n_unsynced++] = (unsynced_segment){.fd = w->at.fd, .ordinal = w->at.ordinal};
     w->poisoned = w->poisoned || !synced;
     return synced;
 }
@@ -76,9 +87,7 @@ static bool sync_all(bodhi_writer *w) {
         w->directory_unsynced = false;
     }
     while (w->n_unsynced > 0) {
-        int fd = w->unsynced[--w->n_unsynced];
-        done = io_sync(fd) && done;
-        (void)io_close(fd);
+        done = sync_released(w, &w->unsynced[--w->n_unsynced]) && done;
     }
     return done;
 }
@@ -113,10 +122,18 @@ static int publish(bodhi_writer *w, size_t n) {
     w->n_pending -= n;
     w->n_syncing = 0;
     memmove(w->pending, w->pending + n, w->n_pending * sizeof *w->pending);
-    w->shown += frames;
     pthread_mutex_lock(&dataset->mutex);
     (void)dataset_load(dataset, w->at.ordinal, true); /* if this fails, a refresh does it later */
+    bool gone = dataset->segments[w->at.ordinal]->gone;
+    if (gone) {
+        dataset_forget(dataset, w->at.ordinal);
+    }
     pthread_mutex_unlock(&dataset->mutex);
+    if (gone) { /* the file was deleted under us, though it was locked: what was written is nowhere */
+        w->poisoned = true;
+        return bodhi_fail_system(ENOENT, "the segment was deleted", w->at.name);
+    }
+    w->shown += frames;
     return BODHI_OK;
 }
 
@@ -126,9 +143,9 @@ static void cut_pending(bodhi_writer *w) {
     if (w->has_segment && w->n_pending > 0) {
         (void)io_truncate(w->at.fd, w->pending[0].at);
         w->n_pending = w->n_syncing = 0;
-        pthread_mutex_lock(&w->dataset->mutex);
-        w->dataset->segments[w->at.ordinal]->frozen = true;
-        pthread_mutex_unlock(&w->dataset->mutex);
+    }
+    if (w->has_segment) {
+        dataset_doubt(w->dataset, w->at.ordinal);
     }
 }
 
@@ -168,30 +185,28 @@ int writer_flush(bodhi_writer *w, bool durable) {
 
 /* Hand over descriptors of all that is to be synced; false if there are none left to be had. */
 static bool list_unsynced(bodhi_writer *w, sync_list *list) {
-    int own[2] = {-1, -1};
-    if (w->has_segment && (own[0] = io_duplicate(w->at.fd)) < 0) {
+    int own = -1;
+    if (w->has_segment && (own = io_duplicate(w->at.fd)) < 0) {
         return false;
     }
-    if (w->directory_unsynced && (own[1] = io_duplicate(w->dataset->fd)) < 0) {
-        if (own[0] >= 0) {
-            (void)io_close(own[0]);
+    if (w->directory_unsynced && (list->directory = io_duplicate(w->dataset->fd)) < 0) {
+        if (own >= 0) {
+            (void)io_close(own);
         }
         return false;
     }
-    for (int i = 0; i < 2; i++) {
-        if (own[i] >= 0) {
-            list->fds[list->n++] = own[i];
-        }
+    if (own >= 0) {
+        list->segments[list->n++] = (unsynced_segment){.fd = own, .ordinal = w->at.ordinal};
     }
     while (w->n_unsynced > 0) {
-        list->fds[list->n++] = w->unsynced[--w->n_unsynced];
+        list->segments[list->n++] = w->unsynced[--w->n_unsynced];
     }
     w->directory_unsynced = false;
     return true;
 }
 
 int writer_begin_flush(bodhi_writer *w, sync_list *list) {
-    list->n = 0;
+    *list = (sync_list){.dataset = w->dataset, .directory = -1};
     int status = w->poisoned ? BODHI_ERROR_POISONED : writer_write_gathered(w);
     if (w->poisoned) {
         return status;
@@ -200,15 +215,24 @@ int writer_begin_flush(bodhi_writer *w, sync_list *list) {
         return fail_sync(w);
     }
     w->n_syncing = w->n_pending;
+    w->n_existing = 0; /* who syncs in steps sees to these */
     return status;
 }
 
 bool sync_listed(sync_list *list) {
-    bool done = true;
-    for (; list->n > 0; list->n--) {
-        done = io_sync(list->fds[list->n - 1]) && done;
-        (void)io_close(list->fds[list->n - 1]);
+    bool done = list->directory < 0 || io_sync(list->directory);
+    if (list->directory >= 0) {
+        (void)io_close(list->directory);
+        list->directory = -1;
     }
+    for (int i = 0; i < list->n; i++) {
+        done = io_sync(list->segments[i].fd) && done;
+        (void)io_close(list->segments[i].fd);
+    }
+    for (int i = 0; i < list->n && !done; i++) {
+        dataset_doubt(list->dataset, list->segments[i].ordinal);
+    }
+    list->n = 0;
     return done;
 }
 
@@ -218,6 +242,33 @@ int writer_end_flush(bodhi_writer *w, bool synced) {
     }
     errno = EIO;
     return synced ? show(w, w->n_syncing) : fail_sync(w);
+}
+
+/* --- What was there ----------------------------------------------------------------------------------------------- */
+
+bool writer_note_existing(bodhi_writer *w) {
+    if (w->n_existing > 0 && w->existing[w->n_existing - 1] == w->found) {
+        return true;
+    }
+    if (w->n_existing == w->existing_capacity) {
+        size_t capacity = w->existing_capacity == 0 ? 16 : w->existing_capacity * 2;
+        uint32_t *grown = realloc(w->existing, capacity * sizeof *grown);
+        if (grown == NULL) {
+            return false;
+        }
+        w->existing = grown;
+        w->existing_capacity = capacity;
+    }
+    w->existing[w->n_existing++] = w->found;
+    return true;
+}
+
+bool writer_sync_existing(bodhi_writer *w) {
+    bool done = true;
+    for (size_t i = 0; i < w->n_existing; i++) {
+        done = dataset_sync_segment(w->dataset, w->existing[i]) && done;
+    }
+    return done;
 }
 
 /* --- Segments ---------------------------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 
 #include "base/io.h"
 #include "base/status.h"
+#include "write/stored.h"
 #include "write/writer.h"
 
 enum {
@@ -99,19 +100,51 @@ static int append(bodhi_writer *w, record_header *header, const field_blocks fie
     return status;
 }
 
-/* Whether the frame is there: as a native, or in the writer's own kind, or about to be. */
-static bool exists(bodhi_writer *w, uint64_t number) {
-    bodhi_dataset *dataset = w->dataset;
-    size_t native = 0;
-    size_t own = 0;
-    pthread_mutex_lock(&dataset->mutex);
-    bool there = table_find(&dataset->tables[BODHI_NATIVE], number, &native) != NULL ||
-                 table_find(&dataset->tables[w->kind], number, &own) != NULL;
-    pthread_mutex_unlock(&dataset->mutex);
-    for (size_t i = w->n_pending; !there && number <= w->highest && i-- > 0;) {
-        there = w->pending[i].entry.type == ENTRY_FRAME && w->pending[i].entry.number == number;
+/* Read back a frame that waits for its index entry. As stored_find(). */
+static int find_pending(bodhi_writer *w, uint64_t number, stored_frame *found) {
+    for (size_t i = w->n_pending; number <= w->highest && i-- > 0;) {
+        const index_entry entry = w->pending[i].entry;
+        if (entry.type == ENTRY_FRAME && entry.number == number) {
+            int status = writer_write_gathered(w); /* on failure what was gathered is undone */
+            if (status == BODHI_OK) {
+                status = stored_read(w->at.fd, &w->at.key, entry.offset, entry.length, found);
+                found->ordinal = w->at.ordinal;
+            }
+            return status;
+        }
     }
-    return there;
+    return BODHI_MISS;
+}
+
+/* Whether the frame is there: as a native, or in the writer's own kind, or about to be. What the tables say is not
+ * enough: a segment may have been evicted or damaged since. */
+static int find_stored(bodhi_writer *w, uint64_t number, stored_frame *found) {
+    int status = find_pending(w, number, found);
+    for (unsigned kind = BODHI_NATIVE; kind <= w->kind && status == BODHI_MISS; kind++) {
+        status = stored_find(w->dataset, kind, number, found);
+    }
+    return status;
+}
+
+/* EXISTS: just this frame is there; MISS: none of its number is. Errors: CONFLICT, and as stored_find(). */
+static int compare_stored(bodhi_writer *w, const bodhi_frame *frame) {
+    stored_frame found;
+    char why[128];
+    int status = find_stored(w, (uint64_t)frame->number, &found);
+    if (status != BODHI_OK) {
+        return status;
+    }
+    bool differs = stored_differs(&found, frame, why, sizeof why);
+    w->found = found.ordinal;
+    stored_free(&found);
+    if (differs) {
+        return bodhi_fail(BODHI_ERROR_CONFLICT,
+                          "frame %lld of dataset %s is there with %s: frames of two simulations do not mix. Write under "
+                          "another name, go on behind the frames that are there, or 'himach cache evict' the dataset "
+                          "first",
+                          (long long)frame->number, w->dataset->name, why);
+    }
+    return writer_note_existing(w) ? BODHI_EXISTS : bodhi_fail_memory();
 }
 
 static int check_frame(const bodhi_writer *w, const bodhi_frame *frame, record_header *header) {
@@ -159,8 +192,9 @@ int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame) {
     if (status != BODHI_OK) {
         return status;
     }
-    if (exists(writer, header.number)) {
-        return BODHI_EXISTS;
+    status = compare_stored(writer, frame);
+    if (status != BODHI_MISS) {
+        return status;
     }
     uint64_t bytes = field_bytes(&header);
     field_blocks fields[FIELD_COUNT] = {{.data = frame->positions, .bytes = bytes},
@@ -174,7 +208,12 @@ int bodhi_flush(bodhi_writer *writer, int durable) {
     if (writer == NULL) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "writer must be given");
     }
-    return writer->poisoned ? writer_fail_poisoned() : writer_flush(writer, durable != 0);
+    int status = writer->poisoned ? writer_fail_poisoned() : writer_flush(writer, durable != 0);
+    bool synced = durable == 0 || writer_sync_existing(writer);
+    writer->n_existing = 0;
+    return status == BODHI_OK && !synced
+               ? bodhi_fail(BODHI_ERROR_SYSTEM, "frames that were there are not known to be on disk: append them again")
+               : status;
 }
 
 /* --- Opening and closing ----------------------------------------------------------------------------------------- */
@@ -236,11 +275,12 @@ int bodhi_writer_close(bodhi_writer *writer) {
         (void)writer_release_segment(writer);
     }
     while (writer->n_unsynced > 0) {
-        (void)io_close(writer->unsynced[--writer->n_unsynced]);
+        (void)io_close(writer->unsynced[--writer->n_unsynced].fd);
     }
     room_close(&writer->room);
     packer_free(&writer->packer);
     free(writer->gathered);
+    free(writer->existing);
     free(writer->pending);
     free(writer);
     return status;

@@ -17,10 +17,18 @@ enum {
     MAX_UNSYNCED = 8        /* full segments that wait for the next durable flush */
 };
 
-/* Descriptors to be synced and closed. */
+/* A segment to be synced; `fd` is closed then. */
 typedef struct {
-    int fds[MAX_UNSYNCED + 2];
+    int fd;
+    uint32_t ordinal;
+} unsynced_segment;
+
+/* Segments to be synced, and the directory. */
+typedef struct {
+    bodhi_dataset *dataset;
+    unsynced_segment segments[MAX_UNSYNCED + 1];
     int n;
+    int directory; /* descriptor; -1: none */
 } sync_list;
 
 /* A record without an index entry yet. */
@@ -48,10 +56,13 @@ struct bodhi_writer {
     size_t n_pending, pending_capacity;
     size_t n_syncing; /* of these, the first, which somebody syncs just now */
     uint64_t highest; /* frame number pending */
-    int unsynced[MAX_UNSYNCED];
+    unsynced_segment unsynced[MAX_UNSYNCED];
     int n_unsynced;
     bool directory_unsynced;
-    int64_t shown; /* frames */
+    uint32_t *existing; /* segments in which frames were found since the last flush; the last one is not repeated */
+    size_t n_existing, existing_capacity;
+    uint32_t found; /* the segment in which the last append found its frame */
+    int64_t shown;  /* frames */
 };
 
 /* All functions return statuses as in bodhi.h. */
@@ -80,6 +91,10 @@ bool writer_add_pending(bodhi_writer *w, const index_entry *entry, uint64_t at);
 
 /* Forget the pending records from `at` on. */
 void writer_forget_pending(bodhi_writer *w, uint64_t at);
+
+/* Note that a frame was found in segment `found`, which a durable flush then has to sync. False: memory is out. */
+bool writer_note_existing(bodhi_writer *w);
+bool writer_sync_existing(bodhi_writer *w);
 
 /* Where a record of `length` bytes is put together; NULL with the status set if it cannot be. */
 unsigned char *writer_gather(bodhi_writer *w, uint64_t length, int *status);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from support.ranks import clean_environment, mpiexec
 
 from himach.errors import UsageError
 from himach.io.store.quota import survey
-from himach.io.store.store import Store, StoreFullError, StoreNotFoundError
+from himach.io.store.store import Store, StoreConflictError, StoreFullError, StoreNotFoundError
 from himach.io.trajectory.manifest import Manifest
 from himach.io.trajectory.xdr_index import read_index
 from himach.parallel.communicator import alone
@@ -32,10 +33,10 @@ N_FRAMES = 98
 ADK = [DCD, "--topology", PSF]
 
 
-def write_xtc(path: Path, n_frames: int, n_atoms: int = 300) -> bytes:
+def write_xtc(path: Path, n_frames: int, n_atoms: int = 300, seed: int = 1) -> bytes:
     """A made-up trajectory; returns its bytes."""
     universe = MDAnalysis.Universe.empty(n_atoms, trajectory=True)
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(seed)
     with MDAnalysis.Writer(str(path), n_atoms) as writer:
         for number in range(n_frames):
             universe.atoms.positions = rng.uniform(0, 50, (n_atoms, 3))
@@ -415,3 +416,50 @@ def test_a_full_disk_ends_staging_with_a_word(tmp_path):
         assert os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize >= 100_000
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def pushed(place: Path, name: str, n_atoms: int = 300) -> None:
+    """A dataset as a simulation leaves it."""
+    with Store(place).dataset(name) as dataset:
+        for number in range(3):
+            dataset.write(number, float(number), None, np.zeros((n_atoms, 3), dtype=np.float32), native=True)
+
+
+def test_another_trajectory_under_the_name_is_refused_before_anything_is_mixed(tmp_path):
+    for name, n_frames in ("one", 5), ("other", 6):
+        write_xtc(tmp_path / f"{name}.xtc", n_frames, seed=n_frames)
+    place = tmp_path / "cache"
+    assert stage(alone(), job(tmp_path / "one.xtc", place, dataset="mine")).new == 5
+    with pytest.raises(StoreConflictError, match=r"dataset mine is of another trajectory \(.*one\.xtc\), not of .*other"):
+        stage(alone(), job(tmp_path / "other.xtc", place, dataset="mine"))
+    assert natives(place) == [set(range(5))]
+    pushed(place, "theirs")
+    with pytest.raises(StoreConflictError, match="dataset theirs was pushed by a simulation"):
+        stage(alone(), job(tmp_path / "other.xtc", place, dataset="theirs"))
+    # The same content elsewhere, and other content in the same place, are no other trajectory.
+    moved = tmp_path / "one.xtc"
+    moved = moved.rename(tmp_path / "moved.xtc")
+    assert stage(alone(), job(moved, place, dataset="mine")).new == 0
+    write_xtc(moved, 7, seed=7)
+    assert stage(alone(), job(moved, place, dataset="mine")).new == 7
+
+
+def test_two_trajectories_under_one_name_at_the_same_moment(tmp_path):
+    """One of them is staged, the other is refused; nothing is mixed."""
+    place = tmp_path / "cache"
+    for name, n_frames in ("one", 5), ("other", 6):
+        write_xtc(tmp_path / f"{name}.xtc", n_frames, seed=n_frames)
+    for _ in range(3):
+        staging = [
+            subprocess.Popen(
+                [sys.executable, "-m", "himach", "stage", f"{name}.xtc", "--dataset", "mine", "--cache", str(place)],
+                cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+            for name in ("one", "other")
+        ]  # fmt: skip
+        said = [process.communicate(timeout=60)[1] for process in staging]
+        codes = [process.returncode for process in staging]
+        assert sorted(codes) == [0, 1]
+        assert "is of another trajectory" in said[codes.index(1)]
+        assert natives(place) == [set(range(5 + codes.index(0)))]
+        shutil.rmtree(place)

@@ -22,7 +22,7 @@ from himach.io.dataset.attachment import attached_stamp
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.place import open_chosen, owner_of
-from himach.io.store.store import Dataset, Store, StoreError
+from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
 from himach.io.trajectory.absent_file import AbsentFile
 from himach.io.trajectory.join import Part
 from himach.io.trajectory.origin import Origin, OriginFacts, Times
@@ -125,6 +125,24 @@ def match(origin: Origin, keywords: Mapping[str, Any], found: Sequence[Candidate
     stamp = OriginStamp.of(origin, keywords, [one.stamp for one in found])
     valid = [one.generation for one in found if one.stamp.compare(stamp) != "changed"]
     return stamp, list(dict.fromkeys(valid)) or [_unused(stamp, found)]
+
+
+def refuse_others(stamp: OriginStamp, found: Sequence[Candidate]) -> None:
+    """Check that what stores hold under a trajectory's name is of this trajectory, maybe as it was before.
+
+    Raises
+    ------
+    StoreConflictError
+        It is another one, with no file in common, or was pushed by a simulation.
+    """
+    for one in found:
+        if one.stamp.compare(stamp) == "changed" and not set(one.stamp.paths) & set(stamp.paths):
+            what = "was pushed by a simulation" if one.stamp.kinds == ("pushed",) else "is of another trajectory"
+            of = "" if one.stamp.kinds == ("pushed",) else f" ({', '.join(one.stamp.paths)})"
+            raise StoreConflictError(
+                f"dataset {one.name} {what}{of}, not of {', '.join(stamp.paths)}: stage under another --dataset, or "
+                f"'himach cache evict {one.name}' first"
+            )
 
 
 def _unused(stamp: OriginStamp, found: Sequence[Candidate]) -> bytes:

@@ -22,10 +22,14 @@ Vectors = npt.NDArray[np.float32]
 
 
 class Writer:
-    """Pushes frames to servers in turn, from a random first one on.
+    """Pushes frames to servers in turn, by their numbers.
 
     A server that does not answer is passed over and tried again later. A frame that a server left unanswered is given
     to another only after that server was asked once more whether it has it.
+
+    A dataset has the frames of one simulation. It knows the first one that pushed to it by its `identity`, and takes
+    frames of no other. A frame that is there already is acknowledged if it is the same to the last bit, so that a
+    simulation that is restarted may push some once more; if it is another, nothing more is taken from this writer.
 
     Parameters
     ----------
@@ -48,6 +52,9 @@ class Writer:
     timeout
         Seconds for every wait on a server. Servers that take frames and acknowledge none for three times as long are
         an error. Ctrl-C ends any wait; leaving the ``with`` block by it gives up the frames in flight.
+    identity
+        Which simulation this is: what it says again when it is restarted, and what all its ranks say. None for the path
+        of the working directory; an empty text says nothing, and only frames are compared.
     batch_bytes
         Bytes after which a server is asked to acknowledge; four times as many may be in flight. 0 for 16 MiB.
 
@@ -64,6 +71,8 @@ class Writer:
         No server answers.
     himach.io.store.bodhi.ServerRefusedError
         A server refuses the key or this user, or does not have the key itself.
+    himach.io.store.bodhi.StoreConflictError
+        The dataset has frames of another simulation.
 
     Examples
     --------
@@ -87,6 +96,7 @@ class Writer:
         durable: bool = False,
         timeout: float = 30.0,
         batch_bytes: int = 0,
+        identity: str | None = None,
     ) -> None:
         if isinstance(nodes, str) or isinstance(servers, str):
             raise UsageError("nodes and servers are lists of names, not one string")
@@ -100,7 +110,7 @@ class Writer:
         remote = any("/" not in address for address in addresses)
         key_file = os.fsencode(Path(key) if key is not None else default_key_file()) if remote else None
         self._pusher = bodhi.PusherHandle(
-            addresses, dataset, generation, key_file, durable, int(timeout * 1000), batch_bytes
+            addresses, dataset, generation, key_file, durable, int(timeout * 1000), batch_bytes, identity
         )
 
     def __enter__(self) -> Writer:
@@ -121,6 +131,8 @@ class Writer:
             It has another number of atoms than the writer.
         himach.io.store.bodhi.ServerUnreachableError, StoreFullError
             No server takes frames now. The frame is not taken; earlier ones are given again at the next call.
+        himach.io.store.bodhi.StoreConflictError
+            An earlier frame is there with other content, time or number of atoms.
         """
         atoms = obj.atoms
         ts = atoms.universe.trajectory.ts
@@ -179,6 +191,8 @@ class Writer:
         ------
         himach.io.store.bodhi.ServerUnreachableError, StoreFullError
             Some are not; they stay in flight.
+        himach.io.store.bodhi.StoreConflictError
+            As in `write`.
         """
         self._pusher.flush()
 

@@ -32,6 +32,10 @@ class StoreRefusedError(StoreError):
     """The directory may not hold a store: network file system, foreign owner, or the place of another dataset."""
 
 
+class StoreConflictError(StoreRefusedError):
+    """What is there is of another simulation: a frame of the same number with other content, or the whole dataset."""
+
+
 ERRORS = {
     BODHI_ERROR_ARGUMENT: ValueError,
     BODHI_ERROR_MEMORY: MemoryError,
@@ -43,7 +47,7 @@ ERRORS = {
     BODHI_ERROR_BUSY: StoreBusyError,
     BODHI_ERROR_NETWORK: StoreRefusedError,
     BODHI_ERROR_UNSAFE: StoreRefusedError,
-    BODHI_ERROR_CONFLICT: StoreRefusedError,
+    BODHI_ERROR_CONFLICT: StoreConflictError,
 }
 
 

@@ -157,6 +157,7 @@ cdef extern from "bodhi.h" nogil:
         int32_t timeout_ms
         int64_t batch_bytes
         int (*interrupted)() noexcept nogil
+        const char *identity
     ctypedef struct bodhi_push_facts:
         int64_t acknowledged
         int64_t in_flight

@@ -7,7 +7,7 @@ cdef class PusherHandle:
     cdef bodhi_pusher *pusher
 
     def __init__(self, list servers, str dataset, bytes generation, key_file, bint durable, int timeout_ms,
-                 int64_t batch_bytes):
+                 int64_t batch_bytes, identity=None):
         cdef bodhi_push_options options
         cdef const char **addresses
         cdef bytes name = dataset.encode()
@@ -16,9 +16,10 @@ cdef class PusherHandle:
         cdef size_t size = len(generation)
         cdef int n = len(servers)
         cdef int status
+        cdef bytes who = b"" if identity is None else (<str>identity).encode()
         encoded = [address.encode() for address in servers]
-        if b"\0" in name or any(b"\0" in address for address in encoded):
-            raise ValueError("the dataset's name or an address holds a NUL byte")
+        if any(b"\0" in text_of for text_of in [name, who, *encoded]):
+            raise ValueError("the dataset's name, the identity or an address holds a NUL byte")
         memset(&options, 0, sizeof(options))
         if key_file is not None:
             options.key_file = <bytes>key_file
@@ -26,6 +27,8 @@ cdef class PusherHandle:
         options.timeout_ms = timeout_ms
         options.batch_bytes = batch_bytes
         options.interrupted = interrupted
+        if identity is not None:
+            options.identity = <const char *>who
         addresses = <const char **>malloc((n + 1) * sizeof(const char *))
         if addresses is NULL:
             raise MemoryError

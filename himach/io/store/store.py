@@ -7,9 +7,12 @@ is done by the C library in ``native/``; any number of processes may do all this
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -19,6 +22,7 @@ import numpy.typing as npt
 from himach.io.store import bodhi
 from himach.io.store.bodhi import (
     StoreBusyError,
+    StoreConflictError,
     StoreError,
     StoreFullError,
     StoreNotFoundError,
@@ -33,6 +37,7 @@ __all__ = [
     "Dataset",
     "Store",
     "StoreBusyError",
+    "StoreConflictError",
     "StoreError",
     "StoreFullError",
     "StoreNotFoundError",
@@ -151,6 +156,16 @@ class Store:
         """
         return Dataset(self, self._handle.open_dataset(name, generation, create), segment_bytes, packed)
 
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only process that gives a dataset its name."""
+        directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(directory)
+
     def directories(self) -> list[str]:
         """Return the subdirectories that hold a dataset each, for `open_directory`."""
         with os.scandir(self.path) as entries:
@@ -181,21 +196,39 @@ class Store:
         """
         if not SUBDIRECTORY.fullmatch(directory):
             raise ValueError(f"{directory!r} is no subdirectory of a dataset")
-        try:
+        dataset = None
+        with contextlib.suppress(StoreNotFoundError):
             dataset = self.open_directory(directory)
-        except StoreNotFoundError:
-            pass
-        else:
-            for segment in dataset.segments():
-                self.evict(directory, segment["id"], native=segment["kind"] == bodhi.NATIVE)
+        if dataset is not None:
+            self._evict_all(dataset)
         place = self.path / directory
-        for name in os.listdir(place):
-            if not name.endswith(".seg"):
+        names = os.listdir(place)
+        for name in names:
+            # Of what another process writes meanwhile the index is kept, and the meta file is written anew.
+            if not name.endswith(".seg") and f"{name[:-4]}.seg" not in names:
                 (place / name).unlink(missing_ok=True)
         try:
             place.rmdir()
         except OSError as error:
+            with contextlib.suppress(StoreError):
+                if dataset is not None:
+                    self.dataset(dataset.name, dataset.generation)
             raise StoreBusyError(f"{place} is in use: {error.strerror}") from None
+
+    def _evict_all(self, dataset: Dataset) -> None:
+        """Evict every segment; those that say what is dropped from others go after these, or are made by that."""
+        while segments := sorted(dataset.segments(), key=lambda one: one["frames"] == 0):
+            busy = []
+            for segment in segments:
+                try:
+                    self.evict(dataset.path.name, segment["id"], native=segment["kind"] == bodhi.NATIVE)
+                except StoreBusyError as error:
+                    busy.append(error)
+                except StoreNotFoundError:  # somebody else was quicker
+                    pass
+            if len(busy) == len(segments):
+                raise busy[0]
+            dataset.refresh()
 
 
 class Dataset(CachedFrames):
@@ -276,10 +309,13 @@ class Dataset(CachedFrames):
         Returns
         -------
         bool
-            False if the frame is there already: as a native, or in the kind that is written.
+            False if the frame is there already, as a native or in the kind that is written: it was read back, and is
+            the same.
 
         Raises
         ------
+        StoreConflictError
+            A frame of this number is there, with other content, time or number of atoms.
         StoreFullError
             No space is left; this frame, and maybe others since the last `flush`, are not kept. Later calls may work.
         StorePoisonedError, StoreSystemError

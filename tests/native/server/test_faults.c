@@ -239,7 +239,7 @@ static void read_places(void) {
     if (link_dial(&link, socket_path, geteuid(), NULL, 0, deadline) != BODHI_OK) {
         return;
     }
-    int status = link_open(&link, 0, no_token, "run", NULL, 0, deadline);
+    int status = link_open(&link, 0, no_token, "run", NULL, 0, "", deadline);
     if (status == BODHI_OK) {
         status = link_ask(&link, WIRE_HAVE, &part, 1, WIRE_KINDS, deadline);
     }

@@ -234,7 +234,7 @@ static void test_a_flush_that_hangs(void) {
     }
     for (int i = 0; i < 2; i++) {
         CHECK(link_dial(&readers[i], address, geteuid(), NULL, 0, now_ms() + 5000) == BODHI_OK);
-        CHECK(link_open(&readers[i], 0, no_token, "run", NULL, 0, now_ms() + 5000) == BODHI_OK);
+        CHECK(link_open(&readers[i], 0, no_token, "run", NULL, 0, "", now_ms() + 5000) == BODHI_OK);
         CHECK(wire_get64(readers[i].in.body) == 1); /* native frame */
         ask(&readers[i], WIRE_READ, WIRE_PLACES);
         CHECK(readers[i].n_descriptors == 1);

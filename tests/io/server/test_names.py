@@ -1,0 +1,220 @@
+"""A dataset has the frames of one simulation: what another one pushes under its name is refused, by name."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import himach
+from himach.io.store import bodhi
+from himach.io.store.store import Store, StoreConflictError
+
+
+def frame_of(simulation, number, n_atoms=100):
+    return np.random.default_rng((simulation, number)).normal(size=(n_atoms, 3)).astype(np.float32)
+
+
+def on_grid(simulation, number, n_atoms=100):
+    """Positions that are packed."""
+    steps = np.random.default_rng((simulation, number)).integers(0, 5000, (n_atoms, 3))
+    return (steps.astype(np.float32) * np.float32(0.001)) * np.float32(10)
+
+
+def push(servers, simulation, numbers, *, made=frame_of, n_atoms=100, box=None, time=float, **options):
+    with himach.Writer("run", n_atoms, servers=servers, **options) as writer:
+        for number in numbers:
+            writer.number = number
+            writer.push(made(simulation, number, n_atoms), time=time(number), box=box)
+
+
+def held(*places):
+    """Which simulation each native is of, by number, over several stores; each number once."""
+    found = {}
+    for place in places:
+        dataset = Store(place).dataset("run")
+        numbers = list(dataset.native)
+        for number, frame in zip(numbers, dataset.read(numbers), strict=True):
+            assert number not in found
+            found[number] = [
+                simulation
+                for simulation in range(3)
+                for made in (frame_of, on_grid)
+                if np.array_equal(frame.positions, made(simulation, number))
+            ]
+    return {number: one[0] for number, one in found.items()}
+
+
+@pytest.mark.parametrize("made", [frame_of, on_grid], ids=["raw", "packed"])
+@pytest.mark.parametrize("n_servers", [1, 2, 3])
+def test_a_name_used_twice_is_refused_and_nothing_is_mixed(run_server, key, n_servers, made):
+    """Also beyond the frames that are there, and whichever order the servers are named in."""
+    running = [run_server() for _ in range(n_servers)]
+    servers = [one.address for one in running]
+    push(servers, 0, range(50), key=key, made=made)
+    writer = himach.Writer("run", 100, servers=servers[::-1], key=key)
+    with pytest.raises(StoreConflictError, match=r"frame \d+ of dataset run is there with other positions"):
+        for number in range(80):
+            writer.push(made(1, number), time=number)
+        writer.flush()
+    with pytest.raises(StoreConflictError):
+        writer.push(made(1, 80), time=80)
+    with pytest.raises(StoreConflictError, match="under another name"):
+        writer.close()
+    assert held(*(one.place for one in running)) == dict.fromkeys(range(50), 0)
+
+
+def test_two_at_the_same_moment(run_server, key):
+    """One of them at most ends well, and then everything is its own."""
+    running = [run_server(), run_server()]
+    servers = [one.address for one in running]
+    ends = {}
+
+    def work(simulation):
+        try:
+            push(servers, simulation, range(100), key=key, batch_bytes=5000)
+            ends[simulation] = None
+        except StoreConflictError as error:
+            ends[simulation] = error
+
+    threads = [threading.Thread(target=work, args=(simulation,)) for simulation in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    well = [simulation for simulation, error in ends.items() if error is None]
+    assert len(well) <= 1
+    if well:
+        assert held(*(one.place for one in running)) == dict.fromkeys(range(100), well[0])
+
+
+@pytest.mark.parametrize(
+    "other, message",
+    [
+        ({"time": lambda number: number + 0.5}, "the time 3 ps, not 3.5 ps"),
+        ({"n_atoms": 101}, "100 atoms, not 101"),
+        ({"box": [9, 9, 9, 90, 90, 90]}, "another box"),
+    ],
+)
+def test_time_atoms_and_box_count(run_server, other, message):
+    running = run_server()
+    push([running.path], 0, range(3, 5))
+    with pytest.raises(StoreConflictError, match=f"frame 3 of dataset run is there with {message}"):
+        push([running.path], 0, range(3, 5), **other)
+
+
+def test_velocities_count(run_server):
+    running = run_server()
+    push([running.path], 0, range(3))
+    with (
+        pytest.raises(StoreConflictError, match="without velocities"),
+        himach.Writer("run", 100, servers=[running.path]) as writer,
+    ):
+        writer.push(frame_of(0, 0), time=0, velocities=frame_of(1, 0))
+
+
+@pytest.mark.parametrize("made", [frame_of, on_grid], ids=["raw", "packed"])
+def test_a_restart_repeats_frames_and_goes_on(run_server, key, made):
+    running = [run_server() for _ in range(2)]
+    servers = [one.address for one in running]
+    push(servers, 0, range(40), key=key, made=made, durable=True)
+    for one in running:
+        one.terminate()
+        one.start(one.address)
+    push(servers, 0, range(30, 60), key=key, made=made, durable=True)
+    assert held(*(one.place for one in running)) == dict.fromkeys(range(60), 0)
+
+
+def test_ranks_of_one_simulation(run_server, key):
+    running = [run_server() for _ in range(2)]
+    servers = [one.address for one in running]
+    ranks = [
+        threading.Thread(target=push, args=(servers, 0, range(rank, 100, 4)), kwargs={"key": key}) for rank in range(4)
+    ]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(60)
+    assert held(*(one.place for one in running)) == dict.fromkeys(range(100), 0)
+
+
+def test_another_identity_is_refused_before_a_frame_is_taken(run_server, key):
+    running = [run_server() for _ in range(2)]
+    first, both = [running[0].address], [one.address for one in running]
+    push(first, 0, range(10), key=key, identity="replica 1")
+    with pytest.raises(StoreConflictError, match=r"simulation 'replica 1', and this one is 'replica 2'"):
+        himach.Writer("run", 100, servers=both, key=key, identity="replica 2", first=10)
+    assert held(*(one.place for one in running)) == dict.fromkeys(range(10), 0)
+    push(both, 0, range(10, 20), key=key, identity="replica 1")
+    running[0].terminate()
+    running[0].start(running[0].address)
+    with pytest.raises(StoreConflictError, match="'replica 1'"):
+        himach.Writer("run", 100, servers=first, key=key, identity="replica 2", first=20)
+    push(first, 0, range(20, 30), key=key, identity="")  # says nothing: frames alone are compared
+    with pytest.raises(StoreConflictError, match="other positions"):
+        push(first, 1, range(5), key=key, identity="")
+
+
+def test_a_name_without_frames_is_free(run_server):
+    running = run_server()
+    push([running.path], 0, [], identity="given up")
+    push([running.path], 1, range(3), identity="another")
+    assert held(running.place) == dict.fromkeys(range(3), 1)
+
+
+PUSHED = """
+import sys, numpy as np, himach
+with himach.Writer("run", 100, servers=[sys.argv[1]], first=int(sys.argv[2])) as writer:
+    writer.push(np.random.default_rng((0, writer.number)).normal(size=(100, 3)), time=writer.number)
+"""
+
+
+def test_the_working_directory_is_who_pushes(run_server, tmp_path):
+    running = run_server()
+
+    def simulate(name, first):
+        place = tmp_path / name
+        place.mkdir(exist_ok=True)
+        return subprocess.run(
+            [sys.executable, "-c", PUSHED, running.path, str(first)],
+            cwd=place, capture_output=True, text=True, timeout=60, check=False, env=os.environ,
+        )  # fmt: skip
+
+    assert simulate("one", 0).returncode == 0
+    other = simulate("other", 1)
+    assert other.returncode != 0
+    assert f"'{tmp_path / 'one'}'" in other.stderr and f"'{tmp_path / 'other'}'" in other.stderr
+    assert simulate("one", 1).returncode == 0
+    assert held(running.place) == dict.fromkeys(range(2), 0)
+
+
+def test_evicting_the_dataset_frees_its_name(run_server):
+    running = run_server()
+    push([running.path], 0, range(5), identity="one")
+    subprocess.run(
+        [sys.executable, "-m", "himach", "cache", "evict", "run", "--cache", str(running.place)], check=True, timeout=60
+    )
+    push([running.path], 1, range(3), identity="another")
+    assert held(running.place) == dict.fromkeys(range(3), 1)
+
+
+def test_what_an_older_connection_sent_is_not_taken_for_another_ones(run_server):
+    """Who lost a connection asks for its frames, and not for their numbers."""
+    running = run_server()
+    push([running.path], 0, range(3), identity="")
+    writer = himach.Writer("run", 100, servers=[running.path], identity="", timeout=20)
+    assert writer.facts()["servers_up"] == 1
+    os.kill(running.process.pid, 19)  # SIGSTOP: what is pushed now is not answered ...
+    for number in range(3):
+        writer.push(frame_of(1, number), time=number)
+    running.kill()
+    running.start()  # ... and then asked for again
+    with pytest.raises(StoreConflictError, match="frame 0 of dataset run is there with other"):
+        writer.flush()
+    assert writer.facts()["acknowledged"] == 0
+    with pytest.raises(bodhi.StoreConflictError):
+        writer.close()
