@@ -308,7 +308,7 @@ void bodhi_reader_close(bodhi_reader *reader);
 typedef struct bodhi_push_options {
     const char *key_file; /* for servers of other machines: a file of mode 0600 with the key; NULL: none */
     int32_t durable;      /* 1: what is acknowledged outlives the machine, not only the server */
-    int32_t timeout_ms;   /* for every wait on a server; 0: 30000 */
+    int32_t timeout_ms;   /* of every call, while no byte goes and no acknowledgement comes; 0: 60000 */
     int64_t batch_bytes;  /* after which a server is asked to acknowledge; 0: 16 MiB. Four batches may be in flight */
     int (*interrupted)(void); /* asked several times a second while waiting; other than 0 ends the wait. May be NULL */
     const char *identity;     /* which simulation this is: what it says again when it is restarted, and all its ranks
@@ -335,8 +335,8 @@ BODHI_CHECKED int bodhi_push_open(const char *const *servers, int n, const char 
 
 /* Push a frame; its arrays may be reused at once. Waits only while four batches are in flight or no server answers.
  * Errors: CONFLICT (a frame pushed before is there with other content, time or number of atoms; nothing more is taken
- * from this pusher), ARGUMENT, MEMORY, UNREACHABLE or FULL (no server takes frames, or none has acknowledged any for
- * three timeouts; this one is not taken, those in flight are tried again at the next call), INTERRUPTED (so too). */
+ * from this pusher), ARGUMENT, MEMORY, UNREACHABLE or FULL (no server takes frames, or none acknowledges any; this one is
+ * not taken, those in flight are tried again at the next call), INTERRUPTED (so too). */
 BODHI_CHECKED int bodhi_push(bodhi_pusher *pusher, const bodhi_frame *frame);
 
 /* Wait until all frames pushed so far are acknowledged: their servers can read them back, and with `durable` after a

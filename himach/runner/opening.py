@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from himach.io.store.store import Dataset, Store
     from himach.io.trajectory.origin import Origin
 
+PUSHED = "pushed"  # kind of a dataset that has no origin (see `OriginStamp.pushed`)
+
 __all__ = ["Opened", "open_job", "warn_once"]
 
 
@@ -52,6 +54,8 @@ class Opened:
         What this node's store holds, and where missed frames are kept; None without a cache.
     quota
         Bytes that the store may hold; 0: nothing is kept.
+    pushed
+        Whether a simulation pushed the dataset: then frames that are nowhere are left out.
     """
 
     origin: Origin
@@ -60,6 +64,7 @@ class Opened:
     first: RawFrame
     cached: Dataset | Client | None
     quota: int
+    pushed: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,11 @@ class _Choice:
     generations: Sequence[bytes]
     holder: tuple[int, Candidate] | None = None
 
+    @property
+    def pushed(self) -> bool:
+        """Whether a simulation pushed the dataset."""
+        return self.origin is None and self.stamp is not None and self.stamp.kinds == (PUSHED,)
+
 
 def open_job(world: World, job: Job) -> Opened:
     """Open what a job works on (collective over the world).
@@ -96,12 +106,14 @@ def open_job(world: World, job: Job) -> Opened:
     comm = world.comm
     store = _open_store(comm, job.cache)
     quota = _choose_quota(comm, store)
-    found = comm.gather(_find(world, store, job))
+    speaks, held, reason = on_every_rank(comm, partial(_find, world, store, job))
+    warn_once(comm, [reason] if reason else [])
+    found = comm.gather((speaks, held))
     choice: _Choice = on_first_rank(comm, partial(_choose, job, store, found), share=True)
     files = None if choice.holder is None else _send_files(comm, store, choice.holder)
     cached = _open_dataset(world, store, choice, job, quota)
     frames, origin, topology, first = _look(comm, job, choice, files, cached, quota > 0)
-    return Opened(origin, topology, frames, first, cached, quota)
+    return Opened(origin, topology, frames, first, cached, quota, choice.pushed)
 
 
 def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:
@@ -145,13 +157,17 @@ def _choose_quota(comm: Communicator, store: Store | ServedStore | None) -> int:
     return quota
 
 
-def _find(world: World, store: Store | ServedStore | None, job: Job) -> tuple[bool, list[Candidate]]:
-    """Return whether this rank speaks for a store, and what that holds of the trajectory."""
+def _find(world: World, store: Store | ServedStore | None, job: Job) -> tuple[bool, list[Candidate], str]:
+    """Return whether this rank speaks for a store, what that holds of the trajectory, or why it cannot be told."""
     if store is None or world.leaders is None:
-        return False, []
+        return False, [], ""
     from himach.io.dataset.lookup import find, names_of
+    from himach.io.store.store import StoreError
 
-    return True, find(store, names_of(job.trajectories))
+    try:
+        return True, find(store, names_of(job.trajectories)), ""
+    except StoreError as error:  # another user's server has ended
+        return False, [], f"no frames are cached on node {world.name}: {error}"
 
 
 def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bool, list[Candidate]]]) -> _Choice:
@@ -265,22 +281,52 @@ def _look_without(
     comm: Communicator, job: Job, choice: _Choice, files: OriginFiles | None, cached: Dataset | Client | None
 ) -> tuple[range, Origin, Topology, RawFrame]:
     """Do as `_look` does, with what stores hold in place of the origin."""
-    from himach.io.dataset.lookup import read_some, stand_in, wanted_frames
+    from himach.io.dataset.lookup import read_some, stand_in, times_between, wanted_frames
 
     stamp = choice.stamp
     assert stamp is not None
     assert files is not None
     frames = on_every_rank(comm, lambda: select(stamp.n_frames, job.start, job.stop, job.step))
-    found = comm.gather(read_some(cached, wanted_frames(stamp, files.times, frames)))
+    wanted = wanted_frames(stamp, files.times, frames)
+    whole = True
+    if choice.pushed:
+        frames, wanted, whole = _look_for_pushed(comm, frames, wanted, cached)
+    found = comm.gather(read_some(cached, wanted))
 
     def looked() -> tuple[Origin, Topology, RawFrame]:
-        given = [frame for some in found for frame in some]
-        origin = stand_in(stamp, files.times, job.keywords, given, job.topology)
+        some = [frame for held in found for frame in held]
+        times = files.times if whole else times_between(stamp.n_frames, some)
+        origin = stand_in(stamp, times, job.keywords, some, job.topology)
         topology = _attached_topology(job, origin, files.topologies, cached)
         return origin, topology, next(origin.read([frames[0]]))
 
     shared, topology, first = on_first_rank(comm, looked, share=True)
     return frames, shared, topology, first
+
+
+def _look_for_pushed(
+    comm: Communicator, frames: range, wanted: list[int], cached: Dataset | Client | None
+) -> tuple[range, list[int], bool]:
+    """Return what of a selection of pushed frames is there, what to read of it first, and whether that is all of it.
+
+    Frames of one simulation come to several nodes, some later than others, and a node may be gone.
+    """
+    from pyroaring import BitMap64
+
+    from himach.io.dataset.lookup import held_frames, narrow, neighbours
+
+    there = BitMap64.union(BitMap64(), *comm.allgather(held_frames(cached)))
+    narrowed = on_every_rank(comm, lambda: narrow(frames, there))
+    selected = BitMap64(range(min(frames), max(frames) + 1, abs(frames.step)))
+    missing = selected - there
+    if not missing:
+        return frames, wanted, True
+    named = ", ".join(str(number) for number in missing[:5]) + (", ..." if len(missing) > 5 else "")
+    warn_once(
+        comm,
+        [f"{len(missing)} of {len(frames)} frames selected are on no node that takes part, and are left out: {named}"],
+    )
+    return narrowed, neighbours(narrowed, there), False
 
 
 def _attached_topology(

@@ -167,7 +167,8 @@ def _assign(world: World, opened: Opened) -> Share:
     from himach.zazen import assign
 
     held = None if world.leaders is None else opened.cached
-    return on_every_rank(world.comm, lambda: assign(world, held, opened.frames, origin=opened.origin.present))
+    origin, whole = opened.origin.present, not opened.pushed
+    return on_every_rank(world.comm, lambda: assign(world, held, opened.frames, origin=origin, whole=whole))
 
 
 def _map_and_reduce(
@@ -182,13 +183,14 @@ def _map_and_reduce(
     """Take every frame of this rank through map(), all pairs through reduce(); return also the bytes read, by place."""
     from himach.io.dataset.lookup import server_of
     from himach.io.dataset.source import Source
+    from himach.runner.opening import warn_once
 
     comm, frames = world.comm, opened.frames
     needs = Needs(_union([view.needs for view in views]), POSITIONS)
     source = Source(opened.origin, opened.cached, opened.quota > 0, server_of(opened.cached), needs)
     binds = [partial(view.bind, late=source.late) for view in views]
     memory = Memory(int(job.memory or default_memory()) // world.node.size, scratch_directory())
-    with Progress(comm, len(frames), sys.stderr, quiet=quiet) as display:
+    with Progress(comm, sum(share.counts.values()), sys.stderr, quiet=quiet) as display:
         meeting = Meeting(comm)
         take = partial(_take, share, display, meeting)
         try:
@@ -199,6 +201,7 @@ def _map_and_reduce(
             written = source.close()
     share.close()
     _settle(world, opened.cached, share, written)
+    warn_once(comm, [source.lost] if source.lost else [])
     return passed, {"cache": source.bytes_cache, "origin": source.bytes_origin}
 
 
@@ -220,7 +223,7 @@ def _record(
             said.append(text)
     times = [datetime.fromtimestamp(second).astimezone() for second in (started, time.time())]
     done = {
-        "frames": len(opened.frames),
+        "frames": sum(share.counts.values()),
         "ranks": world.comm.size,
         "nodes": len(world.nodes),
         "assignment": share.counts,

@@ -50,6 +50,7 @@ class _Request:
 
     frames: range
     origin: bool
+    whole: bool
     chunk_words: int
     classes: int
 
@@ -70,6 +71,7 @@ def assign(
     frames: range,
     *,
     origin: bool = True,
+    whole: bool = True,
     chunk_words: int = CHUNK_WORDS,
     classes: int | None = None,
 ) -> Share:
@@ -85,6 +87,9 @@ def assign(
         Frame numbers of the selection, the same on every rank; `step` may be negative.
     origin
         Whether frames can be read from the origin, the same on every rank.
+    whole
+        Whether every frame must be somewhere, the same on every rank. If not, frames that lie in no cache are left out
+        where there is no origin.
     chunk_words
         Bitmap words that are exchanged and decided at a time, the same on every rank.
     classes
@@ -109,7 +114,8 @@ def assign(
         classes = len(frames) // FRAMES_PER_CLASS if len(frames) >= FEW else 0
     leader: _Leader | None = None
     if world.leaders is not None:
-        leader = _Leader(world, cached or NOTHING, _Request(frames, origin, chunk_words, classes if frames else 0))
+        request = _Request(frames, origin, whole, chunk_words, classes if frames else 0)
+        leader = _Leader(world, cached or NOTHING, request)
     # Patterns give a share as small as they are; bitmaps are made where they stay, in the node's memory.
     n_shared, in_pieces = world.node.bcast(leader and leader.begin())
     shared = world.share_words(n_shared)
@@ -183,9 +189,13 @@ class _Leader:
         self.reduced = reduced
         every = self._leaders.comm.allgather((reduced.native, reduced.alien, reduced.contested))
         native, alien, contested = map(sum, zip(*every, strict=True))
-        self._counts = {"native": native, "alien": alien, "residue": contested + reduced.n_nowhere}
+        self._counts = {"native": native, "alien": alien, "residue": contested}
         if reduced.n_nowhere and not self._request.origin:
-            self._error = _unreachable(reduced, self._request.frames)
+            if self._request.whole:
+                self._error = _unreachable(reduced, self._request.frames)
+            reduced.take(0, 0)  # nobody reads them
+            return
+        self._counts["residue"] += reduced.n_nowhere
         parts = fill_evenly([sum(claimed) for claimed in every], self._weights, reduced.n_nowhere)
         node = self._leaders.node
         reduced.take(sum(parts[:node]), parts[node])

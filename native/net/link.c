@@ -96,6 +96,15 @@ static bool would_block(void) {
     return errno == EAGAIN || errno == EWOULDBLOCK;
 }
 
+ssize_t link_send_some(wire_link *link, const void *data, size_t size) {
+    for (;;) {
+        ssize_t sent = bodhi_io.send(link->fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent >= 0 || errno != EINTR) {
+            return sent < 0 && would_block() ? 0 : sent;
+        }
+    }
+}
+
 int link_send(wire_link *link, const void *data, size_t size, int64_t deadline) {
     size_t done = 0;
     while (done < size) {
@@ -178,8 +187,8 @@ static int dial_local(wire_link *link, uid_t owner, int64_t deadline) {
 void link_keep_alive(int fd) {
     const struct {
         int level, name, value;
-    } options[] = {{SOL_SOCKET, SO_KEEPALIVE, 1},       {IPPROTO_TCP, TCP_KEEPIDLE, 20},
-                   {IPPROTO_TCP, TCP_KEEPINTVL, 10},    {IPPROTO_TCP, TCP_KEEPCNT, 3},
+    } options[] = {{SOL_SOCKET, SO_KEEPALIVE, 1},          {IPPROTO_TCP, TCP_KEEPIDLE, 20},
+                   {IPPROTO_TCP, TCP_KEEPINTVL, 10},       {IPPROTO_TCP, TCP_KEEPCNT, 3},
                    {IPPROTO_TCP, TCP_USER_TIMEOUT, 50000}, {IPPROTO_TCP, TCP_NODELAY, 1}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof options[i].value);

@@ -34,6 +34,9 @@ BODHI_CHECKED int link_dial(wire_link *link, char *address, uid_t owner, const u
 /* Send what lies ready. Errors: UNREACHABLE (the link is then of no more use). */
 BODHI_CHECKED int link_send(wire_link *link, const void *data, size_t size, int64_t deadline);
 
+/* Send what the socket takes now: so many bytes, maybe 0. Negative: the connection is closed. */
+ssize_t link_send_some(wire_link *link, const void *data, size_t size);
+
 /* Send a message whose body comes in up to 3 parts. */
 BODHI_CHECKED int link_send_message(wire_link *link, enum wire_verb verb, const wire_part *parts, int n,
                                     int64_t deadline);

@@ -5,7 +5,7 @@
  * it. A server that breaks off or does not answer in time is asked over a new connection what it has: opening that
  * one ends the old one, so that the answer is final. What it has, just as it was sent, is acknowledged; what it has
  * not, or what nobody can be asked about, goes to the next server. So a frame is twice in the stores only if its server
- * could not be asked. */
+ * could not be asked. Connecting and asking is a thread's (dial.c): a server that is dead keeps nobody waiting. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -16,27 +16,34 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
-#include "net/link.h"
+#include "net/dial.h"
 #include "net/slots.h"
 #include "segments/record.h"
 
 enum {
     MAX_IN_FLIGHT = 8192, /* frames: as many as a HAVE may ask about, at least */
     BATCHES_IN_FLIGHT = 4,
-    DEFAULT_TIMEOUT_MS = 30000,
-    DIAL_MS = 5000, /* at most, to be connected and admitted */
+    DEFAULT_TIMEOUT_MS = 60000,
+    TRIES = 3,        /* a server is late after this part of the timeout: another may have its frames in time */
+    OTHERS_MS = 1000, /* wait so long for the other servers when the first one has answered */
+    STALLED_MS = 250, /* a server that takes no bytes for so long is left to itself */
     FIRST_PAUSE_MS = 1000,
     MAX_PAUSE_MS = 60000,
-    MAX_SERVERS = 4096,
-    PATIENCE = 3 /* timeouts without an acknowledgement, while frames are taken, until it is an error */
+    MAX_SERVERS = 4096
 };
 #define DEFAULT_BATCH_BYTES (INT64_C(16) << 20)
 
 typedef struct {
     char *address;
-    wire_link link; /* fd -1: not connected */
+    wire_link link;      /* fd -1: not connected */
+    dialling *dialling;  /* NULL: nobody connects to it now */
+    bool refused_frames; /* it is asked what it has, and then left alone for a while */
     uint8_t token[WIRE_TOKEN];
     slot_list sent;   /* to it, and not acknowledged yet */
+    const slot *out;  /* of these the last, which has not all gone yet; NULL: there is none */
+    size_t out_done;  /* bytes of `out`, else of the FLUSH, that have gone */
+    bool flush_due;   /* a FLUSH is to go behind it */
+    int64_t moved_at; /* when bytes last went */
     int64_t unasked;  /* bytes sent since the last FLUSH */
     int64_t asked_at; /* when a FLUSH went that was not answered yet; 0: none waits */
     int64_t retry_at;
@@ -57,6 +64,7 @@ struct bodhi_pusher {
     slot_list unused;
     slot_list waiting; /* to be given to a server */
     int64_t bytes;     /* in flight */
+    int64_t moved;     /* bytes of frames sent for the first time */
     int refused;       /* status with which servers refused frames lately, or 0 */
     bool conflict;     /* what is there is of another simulation: nothing more is pushed */
     char reason[1024]; /* what a server said of that; "": nothing */
@@ -87,11 +95,22 @@ static void requeue_all(bodhi_pusher *p, server *from) {
 
 /* --- Servers ----------------------------------------------------------------------------------------------------- */
 
-/* Do not try a server again for a while. */
-static void back_off(server *s) {
+static int64_t patience_of(const bodhi_pusher *p) {
+    return p->options.timeout_ms / TRIES > 0 ? p->options.timeout_ms / TRIES : 1;
+}
+
+static void disconnect(server *s) {
     link_close(&s->link);
     s->asked_at = 0;
     s->unasked = 0;
+    s->out = NULL;
+    s->out_done = 0;
+    s->flush_due = false;
+}
+
+/* Do not try a server again for a while. */
+static void back_off(server *s) {
+    disconnect(s);
     s->retry_at = now_ms() + s->pause_ms;
     s->pause_ms = s->pause_ms * 2 > MAX_PAUSE_MS ? MAX_PAUSE_MS : s->pause_ms * 2;
 }
@@ -104,25 +123,39 @@ static void note_conflict(bodhi_pusher *p, const char *reason) {
     p->conflict = true;
 }
 
-static int connect_server(bodhi_pusher *p, server *s) {
-    int64_t deadline = now_ms() + p->options.timeout_ms;
-    uint32_t flags = WIRE_PUSHES | (p->options.durable != 0 ? (uint32_t)WIRE_DURABLE : 0U);
-    int64_t dialled = now_ms() + DIAL_MS < deadline ? now_ms() + DIAL_MS : deadline;
-    int status = link_dial(&s->link, s->address, geteuid(), p->key_bytes > 0 ? p->key : NULL, p->key_bytes, dialled);
-    if (status == BODHI_OK) {
-        status =
-            link_open(&s->link, flags, s->token, p->name, p->generation, p->generation_bytes, p->identity, deadline);
+/* What is asked about all that was sent to a server, as in a KEEP; NULL: memory is out. */
+static unsigned char *questions_about(const server *s) {
+    unsigned char *questions = calloc((size_t)s->sent.n + 1, WIRE_KEEP_BYTES);
+    unsigned char *at = questions;
+    for (const slot *each = s->sent.first; each != NULL && at != NULL; each = each->next) {
+        wire_put64(at, each->number);
+        memcpy(at + 8, each->message + 12, 4); /* the checksum in its header */
+        at += WIRE_KEEP_BYTES;
     }
-    if (status == BODHI_ERROR_CONFLICT) {
-        note_conflict(p, bodhi_message());
-    }
-    if (status != BODHI_OK) {
+    return questions;
+}
+
+/* Begin to connect to a server; what was sent to it before is asked about, and goes nowhere else meanwhile. */
+static void begin_dialling(bodhi_pusher *p, server *s, int64_t timeout_ms) {
+    disconnect(s);
+    unsigned char *questions = questions_about(s);
+    dial_request request = {.address = s->address,
+                            .key = p->key_bytes > 0 ? p->key : NULL,
+                            .key_bytes = p->key_bytes,
+                            .flags = WIRE_PUSHES | (p->options.durable != 0 ? (uint32_t)WIRE_DURABLE : 0U),
+                            .token = s->token,
+                            .name = p->name,
+                            .generation = p->generation,
+                            .generation_bytes = p->generation_bytes,
+                            .identity = p->identity,
+                            .asked = questions,
+                            .n_asked = (size_t)s->sent.n,
+                            .timeout_ms = timeout_ms};
+    s->dialling = questions == NULL ? NULL : dial_begin(&request);
+    if (s->dialling == NULL) {
         back_off(s);
-        return status;
+        requeue_all(p, s);
     }
-    s->asked_at = 0;
-    s->unasked = 0;
-    return BODHI_OK;
 }
 
 /* Take what a server says of the first frame sent to it. */
@@ -141,47 +174,80 @@ static void take_kept(bodhi_pusher *p, server *s, unsigned kept) {
     requeue(p, each);
 }
 
-/* Ask a server that was just connected to which of the frames sent to it before it has, as they were sent. */
-static int ask_what_it_has(bodhi_pusher *p, server *s) {
-    int64_t n = 0;
-    unsigned char *asked = calloc((size_t)MAX_IN_FLIGHT, WIRE_KEEP_BYTES);
-    if (asked == NULL) {
-        return bodhi_fail_memory();
+/* Take what came of connecting to a server, which has ended. */
+static int end_dialling(bodhi_pusher *p, server *s) {
+    unsigned char *kept;
+    int status = dial_end(s->dialling, &s->link, &kept);
+    int64_t n = status == BODHI_OK ? s->sent.n : 0;
+    s->dialling = NULL;
+    s->moved_at = now_ms();
+    if (status == BODHI_ERROR_CONFLICT) {
+        note_conflict(p, bodhi_message());
     }
-    for (const slot *each = s->sent.first; each != NULL; each = each->next) {
-        unsigned char *at = asked + (size_t)n++ * WIRE_KEEP_BYTES;
-        wire_put64(at, each->number);
-        memcpy(at + 8, each->message + 12, 4); /* the checksum in its header */
+    for (int64_t i = 0; i < n; i++) {
+        take_kept(p, s, kept[i]);
     }
-    wire_part part = {asked, (size_t)n * WIRE_KEEP_BYTES};
-    int status = link_ask(&s->link, WIRE_KEEP, &part, 1, WIRE_KEPT, now_ms() + p->options.timeout_ms);
-    free(asked);
-    if (status == BODHI_OK && s->link.in.size != (uint32_t)n) {
-        status = bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", s->address);
+    free(kept);
+    if (status != BODHI_OK || s->refused_frames) {
+        back_off(s);
     }
-    for (int64_t i = 0; i < n && status == BODHI_OK; i++) {
-        take_kept(p, s, s->link.in.body[i]);
-    }
+    s->refused_frames = false;
+    requeue_all(p, s);
     return status;
 }
 
 /* A server broke off or was too slow: ask it once more; what it does not have, or nobody knows of, is to be given
  * again. */
-static void resync(bodhi_pusher *p, int i) {
-    server *s = &p->servers[i];
-    link_close(&s->link);
-    int status = connect_server(p, s);
-    if (status == BODHI_OK && s->sent.n > 0 && ask_what_it_has(p, s) != BODHI_OK) {
-        back_off(s);
+static void resync(bodhi_pusher *p, server *s) {
+    begin_dialling(p, s, patience_of(p));
+}
+
+/* --- Sending ----------------------------------------------------------------------------------------------------- */
+
+static bool is_sending(const server *s) {
+    return s->out != NULL || s->flush_due;
+}
+
+/* Send what a server takes now. */
+static void send_out(bodhi_pusher *p, server *s) {
+    unsigned char flush[WIRE_HEADER];
+    wire_header(flush, WIRE_FLUSH, NULL, 0);
+    while (s->link.fd >= 0 && is_sending(s)) {
+        const unsigned char *data = s->out != NULL ? s->out->message : flush;
+        size_t size = s->out != NULL ? s->out->size : sizeof flush;
+        ssize_t sent = link_send_some(&s->link, data + s->out_done, size - s->out_done);
+        if (sent < 0) {
+            resync(p, s);
+        }
+        if (sent <= 0) {
+            return;
+        }
+        s->out_done += (size_t)sent;
+        s->moved_at = now_ms();
+        p->moved += s->out != NULL && !s->out->again ? sent : 0; /* what goes round and round is no progress */
+        if (s->out_done < size) {
+            continue;
+        }
+        s->out_done = 0;
+        if (s->out != NULL) {
+            s->out = NULL;
+        } else {
+            s->flush_due = false;
+            s->asked_at = s->asked_at == 0 ? now_ms() : s->asked_at;
+        }
     }
-    requeue_all(p, s);
+}
+
+static void ask_for_acks(bodhi_pusher *p, server *s) {
+    s->unasked = 0;
+    s->flush_due = true;
+    send_out(p, s);
 }
 
 /* --- Acknowledgements -------------------------------------------------------------------------------------------- */
 
 /* Take an ACK. False: the server cannot store frames now. */
-static bool take_acks(bodhi_pusher *p, int i) {
-    server *s = &p->servers[i];
+static bool take_acks(bodhi_pusher *p, server *s) {
     bool stores = true;
     for (uint32_t at = 0; at + WIRE_ACK_BYTES <= s->link.in.size; at += WIRE_ACK_BYTES) {
         uint64_t number;
@@ -190,6 +256,11 @@ static bool take_acks(bodhi_pusher *p, int i) {
         slot *found = slots_take_number(&s->sent, number);
         if (found == NULL) {
             continue;
+        }
+        if (found == s->out) { /* it has not even gone */
+            requeue(p, found);
+            stores = false;
+            break;
         }
         if (status >= 0) {
             acknowledged(p, found);
@@ -218,98 +289,107 @@ static void take_reason(bodhi_pusher *p, server *s) {
 }
 
 /* Take all that a server has sent. */
-static void receive_acks(bodhi_pusher *p, int i) {
-    server *s = &p->servers[i];
+static void receive_acks(bodhi_pusher *p, server *s) {
     while (s->link.fd >= 0) {
         int status = link_receive(&s->link, 0);
         if (status == BODHI_END) {
             return;
         }
         if (status != BODHI_OK || s->link.in.verb != WIRE_ACK) {
-            resync(p, i);
+            resync(p, s);
             return;
         }
         bool conflict = p->conflict;
-        if (!take_acks(p, i)) {
+        if (!take_acks(p, s)) {
             if (!conflict) { /* else the first reason is the one to be told */
                 take_reason(p, s);
             }
-            if (!p->conflict) {
-                resync(p, i); /* what it took before is not given to another */
+            if (p->conflict) {
+                back_off(s);
+            } else {
+                s->refused_frames = true;
+                resync(p, s); /* what it took before is not given to another */
             }
-            back_off(s);
         }
     }
 }
 
-/* Receive from all servers, waiting up to `wait_ms` for the first word; resync with those that are late. */
-static void receive_all(bodhi_pusher *p, int64_t wait_ms) {
+/* Wait up to `wait_ms` until some server can be sent to, has sent something, or has been connected to. */
+static void await_servers(const bodhi_pusher *p, int64_t wait_ms) {
     struct pollfd polled[64];
     nfds_t n = 0;
     for (int i = 0; i < p->n_servers && n < sizeof polled / sizeof *polled; i++) {
-        if (p->servers[i].link.fd >= 0 && p->servers[i].sent.n > 0) {
-            polled[n++] = (struct pollfd){.fd = p->servers[i].link.fd, .events = POLLIN};
+        const server *s = &p->servers[i];
+        if (s->dialling != NULL) {
+            polled[n++] = (struct pollfd){.fd = dial_descriptor(s->dialling), .events = POLLIN};
+        } else if (s->link.fd >= 0 && s->sent.n > 0) {
+            short events = (short)(is_sending(s) ? POLLIN | POLLOUT : POLLIN);
+            polled[n++] = (struct pollfd){.fd = s->link.fd, .events = events};
         }
     }
     (void)bodhi_io.poll(polled, n, (int)wait_ms);
+}
+
+static bool is_late(const bodhi_pusher *p, const server *s, int64_t now) {
+    return (s->asked_at != 0 && now - s->asked_at > patience_of(p)) ||
+           (is_sending(s) && now - s->moved_at > patience_of(p));
+}
+
+/* Go on with all servers, waiting up to `wait_ms` for the first; resync with those that are late. */
+static void serve_all(bodhi_pusher *p, int64_t wait_ms) {
+    await_servers(p, wait_ms);
     int64_t now = now_ms();
     for (int i = 0; i < p->n_servers; i++) {
         server *s = &p->servers[i];
-        if (s->link.fd >= 0) {
-            receive_acks(p, i);
+        if (s->dialling != NULL && dial_has_ended(s->dialling)) {
+            (void)end_dialling(p, s);
         }
-        if (s->link.fd >= 0 && s->asked_at != 0 && now - s->asked_at > p->options.timeout_ms) {
-            resync(p, i);
+        receive_acks(p, s);
+        send_out(p, s);
+        if (s->link.fd >= 0 && is_late(p, s, now)) {
+            resync(p, s);
         }
     }
-}
-
-static void ask_for_acks(bodhi_pusher *p, int i) {
-    server *s = &p->servers[i];
-    if (link_send_message(&s->link, WIRE_FLUSH, NULL, 0, now_ms() + p->options.timeout_ms) != BODHI_OK) {
-        resync(p, i);
-        return;
-    }
-    s->unasked = 0;
-    s->asked_at = s->asked_at == 0 ? now_ms() : s->asked_at;
 }
 
 /* --- Giving ------------------------------------------------------------------------------------------------------ */
 
-/* The server that a frame's number names, or the next that is connected, or can be now; -1: none. */
-static int choose_server(bodhi_pusher *p, uint64_t number) {
+/* The server that a frame's number names, or the next one that takes it; NULL: none takes it now, or it is to wait for
+ * one that is busy with the frame before. Those that may be tried again are connected to. */
+static server *choose_server(bodhi_pusher *p, uint64_t number) {
     for (int tried = 0; tried < p->n_servers && !p->conflict; tried++) {
-        int i = (int)((p->start + number + (uint64_t)tried) % (uint64_t)p->n_servers);
-        server *s = &p->servers[i];
-        if (s->link.fd >= 0 || (now_ms() >= s->retry_at && connect_server(p, s) == BODHI_OK)) {
-            return i;
+        server *s = &p->servers[(p->start + number + (uint64_t)tried) % (uint64_t)p->n_servers];
+        if (s->link.fd >= 0 && (!is_sending(s) || s->moved_at > now_ms() - STALLED_MS)) {
+            return is_sending(s) ? NULL : s;
+        }
+        if (s->link.fd < 0 && s->dialling == NULL && now_ms() >= s->retry_at) {
+            begin_dialling(p, s, patience_of(p));
         }
     }
-    return -1;
+    return NULL;
 }
 
-static void give(bodhi_pusher *p, slot *s, int i) {
-    server *to = &p->servers[i];
-    slots_append(&to->sent, s);
-    p->facts.given_again += s->again;
-    if (link_send(&to->link, s->message, s->size, now_ms() + p->options.timeout_ms) != BODHI_OK) {
-        resync(p, i);
-        return;
-    }
-    to->unasked += (int64_t)s->size;
+static void give(bodhi_pusher *p, slot *given, server *to) {
+    slots_append(&to->sent, given);
+    p->facts.given_again += given->again;
+    to->out = given;
+    to->moved_at = now_ms();
+    to->unasked += (int64_t)given->size;
     if (to->unasked >= p->options.batch_bytes) {
-        ask_for_acks(p, i);
+        ask_for_acks(p, to);
+    } else {
+        send_out(p, to);
     }
 }
 
 /* Give what waits to servers, until nothing waits or none takes it. */
 static bool give_waiting(bodhi_pusher *p) {
     while (p->waiting.n > 0) {
-        int i = choose_server(p, p->waiting.first->number);
-        if (i < 0) {
+        server *to = choose_server(p, p->waiting.first->number);
+        if (to == NULL) {
             return false;
         }
-        give(p, slots_take(&p->waiting), i);
+        give(p, slots_take(&p->waiting), to);
     }
     return true;
 }
@@ -319,17 +399,31 @@ static int fail_conflict(const bodhi_pusher *p) {
                       p->reason[0] != '\0' ? p->reason : "another simulation has written to the dataset");
 }
 
-static int fail_nowhere(const bodhi_pusher *p) {
-    if (p->waiting.n == 0) {
-        return bodhi_fail(BODHI_ERROR_UNREACHABLE, "no server has acknowledged a frame for %lld s; %lld are in flight",
-                          (long long)p->options.timeout_ms * PATIENCE / 1000, (long long)p->facts.in_flight);
+/* Whether bytes are on their way to a server that takes them. */
+static bool is_flowing(const bodhi_pusher *p) {
+    int64_t since = now_ms() - STALLED_MS;
+    bool flows = false;
+    for (int i = 0; i < p->n_servers; i++) {
+        const server *s = &p->servers[i];
+        flows = flows || (s->link.fd >= 0 && is_sending(s) && s->moved_at > since);
     }
-    if (p->refused != 0) {
+    return flows;
+}
+
+static int fail_nowhere(const bodhi_pusher *p) {
+    long long seconds = (p->options.timeout_ms + 999) / 1000;
+    if (p->refused != 0 && p->waiting.n > 0) {
         return bodhi_fail(p->refused, "no server takes frames (%s); %lld wait",
                           p->reason[0] != '\0' ? p->reason : bodhi_status_name(p->refused), (long long)p->waiting.n);
     }
-    return bodhi_fail(BODHI_ERROR_UNREACHABLE, "none of %d servers answers; %lld frames wait", p->n_servers,
-                      (long long)p->waiting.n);
+    bodhi_push_facts facts;
+    bodhi_push_query(p, &facts);
+    if (facts.servers_up == 0) {
+        return bodhi_fail(BODHI_ERROR_UNREACHABLE, "none of %d servers answers; %lld frames are in flight",
+                          p->n_servers, (long long)p->facts.in_flight);
+    }
+    return bodhi_fail(BODHI_ERROR_UNREACHABLE, "no server has acknowledged a frame for %lld s; %lld are in flight",
+                      seconds, (long long)p->facts.in_flight);
 }
 
 static bool is_interrupted(const bodhi_pusher *p) {
@@ -338,33 +432,31 @@ static bool is_interrupted(const bodhi_pusher *p) {
 
 static void ask_all_for_acks(bodhi_pusher *p) {
     for (int i = 0; i < p->n_servers; i++) {
-        const server *s = &p->servers[i];
+        server *s = &p->servers[i];
         if (s->link.fd >= 0 && s->sent.n > 0 && s->unasked > 0) {
-            ask_for_acks(p, i);
+            ask_for_acks(p, s);
         }
     }
 }
 
-/* Wait until `enough` says so, as long as acknowledgements come in. A server that takes frames is given more time for
- * its first word than one that does not. */
+/* Wait until `enough` says so, as long as bytes go or acknowledgements come. */
 static int wait_until(bodhi_pusher *p, bool (*enough)(const bodhi_pusher *p), bool ask) {
     enum { STEP_MS = 100 };
-    int64_t before = p->facts.acknowledged;
+    int64_t before = p->facts.acknowledged + p->moved;
     int64_t since = now_ms();
-    receive_all(p, 0);
+    serve_all(p, 0);
     bool given = give_waiting(p);
     while (!p->conflict && !(given && enough(p))) {
-        int64_t silent = now_ms() - since;
-        if (p->facts.acknowledged != before) {
-            before = p->facts.acknowledged;
+        if (p->facts.acknowledged + p->moved != before) {
+            before = p->facts.acknowledged + p->moved;
             since = now_ms();
-        } else if (silent >= p->options.timeout_ms * (given ? PATIENCE : INT64_C(1))) {
+        } else if (now_ms() - since >= p->options.timeout_ms) {
             return fail_nowhere(p);
         }
         if (ask) {
             ask_all_for_acks(p);
         }
-        receive_all(p, STEP_MS);
+        serve_all(p, STEP_MS);
         given = give_waiting(p);
         if (is_interrupted(p)) {
             return bodhi_fail(BODHI_ERROR_INTERRUPTED, "interrupted; %lld frames are in flight",
@@ -401,6 +493,10 @@ int bodhi_push(bodhi_pusher *pusher, const bodhi_frame *frame) {
     pusher->bytes += (int64_t)s->size;
     pusher->facts.in_flight++;
     (void)give_waiting(pusher); /* if none takes it, the next call waits for one */
+    int64_t until = now_ms() + patience_of(pusher);
+    while (is_flowing(pusher) && now_ms() < until) { /* the caller may not come again for long */
+        serve_all(pusher, STALLED_MS);
+    }
     return BODHI_OK;
 }
 
@@ -423,6 +519,9 @@ void bodhi_push_query(const bodhi_pusher *pusher, bodhi_push_facts *facts) {
 
 static void free_pusher(bodhi_pusher *p) {
     for (int i = 0; p->servers != NULL && i < p->n_servers; i++) {
+        if (p->servers[i].dialling != NULL) {
+            dial_abandon(p->servers[i].dialling);
+        }
         link_close(&p->servers[i].link);
         slots_free(&p->servers[i].sent);
         free(p->servers[i].address);
@@ -448,7 +547,7 @@ static int make_servers(bodhi_pusher *p, const char *const *servers, int n) {
     }
     p->n_servers = n;
     for (int i = 0; i < n; i++) {
-        p->servers[i].link = (wire_link){.fd = -1, .interrupted = p->options.interrupted};
+        p->servers[i].link = (wire_link){.fd = -1};
     }
     for (int i = 0; i < n; i++) {
         server *s = &p->servers[i];
@@ -496,15 +595,39 @@ static int make_pusher(bodhi_pusher *p, const char *dataset, const void *generat
     return o->key_file == NULL ? BODHI_OK : link_read_key(o->key_file, p->key, &p->key_bytes);
 }
 
-/* One server that answers is enough; of several errors the last one is told. All are asked whose the dataset is before
- * any is given a frame. */
+/* Connect to all servers. One that answers is enough: the others are waited for a moment, so that frames go to all from
+ * the first on, and so that they can say whose the dataset is. Of several errors the last one is told. */
 static int connect_all(bodhi_pusher *p) {
-    int any = BODHI_ERROR_UNREACHABLE;
-    for (int i = 0; i < p->n_servers && !p->conflict; i++) {
-        int status = connect_server(p, &p->servers[i]);
-        any = any == BODHI_OK ? any : status;
+    int64_t begun = now_ms();
+    int64_t until = begun + p->options.timeout_ms + OTHERS_MS; /* resolving a name may take any time */
+    int status = bodhi_fail(BODHI_ERROR_MEMORY, "no memory, or no thread to connect with");
+    int up = 0;
+    for (int i = 0; i < p->n_servers; i++) {
+        begin_dialling(p, &p->servers[i], p->options.timeout_ms);
     }
-    return p->conflict ? fail_conflict(p) : any;
+    for (int dialling = 1; dialling > 0 && now_ms() < until && !p->conflict;) {
+        dialling = 0;
+        for (int i = 0; i < p->n_servers; i++) {
+            server *s = &p->servers[i];
+            if (s->dialling != NULL && dial_has_ended(s->dialling)) {
+                int ended = end_dialling(p, s);
+                status = ended == BODHI_OK ? status : ended;
+                up += ended == BODHI_OK;
+            }
+            dialling += s->dialling != NULL;
+        }
+        if (is_interrupted(p)) {
+            return bodhi_fail(BODHI_ERROR_INTERRUPTED, "interrupted while connecting to servers");
+        }
+        until = up > 0 && begun + OTHERS_MS < until ? begun + OTHERS_MS : until;
+        if (dialling > 0 && now_ms() < until) {
+            await_servers(p, OTHERS_MS / 4);
+        }
+    }
+    if (up > 0 || p->conflict) {
+        return p->conflict ? fail_conflict(p) : BODHI_OK;
+    }
+    return now_ms() < until ? status : bodhi_fail(BODHI_ERROR_UNREACHABLE, "none of %d servers answers", p->n_servers);
 }
 
 int bodhi_push_open(const char *const *servers, int n, const char *dataset, const void *generation,

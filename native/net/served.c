@@ -31,7 +31,6 @@ struct grants {
     bool is_asked; /* for `next` */
     size_t asked;  /* so many places */
     size_t most;   /* to ask for at once */
-    bool in_turn;
 };
 
 static grants *of(locator *l) {
@@ -60,6 +59,7 @@ static int settle(served_dataset *d, int status) {
     if (status < 0) {
         link_close(&d->link);
         d->due = false;
+        d->turn = NULL;
     }
     return status;
 }
@@ -119,6 +119,7 @@ static int ask_ahead(grants *g, const wanted *list, size_t n) {
     }
     int status = d->link.fd < 0 ? bodhi_fail(BODHI_ERROR_UNREACHABLE, "the connection is closed") : receive_due(d);
     if (status == BODHI_OK) {
+        d->turn = NULL; /* asking for another one ends it */
         wire_part part = {numbers, g->asked * 8};
         status = link_send_message(&d->link, WIRE_READ, &part, 1, now_ms() + d->timeout_ms);
     }
@@ -174,12 +175,20 @@ static void open_direct(grants *g) {
     }
 }
 
+/* Tell the server that a turn of ours has ended, unless that would have to wait: one that is not told gives the turn to
+ * others in time. */
 static void end_turn(locator *l) {
-    grants *g = of(l);
-    if (g->in_turn && g->from->link.fd >= 0) { /* a server that is not told gives the turn to others in time */
-        (void)settle(g->from, link_send_message(&g->from->link, WIRE_DONE, NULL, 0, now_ms() + g->from->timeout_ms));
+    served_dataset *d = of(l)->from;
+    if (d->turn != of(l)) {
+        return;
     }
-    g->in_turn = false;
+    unsigned char done[WIRE_HEADER];
+    wire_header(done, WIRE_DONE, NULL, 0);
+    ssize_t sent = d->link.fd < 0 ? 0 : link_send_some(&d->link, done, sizeof done);
+    if (sent != 0 && sent != (ssize_t)sizeof done) {
+        (void)settle(d, BODHI_ERROR_UNREACHABLE); /* half a message */
+    }
+    d->turn = NULL;
 }
 
 static void let_go(grants *g) {
@@ -203,7 +212,7 @@ static int receive(grants *g, wanted *list) {
     g->now = g->next;
     g->next = empty;
     g->is_asked = false;
-    g->in_turn = d->in_turns;
+    d->turn = d->in_turns ? g : NULL;
     open_direct(g);
     if (!take_places(g, list)) {
         return settle(d, bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: places that are none", d->link.address));

@@ -20,6 +20,7 @@ typedef struct {
     bool exceeds_memory;
     bool due;              /* places were asked for ahead, and their answer comes before any other */
     grants *awaited;       /* whose they are; NULL: nobody's any more */
+    grants *turn;          /* whose turn it is with the disk; NULL: no reader's of this connection */
     pthread_mutex_t mutex; /* over `spare` */
     spare_memory *spare;
 } served_dataset;

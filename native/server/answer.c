@@ -226,7 +226,7 @@ static bool answer_have(connection *c) {
     bodhi_dataset *dataset = c->dataset->dataset;
     bodhi_place *places = malloc((n + 1) * sizeof *places);
     unsigned char *body = output_body(c, n);
-    int status = places == NULL || body == NULL ? bodhi_fail_memory() : bodhi_dataset_refresh(dataset);
+    int status = places == NULL || body == NULL ? bodhi_fail_memory() : datasets_refresh(c->dataset);
     if (status == BODHI_OK) {
         status = bodhi_dataset_locate(dataset, numbers, (int64_t)n, places);
     }

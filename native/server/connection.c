@@ -15,7 +15,7 @@ enum {
     TURN_BYTES = 8 << 20,     /* read from one connection before the next has its turn */
     OUTPUT_ENOUGH = 64 << 10, /* output that waits stops us from reading more requests */
     OUTPUT_STEP = 4 << 10,    /* the output's memory grows by so much at least */
-    LIGHT = 192 << 10,        /* bytes of a body, as of a HAVE, that never waits for memory */
+    LIGHT = 320 << 10,        /* bytes of a body, as of a KEEP, that never waits for memory */
     GREETING_MS = 10000,      /* for the first message */
     RESERVED_MS = 2000,       /* for that of a connection beside those that there may be */
     SHUT_MS = 2000,           /* for the other side to close after an error */
@@ -63,11 +63,22 @@ static void set_stalled(bodhi_server *server, connection *c, bool stalled) {
     c->stalled = stalled;
 }
 
-bool connection_clogs(const bodhi_server *server, const connection *c, int64_t now) {
-    bool takes_nothing = is_crowded_out(server) && c->out_capacity > 0 && c->out_sent < c->n_out;
-    bool gives_nothing = is_crowded_in(server) && c->held_in > LIGHT && wire_amid(&c->in) && !c->stalled &&
-                         connection_listens(server, c);
-    return (takes_nothing || gives_nothing) && now >= c->moved + CLOGGED_MS;
+/* Whether it holds memory and neither takes its answer nor gives the rest of its body. */
+static bool clogs(const bodhi_server *server, const connection *c, bool in, bool out, int64_t now) {
+    bool takes_nothing = out && c->out_sent < c->n_out;
+    bool gives_nothing = in && c->held_in > LIGHT && wire_amid(&c->in) && !c->stalled && connection_listens(server, c);
+    return c->fd >= 0 && (takes_nothing || gives_nothing) && now >= c->moved + CLOGGED_MS;
+}
+
+void connections_unclog(bodhi_server *server, int64_t now) {
+    bool in = server->n_stalled > 0 || is_crowded_in(server);
+    bool out = is_crowded_out(server);
+    for (int i = 0; i < server->n_slots; i++) {
+        if (clogs(server, &server->connections[i], in, out, now)) {
+            server->counters[COUNT_TIMED_OUT]++;
+            connection_drop(server, &server->connections[i]);
+        }
+    }
 }
 
 /* --- Output ------------------------------------------------------------------------------------------------------ */
@@ -204,7 +215,8 @@ bool connection_listens(const bodhi_server *server, const connection *c) {
 
 /* Ask epoll for what this connection waits for. */
 static void ask_events(const bodhi_server *server, connection *c) {
-    uint32_t events = (c->shut || connection_listens(server, c) ? EPOLLIN : 0U) | (c->out_sent < c->n_out ? EPOLLOUT : 0U);
+    uint32_t events =
+        (c->shut || connection_listens(server, c) ? EPOLLIN : 0U) | (c->out_sent < c->n_out ? EPOLLOUT : 0U);
     if (events != c->events) {
         /* The end of the other side is told of even if nothing is asked: then once, and not again and again. */
         struct epoll_event event = {.events = events == 0 ? EPOLLET : events, .data.u64 = connection_id(server, c)};

@@ -5,7 +5,8 @@
 
 #include "server/server.h"
 
-/* Take a connection up, or refuse it. Where there is no slot, one that has not said anything yet goes, the oldest first.
+/* Take a connection up, or refuse it. Where there is no slot, one that has not said anything yet goes, the oldest
+ * first.
  */
 void connection_add(bodhi_server *server, int fd, unsigned rights, const caller *from);
 
@@ -30,8 +31,8 @@ void connection_resume(bodhi_server *server, connection *c);
 /* Whether some connection waits for memory. */
 bool connections_wait(const bodhi_server *server);
 
-/* Whether memory is short and this connection holds some of it without moving. */
-bool connection_clogs(const bodhi_server *server, const connection *c, int64_t now);
+/* Where memory is short: drop those that hold some of it and do not move. */
+void connections_unclog(bodhi_server *server, int64_t now);
 
 /* Close at once, without a word, and mark it: the loop ends its turn and lets go of its dataset. */
 void connection_drop(bodhi_server *server, connection *c);

@@ -14,7 +14,10 @@
 #include "server/connection.h"
 #include "store/dataset.h"
 
-enum { LONGEST_ATTACHED = 64 /* letters in the name of an attachment */ };
+enum {
+    LONGEST_ATTACHED = 64, /* letters in the name of an attachment */
+    PART_BYTES = 128 << 10 /* of an attachment at once: the loop waits for the disk so long */
+};
 
 /* --- Places ------------------------------------------------------------------------------------------------------ */
 
@@ -161,14 +164,17 @@ bool answer_attachment(connection *c) {
     if (from > INT64_MAX || !attachment_name(c->in.body + 8, c->in.size - 8, file)) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "no attachment may have this name");
     }
-    unsigned char *body = output_body(c, 8 + WIRE_MAX_PART);
+    unsigned char *body = output_body(c, 8 + PART_BYTES);
     if (body == NULL) {
         return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
     }
     struct stat status;
     int fd = io_open(c->dataset->dataset->fd, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     bool there = fd >= 0 && bodhi_io.fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
-    ssize_t got = there ? io_read(fd, body + 8, WIRE_MAX_PART, from, READ_ANY) : -1;
+    ssize_t got = there ? io_read(fd, body + 8, PART_BYTES, from, READ_ANY) : -1;
+    if (got == PART_BYTES) {
+        (void)posix_fadvise(fd, (off_t)from + PART_BYTES, 8 * PART_BYTES, POSIX_FADV_WILLNEED); /* for the next ones */
+    }
     if (fd >= 0) {
         (void)io_close(fd);
     }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "server/connection.h"
 #include "store/dataset.h"
@@ -67,6 +68,17 @@ static int open_new(bodhi_server *server, const wire_open *open, open_dataset **
     server->datasets = d;
     *out = d;
     return BODHI_OK;
+}
+
+int datasets_refresh(open_dataset *d) {
+    int64_t begun = now_ms();
+    if (begun < d->refreshed + 4 * d->refresh_took) {
+        return BODHI_OK;
+    }
+    int status = bodhi_dataset_refresh(d->dataset);
+    d->refreshed = now_ms();
+    d->refresh_took = d->refreshed - begun;
+    return status;
 }
 
 int datasets_acquire(bodhi_server *server, const wire_open *open, open_dataset **out) {

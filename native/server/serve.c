@@ -139,12 +139,13 @@ static void tick(bodhi_server *server) {
         }
     }
     turn_tick(server, now);
+    connections_unclog(server, now);
     if (server->accept_paused) {
         set_accepting(server, true);
     }
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
-        if (c->fd >= 0 && (connection_is_late(server, c, now) || connection_clogs(server, c, now))) {
+        if (c->fd >= 0 && connection_is_late(server, c, now)) {
             server->counters[COUNT_TIMED_OUT] += !c->shut;
             connection_drop(server, c);
         }

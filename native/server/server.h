@@ -22,9 +22,11 @@ typedef struct {
 /* A dataset that is open: one writer for all who push to it, so that a frame sent twice is stored once. */
 typedef struct open_dataset {
     bodhi_dataset *dataset;
-    ingest *ingest;          /* of what is pushed to it; NULL: nothing was yet */
-    unsigned users;          /* connections */
-    unsigned awaited;        /* tasks that will come back */
+    ingest *ingest;    /* of what is pushed to it; NULL: nothing was yet */
+    unsigned users;    /* connections */
+    unsigned awaited;  /* tasks that will come back */
+    int64_t refreshed; /* ms: when what others wrote was last looked for, and how long that took */
+    int64_t refresh_took;
     int64_t unflushed_since; /* when the first frame came for which there is no FLUSH yet; 0: there is none */
     size_t n_unflushed;      /* of these frames */
     bool durable;            /* some of them are to be stored durably */

@@ -14,10 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from pyroaring import BitMap64
+
 from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.dataset.attachment import AUTHOR, attached_stamp, has_stamp
 from himach.io.dataset.origin_stamp import OriginStamp, frame_keywords
+from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.place import open_chosen, owner_of
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
 from himach.io.trajectory.absent_file import AbsentFile
@@ -65,18 +69,30 @@ def names_of(trajectories: Sequence[Path]) -> list[str]:
 def open_cache(choice: str) -> tuple[Store | ServedStore | None, str]:
     """Open the store that the user of a run chose: as `open_chosen`, or another user's by the server that serves it.
 
+    Returns
+    -------
+    store
+        None if there is none, or if it is another user's whose server does not answer now.
+    reason
+        Why frames are not kept or not looked for there; empty if they are.
+
     Raises
     ------
     UsageError
         As `open_chosen` does.
-    ServerRefusedError, ServerUnreachableError
-        It is another user's, whose server refuses this one, or has ended.
+    ServerRefusedError
+        It is another user's, whose server refuses this one.
     """
     found = owner_of(choice)
     if found is not None and os.path.exists(found[0] / "server" / "socket"):  # False where this user may not look
         from himach.io.server.served_store import ServedStore
 
-        return ServedStore(*found), ""
+        try:
+            return ServedStore(*found), ""
+        except ServerRefusedError:
+            raise
+        except StoreError as error:
+            return None, f"no cache is used: {error}"
     return open_chosen(choice)
 
 
@@ -220,6 +236,43 @@ def wanted_frames(stamp: OriginStamp, times: Times | None, frames: range) -> lis
         middle = max(0, (len(frames) - 1) // 2)
         asked.update(frames[step] for step in (1, middle, middle + 1, -2, -1) if -len(frames) <= step < len(frames))
     return sorted(asked)
+
+
+def held_frames(dataset: Dataset | Client | None) -> BitMap64:
+    """Return the numbers of the frames that a node's store holds."""
+    return BitMap64() if dataset is None else dataset.native | dataset.alien
+
+
+def narrow(frames: range, there: BitMap64) -> range:
+    """Return a selection without those of its first and last frames that are not there.
+
+    Raises
+    ------
+    UsageError
+        None of them is.
+    """
+    steps = range(len(frames))
+    first = next((step for step in steps if frames[step] in there), None)
+    if first is None:
+        raise UsageError(f"none of the frames selected is there; those that are: {there.min()} to {there.max()}")
+    last = next(step for step in reversed(steps) if frames[step] in there)
+    return frames[first : last + 1]
+
+
+def neighbours(frames: range, there: BitMap64) -> list[int]:
+    """Return the first, the middle and the last frames of a selection that are there, two of each."""
+    held = [number for number in (frames[0], frames[-1]) if number in there]
+    chosen = there & BitMap64(range(min(frames), max(frames) + 1, abs(frames.step)))
+    places = {0, 1, len(chosen) // 2 - 1, len(chosen) // 2, len(chosen) - 2, len(chosen) - 1}
+    return sorted({*held, *(chosen[place] for place in places if 0 <= place < len(chosen))})
+
+
+def times_between(n_frames: int, frames: Sequence[RawFrame]) -> Times:
+    """Return the times of all frames, float64 (n_frames,), ps, as those of some tell them."""
+    known = sorted((frame.number, frame.time) for frame in frames)
+    numbers, times = zip(*known, strict=True)
+    between: Times = np.interp(np.arange(n_frames), numbers, times)
+    return between
 
 
 def stand_in(

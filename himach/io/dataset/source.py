@@ -45,6 +45,8 @@ class Source:
 
     Attributes
     ----------
+    lost
+        Why another user's store was not read to the end; empty if it was, or if there is none.
     bytes_origin, bytes_cache
         Bytes of the frames read so far from the origin and from the cache.
     """
@@ -68,6 +70,7 @@ class Source:
         self._writable = cached if isinstance(cached, Dataset) else None
         if self._writable is not None and keep and origin.present:
             self._writeback = Writeback(self._writable)
+        self.lost = ""
         self.bytes_origin = 0
         self.bytes_cache = 0
 
@@ -90,8 +93,12 @@ class Source:
         assert self._cached is not None
         try:
             return self._cached.holds(numbers)
-        except StoreError:  # another user's server has ended
+        except StoreError as error:  # another user's server has ended
+            self._lose(str(error))
             return np.zeros(len(numbers), dtype=bool)
+
+    def _lose(self, why: str) -> None:
+        self.lost = self.lost or f"frames are read from the origin, as the cache is away since: {why}"
 
     def late(self, number: int, field: int) -> RawFrame:
         """Read a field of a frame that was given out without it; from the next `read` on, it is read with every frame.
@@ -152,6 +159,8 @@ class Source:
                     yield from self._from_cache(numbers[done:])
                     return
                 else:
+                    if reading.reason == UNREACHABLE:
+                        self._lose("its server does not answer")
                     self._drop_damaged(int(numbers[done]), reading.reason)
                     yield from self._from_origin(numbers[done : done + 1])
         finally:

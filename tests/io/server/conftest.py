@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+from support import needs
 
 from himach.io.server.admission import make_key
 from himach.io.server.client import Client, find
@@ -78,3 +81,23 @@ def run_server(tmp_path, key):
         if one.process.poll() is None:
             one.process.kill()
             one.process.wait(30)
+
+
+@pytest.fixture
+def stranger():
+    needs.root("to make a user")
+    needs.program("useradd")
+    name = f"himach{os.getpid()}"
+    subprocess.run(["useradd", "--no-create-home", name], check=True)
+    try:
+        yield pwd.getpwnam(name)
+    finally:
+        subprocess.run(["userdel", name], check=True, capture_output=True)
+
+
+@pytest.fixture
+def open_place():
+    """A directory that everybody may enter, as /var/tmp is; pytest's own are closed."""
+    with tempfile.TemporaryDirectory(prefix="himach-test-") as directory:
+        os.chmod(directory, 0o1777)
+        yield Path(directory)

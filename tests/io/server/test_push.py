@@ -206,7 +206,7 @@ def test_a_lost_acknowledgement_is_asked_for(run_server, key):
         thread = threading.Thread(target=relay, daemon=True)
         thread.start()
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        with himach.Writer("run", 1000, servers=[address], key=key, timeout=1) as writer:
+        with himach.Writer("run", 1000, servers=[address], key=key, timeout=6) as writer:
             cut.set()  # from now on no answer comes through
             push(writer, range(10))
             writer.flush()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shlex
 import sys
+from pathlib import Path
 
 import MDAnalysis as mda
 import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
+from support.pushed import push
 from support.ranks import mpiexec
 
 import himach
@@ -16,6 +20,7 @@ from himach import examples
 from himach.frame import POSITIONS, VELOCITIES, Needs
 from himach.io.dataset.source import Source
 from himach.io.store.store import Store
+from himach.io.trajectory.origin import open_origin
 
 
 class NoOrigin:
@@ -85,6 +90,25 @@ def test_a_field_is_read_late_when_the_server_has_ended(run_server):
             np.testing.assert_array_equal(late.velocities, np.full((50, 3), frame.number))
 
 
+def test_a_cache_that_goes_away_in_the_middle_is_told_of(run_server):
+    """Another user's store, of which nothing can be read without its server."""
+    running = run_server()
+    push(running, range(5))
+    origin = open_origin([Path(DCD)], Path(PSF), {})
+    for ends_before in (True, False):
+        with running.client() as client:
+            source = Source(origin, client.open("run"))
+            assert source.lost == ""
+            found = None if ends_before else source.read(np.arange(5))
+            if found is not None:
+                assert len(next(found).positions) == 100
+            running.kill()
+            found = source.read(np.arange(5)) if found is None else source.read(np.arange(3))
+            assert len(next(found).positions) == 3341
+            assert "the cache is away" in source.lost
+        running.start()
+
+
 def test_frames_that_a_simulation_pushed_are_analysed_by_their_name(run_server, key):
     running = run_server()
     universe = mda.Universe(PSF, DCD)
@@ -102,15 +126,63 @@ def test_frames_that_a_simulation_pushed_are_analysed_by_their_name(run_server, 
         np.testing.assert_array_equal(found.outcome["rmsd"]["time_ps"], expected.outcome["rmsd"]["time_ps"])
 
 
-def test_a_frame_that_was_never_pushed_is_named(run_server, key):
+def push_some(numbers, universe, **options):
+    """Push these frames, each under its number."""
+    with himach.Writer("run8", universe.atoms.n_atoms, **options) as writer:
+        for number in numbers:
+            universe.trajectory[number]
+            writer.number = number
+            writer.write(universe)
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_frames_that_were_never_pushed_are_named_and_left_out(run_server, key, ranks):
+    """Those at the beginning and the end, and some between."""
     running = run_server()
     universe = mda.Universe(PSF, DCD)
-    for first, stop in [(0, 4), (5, 10)]:
-        with himach.Writer("run8", universe.atoms.n_atoms, servers=[running.address], key=key, first=first) as writer:
-            for _ in universe.trajectory[first:stop]:
-                writer.write(universe)
-    with pytest.raises(himach.TrajectoryError, match="4"):
-        himach.run(examples.load("rmsd")(selection="name CA"), "run8", PSF, cache=str(running.place))
+    held = [number for number in range(3, 90) if number not in (4, 50, 51)]
+    push_some(held, universe, servers=[running.address], key=key)
+    expected = himach.run(examples.load("rmsd")(selection="name CA"), DCD, PSF, start=3, cache="off").outcome["rmsd"]
+    analysis = examples.load("rmsd")(selection="name CA")
+    said = r"6 of 90 frames selected .* are left out: 0, 1, 2, 4, 50, \.\.\."
+    with contextlib.nullcontext() if ranks else pytest.warns(UserWarning, match=said):  # spawned ranks print it
+        found = himach.run(analysis, "run8", PSF, cache=str(running.place), ranks=ranks)
+    assert found.record["frames"] == len(held) and found.record["dataset"]["frames"] == 90
+    places = np.array(held) - 3
+    np.testing.assert_array_equal(found.outcome["rmsd"]["rmsd"], np.array(expected["rmsd"])[places])
+    np.testing.assert_array_equal(found.outcome["rmsd"]["time_ps"], np.array(expected["time_ps"])[places])
+    assert himach.run(analysis, "run8", PSF, cache=str(running.place), start=5, stop=50).record["frames"] == 45
+    with pytest.raises(himach.UsageError, match="none of the frames selected is there"):
+        himach.run(analysis, "run8", PSF, cache=str(running.place), start=50, stop=52)
+
+
+ON_NODES = """
+import json, os, sys, warnings
+rank = int(os.environ["PMI_RANK"])
+os.environ["HIMACH_NODE"], os.environ["HIMACH_CACHE"] = f"node{rank}", sys.argv[1 + rank]
+import himach
+from himach import examples
+found = himach.run(examples.load("rmsd")(selection="name CA"), "run8", sys.argv[4])
+if rank == 0:
+    print(json.dumps([found.record["frames"], found.record["assignment"], list(found.outcome["rmsd"]["time_ps"])]))
+"""
+
+
+def test_frames_of_several_nodes_some_of_which_are_on_their_way(run_server, tmp_path):
+    """Three servers have frames in turn; of the last ones some were acknowledged before others."""
+    running = [run_server() for _ in range(3)]
+    universe = mda.Universe(PSF, DCD)
+    held = [n for n in range(97) if n not in (91, 94)]
+    for node in range(3):
+        push_some([n for n in held if n % 3 == node], universe, servers=[running[node].path])
+    (tmp_path / "job.py").write_text(ON_NODES)
+    places = [str(one.place) for one in running]
+    done = mpiexec(3, [sys.executable, str(tmp_path / "job.py"), *places, PSF])
+    assert done.returncode == 0, done.stderr
+    assert "2 of 97 frames" in done.stderr and "91, 94" in done.stderr
+    frames, assignment, times = json.loads(done.stdout.splitlines()[-1])
+    assert (frames, assignment) == (95, {"native": 95, "alien": 0, "residue": 0})
+    np.testing.assert_allclose(times, np.array([universe.trajectory[n].time for n in held]), rtol=1e-6)
 
 
 def test_a_name_that_two_simulations_have_on_different_nodes_is_refused(run_server, tmp_path):

@@ -1,0 +1,376 @@
+"""What a server spends on its clients, and on how many: memory, connections, those who say nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hmac
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.messages import FRAME, LIST, OPEN, STATUS, message, open_body
+from support.pushed import frame_of, push
+
+import himach
+from himach.io.server import control
+from himach.io.server.admission import make_key, read_key
+from himach.io.server.client import find
+from himach.io.store.bodhi import NUMBERS_AT_ONCE, ServerUnreachableError
+
+MEGA = 1 << 20
+SERVE = """
+import sys
+from himach.io.server import control
+control.serve(sys.argv[1], ready=int(sys.argv[2]), **eval(sys.argv[3]))
+"""
+
+
+@pytest.fixture
+def run_limited(tmp_path):
+    """Returns a function that starts a server in a process of its own, with limits that no option sets."""
+    running = []
+
+    def run(**limits):
+        reader, writer = os.pipe()
+        command = [sys.executable, "-c", SERVE, str(tmp_path / f"n{len(running)}"), str(writer), repr(limits)]
+        running.append(subprocess.Popen(command, pass_fds=[writer]))
+        os.close(writer)
+        with os.fdopen(reader) as lines:
+            facts = json.loads(lines.readline())
+        return running[-1], facts["socket"]
+
+    yield run
+    for one in running:
+        one.kill()
+        one.wait(30)
+
+
+def resident(process, what="VmRSS"):
+    """Bytes of memory of a process, now or (VmHWM) at most."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
+
+
+def connected(stack, path, *parts):
+    raw = stack.enter_context(socket.socket(socket.AF_UNIX))
+    raw.connect(path)
+    for part in parts:
+        raw.sendall(part)
+    return raw
+
+
+def talk(path, *parts, wait=10.0):
+    """Send parts and return what comes back until the server closes."""
+    with contextlib.ExitStack() as stack:
+        raw = connected(stack, path)
+        raw.settimeout(wait)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            for part in parts:
+                raw.sendall(part)
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):
+            while more := raw.recv(65536):
+                answer += more
+        return answer
+
+
+READING = message(OPEN, open_body(flags=0))
+PUSHING = message(OPEN, open_body())
+
+
+# --- Memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_answers_that_nobody_takes(run_server):
+    """Two hundred clients ask and ask for the list of frames, and read nothing."""
+    running = run_server()
+    push(running, range(NUMBERS_AT_ONCE), n_atoms=1)
+    before = resident(running.process)
+    ask = message(LIST, struct.pack("<IIQ", 0, 0, 0)) * 500
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            raw = connected(stack, running.path, READING)
+            raw.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                raw.send(ask)
+        time.sleep(1)
+        with running.client() as client:
+            assert client.counters()["connections"] >= 200
+        assert resident(running.process, "VmHWM") - before < 80 * MEGA
+
+
+def test_answers_beyond_all_memory_do_not_stop_the_others(run_limited):
+    """Who takes no answers goes when memory is short, and others are answered."""
+    process, path = run_limited(memory=32 * MEGA, max_per_caller=1000)
+    with himach.Writer("run", 1, servers=[path]) as writer:
+        for number in range(NUMBERS_AT_ONCE):
+            writer.push(np.zeros((1, 3)), time=number)
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            connected(stack, path, READING + message(LIST, struct.pack("<IIQ", 0, 0, 0)) * 20)
+        start = time.monotonic()
+        with contextlib.closing(find(Path(path).parent.parent)) as client:
+            assert len(client.open("run").native) == NUMBERS_AT_ONCE
+        assert time.monotonic() - start < 10
+        assert resident(process) < 150 * MEGA
+
+
+@pytest.mark.parametrize("opened", [b"", READING])
+def test_a_large_body_without_the_right_to_it(run_server, opened):
+    running = run_server()
+    push(running, [0])
+    before = resident(running.process)
+    header = message(FRAME, size=1 << 30, crc=0)
+    said = talk(running.path, opened + header, *[bytes(MEGA)] * 300)
+    assert (b"an OPEN that says so" if opened else b"must be opened first") in said
+    assert resident(running.process, "VmHWM") - before < 20 * MEGA
+
+
+def test_bodies_beyond_all_memory_wait(run_limited):
+    """Twelve pushers begin frames of 24 MB where there are 64 MB: they come one after the other, and all of them."""
+    process, path = run_limited(memory=64 * MEGA, message_ms=20000)
+    n_atoms = 2_000_000
+    frame = np.zeros((n_atoms, 3), np.float32)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.closing(connected(stack, path, PUSHING)))
+        before = resident(process)
+
+        def push_some(first):
+            with himach.Writer("run", n_atoms, servers=[path], first=first) as writer:
+                for _ in range(2):
+                    writer.push(frame, time=0)
+                writer.flush()
+                return writer.facts()["acknowledged"]
+
+        with ThreadPoolExecutor(12) as pool:
+            assert sum(pool.map(push_some, range(0, 24, 2))) == 24
+        assert resident(process, "VmHWM") - before < 130 * MEGA
+
+
+def test_begun_bodies_that_do_not_come_make_way(run_limited):
+    _, path = run_limited(memory=64 * MEGA, max_per_caller=1000)
+    with contextlib.ExitStack() as stack:
+        for _ in range(6):
+            connected(stack, path, PUSHING + message(FRAME, size=20 * MEGA, crc=0) + bytes(MEGA // 20))
+        start = time.monotonic()
+        with himach.Writer("other", 1_000_000, servers=[path], timeout=30) as writer:
+            writer.push(np.zeros((1_000_000, 3)), time=0)
+            writer.flush()
+        assert time.monotonic() - start < 20
+
+
+# --- Connections ------------------------------------------------------------------------------------------------------
+
+
+def test_silent_strangers_keep_no_pusher_out(run_server, key):
+    running = run_server()
+    host, port = running.address.split(":")
+    with contextlib.ExitStack() as stack:
+        for _ in range(300):
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
+        with himach.Writer("run", 100, servers=[running.address], key=key, timeout=4) as writer:
+            writer.push(frame_of(0), time=0)
+            writer.flush()
+            assert writer.facts()["acknowledged"] == 1
+
+
+def admitted(stack, running, key):
+    host, port = running.address.split(":")
+    raw = stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
+    challenge = raw.recv(40, socket.MSG_WAITALL)[8:]
+    raw.sendall(bytes(32) + hmac.digest(read_key(key), b"client" + challenge + bytes(32), "sha256"))
+    assert raw.recv(36, socket.MSG_WAITALL)[:4] == bytes(4)
+    return raw
+
+
+def test_the_end_of_a_host_is_noticed(run_server, key):
+    """The system asks now and then whether the other machine is still there (timer 2 of /proc/net/tcp)."""
+    running = run_server()
+    with contextlib.ExitStack() as stack:
+        raw = admitted(stack, running, key)
+        raw.sendall(PUSHING)
+        assert raw.recv(16)
+        ours, theirs = raw.getsockname()[1], raw.getpeername()[1]
+        time.sleep(1)  # until what was sent is acknowledged
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        (timer,) = (row[5] for row in rows if row[1].endswith(f":{theirs:04X}") and row[2].endswith(f":{ours:04X}"))
+        when = int(timer.split(":")[1], 16) / os.sysconf("SC_CLK_TCK")
+        assert timer.startswith("02") and when <= 60
+
+
+def test_an_address_has_not_all_connections(run_server, key):
+    running = run_server()
+    with contextlib.ExitStack() as stack:
+        several = [admitted(stack, running, key) for _ in range(128)]
+        for raw in several:
+            raw.sendall(message(STATUS))
+            assert raw.recv(16)
+        refused = admitted(stack, running, key)
+        assert b"this address has as many" in refused.recv(1000)
+        with running.client() as client:  # others find room
+            assert client.counters()["connections"] == 129
+        several.pop().close()
+        time.sleep(0.5)
+        admitted(stack, running, key).sendall(PUSHING)
+
+
+def test_the_owner_asks_and_stops_a_full_server(run_limited):
+    process, path = run_limited(max_connections=8)
+    store = Path(path).parent.parent
+    with contextlib.ExitStack() as stack:
+        several = [connected(stack, path, message(STATUS)) for _ in range(8)]
+        for raw in several:
+            assert raw.recv(65536)
+        assert b"as many connections" in talk(path, PUSHING)
+        silent = [connected(stack, path) for _ in range(5)]  # who says nothing does not keep these slots
+        found = control.status(store, timeout=5)
+        assert found["answers"] and found["connections"] >= 9 and found["max_connections"] == 8
+        assert control.stop(store, seconds=10)
+        assert process.wait(10) == 0
+        del silent
+
+
+def test_who_says_nothing_makes_way(run_limited):
+    _, path = run_limited(max_connections=8)
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            connected(stack, path)
+        time.sleep(0.3)
+        push_to = himach.Writer("run", 100, servers=[path], timeout=5)
+        push_to.push(frame_of(0), time=0)
+        push_to.close()
+
+
+def crowd(path):
+    """Connect until it is refused; say how often that went well, and hold on until standard input ends."""
+    held, said = [], b""
+    while b"this user has as many" not in said:
+        held.append(socket.socket(socket.AF_UNIX))
+        held[-1].connect(path)
+        held[-1].sendall(message(STATUS))
+        said = held[-1].recv(65536)
+    return held
+
+
+def test_another_user_has_not_all_connections(run_server, stranger, open_place):
+    running = run_server("--allow-user", stranger.pw_name, name=open_place / "store")
+    (counted, count), (wait, let_go) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(let_go)
+            os.setgroups([])
+            os.setgid(stranger.pw_gid)
+            os.setuid(stranger.pw_uid)
+            held = crowd(running.path)
+            os.write(count, f"{len(held)}\n".encode())
+            os.read(wait, 1)
+        finally:
+            os._exit(0)
+    os.close(count)
+    with os.fdopen(counted) as lines:
+        assert lines.readline() == "129\n"
+    push(running, range(3))
+    os.close(let_go)
+    os.waitpid(child, 0)
+    os.close(wait)
+
+
+# --- Clients ----------------------------------------------------------------------------------------------------------
+
+
+def longest_push(writer, count):
+    longest = 0.0
+    for number in range(count):
+        begun = time.monotonic()
+        writer.push(np.zeros((writer.n_atoms, 3), np.float32), time=number)
+        longest = max(longest, time.monotonic() - begun)
+    return longest
+
+
+@pytest.mark.parametrize("how", ["stopped", "silent"])
+def test_a_dead_server_of_two_stalls_no_push(run_server, key, how):
+    """One that is stopped while frames come to it, or takes connections and says nothing from the first on."""
+    alive = run_server()
+    with contextlib.ExitStack() as stack:
+        if how == "silent":
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            dead = f"127.0.0.1:{listener.getsockname()[1]}"
+        else:
+            stopped = run_server()
+            dead = stopped.address
+            stack.callback(stopped.process.send_signal, signal.SIGCONT)
+        begun = time.monotonic()
+        writer = himach.Writer("run", 20_000, servers=[dead, alive.address], key=key, timeout=10, batch_bytes=4 * MEGA)
+        assert time.monotonic() - begun < 2
+        writer.push(np.zeros((20_000, 3), np.float32), time=0)
+        if how == "stopped":
+            stopped.process.send_signal(signal.SIGSTOP)
+        assert longest_push(writer, 40) < 2
+        time.sleep(1.5)
+        assert longest_push(writer, 40) < 2
+        begun = time.monotonic()
+        writer.flush()
+        assert time.monotonic() - begun < 12
+        assert writer.facts()["acknowledged"] == 81
+        writer.close()
+
+
+def test_a_writer_waits_as_long_as_it_is_told(run_server):
+    running = run_server()
+    with socket.socket(socket.AF_UNIX) as deaf:
+        path = f"{running.place}-deaf"
+        deaf.bind(path)
+        deaf.listen()
+        begun = time.monotonic()
+        with pytest.raises(ServerUnreachableError):
+            himach.Writer("run", 100, servers=[path], timeout=7)
+        assert 6.5 < time.monotonic() - begun < 9
+    writer = himach.Writer("run", 100, servers=[running.path], timeout=3)
+    running.process.send_signal(signal.SIGSTOP)
+    writer.push(frame_of(0), time=0)
+    begun = time.monotonic()
+    with pytest.raises(ServerUnreachableError):
+        writer.flush()
+    assert 2.5 < time.monotonic() - begun < 5
+    running.process.send_signal(signal.SIGCONT)
+    writer.close()
+
+
+def test_the_key_file_appears_whole(tmp_path):
+    """Many who begin at once read the same key."""
+    for attempt in range(20):
+        path = tmp_path / f"d{attempt}" / "key"
+
+        def begin(path):
+            make_key(path)
+            return read_key(path)
+
+        with ThreadPoolExecutor(10) as pool:
+            keys = set(pool.map(functools.partial(begin), [path] * 10))
+        assert len(keys) == 1
+        assert [file.name for file in path.parent.iterdir()] == ["key"]
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_acknowledgements_come_from_a_crowded_server(run_limited):
+    """A pusher that is not read because of others' frames is read again when these are written."""
+    _, path = run_limited(memory=8 * MEGA)
+    with contextlib.ExitStack() as stack:
+        writers = [stack.enter_context(himach.Writer(f"run{i}", 100_000, servers=[path], timeout=30)) for i in range(8)]
+        for number in range(10):
+            for writer in writers:
+                writer.push(np.full((100_000, 3), number, np.float32), time=number)
+        for writer in writers:
+            writer.flush()
+            assert writer.facts()["acknowledged"] == 10
