@@ -364,7 +364,6 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         self._memory: npt.NDArray[np.float32] | None = None
         self._number = _FrameNumber(-1)
         self._asked: npt.NDArray[np.int64] | None = None
-        self._copies = False
         self._kept: tuple[RawFrame, dict[str, Any]] | None = None
 
     def ask(self, asked: npt.NDArray[np.bool_], refuse: Callable[[int | None], NoReturn]) -> None:
@@ -388,7 +387,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
             own.has_positions = True
         own._pos = self._copied(raw.positions) if copy else raw.positions
         own.dimensions = raw.box
-        self._copies, self._kept = copy, None
+        self._kept = None
         own.expect(raw, late, partial(self._tell, raw, late))
         self.ts = own
         if self._auxs or self._transformations:
@@ -408,7 +407,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         """
         if self._kept is None or self._kept[0] is not raw:
             data = self._read_data(raw.number, late) if raw.data is None else raw.data
-            self._kept = raw, deepcopy(data) if self._copies else data
+            self._kept = raw, deepcopy(data)  # analyses must not see each other's changes
         return self._kept[1]
 
     def _read_data(self, number: int, late: LateFields | None) -> dict[str, Any]:
