@@ -112,7 +112,7 @@ def trajectories(names: tuple[str, ...] = ()) -> list[Foreign]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                one.frames  # noqa: B018 (reads them)
+                one.frames
             except Exception:  # a file that is there to be refused, or a package that is missing
                 continue
         found.append(one)
@@ -158,7 +158,9 @@ def differences(one: Foreign, folder: Path) -> list[str]:
     for choice, cache in ((slice(1, MOST), "off"), (slice(1, MOST, 2), kept), (slice(0, MOST), kept)):
         limits = {"start": choice.start, "stop": choice.stop, "step": choice.step}
         try:
-            result = himach.run(Seen(), one.path, topology, universe=one.keywords, cache=cache, progress=False, **limits)
+            result = himach.run(
+                Seen(), one.path, topology, universe=one.keywords, cache=cache, progress=False, **limits
+            )
             outcome = result.outcome
         except himach.HimachError as error:
             outcome = error

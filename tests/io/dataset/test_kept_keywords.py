@@ -1,4 +1,4 @@
-"""Datasets that were kept with keywords of MDAnalysis are found by their name, and those of earlier versions are not."""
+"""Datasets that were kept with keywords of MDAnalysis are found by their name; those of earlier versions are not."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def test_what_was_kept_otherwise_is_told(tmp_path):
         assert list(result.outcome["frames"]["time"][:3]) == [1, 4, 7]
     for keywords in ({"dt": 2.0}, {"convert_units": False}):
         for call in (analyse, describe_it):
-            with pytest.raises(himach.UsageError, match=r"has d as it was read with dt=3\.0, time_offset=1\.0, and you"):
+            with pytest.raises(
+                himach.UsageError, match=r"has d as it was read with dt=3\.0, time_offset=1\.0, and you"
+            ):
                 call("d", None, cache=tmp_path / "store", universe=keywords)
 
 

@@ -13,7 +13,14 @@ comm = MPI.COMM_WORLD
 #: Of each format, the small ones; of those whose readers lose their place on the way to another rank, all.
 NAMES = (
     *("GMS_ASYMOPT", "GMS_ASYMSURF", "GMS_SYMOPT", "TRJ", "TRJ_bz2", "WIN_TRJ", "TRZ", "ARC_PBC", "DLP_HISTORY"),
-    *("COORDINATES_DCD", "COORDINATES_TRR", "COORDINATES_XTC", "COORDINATES_XYZ", "COORDINATES_XYZ_BZ2", "CPPTRAJ_TRAJ"),
+    *(
+        "COORDINATES_DCD",
+        "COORDINATES_TRR",
+        "COORDINATES_XTC",
+        "COORDINATES_XYZ",
+        "COORDINATES_XYZ_BZ2",
+        "CPPTRAJ_TRAJ",
+    ),
     *("LAMMPSDUMP_chain1", "LAMMPSDUMP_non_linear", "PDB_cm", "PDB_mc_gz", "PDB_multiframe", "TRC_TRAJ1_VAC"),
     *("mol2_comments_header",),
 )

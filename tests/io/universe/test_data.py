@@ -70,12 +70,12 @@ def test_is_what_mdanalysis_gives(name, cached, tmp_path):
     assert (result.record["bytes"]["cache"] > 0) == cached
     universe = mda.Universe(topology, trajectory, **keywords)
     for ts, (mine, *others, first) in zip(universe.trajectory[:N_FRAMES], result.outcome, strict=True):
+        assert all(name in first for name in mine)
         expected = {name: value for name, value in ts.data.items() if name not in ("time", "dt", "time_offset")}
         same(mine, expected)
         for other in others:
             assert {"time", "dt"} <= other.keys()
             same({name: value for name, value in other.items() if name not in ("time", "dt")}, expected)
-    assert all(name in first for name in mine)
     assert mine or name == "NCDF"
 
 
