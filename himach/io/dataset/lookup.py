@@ -302,7 +302,7 @@ def stand_in(
     UsageError
         If there is no such keyword.
     """
-    used = topology if topology is not None else next(reversed(stamp.topologies), None)
+    used = topology if topology is not None else next(reversed([*stamp.topologies]), None)
     parser = None if used is None else parser_class(os.fspath(used), keywords.get("topology_format"))
     check(keywords, readers_of(stamp.kinds), [] if parser is None else [parser])
     given = {frame.number: frame for frame in frames}

@@ -198,10 +198,11 @@ def _refuse(name: str, known: Iterable[str], classes: Iterable[Any]) -> None:
 def _check_values(keywords: Mapping[str, Any]) -> None:
     for name in _NUMBERS:
         value = keywords.get(name)
-        real = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+        real = value is not True and value is not False and isinstance(value, numbers.Real) and math.isfinite(value)
         if value is not None and not (real and (name != "dt" or value > 0)):
             raise UsageError(
-                f"the keyword {name}={value!r} of MDAnalysis: {name} is a number of ps" + (" above 0" if name == "dt" else "")
+                f"the keyword {name}={value!r} of MDAnalysis: {name} is a number of ps"
+                + (" above 0" if name == "dt" else "")
             )
     for name in _LISTS:
         value = keywords.get(name)

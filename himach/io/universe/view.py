@@ -28,6 +28,10 @@ from himach.io.universe.gather import copy_rows
 
 #: Reads a field of the frame of a number that was read without it (see `himach.io.dataset.source.Source.late`).
 LateFields = Callable[[int, int], RawFrame]
+#: Gives the data of a frame, which it may have to read.
+Tell = Callable[[RawFrame, LateFields | None], dict[str, Any]]
+
+_set_data = Timestep.data.__set__
 
 
 class View:
@@ -114,36 +118,38 @@ class View:
         """
         assert self._frames[step] == raw.number, f"frame {raw.number} is not at step {step} of {self._frames}"
         ts = self._reader.bind(raw, self._copy, late)
-        return _BoundFrame(raw.number, step, raw.time, ts, self.universe, partial(self._reader.data, raw, late))
+        return _BoundFrame(raw, step, ts, self.universe, self._reader, late)
 
 
 class _BoundFrame(Frame):
     """A frame whose arrays are those of a timestep; velocities and forces are read when they are touched."""
 
-    __slots__ = ("_data", "_timestep")
+    __slots__ = ("_late", "_raw", "_reader", "_timestep")
 
     def __init__(
         self,
-        number: int,
+        raw: RawFrame,
         step: int,
-        time: float,
         timestep: Timestep,
         universe: Universe,
-        data: Callable[[], dict[str, Any]],
+        reader: _BoundReader,
+        late: LateFields | None,
     ) -> None:
-        self.number = number
+        self.number = raw.number
         self.step = step
-        self.time = time
+        self.time = raw.time
         self.positions = timestep.positions
         self.box = timestep.dimensions
         self.universe = universe
         self._timestep = timestep
-        self._data = data
+        self._raw = raw
+        self._reader = reader
+        self._late = late
 
     @property
     def data(self) -> dict[str, Any]:  # type: ignore[override]
         """What the file says of the frame beside all this."""
-        return self._data()
+        return self._reader.data(self._raw, self._late)
 
     @property
     def velocities(self) -> Any:  # type: ignore[override]
@@ -211,7 +217,7 @@ class _Timestep(Timestep):  # type: ignore[misc]
     _raw: RawFrame | None = None
     _late: LateFields | None = None
     _untouched = 0
-    _tell: Callable[[], dict[str, Any]] | None = None
+    _tell: Tell | None = None
     _asked: Mapping[str, AskedVectors] = MappingProxyType({})
     _shown = False
 
@@ -230,7 +236,7 @@ class _Timestep(Timestep):  # type: ignore[misc]
             if values is not None:
                 setattr(self, name, values.copy())
 
-    def expect(self, raw: RawFrame, late: LateFields | None, tell: Callable[[], dict[str, Any]] | None) -> None:
+    def expect(self, raw: RawFrame, late: LateFields | None, tell: Tell) -> None:
         """Take velocities and forces from this frame, or from `late`, when they are touched; and its data by `tell`."""
         self._raw, self._late, self._untouched, self._tell = raw, late, VELOCITIES | FORCES, tell
 
@@ -240,7 +246,8 @@ class _Timestep(Timestep):  # type: ignore[misc]
         facts: dict[str, Any] = Timestep.data.__get__(self)
         if self._tell is not None:
             tell, self._tell = self._tell, None
-            facts.update(tell())
+            assert self._raw is not None
+            facts.update(tell(self._raw, self._late))
         return facts
 
     @data.setter
@@ -353,6 +360,7 @@ class _Timestep(Timestep):  # type: ignore[misc]
         new: _Timestep = super().copy()
         self._shown = new._shown = shown
         self._tell = new._tell = tell
+        new._raw, new._late = self._raw, self._late  # for its data; the rest is copied
         new._asked = {name: AskedVectors(asked.asked, asked.refuse) for name, asked in self._asked.items()}
         return new
 
@@ -375,7 +383,6 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         self._memory: npt.NDArray[np.float32] | None = None
         self._number = _FrameNumber(-1)
         self._asked: npt.NDArray[np.int64] | None = None
-        self._copies = False
         self._kept: tuple[RawFrame, dict[str, Any]] | None = None
 
     def ask(self, asked: npt.NDArray[np.bool_], refuse: Callable[[int | None], NoReturn]) -> None:
@@ -398,14 +405,14 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         own = self._own
         own.frame = raw.number
         self._number = _FrameNumber(raw.number)
-        own.data = {"time": raw.time, "dt": self.dt}
+        _set_data(own, {"time": raw.time, "dt": self.dt})
         if not own.has_positions:  # a transformation took them; allow them again, which zeroes the present array
             own._pos = np.empty_like(raw.positions)
             own.has_positions = True
         own._pos = self._copied(raw.positions) if copy else raw.positions
         own.dimensions = raw.box
-        self._copies, self._kept = copy, None
-        own.expect(raw, late, partial(self._tell, raw, late))
+        self._kept = None
+        own.expect(raw, late, self._tell)
         self.ts = own
         if self._auxs or self._transformations:
             own.show(False)
@@ -424,7 +431,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         """
         if self._kept is None or self._kept[0] is not raw:
             data = self._read_data(raw.number, late) if raw.data is None else raw.data
-            self._kept = raw, deepcopy(data) if self._copies else data
+            self._kept = raw, deepcopy(data)  # analyses must not see each other's changes
         return self._kept[1]
 
     def _read_data(self, number: int, late: LateFields | None) -> dict[str, Any]:

@@ -88,7 +88,9 @@ def test_origin_away(tmp_path, place):
         assert result.record["dataset"] == without.record["dataset"]
     with pytest.raises(himach.UsageError, match="no trajectory"):
         analyse(trajectory, topology, cache="off")
-    with pytest.raises(himach.UsageError, match=r"read with no keywords, and you ask for dt=5\.0"):  # with another time step frames are others
+    with pytest.raises(
+        himach.UsageError, match=r"read with no keywords, and you ask for dt=5\.0"
+    ):  # with another time step frames are others
         analyse(trajectory, topology, cache=place, universe={"dt": 5.0})
 
 

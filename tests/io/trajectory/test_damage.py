@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from MDAnalysis.coordinates.TRR import TRRReader
 from support.io_samples import copied, make
 
 from himach.errors import TrajectoryError
@@ -125,14 +126,15 @@ def test_small_systems_and_double_precision(tmp_path):
     path = make(tmp_path / "small.xtc", [0, 1, 2], n_atoms=3)
     assert [frame.time for frame in open_origin([path]).read(range(3))] == [0, 1, 2]
     frame = struct.pack(
-        ">iii12s13i2d", 1993, 13, 12, b"GMX_trn_file", 0, 0, 72, 0, 0, 0, 0, 240, 0, 0, 10, 7, 0, 2.5, 0
+        ">iii12s13i2d", 1993, 13, 12, b"GMX_trn_file", 0, 0, 72, 0, 0, 0, 0, 240, 0, 0, 10, 7, 0, 2.1, 0.3
     )
     frame += np.eye(3).astype(">f8").tobytes() + np.arange(30.0).astype(">f8").tobytes()
     (tmp_path / "double.trr").write_bytes(2 * frame)
     origin = open_origin([tmp_path / "double.trr"])
     assert origin.n_frames == 2
     (first,) = origin.read([0])
-    assert first.time == 2.5
+    assert first.time == 2.1 != TRRReader(tmp_path / "double.trr").ts.time  # which rounds
+    assert first.data == {"step": 7, "lambda": 0.3}
     np.testing.assert_allclose(first.positions.ravel(), 10 * np.arange(30))
 
 

@@ -1,0 +1,123 @@
+"""Readers of MDAnalysis that seek wrongly, or only in order, and frames that show what earlier ones said."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from MDAnalysis.coordinates.base import ProtoReader
+from MDAnalysis.coordinates.XYZ import XYZReader
+from MDAnalysisTests import datafiles as data
+
+from himach.errors import TrajectoryError
+from himach.io.trajectory.origin import Origin, open_origin
+from himach.io.trajectory.reader_file import ReaderFile, in_order
+
+
+def pdb(path: Path, boxes: list[float | None]) -> Path:
+    """Write a PDB file of a model for each of these boxes, where it has one."""
+    lines = []
+    for number, box in enumerate(boxes):
+        lines.append(f"MODEL     {number + 1:4d}")
+        if box is not None:
+            lines.append(f"CRYST1{box:9.3f}{box:9.3f}{box:9.3f}  90.00  90.00  90.00 P 1           1")
+        lines.append(f"ATOM      1  CA  ALA A   1    {number:8.3f}{0:8.3f}{0:8.3f}  1.00  0.00           C")
+        lines.append("ENDMDL")
+    path.write_text("\n".join(lines) + "\nEND\n")
+    return path
+
+
+def boxes(origin: Origin, numbers: list[int]) -> list[float | None]:
+    """Return the boxes of frames, as a rank reads them that got the opened trajectory as a pickle."""
+    return [None if f.box is None else float(f.box[0]) for f in pickle.loads(pickle.dumps(origin)).read(numbers)]
+
+
+@pytest.mark.parametrize("given", [[None, None, 20, None, 30, None], [10, None, 20, None, None, 30]])
+def test_a_model_without_a_box_shows_that_of_the_model_before_it(given, tmp_path):
+    origin = open_origin([pdb(tmp_path / "a.pdb", given)])
+    shown = [next((box for box in given[i::-1] if box is not None), None) for i in range(6)]
+    assert boxes(origin, list(range(6))) == shown
+    for first in range(6):
+        assert boxes(origin, list(range(first, 6))) == shown[first:]
+    assert boxes(origin, [5, 3, 3, 4, 0]) == [shown[i] for i in (5, 3, 3, 4, 0)]
+
+
+@pytest.mark.parametrize("given", [[None] * 4, [10, None, None, None], [10, 11, 12, 13]])
+def test_models_that_stand_alone_are_sought(given, tmp_path):
+    (file, _) = open_origin([pdb(tmp_path / "a.pdb", given)]).files()[0]
+    assert not file._ordered
+
+
+def write_trz(path: Path, first: int) -> Path:
+    """Copy a TRZ file and number its frames from `first`, as one does that was cut from a longer one."""
+    origin = open_origin([data.TRZ], data.TRZ_psf)
+    reader = origin.files()[0][0]._opened()
+    content = bytearray(Path(data.TRZ).read_bytes())
+    place = reader._dtype.fields["nframe"][1]
+    for number in range(origin.n_frames):
+        at = reader._headerdtype.itemsize + number * reader._dtype.itemsize + place
+        content[at : at + 4] = np.array(first + number, dtype="<i4").tobytes()
+    path.write_bytes(content)
+    return path
+
+
+def test_a_file_that_numbers_its_frames_otherwise(tmp_path):
+    expected = [frame.positions.copy() for frame in open_origin([data.TRZ], data.TRZ_psf).read(range(6))]
+    state = pickle.dumps(open_origin([write_trz(tmp_path / "cut.trz", 4)], data.TRZ_psf))
+    for numbers in ([3, 4], [5, 0], [2]):
+        for number, frame in zip(numbers, pickle.loads(state).read(numbers), strict=True):
+            np.testing.assert_array_equal(frame.positions, expected[number])
+
+
+class Forward(XYZReader):
+    """A reader that goes on to the next frame only."""
+
+    format = "HIMACH_TEST_FORWARD"
+
+    _read_frame = ProtoReader._read_frame  # as a reader has it that does not define it
+
+
+def test_a_reader_that_cannot_seek_reads_in_order():
+    reader = Forward(data.XYZ)
+    assert in_order(reader, "XYZ")
+    file = pickle.loads(pickle.dumps(ReaderFile(data.XYZ, reader, reader.n_frames, True)))
+    expected = [ts.positions.copy() for ts in XYZReader(data.XYZ)]
+    for number in (3, 4, 9, 2, 2, 0):
+        np.testing.assert_array_equal(file.read(number).positions, expected[number])
+
+
+class Astray(XYZReader):
+    """A reader that seeks to the frame after the one that it is asked for."""
+
+    format = "HIMACH_TEST_ASTRAY"
+
+    def _read_frame(self, frame):
+        return super()._read_frame(min(frame + 1, 9))
+
+
+def test_another_frame_than_the_one_asked_for_is_refused():
+    file = ReaderFile(data.XYZ, Astray(data.XYZ), 10)
+    with pytest.raises(ValueError, match="gives frame 4 of the file for frame 3"):
+        file.read(3)
+
+
+def test_another_time_than_the_index_has_is_refused(tmp_path):
+    path = tmp_path / "a.dcd"
+    path.write_bytes(Path(data.DCD).read_bytes())
+    origin = open_origin([path])
+    origin.files()[0][0].times[5] += 0.5
+    with pytest.raises(TrajectoryError, match=r"frame 5 .*gives a frame at 6 ps, where there was one at 6\.5 ps"):
+        list(origin.read([4, 5]))
+
+
+def test_after_an_error_the_reader_finds_its_place_again(tmp_path):
+    path = tmp_path / "a.xyz"
+    lines = [f"1\n\nC {number}.0 0 0\n" for number in range(6)]
+    path.write_text("".join(lines))
+    origin = open_origin([path])
+    path.write_text("".join(lines[:3]) + "1\n\nC x.x 0 0\n" + "".join(lines[4:]))
+    with pytest.raises(TrajectoryError, match="frame 3"):
+        list(origin.read([2, 3]))
+    assert [frame.positions[0, 0] for frame in origin.read([4, 5, 2])] == [4, 5, 2]
