@@ -47,7 +47,7 @@ def fault(place):
             del os.environ[name]
             with open(os.path.join(os.environ["NOTES"], name), "w") as note:
                 note.write(str(time.time()))
-            exec(code, {"os": os, "sys": sys, "time": time})
+            exec(compile(code, "fault", "exec"), {"os": os, "sys": sys, "time": time})
 
 fault("import")
 
