@@ -1,10 +1,11 @@
-"""However a rank, a run or its launcher ends: nobody waits, the code says so, nothing is left, and all can begin anew."""
+"""However a rank, a run or its launcher ends: nobody waits, the code says so, and nothing is left in the way."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -125,6 +126,47 @@ def test_a_script_that_one_node_has_not_is_told_by_its_rank(script):
     command = [*run, str(script), *DATA, ":", "-n", "1", "-env", "HIMACH_NODE", "bare", *run, "/nowhere.py", *DATA]
     done = mpiexec(1, command, timeout=60)
     fails(done, "there is no script /nowhere.py (on rank 1 of 2, node bare)", code=2)
+
+
+def test_ranks_that_hang_in_setup_hold_up_no_failure_of_another(tmp_path):
+    script = tmp_path / "probe.py"
+    script.write_text(
+        "import time, himach\n"
+        "from himach.parallel.environment import promised_rank\n"
+        "class Probe(himach.Analysis):\n"
+        "    def setup(self, universe):\n"
+        "        if promised_rank() == 0:\n"
+        "            time.sleep(60)\n"
+        "        raise ValueError('words')\n"
+        "    def map(self, frame):\n"
+        "        yield 1, 1\n"
+        "    def reduce(self, key, series):\n"
+        "        return 1\n"
+    )
+    began = time.monotonic()
+    done = himach("run", script, *DATA, "-n", 2)
+    fails(done, "Probe.setup() failed on rank 1: ValueError: words")
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.slow
+def test_ranks_end_when_what_stands_between_them_and_mpiexec_is_killed(script, monkeypatch):
+    mark = uuid.uuid4().hex
+    run = [sys.executable, "-P", "-m", "himach", "run", str(script), *DATA, "-p", "what=time.sleep(60)"]
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    process = subprocess.Popen(
+        [str(mpiexec), "-launcher", "fork", "-n", "2", *run],
+        env=clean_environment(HIMACH_TEST_MARK=mark),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    with process:
+        assert wait_until(lambda: len(processes_with(mark)) > 3, 30)
+        time.sleep(3)
+        for each in processes_with(mark):
+            if Path("/proc", str(each), "comm").read_text().startswith("hydra_pmi_proxy"):
+                os.kill(each, signal.SIGKILL)
+        assert wait_until(lambda: not processes_with(mark))
 
 
 @pytest.mark.slow
