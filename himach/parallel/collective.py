@@ -36,8 +36,12 @@ def on_first_rank(comm: Communicator, function: Callable[[], T], share: bool = F
 
 
 def on_every_rank(comm: Communicator, function: Callable[[], T]) -> T:
-    """Call `function` on every rank; if it failed on some, raise the first one's error on all, told by its rank."""
+    """Call `function` on every rank; if it failed on some, raise the first one's error on all, told by its rank.
+
+    If the others do not come within `PATIENCE`, a rank that failed raises its own error alone.
+    """
     value, error = _attempt(comm, function)
+    _meet(comm, error)
     words = comm.allgather(None if error is None else (_portable(error), node_name()))
     failed = [(rank, *word) for rank, word in enumerate(words) if word is not None]
     if failed:
@@ -96,7 +100,7 @@ class Meeting:
         if isinstance(error, _Stopped):
             error = None
         sent = [] if error is None else [self._comm.isend(None, dest=rank, tag=STOP) for rank in self._others()]
-        self._meet(error)
+        _meet(self._comm, error)
         words = self._comm.allgather(_portable(error))
         for rank in self._others():
             if words[rank] is not None:
@@ -109,20 +113,23 @@ class Meeting:
     def _others(self) -> list[int]:
         return [rank for rank in range(self._comm.size) if rank != self._comm.rank]
 
-    def _meet(self, error: BaseException | None) -> None:
-        """Wait for all ranks without taking the processor from those that still work."""
-        arrival = self._comm.Ibarrier()
-        deadline = time.monotonic() + PATIENCE
-        pause = 1e-5
-        while not arrival.Test():
-            time.sleep(pause)
-            pause = min(1.1 * pause, 0.01)  # short beside what was waited for so far
-            if error is not None and time.monotonic() > deadline:
-                raise error
-
 
 class _Stopped(Exception):  # noqa: N818 - not an error of this rank
     """Another rank failed; this one need not go on."""
+
+
+def _meet(comm: Communicator, error: BaseException | None) -> None:
+    """Wait for all ranks without taking the processor from those that still work; a rank with an error not for long."""
+    if comm.size == 1:
+        return
+    arrival = comm.Ibarrier()
+    deadline = time.monotonic() + PATIENCE
+    pause = 1e-5
+    while not arrival.Test():
+        time.sleep(pause)
+        pause = min(1.1 * pause, 0.01)  # short beside what was waited for so far
+        if error is not None and time.monotonic() > deadline:
+            raise error
 
 
 def _attempt(comm: Communicator, function: Callable[[], T]) -> tuple[T | None, BaseException | None]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,11 +25,13 @@ from himach.parallel.environment import promised_rank, promised_ranks
 if TYPE_CHECKING:
     from himach.parallel.communicator import Communicator
 
-__all__ = ["StepGuard", "arrive", "guard_step", "leave", "say", "watch_exit", "working"]
+__all__ = ["StepGuard", "arrive", "end_with_launcher", "guard_step", "leave", "say", "watch_exit", "working"]
 
 FIRST_SAYS = 1.0  # seconds that other ranks leave to the first one, which as a rule has the same to say
 OTHERS_SAY = 10.0  # seconds that a rank that left leaves to those that run on, to say so and end all
 LEAVING, RUNNING = 0, 1
+PROXY = "hydra_pmi_proxy"
+SET_PARENT_DEATH_SIGNAL = 1  # of prctl()
 
 _workers: set[int] = set()  # threads that do a run's work
 _leave = os._exit
@@ -58,6 +62,25 @@ def working() -> Iterator[None]:
         _workers.discard(thread)
         if os._exit is refuse:
             os._exit = before
+
+
+def end_with_launcher() -> None:
+    """Have the kernel kill this rank when the process of MPICH's mpiexec that started it dies.
+
+    Not with others: the signal comes when the parent's thread ends, and who starts processes from which thread is known
+    of that one alone.
+    """
+    parent = os.getppid()
+    try:
+        name = Path("/proc", str(parent), "comm").read_text().strip()
+    except OSError:
+        return
+    if name == PROXY:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the signal was ordered
+            _leave(1)
 
 
 def watch_exit(comm: Communicator, abort: Callable[[int], NoReturn]) -> None:

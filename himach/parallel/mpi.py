@@ -33,6 +33,7 @@ def connect() -> World:
         If no MPI library can be loaded, if the launcher started several ranks that do not know of each other, or if
         one node name stands for several hosts.
     """
+    leaving.end_with_launcher()
     leaving.guard_step()
     try:
         _initialise()

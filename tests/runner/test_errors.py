@@ -230,7 +230,7 @@ def test_a_reduce_that_yields_needs_a_stage_that_follows(script):
 
 
 def test_a_rank_that_ends_by_itself_ends_all(script):
-    refused(himach("run", script, *DATA, "-n", 2, "-p", "what=leave"), 1, "exit code 3")
+    refused(himach("run", script, *DATA, "-n", 2, "-p", "what=leave"), 1, "Probe.map()", "frame 40", "os._exit(3)")
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

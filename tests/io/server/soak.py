@@ -1,10 +1,11 @@
-"""Kills servers, writers, readers and runs on one store at random moments: nothing acknowledged is lost, nothing wrong.
+"""Kills everybody at work on one store at random moments: nothing acknowledged is lost, nothing wrong, nothing left.
 
 ``python tests/io/server/soak.py [--kills 300] [--seed N]``. All work on one store at once: a server, pushers through
-it, a writer and a reader without it, a reader through it, runs in one process and runs on two ranks. Again and again
-one of them, or a rank of a run, gets SIGKILL and is started anew. Every few kills all are killed, and every frame is
-read: what was acknowledged must be there, and right. A run must have the right outcome or end with an error of
-himach's.
+it, a writer and a reader without it, a reader through it, one that evicts what runs kept, runs in one process and runs
+on two ranks. Again and again one of them, or a process that a run started (a rank, mpiexec, its helpers), gets SIGKILL
+and is started anew. What a killed run started must end by itself. Every few kills
+all are killed, and every frame is read: what was acknowledged must be there, and right. A run must have the right
+outcome or end with an error of himach's. Seconds later no process is left, nor a file in $TMPDIR or /dev/shm.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import signal
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,9 +29,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from support.cache_data import analyse, bits, make
+from support.commands import wait_until
 
 import himach
 from himach.errors import HimachError
+from himach.io.dataset.listing import evict_chosen
 from himach.io.server import control
 from himach.io.server.client import find, socket_path
 from himach.io.store.store import Store
@@ -38,7 +42,7 @@ FRAMES = 600
 RUN_FRAMES = 64
 KILLS_A_CHECK = 10
 KILLS_A_STORE = 60
-SECONDS_TO_START = 30.0
+SECONDS_TO_END = 10.0  # for what a killed run started
 
 
 def n_atoms_of(number: int) -> int:
@@ -158,9 +162,11 @@ def ask(ground: Ground, rng: random.Random) -> None:
 
 
 def run(ground: Ground, rng: random.Random, ranks: int | None = None) -> None:
+    warnings.simplefilter("ignore")  # frames that were evicted while they were written are told of
+    out = ground.directory / f"out-of-{ranks or 1}"
     while True:
         try:
-            right = ground.outcome(cache=ground.place, ranks=ranks) == ground.expected
+            right = ground.outcome(cache=ground.place, ranks=ranks, out=out) == ground.expected
         except HimachError as error:
             ground.tell("failed", f"{ranks or 1} ranks: {error}")
             continue
@@ -171,6 +177,14 @@ def run(ground: Ground, rng: random.Random, ranks: int | None = None) -> None:
 
 def run_ranks(ground: Ground, rng: random.Random) -> None:
     run(ground, rng, 2)
+
+
+def evict(ground: Ground, rng: random.Random) -> None:
+    """Evict what runs kept of the trajectory: all that nobody but the origin's owner may rely on."""
+    while True:
+        with contextlib.suppress(HimachError):
+            evict_chosen(Store(ground.place), str(ground.trajectory), aliens=rng.random() < 0.5)
+        time.sleep(rng.uniform(0.01, 0.3))
 
 
 # --- Killing ----------------------------------------------------------------------------------------------------------
@@ -201,19 +215,45 @@ def descendants(pid: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             parents[int(path.parent.name)] = int(path.read_text().rsplit(")", 1)[1].split()[1])
-    found = [child for child, parent in parents.items() if parent == pid]
-    return found + [further for child in found for further in descendants(child)]
+    found = [pid]
+    for each in found:
+        found += [child for child, parent in parents.items() if parent == each]
+    return found[1:]
+
+
+def alive(pid: int, began: int) -> bool:
+    """Tell whether the process that began then is still there and no zombie."""
+    return started(pid) == began
+
+
+def started(pid: int) -> int | None:
+    """When a process began, in the kernel's ticks; None if it has gone."""
+    try:
+        fields = Path("/proc", str(pid), "stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def shared_files(pid: int) -> set[str]:
+    """Files in /dev/shm that a process has."""
+    try:
+        return {word for word in Path("/proc", str(pid), "maps").read_text().split() if word.startswith("/dev/shm/")}
+    except OSError:
+        return set()
 
 
 class Cast:
     """The processes at work."""
 
-    actors = (serve, push, push, write, read, ask, run, run_ranks)
+    actors = (serve, push, push, write, read, ask, evict, run, run_ranks)
 
     def __init__(self, ground: Ground, rng: random.Random) -> None:
         self.ground, self.rng = ground, rng
         self.pids: list[int] = []
         self.killed: collections.Counter[str] = collections.Counter()
+        self.orphans: set[tuple[int, int]] = set()  # with when they began
+        self.files: set[str] = set()  # of ranks, in /dev/shm
 
     def start(self) -> None:
         self.pids = [0] * len(self.actors)
@@ -234,25 +274,33 @@ class Cast:
 
     def kill_one(self) -> None:
         """SIGKILL to one, which is started anew; to a rank of a run, which is then to fail by itself."""
-        i = self.rng.randrange(len(self.actors))
+        weights = [3 if actor is run_ranks else 1 for actor in self.actors]
+        i = self.rng.choices(range(len(self.actors)), weights)[0]
         name = self.actors[i].__name__
-        ranks = descendants(self.pids[i]) if name == "run_ranks" else []
-        if ranks and self.rng.random() < 0.7:
+        ranks = self.seen(i)
+        if ranks and self.rng.random() < 0.5:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.rng.choice(ranks), signal.SIGKILL)
-                self.killed["rank"] += 1
+                self.killed["rank or helper"] += 1
             return
         self.end(i)
         self.killed[name] += 1
         self.start_one(i)
 
+    def seen(self, i: int) -> list[int]:
+        """Processes that an actor has started, of which is noted what must go with them."""
+        found = descendants(self.pids[i])
+        for pid in found:
+            began = started(pid)
+            if began is not None:
+                self.orphans.add((pid, began))
+            self.files |= shared_files(pid)
+        return found
+
     def end(self, i: int) -> None:
-        ranks = descendants(self.pids[i])
+        self.seen(i)
         os.kill(self.pids[i], signal.SIGKILL)
         _, status = os.waitpid(self.pids[i], 0)
-        for rank in ranks:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(rank, signal.SIGKILL)
         if not os.WIFSIGNALED(status):
             raise AssertionError(f"{self.actors[i].__name__} ended by itself")
         self.pids[i] = 0
@@ -261,6 +309,17 @@ class Cast:
         for i in self.rng.sample(range(len(self.pids)), len(self.pids)):
             if self.pids[i] > 0:
                 self.end(i)
+
+    def nothing_is_left(self) -> None:
+        """Check that all that actors had started is gone, soon after they were killed."""
+        if not wait_until(lambda: not any(alive(*orphan) for orphan in self.orphans), SECONDS_TO_END):
+            raise AssertionError(f"processes are left: {[pid for pid, began in self.orphans if alive(pid, began)]}")
+        if not wait_until(lambda: not any(os.path.exists(file) for file in self.files), SECONDS_TO_END):
+            raise AssertionError(f"shared memory is left: {self.files}")
+        if left := os.listdir(tempfile.gettempdir()):
+            raise AssertionError(f"temporary files are left: {left}")
+        self.orphans.clear()
+        self.files.clear()
 
 
 def verify(ground: Ground) -> tuple[int, int]:
@@ -285,12 +344,14 @@ def verify(ground: Ground) -> tuple[int, int]:
     return len(found), len(packed)
 
 
-def soak(kills: int, seed: int) -> dict[str, int]:
+def soak(kills: int, seed: int) -> dict[str, float]:
     """Kill so often; return how often each was killed, and how many frames were checked in all."""
-    rng = random.Random(seed)
+    rng, began = random.Random(seed), time.monotonic()
     frames = packed = done = 0
     with tempfile.TemporaryDirectory(prefix="himach-soak-") as name:
         ground = Ground(Path(name))
+        tempfile.tempdir = os.environ["TMPDIR"] = os.fspath(ground.directory / "tmp")
+        os.mkdir(tempfile.tempdir)
         cast = Cast(ground, rng)
         try:
             while done < kills:
@@ -303,6 +364,7 @@ def soak(kills: int, seed: int) -> dict[str, int]:
                     done += 1
                 time.sleep(rng.uniform(0.01, 0.4))
                 cast.end_all()
+                cast.nothing_is_left()
                 checked = verify(ground)
                 frames, packed = frames + checked[0], packed + checked[1]
         finally:
@@ -314,8 +376,14 @@ def soak(kills: int, seed: int) -> dict[str, int]:
         failed = ground.told("failed")
         for line, times in collections.Counter(failed).most_common(5):
             print(f"{times} runs failed so: {line}")
-        ends = {"right runs": len(ground.told("right")), "failed runs": len(failed)}
-    return dict(sorted(cast.killed.items())) | ends | {"frames checked": frames, "packed frames checked": packed}
+        ends: dict[str, float] = {"a second": round(done / (time.monotonic() - began), 2)}
+        ends |= {"right runs": len(ground.told("right")), "failed runs": len(failed)}
+    return (
+        dict(sorted(cast.killed.items()))
+        | {"a second": done / (time.monotonic() - began)}
+        | ends
+        | {"frames checked": frames, "packed frames checked": packed}
+    )
 
 
 def main() -> None:

@@ -1,0 +1,312 @@
+"""Random faults of user code: whatever it raises, exits by or dies of, on one rank and anywhere, ends all ranks.
+
+``python tests/runner/faults.py [--runs 300] [--seed N] [--hang 20] [--launchers alone,-n,mpiexec,srun]``. Each run is
+of one process, of ranks that ``-n`` starts, of mpiexec, or of srun in a SLURM of this machine's. It must end in time,
+with the right exit code, one message, and nothing left behind. A rank that hangs and comes back is no fault; beside a
+fault of another rank, that one ends the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.commands import DATA, processes_with, wait_until
+from support.ranks import clean_environment
+
+LIMIT = 15.0  # seconds from the fault to the end of the run
+CLUSTER = Path(__file__).with_name("slurm_cluster")
+NODES = 3
+
+SCRIPT = '''
+import himach, os, sys, time
+from himach.parallel.environment import promised_rank
+
+def fault(place):
+    """Do what the environment says at this place on that rank, once; note when."""
+    if os.environ["FAULT_PLACE"] != place:
+        return
+    rank = promised_rank()
+    for name in ("FAULT", "HANG"):
+        code = os.environ.get(name)
+        if code and rank == int(os.environ[name + "_RANK"]):
+            del os.environ[name]
+            with open(os.path.join(os.environ["NOTES"], name), "w") as note:
+                note.write(str(time.time()))
+            exec(compile(code, "fault", "exec"), {"os": os, "sys": sys, "time": time})
+
+fault("import")
+
+class Probe(himach.Analysis):
+    def setup(self, universe):
+        fault("setup")
+    def map(self, frame):
+        fault("map")
+        for key in range(200):
+            yield key, frame.number
+        time.sleep(0.02)  # so that every rank gets a frame
+    def combine(self, key, series):
+        fault("combine")
+        return sum(series.values)
+    def reduce(self, key, series):
+        fault("reduce")
+        return sum(series.values)
+    def finish(self, results):
+        fault("finish")
+        return {"sums": {"key": list(results), "sum": list(results.values())}}
+    def plot(self, outcome, axes):
+        fault("plot")
+        axes.plot([1, 2])
+'''
+
+EXCEPTIONS = (
+    "raise ValueError('words')",
+    "raise Exception",
+    "raise BaseException('words')",
+    "raise KeyboardInterrupt",
+    "raise GeneratorExit",
+    "raise StopIteration(3)",
+    "raise StopAsyncIteration",
+    "raise MemoryError",
+    "raise RecursionError('deep')",
+    "raise BrokenPipeError",
+    "import asyncio; raise asyncio.CancelledError",
+    "raise BaseExceptionGroup('two', [KeyboardInterrupt(), ValueError()])",
+    "raise type('Own', (BaseException,), {})('words')",
+    "import click; raise click.exceptions.Exit(0)",
+)
+EXITS = (
+    "sys.exit(0)",
+    "sys.exit(3)",
+    "sys.exit('words')",
+    "exit(0)",
+    "os._exit(0)",
+    "os._exit(3)",
+    "import ctypes; ctypes.CDLL(None)._exit(3)",
+)
+SIGNALS = tuple(
+    f"os.kill(os.getpid(), {number:d}); time.sleep(9)"
+    for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL, signal.SIGBUS, signal.SIGFPE, signal.SIGTERM)
+)
+PLACES = ("import", "setup", "map", "combine", "reduce", "finish", "plot")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault: what, where, on which rank of how many, by which launcher."""
+
+    kind: str
+    code: str
+    place: str
+    rank: int
+    ranks: int
+    launcher: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.code!r} in {self.place} on rank {self.rank} of {self.ranks}, {self.launcher}"
+
+    @property
+    def is_signal(self) -> bool:
+        return self.code in SIGNALS or "ctypes" in self.code
+
+    def wrong(self, status: int, stderr: str) -> list[str]:
+        """Say what of the end was not right."""
+        said = [line for line in stderr.splitlines() if line.startswith(("himach: error:", "himach: interrupted"))]
+        if not self.code:
+            return [] if status == 0 and not said else [f"exit code {status}, though it only hung"]
+        silent = self.is_signal and self.launcher in ("alone", "mpiexec")  # the shell and mpiexec tell of those
+        found = []
+        if status not in self.codes():
+            found.append(f"exit code {status}")
+        if len(said) != (0 if silent else 1):
+            found.append(f"{len(said)} messages")
+        if "Traceback" in stderr:
+            found.append("a traceback")
+        return found
+
+    def codes(self) -> set[int]:
+        """Which exit codes are right."""
+        if self.launcher == "alone" and self.code in SIGNALS:
+            return {-int(self.code.split()[1].rstrip(");"))}
+        if self.launcher == "alone" and self.code == "raise KeyboardInterrupt":
+            return {130}
+        if self.launcher == "-n" or not self.is_signal:
+            # srun tells the signal by which the ranks ended that a fault left waiting
+            return {1, 137} if self.launcher == "srun" else {1}
+        return {3} if self.launcher == "alone" else set(range(1, 256))
+
+
+def draw(rng: random.Random, launcher: str) -> Case:
+    """Draw one fault."""
+    ranks = 1 if launcher == "alone" else rng.choice([2, 2, 3])
+    place = rng.choice(PLACES)
+    rank = 0 if place in ("finish", "plot") else rng.randrange(ranks)
+    kind = rng.choices(["exception", "exit", "signal", "hang", "hang beside"], [8, 5, 5, 1, 2])[0]
+    if kind == "hang beside" and (ranks == 1 or place in ("finish", "plot")):
+        kind = "exception"
+    code = {"exit": EXITS, "signal": SIGNALS, "hang": ("",)}.get(kind, EXCEPTIONS)
+    return Case(kind, rng.choice(code), place, rank, ranks, launcher)
+
+
+@dataclass
+class Outcome:
+    """How a run ended: seconds from its fault, and what was wrong."""
+
+    seconds: float
+    wrong: list[str]
+
+
+class Ground:
+    """Where runs are made."""
+
+    def __init__(self, directory: Path, slurm: dict[str, str], hang: float) -> None:
+        self.directory, self.slurm, self.hang = directory, slurm, hang
+        self.script = directory / "probe.py"
+        self.script.write_text(SCRIPT)
+
+    def run(self, case: Case) -> Outcome:
+        """Make a run with that fault."""
+        mark = uuid.uuid4().hex
+        notes = self.directory / mark
+        notes.mkdir()
+        hangs = {}
+        if case.kind.startswith("hang"):
+            hanging = case.rank if case.kind == "hang" else (case.rank + 1) % case.ranks
+            hangs = {"HANG": f"time.sleep({self.hang})", "HANG_RANK": str(hanging)}
+        environ = {
+            **clean_environment(
+                **self.slurm, HIMACH_TEST_MARK=mark, NOTES=str(notes), HIMACH_CACHE=str(notes / "store")
+            ),
+            **hangs,
+            "TMPDIR": str(notes),
+            "FAULT_PLACE": case.place,
+            "FAULT": case.code,
+            "FAULT_RANK": str(case.rank),
+        }
+        with open(notes / "stderr", "w+b") as stderr:
+            process = subprocess.Popen(
+                self.command(case, notes / "out"),
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                start_new_session=True,
+            )
+            try:
+                status = process.wait(timeout=90 + self.hang)
+                wrong = []
+            except subprocess.TimeoutExpired:
+                process.kill()
+                status, wrong = process.wait(), ["it did not end"]
+            ended = time.time()
+            stderr.seek(0)
+            text = stderr.read().decode(errors="replace")
+        wrong += case.wrong(status, text) + self.left(case, notes, mark)
+        if wrong:
+            print(f"-- {case}: {', '.join(wrong)}\n{text}", flush=True)
+        note = notes / "FAULT"
+        seconds = ended - float(note.read_text()) if case.code and note.exists() else 0.0
+        if seconds > LIMIT:
+            wrong.append(f"it ended {seconds:.1f} s after the fault")
+        if case.code and not note.exists():
+            wrong.append("the fault did not come")
+        return Outcome(seconds, wrong)
+
+    def command(self, case: Case, out: Path) -> list[str]:
+        """Return the command line of a run."""
+        words = [sys.executable, "-P", "-m", "himach", "run", str(self.script), *DATA, "--stop", "30", "--quiet"]
+        words += ["--out", str(out)]
+        if case.launcher == "-n":
+            return [*words, "-n", str(case.ranks)]
+        if case.launcher == "mpiexec":
+            mpiexec = str(Path(sys.executable).with_name("mpiexec"))
+            return [mpiexec, "-launcher", "fork", "-n", str(case.ranks), *words]
+        if case.launcher == "srun":
+            return ["srun", f"-N{case.ranks}", f"-n{case.ranks}", *words]
+        return words
+
+    def left(self, case: Case, notes: Path, mark: str) -> list[str]:
+        """Say what a run left behind."""
+        found = []
+        if not wait_until(lambda: not processes_with(mark), 10):
+            found.append(f"processes left: {processes_with(mark)}")
+            for process in processes_with(mark):
+                os.kill(process, signal.SIGKILL)
+        others = {path.name for path in notes.iterdir()} - {"FAULT", "HANG", "stderr", "out", "store"}
+        if others:
+            found.append(f"files left: {sorted(others)}")
+        # What dies in plot() leaves no record; what raises there leaves one that names the error.
+        unsure = case.place == "plot" and case.is_signal
+        if not unsure and (notes / "out" / "run.json").exists() != (not case.code or case.place == "plot"):
+            found.append("the record is there, or is not")
+        return found
+
+
+@contextmanager
+def slurm_cluster(directory: Path) -> Iterator[dict[str, str]]:
+    """Give the variables for srun in a SLURM of this machine's."""
+    lab, port = f"/tmp/himach-faults-{os.getpid()}", 30000 + os.getpid() % 1000 * 10
+    variables = {"LAB": lab, "SLURM_CONF": f"{lab}/slurm.conf", "PORT": str(port)}
+    environ = clean_environment(**variables)
+    log = open(directory / "slurm", "wb")  # noqa: SIM115 - the daemons keep it
+    subprocess.run([CLUSTER, "up", str(NODES)], env=environ, check=True, timeout=60, stdout=log, stderr=log)
+    try:
+        yield variables
+    finally:
+        subprocess.run([CLUSTER, "down"], env=environ, check=False, timeout=60, stdout=log, stderr=log)
+
+
+def trials(runs: int, seed: int, launchers: list[str], hang: float) -> int:
+    """Make the runs, print a table, and return how many were wrong."""
+    rng = random.Random(seed)
+    rows: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    with tempfile.TemporaryDirectory(prefix="himach-faults-") as name:
+        directory = Path(name)
+
+        def all_runs(slurm: dict[str, str]) -> None:
+            ground = Ground(directory, slurm, hang)
+            for i in range(runs):
+                case = draw(rng, launchers[i % len(launchers)])
+                rows[case.launcher, case.kind].append(ground.run(case))
+
+        if "srun" in launchers:
+            with slurm_cluster(directory) as slurm:
+                all_runs(slurm)
+        else:
+            all_runs({})
+    print(f"{'launcher':10} {'kind':12} {'runs':>5} {'longest from fault to end':>26} {'wrong':>6}")
+    for (launcher, kind), outcomes in sorted(rows.items()):
+        longest = max(outcome.seconds for outcome in outcomes)
+        wrong = sum(bool(outcome.wrong) for outcome in outcomes)
+        print(f"{launcher:10} {kind:12} {len(outcomes):5} {longest:24.1f} s {wrong:6}")
+    return sum(bool(outcome.wrong) for outcomes in rows.values() for outcome in outcomes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--hang", type=float, default=20.0, help="seconds that a rank hangs")
+    parser.add_argument("--launchers", default="alone,-n,mpiexec,srun")
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    wrong = trials(options.runs, options.seed, options.launchers.split(","), options.hang)
+    sys.exit(f"{wrong} of {options.runs} runs ended wrongly" if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""However a rank, a run or its launcher ends: nobody waits, the code says so, and nothing is left in the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from support.commands import DATA, himach, processes_with, start_himach, wait_until
+from support.ranks import clean_environment, mpiexec
+
+SCRIPT = """
+import ctypes, os, time, himach
+
+class Probe(himach.Analysis):
+    what: str = "pass"
+    def map(self, frame):
+        if frame.number == 40:
+            exec(compile(self.what, "what", "exec"))
+        yield "n", frame.number
+    def reduce(self, key, series):
+        return len(series)
+"""
+
+TWO_RUNS = """
+import os, sys, himach
+from himach.parallel.environment import promised_rank
+
+class Probe(himach.Analysis):
+    def map(self, frame):
+        yield "n", frame.number
+    def reduce(self, key, series):
+        return len(series)
+
+himach.run(Probe, sys.argv[1], sys.argv[2], cache="off", stop=4)
+if promised_rank() == 1:
+    exec(sys.argv[3])
+himach.run(Probe, sys.argv[1], sys.argv[2], cache="off", stop=4)
+if promised_rank() == 0:
+    print("both")
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "probe.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def fails(done, *words: str, code: int = 1) -> None:
+    assert done.returncode == code, done.stderr
+    assert done.stderr.count("himach: error:") == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(
+    "what",
+    ["os._exit(0)", "os._exit(3)", "exit(0)", "raise GeneratorExit", "import asyncio; raise asyncio.CancelledError"],
+)
+def test_whatever_map_raises_or_exits_by_is_a_failure_of_map(script, what, ranks):
+    done = himach("run", script, *DATA, "-n", ranks, "-p", f"what={what}")
+    fails(done, "Probe.map() failed at frame 40", f"on rank {0 if ranks == 1 else ''}")
+
+
+def test_a_rank_that_raises_keyboard_interrupt_failed(script):
+    fails(himach("run", script, *DATA, "-n", 2, "-p", "what=raise KeyboardInterrupt"), "map()", "KeyboardInterrupt")
+
+
+def test_a_process_alone_is_interrupted_by_keyboard_interrupt(script):
+    done = himach("run", script, *DATA, "-p", "what=raise KeyboardInterrupt")
+    assert done.returncode == 130
+    assert done.stderr.strip() == "himach: interrupted"
+
+
+def test_a_rank_that_code_below_python_ends_with_0_did_not_do_its_work(script):
+    done = himach("run", script, *DATA, "-n", 2, "-p", "what=ctypes.CDLL(None)._exit(0)")
+    fails(done, "exit code 0 before the work of the 2 ranks was done")
+
+
+def test_children_of_user_code_exit_as_ever(script):
+    what = "child = os.fork() or os._exit(7); assert os.waitpid(child, 0)[1] == 7 << 8"
+    assert himach("run", script, *DATA, "-p", f"what={what}").returncode == 0
+
+
+def test_what_os_exit_does_after_a_run_is_what_it_was(tmp_path):
+    import himach as library
+
+    before = os._exit
+    with pytest.raises(library.HimachError):
+        library.run(library.examples.load("rmsd")(selection="name CA"), tmp_path / "none.xtc")
+    assert os._exit is before
+
+
+@pytest.mark.parametrize("what", ["raise ValueError('mine')", "sys.exit(0)", "sys.exit(3)", "os._exit(0)"])
+def test_a_rank_that_leaves_between_two_runs_ends_all(tmp_path, what):
+    script = tmp_path / "two.py"
+    script.write_text(TWO_RUNS)
+    began = time.monotonic()
+    done = mpiexec(2, [sys.executable, str(script), DATA[1], DATA[3], what], timeout=60)
+    assert time.monotonic() - began < 40
+    assert done.returncode == 1, done.stderr
+    assert ("ValueError: mine" if "mine" in what else "rank 1 of 2 ended before this run began") in done.stderr
+    assert done.stdout.strip() == ""
+
+
+def test_two_runs_of_a_script_under_mpiexec_end_well(tmp_path):
+    script = tmp_path / "two.py"
+    script.write_text(TWO_RUNS)
+    done = mpiexec(2, [sys.executable, str(script), DATA[1], DATA[3], "pass"], timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "both\n", "")
+
+
+def test_a_script_that_one_node_has_not_is_told_by_its_rank(script):
+    run = [sys.executable, "-P", "-m", "himach", "run"]
+    command = [*run, str(script), *DATA, ":", "-n", "1", "-env", "HIMACH_NODE", "bare", *run, "/nowhere.py", *DATA]
+    done = mpiexec(1, command, timeout=60)
+    fails(done, "there is no script /nowhere.py (on rank 1 of 2, node bare)", code=2)
+
+
+def test_ranks_that_hang_in_setup_hold_up_no_failure_of_another(tmp_path):
+    script = tmp_path / "probe.py"
+    script.write_text(
+        "import time, himach\n"
+        "from himach.parallel.environment import promised_rank\n"
+        "class Probe(himach.Analysis):\n"
+        "    def setup(self, universe):\n"
+        "        if promised_rank() == 0:\n"
+        "            time.sleep(60)\n"
+        "        raise ValueError('words')\n"
+        "    def map(self, frame):\n"
+        "        yield 1, 1\n"
+        "    def reduce(self, key, series):\n"
+        "        return 1\n"
+    )
+    began = time.monotonic()
+    done = himach("run", script, *DATA, "-n", 2)
+    fails(done, "Probe.setup() failed on rank 1: ValueError: words")
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.slow
+def test_ranks_end_when_what_stands_between_them_and_mpiexec_is_killed(script, monkeypatch):
+    mark = uuid.uuid4().hex
+    run = [sys.executable, "-P", "-m", "himach", "run", str(script), *DATA, "-p", "what=time.sleep(60)"]
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    process = subprocess.Popen(
+        [str(mpiexec), "-launcher", "fork", "-n", "2", *run],
+        env=clean_environment(HIMACH_TEST_MARK=mark),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    with process:
+        assert wait_until(lambda: len(processes_with(mark)) > 3, 30)
+        time.sleep(3)
+        for each in processes_with(mark):
+            if Path("/proc", str(each), "comm").read_text().startswith("hydra_pmi_proxy"):
+                os.kill(each, signal.SIGKILL)
+        assert wait_until(lambda: not processes_with(mark))
+
+
+@pytest.mark.slow
+def test_nothing_outlives_a_launcher_that_is_killed_at_any_moment(script, tmp_path, monkeypatch):
+    rng = random.Random(1)
+    for _ in range(12):
+        mark = uuid.uuid4().hex
+        monkeypatch.setenv("HIMACH_TEST_MARK", mark)
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        process = start_himach("run", script, *DATA, "-n", "2", "-p", "what=time.sleep(60)", "--cache", "off")
+        time.sleep(rng.uniform(0.1, 2.5))
+        process.kill()
+        process.communicate()
+        assert wait_until(lambda mark=mark: not processes_with(mark), 5)
+    assert os.listdir(tmp_path) == ["probe.py"]
+
+
+def test_a_killed_runs_directory_is_taken_by_the_next(script, tmp_path):
+    out = tmp_path / "out"
+    process = start_himach("run", script, *DATA, "-p", "what=time.sleep(60)", "--out", out)
+    assert wait_until((out / ".himach" / "new").exists, 30)
+    refused = himach("run", script, *DATA, "--out", out)
+    fails(refused, "another run writes there (process ", code=2)
+    process.kill()
+    process.communicate()
+    failed = himach("run", script, *DATA, "--out", out, "-p", "what=1/0")
+    fails(failed, "ZeroDivisionError")
+    done = himach("run", script, *DATA, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert sorted(os.listdir(out)) == ["Probe.csv", "run.json"]
+    assert json.loads((out / "run.json").read_text())["files"] == ["Probe.csv"]
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("slurm")
+@pytest.mark.timeout(600)
+def test_random_faults():
+    """`faults.py` for longer."""
+    import shutil
+
+    launchers = "alone,-n,mpiexec" + (",srun" if shutil.which("slurmctld") else "")
+    command = [str(Path(__file__).with_name("faults.py")), "--runs", "24", "--seed", "1", "--hang", "6"]
+    done = subprocess.run(
+        [sys.executable, *command, "--launchers", launchers],
+        env=clean_environment(), capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
