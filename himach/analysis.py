@@ -27,7 +27,8 @@ class Pairs:
     keys
         Integers (n,), or (n, k) for keys that are tuples of k integers. Any sequence or array; kept as int64.
     values
-        Array (n, ...) of any dtype but object, one row a key; None says "present in this frame".
+        Array (n, ...) of any dtype but object, one row a key, kept in this machine's byte order; None says "present in
+        this frame".
 
     Raises
     ------
@@ -51,6 +52,8 @@ class Pairs:
                 )
             if self.values.dtype.hasobject:
                 raise UsageError("Pairs: values must be an array of numbers; yield Python objects one by one")
+            if not self.values.dtype.isnative:
+                self.values = self.values.astype(self.values.dtype.newbyteorder("="))
 
     @staticmethod
     def _checked(column: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -148,7 +148,11 @@ class Mapper:
                 else:
                     folded.begin(step, time, box)
                     rows[step] = folded.row()
-                folded.add(key, value)
+                row = series.row(value)
+                if row is None:
+                    folded.add(key, value)
+                else:
+                    folded.add_row(key, row)
             except RAISED as error:
                 raise failure(self._analysis, "combine", error, self._rank, key=(key,)) from error
         return folded.close_chunk(SHARDS)
