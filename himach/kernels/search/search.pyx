@@ -106,7 +106,9 @@ def within(positions, others, cutoff, box=None):
     cutoff
         Largest distance in Å.
     box
-        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one.
+        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one. With a cutoff of up to
+        half the box's least width, the distance is that of the nearest images. Beyond, in strongly skewed boxes, it is
+        that of the images that MDAnalysis takes for the nearest, as ``capped_distance`` does by ``bruteforce``.
 
     Returns
     -------
@@ -162,7 +164,9 @@ def neighbors(positions, others, cutoff, box=None, bint return_distances=True):
     cutoff
         Largest distance in Å.
     box
-        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one.
+        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one. With a cutoff of up to
+        half the box's least width, the distance is that of the nearest images. Beyond, in strongly skewed boxes, it is
+        that of the images that MDAnalysis takes for the nearest, as ``capped_distance`` does by ``bruteforce``.
     return_distances
         Whether to return distances.
 
@@ -237,7 +241,9 @@ def histogram(positions, others, cutoff, bins, box=None):
     bins
         Number of bins of equal width from 0 to `cutoff`. The last one holds its upper edge, each other one its lower.
     box
-        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one.
+        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one. With a cutoff of up to
+        half the box's least width, the distance is that of the nearest images. Beyond, in strongly skewed boxes, it is
+        that of the images that MDAnalysis takes for the nearest, as ``capped_distance`` does by ``bruteforce``.
 
     Returns
     -------
