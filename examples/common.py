@@ -67,7 +67,8 @@ def lag_times(analysis: himach.Analysis, tau_max: int) -> npt.NDArray[np.float64
     himach.UsageError
         If tau_max is negative or the selected frames are not evenly spaced in time.
     """
-    check_not_negative(analysis, "tau_max")
+    if tau_max < 0:
+        raise himach.UsageError(f"{analysis.label()}: tau_max must be 0 or more, not {tau_max}")
     longest = max(len(analysis.frames) - 1, 0)
     if tau_max > longest:
         warnings.warn(

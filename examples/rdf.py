@@ -79,10 +79,10 @@ class Rdf(himach.Analysis):
         return counts
 
     def combine(self, key, series):
-        return series.values.min() if key == WIDTH else series.values.sum(axis=0)
+        return self.reduce(key, series)
 
     def reduce(self, key, series):
-        return self.combine(key, series)
+        return np.min(series.values) if key == WIDTH else np.sum(series.values, axis=0)
 
     def finish(self, results):
         n_frames = len(self.frames)
