@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import importlib
 import itertools
 import logging
 import random
@@ -241,6 +242,43 @@ def test_all_is_as_it_was_after_the_run():
     run_engine(None, [[analysis]], FRAMES, made_up(FRAMES))
     analysis.a[:] = analysis.big[:3] = 1
     analysis.d["x"] = analysis.new = 1
+
+
+LIBRARY = """
+import functools
+class Fit:
+    def __init__(self): self.size = 2; self._fast = None; self._cache = {}
+    def fit(self, x): self.mean_ = x
+    def predict(self, x): self._fast = self._cache[x] = x; self.ready; return x
+    @functools.cached_property
+    def ready(self): return [1]
+class Graph:
+    def __init__(self): self._adjacent = {1: {}}
+    def add(self, a, b): self._adjacent.setdefault(a, {})[b] = 1
+"""
+
+
+def test_objects_of_libraries_may_remember_and_not_learn(tmp_path, monkeypatch):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "some_library.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(folder)
+    some_library = importlib.import_module("some_library")
+    assert passed(put(x=some_library.Fit()), lambda self, f: self.x.predict(f.number)) == len(FRAMES)
+    for thing, keep, named in [
+        (some_library.Fit(), lambda self, f: self.x.fit(f.number), r"self\.x, an object"),
+        (some_library.Fit(), lambda self, f: assigned(self.x, "size", f.number), r"self\.x, an object"),
+        (some_library.Graph(), lambda self, f: self.x.add(1, f.number), r"self\.x\._adjacent\[1\]\[0\]"),
+    ]:
+        with pytest.raises(himach.AnalysisError, match=named):
+            passed(put(x=thing), keep)
+
+
+def test_an_array_can_be_written_to_after_the_error():
+    probe = Probe(put(a=np.zeros(1 << 22)), lambda self, f: item(self.a, 7, 1))
+    with pytest.raises(himach.AnalysisError):
+        run_engine(None, [[probe]], FRAMES, made_up(FRAMES))
+    assert probe.a.flags.writeable
 
 
 def test_each_analysis_of_a_pass_is_watched():
