@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import himach
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
 
-__all__ = ["WATER", "box_vectors", "check_positive", "lag_times", "select"]
+__all__ = ["WATER", "box_vectors", "check_not_negative", "check_positive", "lag_times", "select", "width"]
 
 #: The oxygens of water, by the names that common force fields and programs give them.
 WATER = "resname HOH SOL WAT H2O TIP3 TIP3P TIP4 TIP4P SPC SPCE and name O OW OH2"
@@ -48,6 +49,14 @@ def check_positive(analysis: himach.Analysis, *parameters: str) -> None:
         value = getattr(analysis, parameter)
         if not value > 0:
             raise himach.UsageError(f"{analysis.label()}: {parameter} must be greater than 0, not {value}")
+
+
+def check_not_negative(analysis: himach.Analysis, *parameters: str) -> None:
+    """Raise UsageError unless these parameters are 0 or more."""
+    for parameter in parameters:
+        value = getattr(analysis, parameter)
+        if not value >= 0:
+            raise himach.UsageError(f"{analysis.label()}: {parameter} must be 0 or more, not {value}")
 
 
 def lag_times(analysis: himach.Analysis, tau_max: int) -> npt.NDArray[np.float64]:
@@ -103,3 +112,10 @@ def box_vectors(boxes: npt.ArrayLike) -> npt.NDArray[np.float64]:
     vectors[:, 2, 1] = c * (alpha - beta * gamma) / sine
     vectors[:, 2, 2] = np.sqrt(c**2 - vectors[:, 2, 0] ** 2 - vectors[:, 2, 1] ** 2)
     return vectors
+
+
+def width(box: npt.ArrayLike, volume: float) -> float:
+    """Return the least distance in Å between two opposite faces of a box, lengths and angles (6,), of that volume."""
+    a, b, c, alpha, beta, gamma = np.asarray(box, dtype=np.float64).tolist()
+    sines = (math.sin(math.radians(angle)) for angle in (alpha, beta, gamma))
+    return volume / max(area * sine for area, sine in zip((b * c, a * c, a * b), sines, strict=True))

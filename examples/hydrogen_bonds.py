@@ -9,7 +9,7 @@ from MDAnalysis.lib.distances import calc_angles, capped_distance
 
 import himach
 from himach import kernels
-from himach.examples.common import check_positive, lag_times, select
+from himach.examples.common import check_not_negative, check_positive, lag_times, select
 from himach.examples.survival import find_runs, find_runs_of_many, plot_survival, survival
 
 #: Key of the number of bonds; bonds are pairs of atoms, which no negative number is.
@@ -29,7 +29,8 @@ class HydrogenBonds(himach.Analysis):
         Selection of the donors; each is paired with the hydrogens within 1.2 Å of it at the first selected frame. None:
         the atoms that the hydrogens are bonded to, for topologies with bonds.
     hydrogens
-        Selection of the hydrogens. Those that no donor is paired with are left out, so that all hydrogens will do.
+        Selection of the hydrogens. Those that no donor is paired with, or that have no bond where `donors` is None, are
+        left out, so that all hydrogens will do.
     acceptors
         Selection of the acceptors.
     distance
@@ -54,6 +55,7 @@ class HydrogenBonds(himach.Analysis):
 
     def setup(self, universe):
         check_positive(self, "distance")
+        check_not_negative(self, "intermittency")
         self.donor_atoms, self.hydrogen_atoms = self.pair_donors(universe)
         self.acceptor_atoms = select(universe, self, "acceptors").indices
         self.tau_ps = lag_times(self, self.tau_max)
@@ -64,7 +66,13 @@ class HydrogenBonds(himach.Analysis):
         if self.donors is None:
             if not hasattr(universe, "bonds"):
                 raise himach.UsageError(f"{self.label()}: the topology has no bonds; name the donors with donors=...")
-            return np.array([hydrogen.bonded_atoms[0].index for hydrogen in hydrogens]), hydrogens.indices
+            bonded = [(hydrogen.bonded_atoms[0].index, hydrogen.index) for hydrogen in hydrogens if len(hydrogen.bonds)]
+            if not bonded:
+                raise himach.UsageError(
+                    f"{self.label()}: none of the {len(hydrogens)} hydrogens of {self.hydrogens!r} has a bond in the "
+                    "topology; name the donors with donors=..."
+                )
+            return np.array(bonded).T
         donors = select(universe, self, "donors")
         near = capped_distance(
             donors.positions, hydrogens.positions, 1.2, box=universe.dimensions, return_distances=False

@@ -64,9 +64,18 @@ class IonPermeation(himach.Analysis):
                 raise himach.UsageError(
                     f"{self.label()}: the atoms of {parameter} have no masses, so no centre of mass"
                 )
+        self.check_order(*(atoms.center_of_mass()[2] for atoms in (top, bottom)))
         pore = top + bottom
         self.pore_atoms, self.masses = pore.indices, pore.masses
         self.ends = np.repeat([0, 1], [len(top), len(bottom)])
+
+    def check_order(self, top, bottom):
+        """Raise UsageError unless the upper end of the filter is above the lower one."""
+        if not top > bottom:
+            raise himach.UsageError(
+                f"{self.label()}: top is not above bottom, their centres of mass are at z = {top:.2f} and {bottom:.2f} "
+                "Å; swap the two selections (parameters top and bottom), or make the pore whole"
+            )
 
     def atoms(self, universe):
         return universe.atoms[self.ion_atoms], universe.atoms[self.pore_atoms]
@@ -75,6 +84,7 @@ class IonPermeation(himach.Analysis):
         ions = frame.positions[self.ion_atoms].astype(np.float64)
         pore = frame.positions[self.pore_atoms]
         top, bottom = kernels.centers(pore, self.ends, self.masses)[:, 2]
+        self.check_order(top, bottom)
         if self.radius is None:
             region = np.full(len(ions), FILTER)
         else:

@@ -47,6 +47,8 @@ class Msd(himach.Analysis):
         return universe.atoms[self.indices]
 
     def map(self, frame):
+        if self.unwrap and frame.box is None:
+            raise himach.UsageError("the frame has no box to unwrap by; set unwrap=False, or select frames with a box")
         yield himach.Pairs(self.indices, frame.positions[self.indices])
 
     def reduce(self, key, series):

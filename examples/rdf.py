@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import ClassVar
 
 import numpy as np
@@ -9,8 +10,10 @@ from MDAnalysis.lib.mdamath import box_volume
 
 import himach
 from himach import kernels
-from himach.examples.common import WATER, check_positive, select
+from himach.examples.common import WATER, check_positive, select, width
 
+#: Keys of what is counted, and of the least width of the box.
+COUNTS, WIDTH = 0, 1
 #: What fractions of volumes are counted in.
 FINE = 2**32
 
@@ -29,7 +32,8 @@ class Rdf(himach.Analysis):
     b
         Selection of the atoms around them.
     r_max
-        Largest distance in Å; no more than half the box makes sense.
+        Largest distance in Å. Beyond half the least width of the box atoms have more images than the one that is
+        counted, and g(r) is too small: that is warned of.
     bins
         Number of bins from 0 to r_max.
     """
@@ -47,15 +51,23 @@ class Rdf(himach.Analysis):
             raise himach.UsageError("rdf: the trajectory has no box, and g(r) is relative to the density in the box")
         self.a_atoms, self.b_atoms = select(universe, self, "a").indices, select(universe, self, "b").indices
         self.n_common = len(np.intersect1d(self.a_atoms, self.b_atoms))
+        if len(self.a_atoms) * len(self.b_atoms) == self.n_common:
+            raise himach.UsageError(
+                f"{self.label()}: a and b are one atom, the same ({self.a!r}, {self.b!r}), and an atom is not paired "
+                "with itself; select more atoms"
+            )
         self.equal = np.array_equal(self.a_atoms, self.b_atoms)
 
     def atoms(self, universe):
         return universe.atoms[self.a_atoms], universe.atoms[self.b_atoms]
 
     def map(self, frame):
+        if frame.box is None:
+            raise himach.UsageError("the frame has no box, and g(r) is relative to the density in it; select others")
         volume = float(box_volume(frame.box))
+        yield himach.Pairs([WIDTH], [width(frame.box, volume)])
         # Sums of integers do not depend on who added up which frames.
-        yield himach.Pairs([0], [np.append(self.count(frame), [int(volume), int(volume % 1 * FINE)])])
+        yield himach.Pairs([COUNTS], [np.append(self.count(frame), [int(volume), int(volume % 1 * FINE)])])
 
     def count(self, frame):
         """Return how many pairs there are in each bin, int64 (bins,)."""
@@ -67,14 +79,20 @@ class Rdf(himach.Analysis):
         return counts
 
     def combine(self, key, series):
-        return np.sum(series.values, axis=0)
+        return self.reduce(key, series)
 
     def reduce(self, key, series):
-        return np.sum(series.values, axis=0)
+        return np.min(series.values) if key == WIDTH else np.sum(series.values, axis=0)
 
     def finish(self, results):
         n_frames = len(self.frames)
-        *pairs, volumes, fractions = results[0]
+        if self.r_max > results[WIDTH] / 2:
+            warnings.warn(
+                f"{self.label()}: r_max={self.r_max:g} is more than half the least width of the box, "
+                f"{results[WIDTH] / 2:.4g} Å; beyond that g(r) is too small",
+                stacklevel=2,
+            )
+        *pairs, volumes, fractions = results[COUNTS]
         edges = np.linspace(0, self.r_max, self.bins + 1)
         shells = 4 / 3 * np.pi * np.diff(edges**3)
         density = (len(self.a_atoms) * len(self.b_atoms) - self.n_common) / ((volumes + fractions / FINE) / n_frames)

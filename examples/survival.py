@@ -98,7 +98,7 @@ def survival(runs: Iterable[Ints], n_frames: int, tau_max: int) -> npt.NDArray[n
     """
     first, length = np.concatenate([np.empty((0, 2), np.int64), *runs]).T
     present = _count(first, length, n_frames)
-    probability = np.ones(tau_max + 1)
+    probability = np.full(tau_max + 1, 1.0 if len(first) else np.nan)
     for tau in range(1, tau_max + 1):
         # A run that holds all of [t, t + tau] begins at t or before, and its last tau frames are no such t.
         staying = _count(first, length - tau, n_frames)[:-tau]

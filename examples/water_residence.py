@@ -9,7 +9,7 @@ import numpy as np
 
 import himach
 from himach import kernels
-from himach.examples.common import WATER, check_positive, lag_times, select
+from himach.examples.common import WATER, check_not_negative, check_positive, lag_times, select
 from himach.examples.survival import find_runs, find_runs_of_many, plot_survival, survival
 
 
@@ -46,6 +46,7 @@ class WaterResidence(himach.Analysis):
 
     def setup(self, universe):
         check_positive(self, "cutoff")
+        check_not_negative(self, "intermittency")
         solute, water = select(universe, self, "solute"), select(universe, self, "water")
         water = water - solute  # an atom is not near itself
         self.solute_atoms, self.water_atoms = solute.indices, water.indices

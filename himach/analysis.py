@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from himach.frame import Frame
 
 
+#: The entry of an analysis's ``__dict__`` that is true while its map() runs: attributes cannot be assigned to.
+MAPPING = "_mapping"
+
+
 class Pairs:
     """Many pairs of key and value of one frame, as columns.
 
@@ -27,7 +31,8 @@ class Pairs:
     keys
         Integers (n,), or (n, k) for keys that are tuples of k integers. Any sequence or array; kept as int64.
     values
-        Array (n, ...) of any dtype but object, one row a key; None says "present in this frame".
+        Array (n, ...) of any dtype but object, one row a key, kept in this machine's byte order; None says "present in
+        this frame".
 
     Raises
     ------
@@ -51,6 +56,8 @@ class Pairs:
                 )
             if self.values.dtype.hasobject:
                 raise UsageError("Pairs: values must be an array of numbers; yield Python objects one by one")
+            if not self.values.dtype.isnative:
+                self.values = self.values.astype(self.values.dtype.newbyteorder("="))
 
     @staticmethod
     def _checked(column: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -223,7 +230,7 @@ class Analysis:
         raise UsageError(f"{self.label()}: then must be an Analysis, not {type(stage).__name__}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self.__dict__.get("_mapping") and name not in self.cache_names():
+        if self.__dict__.get(MAPPING) and name not in self.cache_names():
             raise AnalysisError(
                 f"map() of {self.label()} assigns to self.{name}; map() keeps nothing, because each rank sees some "
                 "frames only: yield the value instead, as in `yield key, value`, and reduce() gets it in time order"
@@ -231,13 +238,9 @@ class Analysis:
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        if self.__dict__.get("_mapping") and name not in self.cache_names():
+        if self.__dict__.get(MAPPING) and name not in self.cache_names():
             raise AnalysisError(f"map() of {self.label()} deletes self.{name}; map() keeps nothing")
         super().__delattr__(name)
-
-    def freeze(self, frozen: bool) -> None:
-        """Refuse (or allow again) assignment to attributes, while map() runs."""
-        self.__dict__["_mapping"] = frozen
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in self.settings().items())

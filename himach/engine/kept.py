@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from himach.analysis import Analysis
+from himach.analysis import MAPPING, Analysis
 
 __all__ = ["Kept", "kept_by"]
 
@@ -80,6 +80,11 @@ class Kept:
         """Take its state for the one that it had, and remember that one for `restore`."""
         self.first, self.copy = self.copy, self.kind.copied(self.thing)
 
+    def release(self) -> None:
+        """Let it be written to again, if `restore` made it read-only."""
+        if isinstance(self.thing, np.ndarray) and isinstance(self.first, tuple):
+            self.thing.flags.writeable = True
+
     def restore(self) -> None:
         """Put it back into the state before `renew`, as far as that can be done."""
         try:
@@ -133,7 +138,7 @@ class _Root:
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
-        self.ignored = frozenset({"_mapping", *analysis.cache_names(), *_lazy(type(analysis))})
+        self.ignored = frozenset({MAPPING, *analysis.cache_names(), *_lazy(type(analysis))})
 
     def state(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self.analysis).items() if name not in self.ignored}
@@ -255,7 +260,7 @@ def _attributes(thing: Any) -> dict[str, Any]:
                 found[name] = member.__get__(thing)
     found |= getattr(thing, "__dict__", {})
     if isinstance(thing, Analysis):
-        found.pop("_mapping", None)  # himach's own
+        found.pop(MAPPING, None)  # himach's own
     return found
 
 
@@ -293,8 +298,10 @@ def _foreign_copy(thing: Any) -> dict[str, Any]:
 
 
 def _foreign_same(thing: Any, copy: dict[str, Any]) -> bool:
-    now = _attributes(thing)
-    return all(_alike(now, copy, name) for name in copy)
+    now = _foreign_copy(thing)
+    return now.keys() - (_lazy(type(thing)) - copy.keys()) == copy.keys() and all(
+        _alike(now, copy, name) for name in copy
+    )
 
 
 def _foreign_inside(thing: Any) -> Iterator[Child]:

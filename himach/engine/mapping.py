@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from himach.analysis import Analysis
+from himach.analysis import MAPPING, Analysis
 from himach.engine.failures import RAISED, failure
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import SHARDS, Block
@@ -70,6 +70,7 @@ class Mapper:
         self.stamps = Stamps()
         self.pairs = 0
         self._analysis = analysis
+        self._state = vars(analysis)
         self._rank = rank
         self._frames = frames
         self._bind = bind
@@ -112,18 +113,18 @@ class Mapper:
 
     def map(self, frame: Frame) -> None:
         """Map one frame."""
-        analysis, emission = self._analysis, self._emission
+        analysis, emission, state = self._analysis, self._emission, self._state
         self._frame = frame
         emission.begin(frame.step, frame.time, frame.box)
         items = None
-        analysis.freeze(True)
+        state[MAPPING] = True
         try:
             items = analysis.map(frame)
             emission.extend(items)
         except RAISED as error:
             raise failure(analysis, "map", error, self._rank, frame, items=items) from error
         finally:
-            analysis.freeze(False)
+            state[MAPPING] = False
         if emission.nbytes >= CHUNK:
             self.flush(last=False)
 
@@ -148,7 +149,11 @@ class Mapper:
                 else:
                     folded.begin(step, time, box)
                     rows[step] = folded.row()
-                folded.add(key, value)
+                row = series.row(value)
+                if row is None:
+                    folded.add(key, value)
+                else:
+                    folded.add_row(key, row)
             except RAISED as error:
                 raise failure(self._analysis, "combine", error, self._rank, key=(key,)) from error
         return folded.close_chunk(SHARDS)

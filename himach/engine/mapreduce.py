@@ -30,6 +30,8 @@ class Passed:
         For each analysis (for each chain, its last stage) its `Results`; None on all ranks but 0.
     pairs
         Pairs that map() and, in chains, reduce() yielded on all ranks.
+    mapped
+        Of these, for each analysis, those that its map() yielded.
     shuffled
         Bytes that went from rank to rank.
     spilled
@@ -40,6 +42,7 @@ class Passed:
 
     results: list[Results] | None
     pairs: int
+    mapped: list[int]
     shuffled: int
     spilled: int
     seconds: dict[str, float]
@@ -95,12 +98,14 @@ def run_pass(
         reducer.run(chain, mapper.runs, mapper.stamps)
         for reducer, chain, mapper in zip(reducers, analyses, mappers, strict=True)
     ]
-    pairs = sum(mapper.pairs for mapper in mappers) + sum(reducer.pairs for reducer in reducers)
+    mapped = [mapper.pairs for mapper in mappers]
+    pairs = sum(mapped) + sum(reducer.pairs for reducer in reducers)
     shuffled = sum(reducer.shuffled for reducer in reducers)
-    totals = comm.allgather((pairs, shuffled, clock.seconds, memory.spilled))
+    totals = comm.allgather((pairs, shuffled, clock.seconds, memory.spilled, mapped))
     return Passed(
         results=[result for result in results if result is not None] if comm.rank == 0 else None,
         pairs=sum(total[0] for total in totals),
+        mapped=[sum(counts) for counts in zip(*(total[4] for total in totals), strict=True)],
         shuffled=sum(total[1] for total in totals),
         spilled=sum(total[3] for total in totals),
         seconds={name: max(total[2][name] for total in totals) for name in clock.seconds},

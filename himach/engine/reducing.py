@@ -11,7 +11,7 @@ from himach.engine.clock import Clock
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import Block
 from himach.engine.pairs.stamps import Stamps
-from himach.engine.results import Results
+from himach.engine.results import Results, gathered
 from himach.engine.shuffle import exchange as moving
 from himach.engine.shuffle.runs import Memory, Runs
 from himach.engine.shuffle.waves import Shuffle
@@ -90,7 +90,7 @@ class Reducer:
             shuffle.prepare(wave + 1)
 
     def _gather(self, found: list[Block]) -> Results | None:
-        gathered = self._exchange.blocks([found, *[[] for _ in range(self._comm.size - 1)]])
+        received = self._exchange.blocks([found, *[[] for _ in range(self._comm.size - 1)]])
         if self._comm.rank != 0:
             return None
-        return Results([block for blocks in gathered for block in blocks])
+        return gathered([block for blocks in received for block in blocks])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
-from typing import Any
+from collections.abc import ItemsView, Iterator, KeysView, Sequence, ValuesView
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -12,30 +12,56 @@ from himach.engine.pairs.keys import ENCODED, encode
 from himach.errors import AnalysisError
 
 
-class Results(Mapping[Any, Any]):
-    """A mapping key -> result in the order of keys, in which 1 and 1.0 are two keys.
+class Results(dict[Any, Any]):
+    """A dict key -> result in the order of keys: what takes a dict, such as pandas or json, takes it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        shown = [f"{key!r}: {result!r}" for (key, result), _ in zip(self.items(), range(5), strict=False)]
+        more = f", ... {len(self)} keys" if len(self) > len(shown) else ""
+        return f"Results({{{', '.join(shown)}{more}}})"
+
+
+def gathered(blocks: Sequence[Block]) -> Results:
+    """Return the results of all ranks.
 
     Parameters
     ----------
     blocks
         Keys and results as pairs, in any order, each key once.
     """
+    keys = [key for block in blocks for key in block.plain_keys()]
+    values = [value for block in blocks for value in block.plain_values()]
+    order = _order(blocks, keys)
+    return in_order([keys[place] for place in order], [values[place] for place in order])
+
+
+def in_order(keys: Sequence[Any], values: Sequence[Any]) -> Results:
+    """Return results whose keys are in their order."""
+    results = Results(zip(keys, values, strict=True))
+    return results if len(results) == len(keys) else _Apart(keys, values)
+
+
+class _Apart(Results):
+    """Results of which some keys are equal in Python and still two, such as 1 and 1.0; they cannot be changed."""
 
     __slots__ = ("_keys", "_places", "_values")
 
-    def __init__(self, blocks: Sequence[Block] = ()) -> None:
-        keys = [key for block in blocks for key in block.plain_keys()]
-        values = [value for block in blocks for value in block.plain_values()]
-        order = _order(blocks, keys)
-        self._keys = [keys[place] for place in order]
-        self._values = [values[place] for place in order]
-        self._places: dict[bytes, int] | None = None
+    def __init__(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        super().__init__(zip(keys, values, strict=True))
+        self._keys = keys
+        self._values = values
+        self._places = {encode(key): place for place, key in enumerate(keys)}
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._keys)
+
+    def __reversed__(self) -> Iterator[Any]:
+        return iter(self._keys[::-1])
 
     def __contains__(self, key: object) -> bool:
         return self._find(key) is not None
@@ -46,32 +72,52 @@ class Results(Mapping[Any, Any]):
             raise KeyError(key)
         return self._values[place]
 
-    def items(self) -> ItemsView[Any, Any]:
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Apart) and self._places == other._places and self._values == other._values
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the result of a key, or `default`."""
+        place = self._find(key)
+        return default if place is None else self._values[place]
+
+    def keys(self) -> Any:
+        """Return the keys in their order."""
+        return KeysView(self)
+
+    def items(self) -> Any:
         """Return (key, result) in the order of keys."""
         return _Items(self)
 
-    def values(self) -> ValuesView[Any]:
+    def values(self) -> Any:
         """Return the results in the order of keys."""
         return _Values(self)
 
+    def copy(self) -> dict[Any, Any]:
+        """Return these results again."""
+        return _Apart(self._keys, self._values)
+
     def _find(self, key: Any) -> int | None:
-        if self._places is None:
-            self._places = {encode(known): place for place, known in enumerate(self._keys)}
         try:
             return self._places.get(encode(key))
         except AnalysisError:  # what cannot be a key is not in here
             return None
 
-    def __repr__(self) -> str:
-        shown = [f"{key!r}: {result!r}" for key, result in zip(self._keys[:5], self._values, strict=False)]
-        more = f", ... {len(self)} keys" if len(self) > len(shown) else ""
-        return f"Results({{{', '.join(shown)}{more}}})"
+    def __reduce__(self) -> Any:
+        return _Apart, (self._keys, self._values)
+
+    def _refuse(self, *arguments: Any, **keywords: Any) -> NoReturn:
+        raise TypeError("of these results some keys are equal, such as 1 and 1.0, and a dict holds one of them only")
+
+    __setitem__ = __delitem__ = __or__ = __ror__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
 
 class _Items(ItemsView[Any, Any]):
     """Gives items without looking every key up."""
 
-    _mapping: Results
+    _mapping: _Apart
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         return zip(self._mapping._keys, self._mapping._values, strict=True)
@@ -80,7 +126,7 @@ class _Items(ItemsView[Any, Any]):
 class _Values(ValuesView[Any]):
     """Gives results without looking every key up."""
 
-    _mapping: Results
+    _mapping: _Apart
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._mapping._values)

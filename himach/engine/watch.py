@@ -90,6 +90,7 @@ def changing_line(kept: Kept, again: Callable[[], Any]) -> Place | None:
     if found is None:
         kept.restore()
         found = _watched(kept, again)
+        kept.release()
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -12,7 +14,7 @@ MOST = 2**31 - 16
 
 def as_positions(name: str, positions: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """Return `positions` as contiguous float32 (n, 3), without a copy if they are."""
-    array = np.ascontiguousarray(positions, dtype=np.float32)
+    array = np.ascontiguousarray(_real(name, positions), dtype=np.float32)
     if array.ndim != 2 or array.shape[1] != 3:
         raise UsageError(f"{name} must be an array of shape (n, 3), not {np.shape(positions)}")
     if len(array) > MOST:
@@ -24,7 +26,7 @@ def as_box(box: npt.ArrayLike | None) -> npt.NDArray[np.float32] | None:
     """Return `box` as float32 (6,), or None."""
     if box is None:
         return None
-    array = np.ascontiguousarray(box, dtype=np.float32)
+    array = np.ascontiguousarray(_real("box", box), dtype=np.float32)
     if array.shape != (6,):
         raise UsageError(f"box must be three lengths and three angles, not of shape {array.shape}")
     return array
@@ -34,7 +36,7 @@ def as_weights(weights: npt.ArrayLike | None, n: int) -> npt.NDArray[np.float64]
     """Return `weights` as contiguous float64 (n,), or None."""
     if weights is None:
         return None
-    array = np.ascontiguousarray(weights, dtype=np.float64)
+    array = np.ascontiguousarray(_real("weights", weights), dtype=np.float64)
     if array.shape != (n,):
         raise UsageError(f"weights must have the shape ({n},), one for each position, not {array.shape}")
     return array
@@ -59,6 +61,14 @@ def as_bonds(bonds: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
         raise UsageError(f"bonds must be an array of shape (m, 2), not {array.shape}")
     if len(array) and not 0 <= array.min() <= array.max() < n:
         raise UsageError(f"bonds are between atoms 0 to {n - 1}, not {array.min()} to {array.max()}")
+    return array
+
+
+def _real(name: str, numbers: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return real numbers as an array of whatever type they are."""
+    array = np.asarray(numbers)
+    if array.size and array.dtype.kind not in "fiu":
+        raise UsageError(f"{name} must be real numbers, not {array.dtype}")
     return array
 
 

@@ -27,6 +27,8 @@ class Table(dict[str, Column]):
     ----------
     columns
         Mapping of column name to cells (n,): an array or a sequence. Columns of numbers become arrays, others lists.
+        The index of a pandas Series, where it is more than row numbers, becomes a column too, by which several are
+        put beside one another.
 
     Attributes
     ----------
@@ -50,6 +52,7 @@ class Table(dict[str, Column]):
 
     def __init__(self, columns: Mapping[Any, Any]) -> None:
         super().__init__()
+        columns = _with_index(columns)
         for name, cells in columns.items():
             if not _is_column(cells):
                 raise UsageError(f"Table: column {name!r} must be a sequence (n,), not {_describe(cells)}")
@@ -118,10 +121,32 @@ def _from_pandas(value: Any) -> Table | None:
         value = value.to_frame("value" if value.name is None else value.name)
     if not isinstance(value, pandas.DataFrame):
         return None
-    if not isinstance(value.index, pandas.RangeIndex):
+    if not _row_numbers(value.index):
         value = value.reset_index(allow_duplicates=True)
     columns = [(_flat(name), value.iloc[:, i].to_numpy()) for i, name in enumerate(value.columns)]
     return Table(_unique_names(columns)) if columns else None
+
+
+def _row_numbers(index: Any) -> bool:
+    """Tell whether a pandas index is 0, 1, 2, ... without a name: it says nothing."""
+    if index.nlevels > 1 or index.name is not None:
+        return False
+    return index.dtype.kind in "iu" and np.array_equal(index.to_numpy(), np.arange(len(index)))
+
+
+def _with_index(columns: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Return columns with the index of those that are pandas Series, if it is more than row numbers."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None:
+        return columns
+    series = [cells for cells in columns.values() if isinstance(cells, pandas.Series)]
+    if all(_row_numbers(cells.index) for cells in series):
+        return columns
+    try:
+        table = _from_pandas(pandas.DataFrame(dict(columns)))
+    except ValueError as error:
+        raise UsageError(f"Table: the columns cannot be put beside one another: {error}") from None
+    return columns if table is None else table
 
 
 def _flat(name: Any) -> str:

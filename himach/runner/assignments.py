@@ -53,7 +53,7 @@ def written_stages(cls: type[Analysis]) -> list[Analysis | type[Analysis]]:
     stages: list[Analysis | type[Analysis]] = [cls]
     while True:
         following: Any = stages[-1].then
-        if not issubclass(class_of(following), Analysis) or class_of(following) in map(class_of, stages):
+        if not issubclass(class_of(following), Analysis) or any(following is stage for stage in stages):
             return stages
         stages.append(following)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     Steps = npt.NDArray[np.int64]
 
 __all__ = ["Done", "perform", "stages"]
+
+#: Stages of a chain, at most: more are the work of a `then` that makes new ones for ever.
+MOST_STAGES = 1000
 
 
 @dataclass
@@ -114,6 +118,7 @@ def _perform(
     share = _assign(world, opened)
     assigned = time.time()
     passed, read = _map_and_reduce(world, job, chains, opened, views, share, quiet)
+    _say_empty(chains, opened.frames, passed.mapped)
     reduced = time.time()
 
     ends = [chain[-1] for chain in chains]
@@ -130,9 +135,14 @@ def _perform(
 def stages(analysis: Analysis) -> list[Analysis]:
     """Return the analysis and those that follow by `then`."""
     chain = [analysis]
+    begun = {id(analysis)}
     while (stage := chain[-1].next_stage()) is not None:
-        if any(type(stage) is type(earlier) for earlier in chain):
+        # One class may be in several stages, each an instance with a `then` of its own; a `then` that comes back, class
+        # or instance, goes round for ever.
+        then = id(chain[-1].then)
+        if then in begun or len(chain) == MOST_STAGES:
             raise UsageError(f"{analysis.label()}: its stages come back to {stage.label()}; a chain must end")
+        begun.add(then)
         chain.append(stage)
     needed = [(chain[0], "map"), *((stage, "reduce") for stage in chain)]
     for stage, method in needed:
@@ -203,6 +213,14 @@ def _map_and_reduce(
     _settle(world, opened.cached, share, written)
     warn_once(comm, [source.lost] if source.lost else [])
     return passed, {"cache": source.bytes_cache, "origin": source.bytes_origin}
+
+
+def _say_empty(chains: Sequence[Sequence[Analysis]], frames: range, mapped: Sequence[int]) -> None:
+    """Warn of each map() that yielded nothing at all; only the first rank's warnings are shown."""
+    for chain, pairs in zip(chains, mapped, strict=True):
+        if not pairs:
+            of = "the frame" if len(frames) == 1 else f"any of the {len(frames)} frames"
+            warnings.warn(f"{chain[0].label()}: map() yielded nothing in {of}, so there are no results", stacklevel=2)
 
 
 def _record(

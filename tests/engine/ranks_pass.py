@@ -110,6 +110,73 @@ def test_combine_of_a_later_stage():
     assert Tallied.then is Tally
 
 
+class Columns(himach.Analysis):
+    """Combines what came in `Pairs` to numbers and arrays, which stay columns; all else stays lists."""
+
+    def map(self, frame):
+        yield himach.Pairs([0, 1, 2], np.array([1.5, frame.number, -frame.number], dtype=">f8"))
+        yield himach.Pairs([(0, 3), (0, 4)], np.full((2, 3), frame.number, dtype=np.int16))
+        yield himach.Pairs([(5,)], np.array([(frame.number, 2.5)], dtype=">i4,<f4"))
+        yield 7, frame.number
+        yield "k", np.arange(3)
+
+    def combine(self, key, series):
+        values = series.values
+        if key in (7, "k"):
+            assert type(values) is list, (key, values)
+            return sum(values)
+        assert type(values) is np.ndarray and values.dtype.isnative, (key, values)
+        if key == (5,):
+            return values.max(axis=0) if values.dtype.names is None else values[values["f0"].argmin()]
+        return float(values.sum()) if key == 0 else values.max() if key == 1 else values.max(axis=0).astype(">f8")
+
+    def reduce(self, key, series):
+        return series.values
+
+
+def test_columns_stay_columns_when_they_are_combined():
+    frames, raws = range(1, 60), made_up(range(60))
+    for seed in range(3):
+        passed = run_engine(comm, [[Columns()]], frames, raws, seed)
+        if comm.rank != 0:
+            continue
+        found = passed.results[0]
+        assert canonical(found[0]) == canonical(np.array([1.5 * 59]))
+        assert canonical(found[1]) == canonical(np.array([59.0]))
+        assert canonical(found[2]) == canonical(np.array([-1.0]))
+        assert canonical(found[0, 4]) == canonical(np.full((1, 3), 59.0))
+        assert canonical(found[5,]) == canonical(np.array([(1, 2.5)], dtype="i4,f4"))
+        assert canonical(found[7]) == canonical([sum(frames)])
+        assert canonical(found["k"]) == canonical([59 * np.arange(3)])
+
+
+class Swapped(himach.Analysis):
+    """Values in both byte orders, alone and in fields."""
+
+    def map(self, frame):
+        yield himach.Pairs([0], np.array([frame.number], dtype=">f8" if frame.number % 2 else "<f8"))
+        yield himach.Pairs([1], np.array([(frame.number, 1)], dtype=">i4,<f8"))
+        yield "one", np.arange(2, dtype=">i2")
+
+    def reduce(self, key, series):
+        return series.values
+
+
+@pytest.mark.parametrize("combines", [False, True])
+def test_byte_order_does_not_depend_on_ranks(combines):
+    class Folded(Swapped):
+        def combine(self, key, series):
+            return series.values[0]
+
+    frames, raws = range(20), made_up(range(20))
+    passed = run_engine(comm, [[Folded() if combines else Swapped()]], frames, raws)
+    if comm.rank == 0:
+        results, n = passed.results[0], 1 if combines else 20
+        assert canonical(results[0]) == canonical(np.arange(float(n)))
+        assert canonical(results[1]) == canonical(np.array([(i, 1) for i in range(n)], dtype="i4,f8"))
+        assert canonical(results["one"]) == canonical([np.arange(2, dtype=">i2")] * n)
+
+
 @same_everywhere
 @given(EMISSIONS, st.integers(0, 8), st.booleans())
 def test_any_emission(plan, seed, backwards):

@@ -8,6 +8,7 @@ from support import plain
 import himach
 from himach.examples import sample
 from himach.examples.hydrogen_bonds import HydrogenBonds
+from himach.examples.water_residence import WaterResidence
 
 PROTEIN = {
     "donors": "protein and name N* O*",
@@ -45,12 +46,36 @@ def test_against_mdanalysis(topology, trajectory, selections, n_frames, intermit
 def test_no_bonds_at_all():
     outcome = plain.run(HydrogenBonds(distance=1.1, tau_max=2), *sample("villin"), stop=4)
     assert outcome["counts"]["bonds"].tolist() == [0, 0, 0, 0]
-    np.testing.assert_array_equal(outcome["lifetime"]["survival"], [1, np.nan, np.nan])
+    np.testing.assert_array_equal(outcome["lifetime"]["survival"], [np.nan] * 3)
 
 
 def test_topology_without_bonds():
     with pytest.raises(himach.UsageError, match="donors"):
         plain.run(HydrogenBonds(donors=None), XTC, GRO)
+
+
+def test_hydrogens_without_bonds_are_left_out(tmp_path):
+    universe = MDAnalysis.Universe(*reversed(sample("nanopore")))
+    water = universe.select_atoms("resname HOH").residues[:50].atoms
+    bonds = [(o.index, h.index) for o, *hs in (r.atoms for r in water.residues) for h in hs]
+    atoms = MDAnalysis.Merge(water)
+    atoms.dimensions = universe.dimensions
+    local = {index: i for i, index in enumerate(water.indices)}
+    atoms.add_TopologyAttr("bonds", [(local[o], local[h]) for o, h in bonds[:30]])
+    analysis = HydrogenBonds(**{**WATER, "donors": None})
+    donors, hydrogens = analysis.pair_donors(atoms)
+    assert sorted(zip(donors.tolist(), hydrogens.tolist(), strict=True)) == sorted(
+        (local[o], local[h]) for o, h in bonds[:30]
+    )
+    atoms.delete_bonds(atoms.bonds)
+    with pytest.raises(himach.UsageError, match=r"none of the 100 hydrogens .* has a bond.*donors=\.\.\."):
+        analysis.pair_donors(atoms)
+
+
+@pytest.mark.parametrize("made", [WaterResidence(intermittency=-1, solute="name K"), HydrogenBonds(intermittency=-1)])
+def test_intermittency_must_not_be_negative(made):
+    with pytest.raises(himach.UsageError, match="intermittency must be 0 or more, not -1"):
+        plain.run(made, *sample("nanopore" if isinstance(made, WaterResidence) else "villin"))
 
 
 def test_hydrogens_without_donor():

@@ -113,6 +113,23 @@ def test_paths_are_thinned_out():
     np.testing.assert_array_equal(result["z"], result["time_ps"])
 
 
+def test_top_below_bottom_is_refused():
+    swapped = {**KCSA, "top": KCSA["bottom"], "bottom": KCSA["top"]}
+    with pytest.raises(himach.UsageError, match=r"top is not above bottom, .* z = \d+.*swap the two"):
+        plain.run(IonPermeation(**swapped), *sample("kcsa"))
+
+
+def test_a_pore_that_breaks_on_the_way_is_refused():
+    class Broken(IonPermeation):
+        def map(self, frame):
+            if frame.step == 2:
+                frame.positions[self.pore_atoms[self.ends == 0], 2] -= 60
+            yield from super().map(frame)
+
+    with pytest.raises(himach.UsageError, match="top is not above bottom"):
+        plain.run(Broken(**KCSA), *sample("kcsa"), stop=4)
+
+
 def test_top_and_bottom_have_no_default():
     with pytest.raises(himach.UsageError, match="top"):
         IonPermeation()

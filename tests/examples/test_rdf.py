@@ -1,12 +1,17 @@
+import functools
+import warnings
+
 import MDAnalysis
 import numpy as np
 import pytest
 from MDAnalysis.analysis.rdf import InterRDF
+from MDAnalysis.lib.mdamath import triclinic_vectors
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
 from support import plain
 
 import himach
 from himach.examples import sample
+from himach.examples.msd import Msd
 from himach.examples.rdf import Rdf
 
 
@@ -46,6 +51,42 @@ def test_combined_in_any_grouping():
 def test_without_box():
     with pytest.raises(himach.UsageError, match="no box"):
         plain.run(Rdf(a="name CA", b="name CA"), DCD, PSF)
+
+
+def test_an_atom_and_itself_are_refused():
+    with pytest.raises(himach.UsageError, match=r"a and b are one atom, the same .'index 0', 'index 0'."):
+        plain.run(Rdf(a="index 0", b="index 0"), *sample("nanopore"))
+    plain.run(Rdf(a="index 0", b="index 0 1"), *sample("nanopore"), stop=2)
+
+
+@pytest.mark.parametrize("analysis", [Rdf(), Msd(tau_max=1)], ids=["rdf", "msd"])
+def test_a_frame_without_a_box_is_named(analysis, tmp_path):
+    trajectory, topology = sample("nanopore")
+    universe = MDAnalysis.Universe(topology, trajectory)
+    with MDAnalysis.Writer(str(tmp_path / "some.trr"), len(universe.atoms)) as writer:
+        for ts in universe.trajectory[:4]:
+            ts.dimensions = None if ts.frame == 2 else ts.dimensions
+            writer.write(universe.atoms)
+    with pytest.raises(himach.AnalysisError, match=r"map\(\) failed at frame 2 .*the frame has no box"):
+        himach.run(analysis, tmp_path / "some.trr", topology, cache="off", progress=False)
+
+
+@pytest.mark.parametrize(("trajectory", "topology"), [sample("nanopore"), (XTC, GRO)], ids=["orthogonal", "triclinic"])
+def test_beyond_half_the_box_is_warned_of(trajectory, topology):
+    universe = MDAnalysis.Universe(topology, trajectory)
+    half = np.inf
+    for _ in universe.trajectory[:3]:
+        a, b, c = triclinic_vectors(universe.dimensions).astype(float)
+        volume = np.linalg.det([a, b, c])
+        across = [volume / np.linalg.norm(np.cross(*sides)) for sides in ((a, b), (a, c), (b, c))]
+        half = min(half, 0.5 * min(across))
+    ions = {"a": "name K NA+ NA", "b": "name K NA+ NA"}
+    run = functools.partial(himach.run, trajectory=trajectory, topology=topology, cache="off", progress=False, stop=3)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="rdf")
+        run(Rdf(r_max=0.9999 * half, bins=5, **ions))
+    with pytest.warns(UserWarning, match=rf"rdf: r_max=.* half the least width of the box, {half:.4g} Å; beyond"):
+        run(Rdf(r_max=1.0001 * half, bins=5, **ions))
 
 
 @pytest.mark.parametrize("parameter", ["a", "b"])

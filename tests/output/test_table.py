@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import himach
+from himach.engine import Results
 from himach.output.table import Table, as_table, default_outcome
 from himach.output.tabular import table_html, table_text
 
@@ -90,6 +91,44 @@ def test_an_index_that_says_something_is_a_column():
     grouped = as_table(frame.groupby("ion").agg(["mean", "max"]))
     assert list(grouped) == ["ion", "x mean", "x max"]
     assert as_table(frame.groupby("ion")["x"].mean())["x"].tolist() == [1.5, 3.0]
+
+
+KEYS = {"uneven": [4, 7, 20], "even": [10, 20, 30], "from 1": [1, 2, 3], "texts": ["a", "b", "c"]}
+
+
+@pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
+def test_keys_of_results_stay(keys):
+    results = Results(zip(keys, [0.5, 1.5, 2.5], strict=True))
+    records = Results(zip(keys, [{"x": 1, "y": 2.0}] * 3, strict=True))
+    series, frame = pd.Series(results), pd.DataFrame.from_dict(records, orient="index")
+    assert isinstance(results, dict) and pd.DataFrame({"n": results})["n"].tolist() == [0.5, 1.5, 2.5]
+    for table, columns in [
+        (as_table(series), {"index": keys, "value": [0.5, 1.5, 2.5]}),
+        (as_table(series.rename("g")), {"index": keys, "g": [0.5, 1.5, 2.5]}),
+        (as_table(series.rename_axis("ion")), {"ion": keys, "value": [0.5, 1.5, 2.5]}),
+        (as_table(frame), {"index": keys, "x": [1, 1, 1], "y": [2.0] * 3}),
+        (as_table(pd.DataFrame(records).T), {"index": keys, "x": [1, 1, 1], "y": [2.0] * 3}),
+        (as_table(pd.DataFrame({"n": results})), {"index": keys, "n": [0.5, 1.5, 2.5]}),
+        (Table({"n": series, "m": 2 * series}), {"index": keys, "n": [0.5, 1.5, 2.5], "m": [1.0, 3.0, 5.0]}),
+        (as_table({"n": series, "m": [1, 2, 3]}), {"index": keys, "n": [0.5, 1.5, 2.5], "m": [1, 2, 3]}),
+    ]:
+        assert {name: list(cells) for name, cells in table.items()} == columns
+
+
+def test_series_are_put_beside_one_another_by_their_keys():
+    table = Table({"a": pd.Series({1: 0.5, 2: 1.5}), "b": pd.Series({2: 3.0, 5: 4.0})})
+    assert table["index"].tolist() == [1, 2, 5]
+    np.testing.assert_array_equal(table["a"], [0.5, 1.5, np.nan])
+    np.testing.assert_array_equal(table["b"], [np.nan, 3, 4])
+    with pytest.raises(himach.UsageError, match="cannot be put beside one another"):
+        Table({"a": pd.Series({1: 0.5, 2: 1.5}), "b": [1, 2, 3]})
+
+
+def test_row_numbers_without_a_name_go():
+    for index in (None, [0, 1], pd.RangeIndex(2), np.array([0, 1], dtype=np.uint8)):
+        assert list(as_table(pd.Series([5, 6], index=index))) == ["value"]
+    for index in (pd.RangeIndex(5, 7), pd.RangeIndex(2, name="key"), [1, 0], [0.0, 1.0], [True, False]):
+        assert len(as_table(pd.Series([5, 6], index=index))) == 2
 
 
 def test_columns_of_one_name_are_both_kept():

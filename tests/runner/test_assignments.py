@@ -4,6 +4,7 @@ import pytest
 
 import himach
 from himach.runner.assignments import set_parameters
+from himach.runner.rank import stages
 from himach.runner.scripts import describe_analysis
 
 
@@ -87,6 +88,30 @@ def test_a_stage_that_needs_a_value_gets_it():
 def test_analyses_that_are_there_twice_are_told_apart():
     one, other = set_parameters([Stays, Stays], ["Stays.cutoff=1", "Stays-2.cutoff=2"])
     assert (one.cutoff, other.cutoff) == (1, 2)
+
+
+class Again(Mean):
+    """Goes on as often as it is told to."""
+
+    def map(self, frame):
+        yield 0, 1
+
+
+def test_one_class_may_be_in_several_stages():
+    first, second, third = Again(), Again(longest=4), Again(longest=5)
+    first.then, second.then = second, third
+    assert stages(first) == [first, second, third]
+
+    class Twice(Again):
+        then = second
+
+    (made,) = set_parameters([Twice], ["Twice.longest=7", "Again.longest=8"])
+    assert [stage.longest for stage in stages(made)] == [7, 8, 8]
+    second.then = first
+    with pytest.raises(himach.UsageError, match="its stages come back to Again; a chain must end"):
+        stages(first)
+    with pytest.raises(himach.UsageError, match="its stages come back"):
+        stages(Comes())
 
 
 def test_a_chain_that_comes_back_is_left_for_the_run_to_refuse():

@@ -23,6 +23,7 @@ class Probe(himach.Analysis):
 
     def setup(self, universe):
         self.atoms = universe.select_atoms("name CA")
+        self.seen, self.rg = [], [None] * 98
         if self.what == "setup":
             raise ValueError("setup went wrong")
         if self.what == "selection":
@@ -41,6 +42,8 @@ class Probe(himach.Analysis):
                 raise ValueError("map went wrong")
             if self.what == "assign":
                 self.last = frame.number
+            if self.what == "keep":
+                self.seen.append(frame.number)
             if self.what == "key":
                 yield [1, 2], 3
             if self.what == "value":
@@ -60,7 +63,10 @@ class Probe(himach.Analysis):
             if self.what == "sleep":
                 import time
                 time.sleep(60)
-        yield "n", frame.number
+        if self.what == "keep all":
+            self.rg[frame.step] = frame.time
+        if self.what != "silence":
+            yield "n", frame.number
 
     def reduce(self, key, series):
         if self.what == "reduce":
@@ -142,6 +148,23 @@ def test_a_bad_selection_is_named(script):
 def test_what_map_may_not_do_is_refused_by_name(script, what, words, ranks):
     done = himach("run", script, *DATA, "-n", ranks, "-p", f"what={what}")
     refused(done, 1, "Probe.map()", "frame 40", *words)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_map_keeps_is_refused_by_name(script, ranks):
+    done = himach("run", script, *DATA, "-n", ranks, "-p", "what=keep")
+    refused(done, 1, "Probe.map() failed after frame", "it changes self.seen, a list that setup() left", "yield")
+    done = himach("run", script, *DATA, "-n", ranks, "-p", "what=keep all")
+    refused(done, 1, "it changes self.rg, a list", "yield", f"line {line_of('self.rg[frame.step] = frame.time')}")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_map_that_yields_nothing_is_told(tmp_path, ranks):
+    path = tmp_path / "silent.py"
+    path.write_text(SCRIPT.replace('"n": [results["n"]]', '"n": [1]'))
+    done = himach("run", path, *DATA, "-n", ranks, "-p", "what=silence")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Probe: map() yielded nothing in any of the 98 frames, so there are no results") == 1
 
 
 def test_missing_files_are_named():

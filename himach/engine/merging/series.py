@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from himach.engine.merging.grouping import picked
 from himach.engine.pairs.stamps import FrameTable
-from himach.engine.pairs.values import restore
+from himach.engine.pairs.values import as_row, restore
 
 Rows = npt.NDArray[np.uint32]
 
@@ -32,8 +32,9 @@ class Series:
     boxes
         float32 (m, 6), Å and degrees; a row of NaN for a frame without a box, None if none of the frames has one.
     values
-        Array (m, ...) if all values came in `Pairs` of one dtype and shape; None if they came in `Pairs` without values
-        ("present in this frame"); a list otherwise.
+        Array (m, ...) if all values came in `Pairs` of one dtype and shape, or are what combine() made of such: numbers
+        or arrays of one dtype and shape; None if they came in `Pairs` without values ("present in this frame"); a list
+        otherwise.
     """
 
     __slots__ = ("_at", "_numbers", "_table", "_values")
@@ -92,7 +93,16 @@ class Series:
 
     def folded(self, value: Any) -> Series:
         """Return the series of one value that combine() made of this one; it carries the first frame."""
-        return Series(self._table, self._numbers, self._at[:1], [value])
+        row = self.row(value)
+        return Series(self._table, self._numbers, self._at[:1], [value] if row is None else row[np.newaxis])
+
+    def row(self, value: Any) -> npt.NDArray[Any] | None:
+        """Return what combine() made of this series as a row of a column, if the series' values are a column too.
+
+        So combine() and reduce() get columns of what came in `Pairs`, however often it was combined.
+        """
+        columns = isinstance(self._values, np.ndarray) and not self._values.dtype.hasobject
+        return as_row(value) if columns else None
 
     def part(self, start: int, stop: int) -> Series:
         """Return the rows from `start` to `stop` as a series of their own."""

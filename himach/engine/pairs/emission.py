@@ -122,6 +122,11 @@ class Emission:
             self.nbytes += n * stream.row_bytes
         self.pairs += n
 
+    def add_row(self, key: int | tuple[int, ...], value: npt.NDArray[Any]) -> None:
+        """Add one pair of which the value is a row of a column, as if it had come in `Pairs`."""
+        values = value[np.newaxis]
+        self.add_columns(Pairs(np.array([key], dtype=np.int64), values))
+
     def _add_bits(self, width: int, keys: npt.NDArray[np.int64], row: int) -> bool:
         """Add presence as bits, if no key is twice in the frame.
 

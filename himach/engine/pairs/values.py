@@ -1,9 +1,9 @@
 """Values: what is yielded is copied at the yield, and what cannot travel is refused there.
 
 `snapshot()` returns of a value what nothing the user does later can change: immutable values as they are, arrays
-copied, all else pickled (`Pickled`); `restore()` gives the value back. `pack()` and `unpack()` turn a column of Python
-objects into bytes between ranks, large buffers out of band. Only bytes that came from ranks of this run are ever
-unpickled.
+copied, all else pickled (`Pickled`); `restore()` gives the value back. `as_row()` makes of a number a row of a column.
+`pack()` and `unpack()` turn a column of Python objects into bytes between ranks, large buffers out of band. Only bytes
+that came from ranks of this run are ever unpickled.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from himach.errors import AnalysisError
 
@@ -56,6 +57,14 @@ def snapshot(value: Any) -> Any:
 def restore(taken: Any) -> Any:
     """Return the value of which `snapshot()` was taken."""
     return pickle.loads(taken) if type(taken) is Pickled else taken
+
+
+def as_row(value: Any) -> npt.NDArray[Any] | None:
+    """Return a number, or an array of numbers, as a row of a column; None for anything else."""
+    if not isinstance(value, np.ndarray | np.generic | int | float | complex):
+        return None
+    array = np.asarray(value)
+    return None if array.dtype.hasobject else array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def pack(column: Iterable[Any]) -> list[bytes | memoryview]:

@@ -3,6 +3,8 @@
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
+from numbers import Integral, Real
+
 import numpy as np
 
 from himach.errors import UsageError
@@ -79,8 +81,8 @@ cdef int set_lattice(lattice *cell, const float[::1] box) except -1:
 
 
 cdef double check_cutoff(cutoff) except? -1:
-    if not 0 <= cutoff < float("inf"):
-        raise UsageError(f"cutoff must be 0 or more, not {cutoff}")
+    if not isinstance(cutoff, Real) or not 0 <= cutoff < float("inf"):
+        raise UsageError(f"cutoff must be a number, 0 or more, not {cutoff!r}")
     return cutoff
 
 
@@ -104,7 +106,9 @@ def within(positions, others, cutoff, box=None):
     cutoff
         Largest distance in Å.
     box
-        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one.
+        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one. With a cutoff of up to
+        half the box's least width, the distance is that of the nearest images. Beyond, in strongly skewed boxes, it is
+        that of the images that MDAnalysis takes for the nearest, as ``capped_distance`` does by ``bruteforce``.
 
     Returns
     -------
@@ -160,7 +164,9 @@ def neighbors(positions, others, cutoff, box=None, bint return_distances=True):
     cutoff
         Largest distance in Å.
     box
-        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one.
+        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one. With a cutoff of up to
+        half the box's least width, the distance is that of the nearest images. Beyond, in strongly skewed boxes, it is
+        that of the images that MDAnalysis takes for the nearest, as ``capped_distance`` does by ``bruteforce``.
     return_distances
         Whether to return distances.
 
@@ -221,7 +227,7 @@ def neighbors(positions, others, cutoff, box=None, bint return_distances=True):
     return (pairs, distances) if return_distances else pairs
 
 
-def histogram(positions, others, cutoff, Py_ssize_t bins, box=None):
+def histogram(positions, others, cutoff, bins, box=None):
     """Count pairs of atoms by their distance, by the minimum image; no list of pairs is made.
 
     Parameters
@@ -235,7 +241,9 @@ def histogram(positions, others, cutoff, Py_ssize_t bins, box=None):
     bins
         Number of bins of equal width from 0 to `cutoff`. The last one holds its upper edge, each other one its lower.
     box
-        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one.
+        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one. With a cutoff of up to
+        half the box's least width, the distance is that of the nearest images. Beyond, in strongly skewed boxes, it is
+        that of the images that MDAnalysis takes for the nearest, as ``capped_distance`` does by ``bruteforce``.
 
     Returns
     -------
@@ -267,10 +275,10 @@ def histogram(positions, others, cutoff, Py_ssize_t bins, box=None):
         second = &b
     cdef lattice cell
     cdef double distance = check_cutoff(cutoff)
-    cdef size_t n_bins = bins
     cdef int status
-    if bins <= 0 or distance == 0:
-        raise UsageError(f"cutoff and bins must be greater than 0, not {cutoff} and {bins}")
+    if not isinstance(bins, Integral) or bins <= 0 or distance == 0:
+        raise UsageError(f"cutoff and bins must be greater than 0, bins a whole number, not {cutoff} and {bins!r}")
+    cdef size_t n_bins = bins
     cdef const double[::1] edges = np.linspace(0, distance, n_bins + 1)
     set_lattice(&cell, as_box(box))
     counts = np.zeros(n_bins, dtype=np.int64)

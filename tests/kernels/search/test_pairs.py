@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from MDAnalysis.lib.distances import capped_distance, self_capped_distance
+from MDAnalysis.lib.mdamath import triclinic_vectors
 from support.situations import situations
 
 import himach
@@ -35,6 +36,66 @@ def self_capped(situation):
     except ValueError:
         pairs, distances = self_capped_distance(*arguments, box=situation.box, method="bruteforce")
     return in_order(np.sort(pairs, axis=1), distances)
+
+
+SKEWED = {
+    "octahedron": [30, 30, 30, 70.53, 109.47, 70.53],
+    "dodecahedron": [30, 30, 30, 60, 60, 90],
+    "strongly": [30, 30, 30, 90, 90, 30],
+    "all angles": [30, 30, 30, 40, 40, 40],
+    "flat": [30, 10, 30, 90, 90, 25],
+}
+
+
+@pytest.mark.parametrize("box", SKEWED.values(), ids=SKEWED)
+def test_skewed_boxes(box):
+    """The nearest of all images up to half the least width; beyond, what MDAnalysis takes for it."""
+    box = np.array(box, dtype=np.float32)
+    vectors = triclinic_vectors(box).astype(float)
+    across = [np.linalg.norm(np.cross(vectors[i], vectors[j])) for i, j in ((0, 1), (0, 2), (1, 2))]
+    half = 0.5 * np.linalg.det(vectors) / max(across)
+    rng = np.random.default_rng(1)
+    a, b = ((rng.random((80, 3)) @ vectors).astype(np.float32) for _ in range(2))
+    images = np.stack(np.meshgrid(*[range(-4, 5)] * 3), axis=-1).reshape(-1, 3) @ vectors
+    apart = b[None].astype(float) - a[:, None]
+    nearest = np.sqrt(np.min([((apart + image) ** 2).sum(axis=-1) for image in images], axis=0))
+    for part in (0.5, 0.95, 0.999):
+        pairs, distances = neighbors(a, b, part * half, box)
+        np.testing.assert_array_equal(pairs, np.argwhere(nearest <= part * half))
+        np.testing.assert_allclose(distances, nearest[tuple(pairs.T)], atol=1e-5)
+    for part in (1.2, 2.0, 3.0):
+        found = neighbors(a, b, part * half, box)
+        expected = in_order(*capped_distance(a, b, part * half, box=box, method="bruteforce"))
+        np.testing.assert_array_equal(found[0], expected[0])
+        np.testing.assert_allclose(found[1], expected[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("cutoff", ["3", None, [3], 1j, float("nan")])
+def test_a_cutoff_that_is_no_number_is_refused(cutoff):
+    positions = np.zeros((2, 3), dtype=np.float32)
+    for search in (neighbors, himach.kernels.within):
+        with pytest.raises(himach.UsageError, match="cutoff must be a number, 0 or more, not"):
+            search(positions, positions, cutoff)
+    with pytest.raises(himach.UsageError, match="cutoff must be a number"):
+        histogram(positions, None, cutoff, 5)
+    with pytest.raises(himach.UsageError, match="bins a whole number, not 3 and '5'"):
+        histogram(positions, None, 3, "5")
+
+
+@pytest.mark.parametrize("kind", [complex, str, object])
+def test_numbers_that_are_not_real_are_refused(kind):
+    positions, strange = np.zeros((2, 3), dtype=np.float32), np.zeros((2, 3)).astype(kind)
+    for call in (
+        lambda: neighbors(strange, None, 3),
+        lambda: neighbors(positions, strange, 3),
+        lambda: himach.kernels.within(strange, positions, 3),
+        lambda: himach.kernels.rmsd(strange, positions),
+        lambda: himach.kernels.centers(strange),
+        lambda: neighbors(positions, None, 3, np.full(6, 90).astype(kind)),
+        lambda: himach.kernels.centers(positions, None, np.ones(2).astype(kind)),
+    ):
+        with pytest.raises(himach.UsageError, match="must be real numbers, not"):
+            call()
 
 
 @settings(max_examples=200, deadline=None)
