@@ -6,13 +6,31 @@ of data, `AnalysisError` of a method of the user's analysis, `RankError` of rank
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType, TracebackType
 
 
 class HimachError(Exception):
     """Root of himach's errors; its text is complete: what was wrong, where, and what to do."""
 
     exit_code = 1
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython and notebooks show of this error: the user's own lines, and the text."""
+        shell = sys.modules["IPython"].get_ipython()
+        show: Callable[..., list[str]] = shell.InteractiveTB.structured_traceback
+        if os.environ.get("HIMACH_DEBUG"):
+            return show(type(self), self, self.__traceback__, tb_offset=1)
+        bare = type(self)(str(self))  # without the causes, which the text tells
+        own: TracebackType | None = None
+        for frame, instruction, line in reversed(list(_users_frames(self))):
+            own = TracebackType(own, frame, instruction, line)
+        if own is None:
+            return [f"{type(self).__name__}: {self}"]
+        return show(type(self), bare, own, tb_offset=0)
 
 
 class UsageError(HimachError, ValueError):
@@ -39,6 +57,33 @@ class AnalysisError(HimachError):
     The exception that the method raised is the ``__cause__`` where this error was raised; over a process boundary only
     the text travels.
     """
+
+
+def cell_name(filename: str) -> str | None:
+    """Return what a notebook calls the cell that Python knows by this file name; None for any other file."""
+    import linecache
+
+    entry = linecache.cache.get(filename, ())
+    if len(entry) == 4 and entry[3].startswith("Cell In["):  # as the process said that started this rank
+        return str(entry[3])
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    named = None if shell is None else shell.compile.format_code_name(filename)
+    return None if named is None else " ".join(named)
+
+
+def _users_frames(error: BaseException | None) -> Iterator[tuple[FrameType, int, int]]:
+    """Give the frames of an error and of its causes that are the user's: none of himach's, Python's, a notebook's."""
+    installed = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "purelib", "platlib"))
+    while error is not None:
+        traceback = error.__traceback__
+        while traceback is not None:
+            file = traceback.tb_frame.f_code.co_filename
+            ours = traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "himach"
+            if not ours and not file.startswith(("<frozen", *installed)) and "site-packages" not in file:
+                yield traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno
+            traceback = traceback.tb_next
+        error = error.__cause__
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from himach.analysis import Analysis
-from himach.errors import AnalysisError, HimachError
+from himach.errors import AnalysisError, HimachError, cell_name
 from himach.frame import Frame
 
 #: What ends a run as a failure of the method that raised it. SystemExit would end this rank alone.
@@ -105,5 +105,5 @@ def _shown(place: Place) -> str:
     filename, line, function = place
     text = linecache.getline(filename, line).strip()
     folder = os.path.join(os.getcwd(), "")
-    shown = filename.removeprefix(folder)
+    shown = cell_name(filename) or filename.removeprefix(folder)
     return f"{shown}, line {line}, in {function}" + (f": {text}" if text else "")

@@ -60,7 +60,10 @@ def find_class(spec: str, loaded: Loaded | None = None) -> type[Analysis]:
     if class_name and all(part.isidentifier() for part in path.split(".")):
         return _choose(_load_module(path), path, class_name)
     if Path(path).exists():
-        raise UsageError(f"{path} is no Python script (its name does not end in .py)")
+        raise UsageError(
+            f"{path} is no analysis, whose script's name ends in .py; a trajectory is named by -t PATH, each of several "
+            "by a -t of its own, and a topology by --topology PATH"
+        )
     raise UsageError(f"there is no analysis {spec!r}{nearest(spec, examples.BUILTINS)} (a script's name ends in .py)")
 
 
