@@ -6,11 +6,17 @@ of data, `AnalysisError` of a method of the user's analysis, `RankError` of rank
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, TracebackType
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class HimachError(Exception):
@@ -31,6 +37,10 @@ class HimachError(Exception):
         if own is None:
             return [f"{type(self).__name__}: {self}"]
         return show(type(self), bare, own, tb_offset=0)
+
+
+#: Refusals of the system that lie in what the user named, as a rule.
+MISPLACED = (PermissionError, FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
 
 
 class UsageError(HimachError, ValueError):
@@ -86,6 +96,34 @@ def _users_frames(error: BaseException | None) -> Iterator[tuple[FrameType, int,
         error = error.__cause__
 
 
+#: Options of ``himach run`` in messages, with the value that a message may give them.
+OPTION = re.compile(
+    r"--(topology|universe|start|stop|step|cache|memory|trajectory|out)\b(?: (?:(\d+|off\b)|(\w+)=([\w.]+)))?"
+)
+
+
+def in_python(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function whose errors speak of arguments: ``topology=``, where a command line has ``--topology``."""
+
+    @functools.wraps(function)
+    def called(*arguments: P.args, **keywords: P.kwargs) -> R:
+        try:
+            return function(*arguments, **keywords)
+        except HimachError as error:
+            error.args = (OPTION.sub(_as_argument, str(error)),)
+            raise
+
+    return called
+
+
+def _as_argument(option: re.Match[str]) -> str:
+    """Return an option as the argument of `himach.run()` that it is."""
+    name, value, keyword, meant = option.groups()
+    if keyword is not None:
+        return f'{name}={{"{keyword}": {meant if meant[0] in ".0123456789" else repr(meant)}}}'
+    return f"{name}={'' if value is None else value if value.isdigit() else repr(value)}"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint ``; did you mean 'x'?`` for a mistyped name, or the list of known names."""
     import difflib
@@ -100,12 +138,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def as_himach(error: Exception) -> HimachError:
     """Return `error` if it is himach's own; otherwise a HimachError that says what happened and where.
 
-    For errors that nobody foresaw: of a library below, or a mistake in himach.
+    For errors that nobody foresaw: of a library below, or a mistake in himach. The system's refusal of a file tells by
+    itself what is wrong.
     """
     if isinstance(error, HimachError):
         return error
     import traceback
 
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        kind = UsageError if isinstance(error, MISPLACED) else HimachError
+        return kind(f"{error.filename}: {error.strerror}")
     entries = traceback.extract_tb(error.__traceback__)
     where = f" ({entries[-1].filename}, line {entries[-1].lineno})" if entries else ""
     return HimachError(f"{type(error).__name__}: {error}{where}; HIMACH_DEBUG=1 shows the whole traceback")
