@@ -73,10 +73,10 @@ def _cells(name: str, column: Column) -> Iterable[Any]:
 def _time_text(time: float) -> str:
     """Return a time as people write it: in the digits that it had before it went through float32 or a multiplication.
 
-    Trajectories hold times in float32, 0.1 as 0.10000000149011612; others are products of a number and a step, 3 and 0.1
-    as 0.30000000000000004. A time that takes many digits to be told from the next float64 is written with those that tell
-    it from the next float32, if it is one, else with few digits where these differ from it by less than the rounding of a
-    product. So the text holds all that the trajectory said: `float32()` of it is the same.
+    Trajectories hold times in float32, 0.1 as 0.10000000149011612; others are products of a number and a step, 3 and
+    0.1 as 0.30000000000000004. A time that takes many digits to be told from the next float64 is written with those
+    that tell it from the next float32, if it is one, else with few digits where these differ from it by less than the
+    rounding of a product. So the text holds all that the trajectory said: `float32()` of it is the same.
     """
     exact = repr(time)
     if len(exact) <= SHORT or not np.isfinite(time):
