@@ -2,6 +2,9 @@
 
 from importlib.metadata import version as installed_version
 
+from docutils.nodes import SkipNode
+from latex2mathml.converter import convert as latex_to_mathml
+
 project = "himach"
 author = "The himach developers"
 release = version = installed_version("himach")
@@ -18,3 +21,18 @@ napoleon_attr_annotations = False
 
 html_theme = "furo"
 html_title = f"himach {release}"
+
+html_math_renderer = "mathml"  # formulas are part of the pages: no script, and nothing to fetch
+
+
+def setup(app):
+    """Register formulas as MathML, which every browser draws by itself."""
+    app.add_html_math_renderer("mathml", (formula, None), (formula, None))
+
+
+def formula(translator, node):
+    """Write a formula into the page."""
+    block = node.tagname == "math_block"
+    markup = latex_to_mathml(node.astext(), display="block" if block else "inline")
+    translator.body.append(f'<div class="math">{markup}</div>' if block else markup)
+    raise SkipNode

@@ -6,13 +6,41 @@ of data, `AnalysisError` of a method of the user's analysis, `RankError` of rank
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType, TracebackType
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class HimachError(Exception):
     """Root of himach's errors; its text is complete: what was wrong, where, and what to do."""
 
     exit_code = 1
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython and notebooks show of this error: the user's own lines, and the text."""
+        shell = sys.modules["IPython"].get_ipython()
+        show: Callable[..., list[str]] = shell.InteractiveTB.structured_traceback
+        if os.environ.get("HIMACH_DEBUG"):
+            return show(type(self), self, self.__traceback__, tb_offset=1)
+        bare = type(self)(str(self))  # without the causes, which the text tells
+        own: TracebackType | None = None
+        for frame, instruction, line in reversed(list(_users_frames(self))):
+            own = TracebackType(own, frame, instruction, line)
+        if own is None:
+            return [f"{type(self).__name__}: {self}"]
+        return show(type(self), bare, own, tb_offset=0)
+
+
+#: Refusals of the system that lie in what the user named, as a rule.
+MISPLACED = (PermissionError, FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
 
 
 class UsageError(HimachError, ValueError):
@@ -45,6 +73,61 @@ class Interruption(BaseException):
     """A signal asked this process to end: what nobody between the signal's handler and the command's end catches."""
 
 
+def cell_name(filename: str) -> str | None:
+    """Return what a notebook calls the cell that Python knows by this file name; None for any other file."""
+    import linecache
+
+    entry = linecache.cache.get(filename, ())
+    if len(entry) == 4 and entry[3].startswith("Cell In["):  # as the process said that started this rank
+        return str(entry[3])
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    named = None if shell is None else shell.compile.format_code_name(filename)
+    return None if named is None else " ".join(named)
+
+
+def _users_frames(error: BaseException | None) -> Iterator[tuple[FrameType, int, int]]:
+    """Give the frames of an error and of its causes that are the user's: none of himach's, Python's, a notebook's."""
+    installed = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "purelib", "platlib"))
+    while error is not None:
+        traceback = error.__traceback__
+        while traceback is not None:
+            file = traceback.tb_frame.f_code.co_filename
+            ours = traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "himach"
+            if not ours and not file.startswith(("<frozen", *installed)) and "site-packages" not in file:
+                yield traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno
+            traceback = traceback.tb_next
+        error = error.__cause__
+
+
+#: Options of ``himach run`` in messages, with the value that a message may give them.
+OPTION = re.compile(
+    r"--(topology|universe|start|stop|step|cache|memory|trajectory|out)\b(?: (?:(\d+|off\b)|(\w+)=([\w.]+)))?"
+)
+
+
+def in_python(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function whose errors speak of arguments: ``topology=``, where a command line has ``--topology``."""
+
+    @functools.wraps(function)
+    def called(*arguments: P.args, **keywords: P.kwargs) -> R:
+        try:
+            return function(*arguments, **keywords)
+        except HimachError as error:
+            error.args = (OPTION.sub(_as_argument, str(error)),)
+            raise
+
+    return called
+
+
+def _as_argument(option: re.Match[str]) -> str:
+    """Return an option as the argument of `himach.run()` that it is."""
+    name, value, keyword, meant = option.groups()
+    if keyword is not None:
+        return f'{name}={{"{keyword}": {meant if meant[0] in ".0123456789" else repr(meant)}}}'
+    return f"{name}={'' if value is None else value if value.isdigit() else repr(value)}"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint ``; did you mean 'x'?`` for a mistyped name, or the list of known names."""
     import difflib
@@ -59,12 +142,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def as_himach(error: BaseException) -> HimachError:
     """Return `error` if it is himach's own; otherwise a HimachError that says what happened and where.
 
-    For errors that nobody foresaw: of a library below, or a mistake in himach.
+    For errors that nobody foresaw: of a library below, or a mistake in himach. The system's refusal of a file tells by
+    itself what is wrong.
     """
     if isinstance(error, HimachError):
         return error
     import traceback
 
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        kind = UsageError if isinstance(error, MISPLACED) else HimachError
+        return kind(f"{error.filename}: {error.strerror}")
     entries = traceback.extract_tb(error.__traceback__)
     where = f" ({entries[-1].filename}, line {entries[-1].lineno})" if entries else ""
     return HimachError(f"{type(error).__name__}: {error}{where}; HIMACH_DEBUG=1 shows the whole traceback")

@@ -95,8 +95,11 @@ def _fail(error: BaseException) -> int:
 
 def _with_context(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
-    hint = f"; '{context.command_path} --help' shows what there is" if context is not None else ""
-    return error.format_message().rstrip(".") + hint
+    text = error.format_message().rstrip(".")
+    if context is None:
+        return text
+    joint = " " if text.endswith("?") else "; "
+    return f"{text}{joint}'{context.command_path} --help' shows what there is"
 
 
 def _terminate(signum: int, frame: FrameType | None) -> NoReturn:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from himach.cli.command_group import Command
 
-@click.command()
+
+@click.command(cls=Command)
 @click.argument("names", nargs=-1, metavar="[ANALYSIS]...")
 def analyses(names: tuple[str, ...]) -> None:
     """Describe the built-in analyses, or those of a script."""

@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
+from himach.cli.command_group import Command
 from himach.cli.options import PATH, cache_option, quota_option
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--listen", metavar="HOST:PORT", help="Also take frames that other machines push; port 0 chooses one.")
 @click.option(
     "--key", type=PATH, metavar="FILE",
@@ -63,7 +64,7 @@ def start(
         click.echo(f"for other machines at {facts['listen']}, with the key {facts['key']}")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--cflags", is_flag=True, help="What a C compiler needs to find bodhi.h.")
 @click.option("--fortran", is_flag=True, help="The source of the Fortran module bodhi, to be compiled along.")
 @click.option("--libs", is_flag=True, help="What the linker needs; behind your own files.")
@@ -83,7 +84,7 @@ def config(cflags: bool, fortran: bool, libs: bool) -> None:
     click.echo(" ".join(words))
 
 
-@click.command()
+@click.command(cls=Command)
 @cache_option
 def stop(cache: str | None) -> None:
     """Stop this node's server and wait for its end."""

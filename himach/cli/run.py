@@ -17,6 +17,7 @@ from himach.cli.options import (
     started_ranks,
     topology_option,
 )
+from himach.cli.run_words import RunWords, complete_analyses, complete_parameters
 from himach.parallel.environment import under_launcher
 
 __all__ = ["run"]
@@ -24,11 +25,11 @@ __all__ = ["run"]
 BEGAN = time.time()  # before the imports that a run needs, which are part of what the user waits for
 
 
-@click.command()
-@click.argument("analyses", nargs=-1, metavar="ANALYSIS...")
+@click.command(cls=RunWords)
+@click.argument("analyses", nargs=-1, metavar="ANALYSIS...", shell_complete=complete_analyses)
 @click.option(
     "--trajectory", "-t", "trajectories", multiple=True, type=PATH, metavar="PATH",
-    help="Trajectory file or frame directory; several follow one another.",
+    help="Trajectory file, frame directory or dataset; several files follow one another.",
 )  # fmt: skip
 @topology_option
 @keywords_option
@@ -40,6 +41,7 @@ BEGAN = time.time()  # before the imports that a run needs, which are part of wh
     "parameters",
     multiple=True,
     metavar="NAME=VALUE",
+    shell_complete=complete_parameters,
     help="Set a parameter; of several analyses ANALYSIS.NAME=VALUE.",
 )
 @ranks_option

@@ -7,6 +7,7 @@ from typing import Literal
 
 import click
 
+from himach.cli.command_group import Command
 from himach.cli.options import (
     PATH,
     cache_option,
@@ -21,7 +22,7 @@ from himach.cli.options import (
 __all__ = ["stage"]
 
 
-@click.command()
+@click.command(cls=Command)
 @trajectories_argument
 @click.option("--topology", "-s", type=PATH, metavar="PATH", help="Topology file, kept with the frames.")
 @click.option("--dataset", metavar="NAME", help="Name to stage under; default: the trajectory's absolute path.")

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from himach.cli.command_group import Command
 from himach.cli.options import PATH, cache_option, keywords_option, topology_option, trajectories_argument
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path", type=PATH)
 @topology_option
 @keywords_option
@@ -28,7 +29,7 @@ def info(path: Path, topology: Path | None, keywords: tuple[str, ...], cache: st
         click.echo(as_text(describe([path], topology, parse_keywords(keywords), cache)))
 
 
-@click.command()
+@click.command(cls=Command)
 @trajectories_argument
 @click.argument("directory", type=PATH, metavar="DIR")
 @topology_option

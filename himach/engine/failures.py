@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from himach.analysis import Analysis
-from himach.errors import AnalysisError, HimachError
+from himach.errors import AnalysisError, HimachError, cell_name
 from himach.frame import Frame
 from himach.parallel.environment import is_interruption
 
@@ -119,5 +119,5 @@ def _shown(place: Place) -> str:
     filename, line, function = place
     text = linecache.getline(filename, line).strip()
     folder = os.path.join(os.getcwd(), "")
-    shown = filename.removeprefix(folder)
+    shown = cell_name(filename) or filename.removeprefix(folder)
     return f"{shown}, line {line}, in {function}" + (f": {text}" if text else "")

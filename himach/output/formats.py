@@ -1,13 +1,14 @@
 """The formats of files: a CSV per table, a .npy per array, JSON for the rest.
 
-A CSV has a header line; floats in the shortest form that reads back exactly; None as an empty cell; other objects as
-str() shows them. JSON is described in `himach.output.jsonable`.
+A CSV has a header line; floats in the shortest form that reads back exactly; times as people write them; None as an
+empty cell; other objects as str() shows them. JSON is described in `himach.output.jsonable`.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -17,6 +18,10 @@ from himach.output.cells import Column
 from himach.output.jsonable import to_json
 from himach.output.plain import plain
 from himach.output.table import Table
+
+#: Names of columns that hold times: with a unit of time at their end, or as a word of theirs.
+TIME = re.compile(r"_(fs|ps|ns|us)$|(^|_)(time|times)(_|$)")
+SHORT = 12  # significant digits that people may have written
 
 
 def suffix(thing: Any) -> str:
@@ -50,14 +55,35 @@ def _csv_text(table: Table, quoting: Literal[0, 2]) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n", quoting=quoting)
     writer.writerow(table)
-    writer.writerows(zip(*(_cells(column) for column in table.values()), strict=True))
+    writer.writerows(zip(*(_cells(name, column) for name, column in table.items()), strict=True))
     return text.getvalue()
 
 
-def _cells(column: Column) -> Iterable[Any]:
+def _cells(name: str, column: Column) -> Iterable[Any]:
     """Return the cells of a column as the csv module is to write them; it writes Python's floats by repr()."""
+    if isinstance(column, np.ndarray) and column.dtype == np.float64 and TIME.search(str(name)):
+        return [_time_text(time) for time in column.tolist()]
     if not isinstance(column, np.ndarray):
         return [cell if cell is None or isinstance(cell, str) else str(plain(cell)) for cell in column]
     if column.dtype.kind in "biu" or column.dtype == np.float64:
         return list(column.tolist())
     return list(column.astype(str))  # the shortest digits that tell values of this type apart
+
+
+def _time_text(time: float) -> str:
+    """Return a time as people write it: in the digits that it had before it went through float32 or a multiplication.
+
+    Trajectories hold times in float32, 0.1 as 0.10000000149011612; others are products of a number and a step, 3 and
+    0.1 as 0.30000000000000004. A time that takes many digits to be told from the next float64 is written with those
+    that tell it from the next float32, if it is one, else with few digits where these differ from it by less than the
+    rounding of a product. So the text holds all that the trajectory said: `float32()` of it is the same.
+    """
+    exact = repr(time)
+    if len(exact) <= SHORT or not np.isfinite(time):
+        return exact
+    single = np.float32(time)
+    if float(single) == time:
+        return str(single)
+    rounded = float(f"{time:.{SHORT}g}")
+    near = abs(rounded - time) <= 4 * np.spacing(abs(time))
+    return repr(rounded) if near else exact

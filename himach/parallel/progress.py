@@ -20,8 +20,8 @@ from typing import Any, Protocol, TextIO
 from himach.parallel.communicator import Communicator
 
 TAG = 0x4D9  # of the counts' messages
-SEND_EVERY = 0.5  # seconds, for up to SENDERS ranks; more ranks send more rarely, so that rank 0 keeps up
-SENDERS = 256
+SEND_EVERY = 0.1  # seconds, for up to SENDERS ranks; more ranks send more rarely, so that rank 0 keeps up
+SENDERS = 50
 LOOK_EVERY = 0.1  # seconds between looks for messages and refreshed bars
 FIRST_LINE = 5.0  # seconds: a shorter run prints nothing
 LINE_EVERY = 10.0

@@ -40,7 +40,7 @@ def read_record(path: Path) -> dict[str, Any]:
     UsageError
         If there is none, or it does not tell enough.
     """
-    path = path / RECORD if path.is_dir() else path
+    path = path / RECORD if os.path.isdir(path) else path
     try:
         record = json.loads(path.read_bytes())
     except FileNotFoundError:

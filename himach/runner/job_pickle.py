@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from himach.errors import AnalysisError
+from himach.errors import AnalysisError, cell_name
 
 if TYPE_CHECKING:
     from himach.analysis import Analysis
@@ -143,9 +143,10 @@ def _state(stage: Analysis) -> dict[str, bytes]:
 
 def _cell_sources() -> dict[str, Any]:
     """Return the source lines that exist only in this process (cells, the REPL), for error messages on the ranks."""
-    # Without a time of change, the ranks do not ask the file system whether it still holds.
+    # Without a time of change, the ranks do not ask the file system whether it still holds. The full name is what they
+    # show: of a cell, its number in the notebook.
     return {
-        name: (entry[0], None, *entry[2:])
+        name: (entry[0], None, entry[2], cell_name(name) or entry[3])
         for name, entry in linecache.cache.items()
         if len(entry) == 4 and not Path(name).exists()
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import sys
 import textwrap
 import traceback
@@ -60,8 +61,11 @@ def find_class(spec: str, loaded: Loaded | None = None) -> type[Analysis]:
         return built_in
     if class_name and all(part.isidentifier() for part in path.split(".")):
         return _choose(_load_module(path), path, class_name)
-    if Path(path).exists():
-        raise UsageError(f"{path} is no Python script (its name does not end in .py)")
+    if os.path.exists(path):
+        raise UsageError(
+            f"{path} is no analysis, whose script's name ends in .py; a trajectory is named by -t PATH, each of "
+            "several by a -t of its own, and a topology by --topology PATH"
+        )
     raise UsageError(f"there is no analysis {spec!r}{nearest(spec, examples.BUILTINS)} (a script's name ends in .py)")
 
 
@@ -71,8 +75,13 @@ def load_script(path: Path) -> dict[str, type[Analysis]]:
     The script's folder is put on the path, as Python does for a script that it runs; ``__name__`` is not
     ``"__main__"``.
     """
-    if not path.is_file():
-        raise UsageError(f"there is no script {path}")
+    try:
+        with path.open("rb"):
+            pass
+    except FileNotFoundError:
+        raise UsageError(f"there is no script {path}") from None
+    except OSError as error:
+        raise UsageError(f"script {path} cannot be read: {error.strerror}") from None
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from himach.output.directory import write_outcome
+from himach.output.formats import content
 from himach.output.jsonable import to_json
 from himach.output.table import Table
 
@@ -160,3 +161,25 @@ def test_files_have_the_permissions_of_other_files(tmp_path):
     write_outcome({"x": 1}, "mine", tmp_path)
     (tmp_path / "other").write_text("")
     assert (tmp_path / "x.json").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_times_are_written_as_people_write_them():
+    steps = np.arange(200_000)
+    single = (steps * np.float32(0.1)).astype(np.float32)
+    assert content(Table({"time_ps": np.array([np.float64(np.float32(0.1))])})) == b"time_ps\n0.1\n"
+    written = np.array(content(Table({"time_ps": single.astype(np.float64)})).split()[1:], dtype=np.float64)
+    assert np.array_equal(written.astype(np.float32), single)  # nothing is lost that the trajectory held
+    product = steps * 0.002
+    lines = content(Table({"tau_ps": product})).decode().split()[1:]
+    assert max(map(len, lines)) <= len("399.998")
+    assert np.allclose(np.array(lines, dtype=float), product, rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize(
+    "time",
+    [1 / 3, 0.9999999119200186, 2.9999997357600558, 1e300, 123456792.0, 1e-9, 1000000.0625, -0.1, 1e22, 16777217.0],
+)
+def test_other_times_and_other_columns_keep_every_digit(time):
+    assert float(content(Table({"entered_ps": np.array([time])})).split()[1]) == time
+    assert content(Table({"rmsd": np.array([0.1 + 0.2])})) == b"rmsd\n0.30000000000000004\n"
+    assert content(Table({"time": np.array([np.nan, np.inf])})) == b"time\nnan\ninf\n"

@@ -1,6 +1,8 @@
 """Progress over any number of ranks."""
 
 import io
+import itertools
+import re
 import time
 
 import pytest
@@ -42,6 +44,15 @@ def test_the_bar_ends_at_all_frames_of_all_ranks():
     else:
         assert stream.getvalue() == ""
     assert nothing_under_way()
+
+
+def test_the_bar_moves_with_all_ranks():
+    """Not with rank 0 alone, with a jump when the others' counts come."""
+    stream = Terminal()
+    run(stream, 30, 0.03)
+    if comm.rank == 0:
+        shown = sorted({int(count) for count in re.findall(r" (\d+)/", stream.getvalue())})
+        assert max(after - before for before, after in itertools.pairwise(shown)) <= 8 * comm.size, shown
 
 
 def test_lines_for_logs(monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import nbformat
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
@@ -41,6 +43,43 @@ try:
 except himach.AnalysisError as error:
     print(error)
 """
+
+
+FAILING = """
+class Odd(himach.Analysis):
+    def map(self, frame):
+        yield 1, halved(frame)
+    def reduce(self, key, series):
+        return len(series)
+
+def halved(frame):
+    return 1 / (frame.number - 50)
+
+def mine(**options):
+    return himach.run(Odd(), DCD, PSF, progress=False, **options)
+"""
+
+
+def test_an_error_in_a_notebook_is_the_users_lines_and_its_text(tmp_path):
+    start = f"import himach\nDCD, PSF = {str(DCD)!r}, {str(PSF)!r}"
+    cells = [start, FAILING, "mine()", "mine(ranks=2)", "himach.run(Odd(), '/nowhere.xtc')", "mine(step=0)"]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    where = {"metadata": {"path": tmp_path}}
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=where, allow_errors=True).execute()
+    shown = []
+    for cell in notebook.cells[2:]:
+        (error,) = (output for output in cell.outputs if output.output_type == "error")
+        shown.append(re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback)))
+    for text in shown:
+        assert len(text.splitlines()) < 30, text
+        assert "site-packages" not in text and "ipykernel" not in text and "<string>" not in text, text
+    alone, two, nowhere, wrong = shown
+    assert "Cell In[3], line 1" in alone
+    for text in (alone, two):  # whether this process or another ran the cell's code
+        assert "Cell In[2], line 8, in halved: return 1 / (frame.number - 50)" in text
+    assert "in Odd.map" in alone and "in mine" in alone
+    assert "UsageError: there is no trajectory /nowhere.xtc" in nowhere
+    assert "UsageError: step must not be 0" in wrong
 
 
 def test_analyses_in_cells_run_on_two_ranks(tmp_path):

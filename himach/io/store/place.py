@@ -80,7 +80,7 @@ def open_chosen(choice: str) -> tuple[Store | None, str]:
         place = store_place(choice)
         reason = str(error) if isinstance(error, StoreError) else f"{place}: {error.strerror}"
         if not _named(choice):
-            return None, f"no frames are cached: {reason}; name a directory on a local disk with --cache"
+            return None, f"no frames are cached: {reason}; name a directory on a local disk as the cache"
         named = f"${VARIABLE}" if choice == AUTO else "--cache"
         raise UsageError(
             f"{named} names {place}, which cannot hold the cache: {reason}; name a directory of your own on a local "

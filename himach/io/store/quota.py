@@ -124,7 +124,8 @@ def check_quota(path: Path, quota: int, segment: int = 0) -> None:
     if quota < segment:
         raise UsageError(
             f"{path}: the quota of {show_size(quota)} ({quota} bytes) is smaller than a segment of "
-            f"{show_size(segment)} ({segment} bytes); give a larger --quota, or set {QUOTA}"
+            f"{show_size(segment)} ({segment} bytes); set a larger one by {QUOTA}, or by --quota "
+            "where a command has it"
         )
     found = survey(path)
     if found.free + sum(segment.nbytes for segment in found.segments if not segment.pushed) < found.reserve:

@@ -60,8 +60,9 @@ def load_topology(
     ------
     UsageError
         If there is no such file, or no topology is given and the trajectory holds none.
+        It is the topology of something else, with another number of atoms than the trajectory.
     TrajectoryError
-        If the topology cannot be parsed, or has another number of atoms than the trajectory.
+        If the topology cannot be parsed.
     """
     keywords = {**origin.keywords, **(keywords or {})}
     if topology is None:
@@ -175,7 +176,7 @@ def _parse(path: str, origin: Origin, keywords: Mapping[str, Any]) -> Topology:
 
 def _check_atoms(topology: Topology, path: str, origin: Origin) -> None:
     if topology.n_atoms != origin.n_atoms:
-        raise TrajectoryError(
+        raise UsageError(
             f"{path} has {topology.n_atoms} atoms, {origin.paths[0]} has {origin.n_atoms}; "
             "give the topology that belongs to the trajectory"
         )

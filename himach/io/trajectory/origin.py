@@ -350,12 +350,20 @@ def _check_atoms(files: Sequence[FrameFile]) -> None:
 def existing(path: str | os.PathLike[str], what: str) -> str:
     """Return an existing path made absolute; raises UsageError with a hint for a mistyped name."""
     absolute = os.path.abspath(os.path.expanduser(path))
-    if os.path.exists(absolute):
+    try:
+        os.stat(absolute)
         return absolute
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise UsageError(f"{what} {os.fspath(path)} cannot be reached: {error.strerror}") from None
     folder = Path(absolute).parent
     if not folder.is_dir():
         raise UsageError(f"there is no {what} {os.fspath(path)}: the folder {folder} does not exist")
-    close = difflib.get_close_matches(Path(absolute).name, [entry.name for entry in os.scandir(folder)], n=1)
+    try:
+        close = difflib.get_close_matches(Path(absolute).name, os.listdir(folder), n=1)
+    except OSError:  # a folder that may be entered and not read
+        close = []
     hint = f"; did you mean {str(folder / close[0])!r}?" if close else ""
     raise UsageError(f"there is no {what} {os.fspath(path)}{hint}")
 

@@ -20,9 +20,15 @@ _TRR_SIZES = struct.Struct(">13i")  # ir, e, box, vir, pres, top, sym, x, v, f, 
 class SenselessError(Exception):
     """A header that no program writes."""
 
+    def __str__(self) -> str:
+        return "what is there is no header of a frame"
+
 
 class ShortError(Exception):
     """Too few bytes for a header."""
+
+    def __str__(self) -> str:
+        return "the file ends within its header"
 
 
 class XtcHeader(NamedTuple):

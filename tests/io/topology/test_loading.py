@@ -62,7 +62,7 @@ def test_none(tmp_path):
 
 def test_other_atoms(tmp_path):
     origin = open_origin([make(tmp_path / "a.xtc", [0, 1])])
-    with pytest.raises(TrajectoryError, match=r"\.gro has 47681 atoms, .*a\.xtc has 40"):
+    with pytest.raises(UsageError, match=r"\.gro has 47681 atoms, .*a\.xtc has 40"):
         load_topology(data.GRO, origin)
 
 

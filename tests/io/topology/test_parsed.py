@@ -342,7 +342,7 @@ def test_warnings_come_again(dataset, tmp_path):
 
 def test_a_wrong_topology_is_refused_also_if_it_is_attached(dataset):
     load_topology(data.GRO, open_origin([data.XTC], data.GRO), {}, dataset)
-    with pytest.raises(himach.TrajectoryError, match="has 47681 atoms"):
+    with pytest.raises(himach.UsageError, match="has 47681 atoms"):
         load_topology(data.GRO, open_origin([data.DCD], data.PSF), {}, dataset)
 
 

@@ -1,0 +1,159 @@
+"""The words of a command line: what is refused, what is taken to mean several files, what a shell completes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from MDAnalysisTests.datafiles import DCD, PSF, XTC
+from support.commands import DATA, himach
+from support.ranks import clean_environment
+
+import himach as package
+from himach.cli.command_group import Command
+from himach.cli.run_words import each_with_its_option
+
+root = importlib.import_module("himach.cli").himach
+
+
+def every_command(group: click.Group):
+    for command in group.commands.values():
+        yield from every_command(command) if isinstance(command, click.Group) else [command]
+
+
+def refused(*words: object, **options) -> str:
+    done = himach(*words, **options)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("himach: error:") == 1
+    assert not re.search(r"\?;|\.;|\.\.'|\(/.*\.py, line", done.stderr), done.stderr
+    return done.stderr
+
+
+def test_a_parameter_set_twice_is_refused_by_name():
+    told = refused("run", "rmsd", *DATA, "-p", "selection=name CA", "-p", "selection=protein")
+    assert "-p selection=protein" in told and "'name CA'" in told
+    told = refused("run", "rmsd", "rdf", *DATA, "-p", "rdf.bins=3", "-p", "rdf.bins=3")
+    assert "-p rdf.bins=3" in told
+
+
+def test_an_option_given_twice_is_refused_by_every_command():
+    assert all(isinstance(command, Command) for command in every_command(root))
+    assert "--topology/-s is given 2 times" in refused("run", "rmsd", *DATA, "-s", "other.psf")
+    assert "--cache is given 2 times" in refused("cache", "list", "--cache", "a", "--cache", "b")
+
+
+def test_questions_end_with_their_mark():
+    assert "Did you mean '--trajectory'? 'himach run --help'" in refused("run", "rmsd", "--trajectroy", "a.xtc")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["-t", "a.xtc", "b.xtc", "c.XTC"], ["-t", "a.xtc", "-t", "b.xtc", "-t", "c.XTC"]),
+        (["--trajectory=a.xtc", "b.xtc", "-n", "2"], ["--trajectory=a.xtc", "-t", "b.xtc", "-n", "2"]),
+        (["-ta.xtc", "b.xtc"], ["-ta.xtc", "-t", "b.xtc"]),
+        (["-t", "a.xtc", "rmsd", "b.xtc"], ["-t", "a.xtc", "rmsd", "b.xtc"]),
+        (["-t", "a.xtc", "top.pdb"], ["-t", "a.xtc", "top.pdb"]),
+        (["-t", "sim1", "rmsd"], ["-t", "sim1", "rmsd"]),
+        (["-t", "odd.py", "mine.py"], ["-t", "odd.py", "mine.py"]),
+        (["-t", "a.xtc", "-s", "b.xtc", "c.xtc"], ["-t", "a.xtc", "-s", "b.xtc", "c.xtc"]),
+    ],
+)
+def test_files_of_one_kind_follow_one_option(words, meant):
+    assert each_with_its_option(words) == meant
+
+
+def test_a_glob_behind_one_option_is_several_files(tmp_path):
+    import MDAnalysis
+
+    universe = MDAnalysis.Universe(str(PSF), str(DCD))
+    for name, part in (("a.xtc", slice(0, 3)), ("b.xtc", slice(3, 5))):
+        universe.atoms.write(str(tmp_path / name), frames=universe.trajectory[part])
+    done = himach("run", "rmsd", "-s", PSF, "-p", "selection=name CA", "-t", "a.xtc", "b.xtc", cwd=tmp_path)
+    assert "[5 rows]" in done.stdout, done.stderr
+    assert "a topology by --topology" in refused("run", "rmsd", "-t", "a.xtc", PSF, cwd=tmp_path)
+
+
+def complete(*words: str, cwd: Path) -> list[str]:
+    environ = {"_HIMACH_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    program = "import sys\nfrom himach.cli import main\ntry: main()\nfinally: assert 'numpy' not in sys.modules"
+    command = [sys.executable, "-P", "-c", program]
+    environ = clean_environment(**environ)
+    done = subprocess.run(command, env=environ, cwd=cwd, capture_output=True, text=True, check=False)
+    assert "AssertionError" not in done.stderr  # a shell does not wait for numpy
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+
+
+def test_a_shell_completes_analyses_and_parameters(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from typing import ClassVar\nraise SystemExit('this is not run')\nclass Mine(object):\n"
+        "    cutoff: float = 3.0\n    _hidden: int = 1\n    name: ClassVar[str] = 'm'\n"
+        "class Other(object):\n    bins: int = 3\n"
+    )
+    assert complete("himach", "run", "rm", cwd=tmp_path) == ["rmsd"]
+    assert complete("himach", "run", "mi", cwd=tmp_path) == ["mine.py"]
+    assert complete("himach", "run", "mine.py:", cwd=tmp_path) == ["mine.py:Mine", "mine.py:Other"]
+    assert complete("himach", "run", "rdf", "-p", "r_", cwd=tmp_path) == ["r_max="]
+    assert complete("himach", "run", "mine.py:Mine", "-t", "a.xtc", "-p", "", cwd=tmp_path) == ["cutoff="]
+    assert complete("himach", "run", "rmsd", "rdf", "-p", "rm", cwd=tmp_path) == ["rmsd.selection="]
+
+
+@pytest.fixture
+def locked(tmp_path):
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    (folder / "a.py").write_text("")
+    folder.chmod(0)
+    yield folder
+    folder.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "rmsd", "-t", "locked/a.xtc"],
+        ["run", "rmsd", *DATA[:2], "-s", "locked/a.pdb"],
+        ["run", "locked/a.py", *DATA],
+        ["run", "rmsd", *DATA, "--out", "locked/out"],
+        ["run", "--again", "locked/run.json"],
+        ["info", "locked/a.xtc"],
+        ["stage", "locked/a.xtc"],
+        ["split", str(XTC), "locked/frames"],
+    ],
+)
+def test_a_folder_that_may_not_be_read_is_named_and_no_line_of_ours(locked, tmp_path, words):
+    command = [sys.executable, "-P", "-m", "himach", *words]
+    if os.geteuid() == 0:  # without the right of root to read what nobody may read
+        rights = "-dac_override,-dac_read_search"
+        command = ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}", *command]
+    done = subprocess.run(command, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "locked/" in done.stderr and "ermission denied" in done.stderr
+    assert ".py, line" not in done.stderr and "does not exist" not in done.stderr
+
+
+def test_a_topology_of_something_else_is_wrong_usage():
+    from MDAnalysisTests.datafiles import GRO
+
+    assert "has 47681 atoms" in refused("run", "rmsd", "-t", DCD, "-s", GRO)
+
+
+def test_errors_in_python_speak_of_arguments():
+    with pytest.raises(package.UsageError, match=r"give one with topology= \(for example") as caught:
+        package.run(package.examples.load("rmsd"), DCD)
+    assert "--" not in str(caught.value)
+    words = package.errors.OPTION.sub(
+        package.errors._as_argument, "with --start 4 or --stop 3, --universe format=XTC, --universe dt=..., --cache off"
+    )
+    assert words == "with start=4 or stop=3, universe={\"format\": 'XTC'}, universe={\"dt\": ...}, cache='off'"
+
+
+def test_a_run_says_where_its_files_went(tmp_path):
+    done = himach("run", "rmsd", *DATA, "--stop", 3, "-p", "selection=name CA", "--out", "out", cwd=tmp_path)
+    assert done.stderr.rstrip().endswith("written to out: rmsd.csv, rmsd.png, run.json")
