@@ -165,10 +165,13 @@ def _found(cls: type[Analysis]) -> Source:
     if cls.__module__ == "__main__":
         where = "a notebook or at a prompt" if file is None else f"the program {file}; run that again"
         return Source(None, file, f"it was defined in {where}")
-    name = next((key for key, value in vars(sys.modules[cls.__module__]).items() if value is cls), None)
+    module = sys.modules.get(cls.__module__)
+    if module is None:  # on a rank that got the class by its code
+        return Source(None, file, f"it was defined in {cls.__module__}, which cannot be imported by that name")
+    name = next((key for key, value in vars(module).items() if value is cls), None)
     if name is None:
         return Source(None, file, "it was defined within a function")
-    alone = not sys.modules[cls.__module__].__package__  # a module of no package runs as a script does
+    alone = not module.__package__  # a module of no package runs as a script does
     if file is not None and (alone or cls.__module__.startswith(SCRIPT_MODULE)):
         return Source(f"{file}:{name}", file)
     return Source(f"{cls.__module__}:{name}", file)

@@ -181,7 +181,7 @@ def test_frames_out_of_range_are_named():
 
 def test_a_topology_that_does_not_fit_is_named():
     done = himach("run", "rmsd", "--trajectory", data.DCD, "--topology", data.GRO)
-    refused(done, 1, Path(data.DCD).name, Path(data.GRO).name, "3341", "47681")
+    refused(done, 2, Path(data.DCD).name, Path(data.GRO).name, "3341", "47681")
 
 
 def test_a_trajectory_without_topology_asks_for_one():
