@@ -173,7 +173,7 @@ def _find(world: World, store: Store | ServedStore | None, job: Job) -> tuple[bo
 def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bool, list[Candidate]]]) -> _Choice:
     """Open the origin, or find out which store stands in for it. On the first rank."""
     from himach.io.dataset.attachment import attached_indexes
-    from himach.io.dataset.lookup import fitting, match, names_of, refuse_mixed
+    from himach.io.dataset.lookup import fitting, kept_otherwise, match, names_of, refuse_mixed
     from himach.io.trajectory.origin import open_origin
 
     name = names_of(job.trajectories)[0]
@@ -187,6 +187,8 @@ def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bo
                 key=lambda pair: (pair[1].stamp.seen, pair[1].stamp.n_frames),
             )
             same = [one.generation for one in fit if one.stamp.content == best.stamp.content]
+            if reason := kept_otherwise(best, job.keywords):
+                warnings.warn(reason, stacklevel=2)
             return _Choice(None, best.stamp, best.name, list(dict.fromkeys(same)), (rank, best))
     mine = [(one.name, one.generation) for one in told[0][1] if one.name == name]
     known = {} if store is None else attached_indexes(store, mine)

@@ -147,6 +147,18 @@ def fitting(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> list[Can
     return [one for one in found if one.stamp.keywords in chosen]
 
 
+def kept_otherwise(found: Candidate, keywords: Mapping[str, Any]) -> str:
+    """Return what to say where a trajectory that is away was kept with more keywords than are given; else nothing.
+
+    A name that was given when it was staged stands for its keywords, too; and a format alone changes no frame.
+    """
+    kept = json.loads(found.stamp.keywords)
+    more = {name: value for name, value in kept.items() if name not in keywords and name != "format"}
+    if not more or not os.path.isabs(found.name):
+        return ""
+    return f"{found.name} cannot be reached, and is read as it was kept in the cache: with {_shown(more)}"
+
+
 def _shown(keywords: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in keywords.items()) or "no keywords"
 

@@ -77,6 +77,15 @@ def describe_it(name, topology, cache, universe):
     return describe([name], topology, universe, str(cache))
 
 
+def test_what_a_path_was_kept_with_is_told(tmp_path):
+    topology, trajectory = make(tmp_path)
+    analyse(trajectory, topology, cache=tmp_path / "store", universe={"dt": 2.5})
+    trajectory.rename(tmp_path / "away")
+    with pytest.warns(UserWarning, match=r"md\.trr cannot be reached.*kept in the cache: with dt=2\.5"):
+        result = analyse(trajectory, topology, cache=tmp_path / "store")
+    assert list(result.outcome["frames"]["time"][:3]) == [0, 2.5, 5]
+
+
 def test_one_of_several_must_be_chosen(tmp_path):
     topology, trajectory = make(tmp_path)
     for dt in (2.5, 5.0):
