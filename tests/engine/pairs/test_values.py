@@ -95,9 +95,9 @@ def test_errors_of_reduce_many_tell_of_the_key(given, words):
     assert str(caught.value).startswith("Some.reduce_many() failed for key ")
 
 
-@pytest.mark.parametrize("returned", [None, [], [(1, 2)], [himach.Pairs([1])], himach.Pairs([1]), iter([(1, 2)])])
+@pytest.mark.parametrize("returned", [None, [], [(1, 2)], [himach.Pairs([1])], himach.Pairs([1]), map])
 def test_map_may_return_what_it_would_yield(returned):
-    run(lambda self, frame: returned)
+    run(lambda self, frame: map(tuple, [[1, 2]]) if returned is map else returned)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_results_are_a_dict_and_travel():
         assert series.tolist() == list(results.values()) and series.index.tolist() == keys
     plain["mean"] = 2.0
     assert json.loads(json.dumps(plain)) == {"3": 2.5, "7": 1.5, "mean": 2.0}
-    with pytest.raises(TypeError, match="some keys are equal, such as 1 and 1.0"):
+    with pytest.raises(TypeError, match="some keys are equal"):
         apart["mean"] = 2.0
 
 
