@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
+from unittest.mock import patch
 
 import himach
 from himach.analysis import Analysis
@@ -84,11 +85,8 @@ def measure(name: str, analysis: Analysis, data: Data, store: Path, repeats: int
     for turn in range(repeats + 1):
         for kind, found in seconds.items() if turn % 2 else reversed(seconds.items()):
             Timed.seconds, Timed.looks = 0.0, 0
-            mapping.Watch = kind  # type: ignore[misc]
-            try:
+            with patch.object(mapping, "Watch", kind):
                 result = himach.run(analysis, data.trajectory, data.topology, cache=str(store), progress=False)
-            finally:
-                mapping.Watch = Watch  # type: ignore[misc]
             if turn:
                 found.append(result.record["seconds"]["map"])
             if turn and kind is Timed:

@@ -1,16 +1,19 @@
 """Values: copied at the yield, refused there when they cannot travel; errors tell where."""
 
 import inspect
+import json
+import pickle
 import threading
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import himach
 from himach.engine.pairs.values import pack, restore, snapshot, unpack
 from himach.errors import AnalysisError
 
-from ..twin import made_up, run_engine
+from ..twin import canonical, made_up, run_engine
 
 FRAMES = range(0, 12, 3)
 
@@ -92,9 +95,9 @@ def test_errors_of_reduce_many_tell_of_the_key(given, words):
     assert str(caught.value).startswith("Some.reduce_many() failed for key ")
 
 
-@pytest.mark.parametrize("returned", [None, [], [(1, 2)], [himach.Pairs([1])], himach.Pairs([1]), iter([(1, 2)])])
+@pytest.mark.parametrize("returned", [None, [], [(1, 2)], [himach.Pairs([1])], himach.Pairs([1]), map])
 def test_map_may_return_what_it_would_yield(returned):
-    run(lambda self, frame: returned)
+    run(lambda self, frame: map(tuple, [[1, 2]]) if returned is map else returned)
 
 
 @pytest.mark.parametrize(
@@ -215,6 +218,21 @@ def test_results_are_a_mapping_with_keys_of_two_kinds():
     assert repr(results).startswith("Results({1: 'int', 1.0: 'float'")
 
 
+def test_results_are_a_dict_and_travel():
+    plain = run(lambda self, frame: [(7, 1.5), (3, 2.5)], lambda key, series: series.values[0])
+    apart = run(lambda self, frame: [(1.0, 2.5), (1, 1.5)], lambda key, series: series.values[0])
+    for results, keys in [(plain, [3, 7]), (apart, [1, 1.0])]:
+        for same in (results, results.copy(), pickle.loads(pickle.dumps(results))):
+            assert isinstance(same, dict) and list(map(canonical, same)) == list(map(canonical, keys))
+            assert same == results and len(same) == 2 and sorted(same.values()) == [1.5, 2.5]
+        series = pd.Series(results)
+        assert series.tolist() == list(results.values()) and series.index.tolist() == keys
+    plain["mean"] = 2.0
+    assert json.loads(json.dumps(plain)) == {"3": 2.5, "7": 1.5, "mean": 2.0}
+    with pytest.raises(TypeError, match="some keys are equal"):
+        apart["mean"] = 2.0
+
+
 def test_large_buffers_travel_out_of_band():
     large = np.arange(10000.0)
     data, *buffers = pack([snapshot(large), 1, snapshot({"a": [1]})])
@@ -234,7 +252,6 @@ sys.stdout.buffer.write(snapshot([Cell(3)]))
 
 
 def test_classes_of_main_travel_by_value(tmp_path):
-    import pickle
     import subprocess
     import sys
 
