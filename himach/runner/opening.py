@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from himach.io.dataset.attachment import OriginFiles
     from himach.io.dataset.lookup import Candidate
     from himach.io.dataset.origin_stamp import OriginStamp
+    from himach.io.dataset.origin_watch import OriginNote, OriginWatch
     from himach.io.server.client import Client
     from himach.io.server.served_store import ServedStore
     from himach.io.store.store import Dataset, Store
@@ -52,6 +53,8 @@ class Opened:
         What this node's store holds, and where missed frames are kept; None without a cache.
     quota
         Bytes that the store may hold; 0: nothing is kept.
+    watch
+        Looks to it that the origin stays what it was; None if it is away.
     """
 
     origin: Origin
@@ -60,6 +63,7 @@ class Opened:
     first: RawFrame
     cached: Dataset | Client | None
     quota: int
+    watch: OriginWatch | None
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,8 @@ class _Choice:
         None if it is away.
     stamp
         Of the origin, as it is or was.
+    note
+        Of the origin as it is; None if it is away.
     name, generations
         Of the dataset in stores: the content is in any of these generations, and each store uses one.
     holder
@@ -80,6 +86,7 @@ class _Choice:
 
     origin: Origin | None
     stamp: OriginStamp | None
+    note: OriginNote | None
     name: str
     generations: Sequence[bytes]
     holder: tuple[int, Candidate] | None = None
@@ -99,9 +106,10 @@ def open_job(world: World, job: Job) -> Opened:
     found = comm.gather(_find(world, store, job))
     choice: _Choice = on_first_rank(comm, partial(_choose, job, store, found), share=True)
     files = None if choice.holder is None else _send_files(comm, store, choice.holder)
+    watch = _watch(world, choice)
     cached = _open_dataset(world, store, choice, job, quota)
     frames, origin, topology, first = _look(comm, job, choice, files, cached, quota > 0)
-    return Opened(origin, topology, frames, first, cached, quota)
+    return Opened(origin, topology, frames, first, cached, quota, watch)
 
 
 def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:
@@ -158,7 +166,8 @@ def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bo
     """Open the origin, or find out which store stands in for it. On the first rank."""
     from himach.io.dataset.attachment import attached_indexes
     from himach.io.dataset.lookup import match, names_of
-    from himach.io.dataset.origin_stamp import frame_keywords
+    from himach.io.dataset.origin_stamp import frame_keywords, latest
+    from himach.io.dataset.origin_watch import OriginNote, at_rest
     from himach.io.trajectory.origin import open_origin
 
     name = names_of(job.trajectories)[0]
@@ -167,16 +176,33 @@ def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bo
         wanted = frame_keywords(job.keywords)
         fitting = [(rank, one) for rank, one in found if one.stamp.keywords == wanted]
         if fitting:
-            rank, best = max(fitting, key=lambda pair: (pair[1].stamp.seen, pair[1].stamp.n_frames))
-            same = [one.generation for _, one in fitting if one.stamp.content == best.stamp.content]
-            return _Choice(None, best.stamp, best.name, list(dict.fromkeys(same)), (rank, best))
+            best = latest([one.stamp for _, one in fitting])
+            holder = next((rank, one) for rank, one in fitting if one.stamp == best)
+            same = [one.generation for _, one in fitting if one.stamp.content == best.content]
+            return _Choice(None, best, None, holder[1].name, list(dict.fromkeys(same)), holder)
     mine = [(one.name, one.generation) for one in told[0][1] if one.name == name]
     known = {} if store is None else attached_indexes(store, mine)
-    origin = open_origin(job.trajectories, job.topology, job.keywords, known)
-    if not any(has_store for has_store, _ in told):
-        return _Choice(origin, None, name, [])
-    stamp, generations = match(origin, job.keywords, [one for _, one in found if one.name == name])
-    return _Choice(origin, stamp, name, generations)
+
+    def opened() -> _Choice:
+        origin = open_origin(job.trajectories, job.topology, job.keywords, known)
+        if not any(has_store for has_store, _ in told):
+            return _Choice(origin, None, OriginNote.of(origin), name, [])
+        stamp, generations = match(origin, job.keywords, [one for _, one in found if one.name == name])
+        return _Choice(origin, stamp, OriginNote.of(origin, stamp), name, generations)
+
+    return at_rest(job.trajectories, opened)
+
+
+def _watch(world: World, choice: _Choice) -> OriginWatch | None:
+    """Compare what each rank sees of the origin with what the first one found (collective)."""
+    from himach.io.dataset.origin_watch import OriginWatch
+
+    if choice.origin is None or choice.note is None:
+        return None
+    who = f"rank {world.comm.rank} on node {world.name}"
+    watch = OriginWatch(choice.note, choice.origin, who, leads=world.leaders is not None)
+    on_every_rank(world.comm, watch.meet)
+    return watch
 
 
 def _send_files(comm: Communicator, store: Store | ServedStore | None, holder: tuple[int, Candidate]) -> OriginFiles:
