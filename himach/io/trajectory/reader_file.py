@@ -37,7 +37,8 @@ class ReaderFile:
         self.n_atoms = int(reader.n_atoms)
         self.timed = "time" in reader.ts.data and reader._kwargs.get("dt") is None
         self.times = _known_times(reader, self.kind, n_frames)
-        self._bytes_per_frame = os.path.getsize(path) / n_frames
+        self._size = os.path.getsize(path)
+        self._bytes_per_frame = self._size / n_frames
         self._reader = reader
         self._remake = (type(reader), {**reader._kwargs, "path": path})
         self._remake[1].pop("filename", None)
@@ -48,6 +49,8 @@ class ReaderFile:
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
         """Return one frame, all of it; its arrays hold until the next."""
+        if self.kind == "NCDF" and os.path.getsize(self.path) < self._size:  # mapped: reading behind its end is SIGBUS
+            raise ValueError("the file has become shorter since it was opened")
         reader = self._opened()
         if reader.ts.frame == index - 1:
             try:
