@@ -22,7 +22,6 @@ __all__ = ["OriginChangedError", "OriginNote", "OriginWatch", "at_rest"]
 
 #: Pauses (seconds) for which a node is waited for that sees less of a file than the first rank saw.
 PAUSES = (0.2, 1.0)
-CHECK_SECONDS = 1.0
 OPENINGS = 3  # of files that change meanwhile
 
 T = TypeVar("T")
@@ -112,7 +111,6 @@ class OriginWatch:
         self._grown: dict[str, FileState] = {}
         paths = self._noted if leads else [path for file, _ in origin.files() for path in file.stamps]
         self._paths = tuple(paths)
-        self._next = 0.0
 
     def meet(self) -> None:
         """Compare before the first frame is read; a file that is not there is told by whoever reads it.
@@ -136,17 +134,13 @@ class OriginWatch:
             )
 
     def check(self, last: bool = True) -> None:
-        """Compare after the last frame that is read; unless it is the `last` time, a second apart at least.
+        """Compare all files; more than a sketch of what grew if it is the `last` time.
 
         Raises
         ------
         OriginChangedError
             A file is not what it was.
         """
-        now = time.monotonic()
-        if now < self._next and not last:
-            return
-        self._next = now + CHECK_SECONDS
         found = self._differing(self._paths, last)
         if found:
             raise OriginChangedError(
@@ -158,6 +152,15 @@ class OriginWatch:
     def holds(self, numbers: Sequence[int]) -> bool:
         """Tell whether the files that some frames lie in are still what they were."""
         return not self._differing(files_of_frames(self._origin, numbers) & self._noted.keys())
+
+    def changed(self, number: int) -> bool:
+        """Tell of one frame's file whether it differs from what `check` saw last, other than by growth; asks nobody."""
+        path, _ = self._origin.locate(number)
+        noted = self._noted.get(path)
+        if noted is None:  # a frame directory
+            return not self.holds([number])
+        now = FileState.of(path)
+        return now.size <= noted.size and now != self._seen[path]
 
     def _differing(self, paths: Iterable[str], whole: bool = False) -> str:
         """Return what file differs and how; empty if none does.

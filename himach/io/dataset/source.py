@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ __all__ = ["Source"]
 
 Numbers = npt.NDArray[np.int64]
 
+CHECK_SECONDS = 1.0  # between two looks at the origin's files
 UNREACHABLE = REASONS[REASON_UNREACHABLE]
 
 
@@ -75,6 +77,7 @@ class Source:
         if self._writable is not None and keep and origin.present:
             self._writeback = Writeback(self._writable, None if watch is None else watch.holds)
         self._read_some = False
+        self._check_at = 0.0
         self.bytes_origin = 0
         self.bytes_cache = 0
 
@@ -198,7 +201,9 @@ class Source:
             return
         try:
             for frame in self._origin.read(numbers, needed):
-                self._watch.check(last=False)
+                if time.monotonic() > self._check_at:
+                    self._watch.check(last=False)
+                    self._check_at = time.monotonic() + CHECK_SECONDS
                 yield frame
         except OriginChangedError:
             raise

@@ -18,6 +18,9 @@ from support.ranks import clean_environment
 import himach
 from himach.io.dataset import origin_stamp
 from himach.io.dataset.lookup import dataset_name
+from himach.io.trajectory.origin import Origin
+from himach.parallel.communicator import alone
+from himach.runner.staging import StageJob, stage
 
 NAMES = ["md.trr", "md.xtc", "md.dcd", "md.ncdf", "md.xyz"]
 MIDDLE = 20
@@ -167,6 +170,30 @@ def test_what_is_read_from_the_cache_alone_needs_no_origin(tmp_path, place):
     topology, trajectory, other = two(tmp_path, "md.trr")
     expected = analyse(trajectory, topology, cache=place)
     result = himach.run(changing(trajectory, other, "replace"), trajectory, topology, cache=place, progress=False)
+    assert bits(result.outcome) == bits(expected.outcome)
+
+
+@pytest.mark.parametrize("change", ["overwrite", "replace", "cut"])
+@pytest.mark.parametrize("name", ["md.trr", "md.dcd"])
+def test_staging_of_a_trajectory_that_changes(tmp_path, place, monkeypatch, name, change):
+    topology, trajectory, other = two(tmp_path, name)
+    before = shutil.copy(trajectory, tmp_path / "before")
+    expected = analyse(trajectory, topology, cache="off")
+    act = getattr(Changing(), f"_{change}")
+
+    def read(self, numbers, needed=None):
+        for frame in reading(self, numbers, needed):
+            if frame.number == MIDDLE:
+                act(trajectory, other)
+            yield frame
+
+    reading = Origin.read
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Origin, "read", read)
+        with pytest.raises(himach.TrajectoryError, match="has changed since"):
+            stage(alone(), StageJob([trajectory], topology, cache=str(place), quiet=True))
+    shutil.copy(before, trajectory)
+    result = analyse(trajectory, topology, cache=place)
     assert bits(result.outcome) == bits(expected.outcome)
 
 
