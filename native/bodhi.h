@@ -52,7 +52,7 @@ enum bodhi_status {
     BODHI_ERROR_NOT_FOUND = -7,
     BODHI_ERROR_BUSY = -8,         /* a writer or reader holds it */
     BODHI_ERROR_NETWORK = -9,      /* the directory lies on a network file system */
-    BODHI_ERROR_UNSAFE = -10,      /* the directory belongs to another user or anybody may write to it */
+    BODHI_ERROR_UNSAFE = -10,      /* the directory belongs to another user, or others may write to it */
     BODHI_ERROR_CONFLICT = -11,    /* two dataset names share one directory name (their hashes collide) */
     BODHI_ERROR_UNREACHABLE = -12, /* no server answers in time */
     BODHI_ERROR_PROTOCOL = -13,    /* what answers is no server of this version, or its bytes were damaged */

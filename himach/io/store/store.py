@@ -67,7 +67,7 @@ class Store:
     Raises
     ------
     StoreRefusedError
-        It lies on a network file system, belongs to another user, or may be written by anybody.
+        It lies on a network file system, belongs to another user, or may be written by others.
     StoreVersionError
         Another version of himach made it.
     StoreNotFoundError
