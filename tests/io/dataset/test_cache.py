@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -208,26 +210,51 @@ def test_read_only_origin(tmp_path, place):
     folder.chmod(0o700)
 
 
-@pytest.mark.parametrize("quota", [None, "2MB"])
-@pytest.mark.parametrize("size", ["16k", "48k", "80k"])
-def test_full_disk(tmp_path, monkeypatch, size, quota):
+@contextmanager
+def small_disk(folder: Path, options: str) -> Iterator[Path]:
+    """Mount a disk in memory at a new folder."""
     needs.root("to mount a small disk")
-    if quota is not None:
-        monkeypatch.setenv("HIMACH_QUOTA", quota)
-    topology, trajectory = make(tmp_path)
-    small = tmp_path / "small"
-    small.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", small], check=False)
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", folder], check=False)
     if mounted.returncode:
         needs.skip("a file system that can be mounted")
     try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.parametrize("quota", [None, "2MB"])
+@pytest.mark.parametrize("size", ["16k", "48k", "80k"])
+def test_full_disk(tmp_path, monkeypatch, size, quota):
+    if quota is not None:
+        monkeypatch.setenv("HIMACH_QUOTA", quota)
+    topology, trajectory = make(tmp_path)
+    with small_disk(tmp_path / "small", f"size={size}") as small:
         with pytest.warns(UserWarning, match="cache") as caught:
             both(trajectory, topology, small / "store")
         assert len(caught) == 1
         with pytest.warns(UserWarning, match="cache"):
             both(trajectory, topology, small / "store")
-    finally:
-        subprocess.run(["umount", "--lazy", small], check=True)
+
+
+@pytest.mark.parametrize("named", ["--cache", "HIMACH_CACHE"])
+@pytest.mark.parametrize("full", ["bytes", "inodes", "inodes but one"])
+def test_a_new_store_on_a_full_disk(tmp_path, monkeypatch, full, named):
+    topology, trajectory = make(tmp_path)
+    expected = analyse(trajectory, topology, cache="off")
+    options = {"bytes": "size=16k", "inodes": "size=64M,nr_inodes=1", "inodes but one": "size=64M,nr_inodes=2"}[full]
+    with small_disk(tmp_path / "small", options) as small:
+        if full == "bytes":
+            with suppress(OSError):
+                (small / "filled").write_bytes(bytes(1 << 20))
+        monkeypatch.setenv("HIMACH_CACHE", str(small / "deeper" / "store"))
+        chosen = {"cache": small / "store"} if named == "--cache" else {}
+        for _ in range(2):
+            with pytest.warns(UserWarning, match=r"no frames are cached: .*No space left on device; make room") as caught:
+                result = analyse(trajectory, topology, **chosen)
+            assert len(caught) == 1
+            assert bits(result.outcome) == bits(expected.outcome)
 
 
 def test_quota_evicts_what_was_used_longest_ago(tmp_path, place, monkeypatch):
