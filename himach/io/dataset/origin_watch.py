@@ -11,12 +11,14 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from himach.errors import TrajectoryError
 from himach.io.dataset.origin_content import FileState, content_files, digest, files_of_frames, sketch
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.trajectory.origin import Origin
+from himach.io.trajectory.patience import again
 
 __all__ = ["OriginChangedError", "OriginNote", "OriginWatch", "at_rest"]
 
@@ -71,11 +73,18 @@ def at_rest(paths: Sequence[str | os.PathLike[str]], opened: Callable[[], T]) ->
     ------
     OriginChangedError
         They did not, several times.
+    TrajectoryError
+        As `opened` does; also if the file system fails.
     """
     absolute = [os.path.abspath(os.path.expanduser(path)) for path in paths]
     for _ in range(OPENINGS):
         before = [FileState.of(path) for path in absolute]
-        found = opened()
+        try:
+            found = _opened(opened)
+        except OSError as error:
+            raise TrajectoryError(
+                f"{error.filename or absolute[0]} cannot be read: {error.strerror or error}"
+            ) from error
         changes = [(old, FileState.of(old.path)) for old in before]
         changed = [old.path for old, new in changes if old != new and new.size <= old.size]
         if not changed:
@@ -83,6 +92,13 @@ def at_rest(paths: Sequence[str | os.PathLike[str]], opened: Callable[[], T]) ->
     raise OriginChangedError(
         f"{changed[0]} changes while it is opened; run again when nothing writes to it any more, other than at its end"
     )
+
+
+def _opened(opened: Callable[[], T]) -> T:
+    try:
+        return opened()
+    except (OSError, TrajectoryError) as error:
+        return again(opened, error)
 
 
 class OriginWatch:
@@ -167,20 +183,27 @@ class OriginWatch:
 
         Files that only grew are looked into by the sketch alone, unless it is to be the `whole`.
         """
+        looked = partial(self._look, tuple(paths), whole)
         try:
-            now = [FileState.of(path, fresh=True) for path in paths]
-            new = [file for file in now if file != self._seen[file.path]]
-            if not whole:
-                new = [file for file in new if file != self._grown.get(file.path)]
-            for file in new:
-                if file.size < (size := self._noted[file.path].size):
-                    return f"{file.path} {_fewer(file.size, size)}"
-            whole = whole or any(file.size == self._seen[file.path].size for file in new)
-            if new and not self._note.is_content(whole):
-                several = f"one of the {len(self._noted)} files of {self._origin.paths[0]}"
-                return f"{new[0].path if len(self._noted) == 1 else several} has other content"
+            try:
+                return looked()
+            except OSError as error:
+                return again(looked, error)
         except OSError as error:
             return f"{error.filename or self._origin.paths[0]} cannot be read ({error.strerror or error})"
+
+    def _look(self, paths: Sequence[str], whole: bool) -> str:
+        now = [FileState.of(path, fresh=True) for path in paths]
+        new = [file for file in now if file != self._seen[file.path]]
+        if not whole:
+            new = [file for file in new if file != self._grown.get(file.path)]
+        for file in new:
+            if file.size < (size := self._noted[file.path].size):
+                return f"{file.path} {_fewer(file.size, size)}"
+        whole = whole or any(file.size == self._seen[file.path].size for file in new)
+        if new and not self._note.is_content(whole):
+            several = f"one of the {len(self._noted)} files of {self._origin.paths[0]}"
+            return f"{new[0].path if len(self._noted) == 1 else several} has other content"
         (self._seen if whole else self._grown).update({file.path: file for file in new})
         return ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import struct
@@ -89,9 +90,10 @@ class ReaderFile:
 
     def release(self) -> None:
         """Close the file until the next read."""
-        if self._reader is not None:
-            self._reader.close()
-        self._reader = None
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            with contextlib.suppress(OSError):  # the file server may be away
+                reader.close()
 
 
 def whole_frames(path: str, kind: str, reader: Any) -> int:

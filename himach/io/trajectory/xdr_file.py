@@ -6,6 +6,7 @@ MDAnalysis to the last bit: the same roundings in the same order.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import struct
@@ -93,9 +94,10 @@ class XdrFile:
 
     def release(self) -> None:
         """Close the file until the next read."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):  # the file server may be away
+                os.close(descriptor)
 
     def _load(self, index: int) -> int:
         """Read a frame's bytes into the buffer and return their number."""

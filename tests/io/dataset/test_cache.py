@@ -251,7 +251,9 @@ def test_a_new_store_on_a_full_disk(tmp_path, monkeypatch, full, named):
         monkeypatch.setenv("HIMACH_CACHE", str(small / "deeper" / "store"))
         chosen = {"cache": small / "store"} if named == "--cache" else {}
         for _ in range(2):
-            with pytest.warns(UserWarning, match=r"no frames are cached: .*No space left on device; make room") as caught:
+            with pytest.warns(
+                UserWarning, match=r"no frames are cached: .*No space left on device; make room"
+            ) as caught:
                 result = analyse(trajectory, topology, **chosen)
             assert len(caught) == 1
             assert bits(result.outcome) == bits(expected.outcome)
