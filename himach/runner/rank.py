@@ -25,6 +25,7 @@ from himach.output.record import Assignment, Bytes, DatasetRecord, Record, Secon
 from himach.output.table import default_outcome
 from himach.parallel.collective import Meeting, on_every_rank, on_first_rank
 from himach.parallel.communicator import Communicator, World
+from himach.parallel.farewell import before_termination
 from himach.parallel.progress import Progress
 from himach.runner.job import Job
 from himach.runner.memory import default_memory, scratch_directory
@@ -178,9 +179,10 @@ def _map_and_reduce(
         take = partial(_take, share, source, display, meeting)
         keep = True
         try:
-            passed = run_pass(
-                comm, chains, frames, take, source.read, binds, meeting.watched(display), meeting.together, memory
-            )
+            with before_termination(source.hurry):
+                passed = run_pass(
+                    comm, chains, frames, take, source.read, binds, meeting.watched(display), meeting.together, memory
+                )
         except OriginChangedError:
             keep = False
             raise

@@ -141,6 +141,11 @@ class Source:
         if self._watch is not None and self._read_some:
             self._watch.check()
 
+    def hurry(self) -> None:
+        """Have what was read so far kept before this process is ended; from any thread."""
+        if self._writeback is not None:
+            self._writeback.close()
+
     def close(self, keep: bool = True) -> Written:
         """Close what is open, and return what came of keeping frames in the cache; unless `keep`, they are dropped."""
         self._origin.close()
