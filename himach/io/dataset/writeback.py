@@ -65,6 +65,7 @@ class Writeback:
     def __init__(self, dataset: Dataset, holds: Callable[[Sequence[int]], bool] | None = None) -> None:
         self._dataset = dataset
         self._holds = holds
+        self._place = dataset.place()
         self._confirmed = 0
         self._numbers: list[int] = []
         self._queue: deque[RawFrame] = deque()
@@ -114,10 +115,17 @@ class Writeback:
             # One frame may still be under way to a disk that does not answer: the run does not wait for it.
             self._thread.join(1.0)
             self._queue.clear()
+            self._see_whether_it_is_there()
         if not keep:
             with contextlib.suppress(StoreError):  # it was confirmed before it was written
                 self._dataset.drop(self._numbers)
         return Written(self._written, self._offered - self._known - self._written, self._reason)
+
+    def _see_whether_it_is_there(self) -> None:
+        """Find out what the files that were written to do not tell: that somebody has deleted them."""
+        if self._place is None or self._dataset.place() != self._place:
+            self._reason = f"the store {self._dataset.store.path} was deleted or moved away during the run"
+            self._written = 0
 
     def _start(self, frame: RawFrame) -> None:
         nbytes = sum(each.nbytes for each in (frame.positions, frame.velocities, frame.forces) if each is not None)

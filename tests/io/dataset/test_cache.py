@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -257,6 +258,41 @@ def test_a_new_store_on_a_full_disk(tmp_path, monkeypatch, full, named):
                 result = analyse(trajectory, topology, **chosen)
             assert len(caught) == 1
             assert bits(result.outcome) == bits(expected.outcome)
+
+
+class Deleting(Emit):
+    """Deletes the store, moves it away or empties it in the middle of a run."""
+
+    store: str = ""
+    how: str = "all"
+
+    def map(self, frame):
+        if frame.number == 30:
+            time.sleep(1.5)  # until what was read is written
+            if self.how == "all":
+                shutil.rmtree(self.store)
+            elif self.how == "moved":
+                Path(self.store).rename(f"{self.store}.away")
+            else:
+                for path in Path(self.store).rglob("*"):
+                    if path.is_file():
+                        path.unlink()
+        yield from super().map(frame)
+
+
+@pytest.mark.parametrize(
+    ("how", "before"), [("all", "nothing"), ("all", "half"), ("moved", "nothing"), ("files", "half")]
+)
+def test_a_store_that_is_deleted_during_a_run(tmp_path, place, how, before):
+    topology, trajectory = make(tmp_path)
+    expected = analyse(trajectory, topology, cache="off")
+    if before == "half":
+        analyse(trajectory, topology, cache=place, step=2)
+    with pytest.warns(UserWarning, match=rf"frames were not kept.*{place} was deleted or moved away") as caught:
+        result = himach.run(Deleting(store=str(place), how=how), trajectory, topology, cache=place, progress=False)
+    assert len(caught) == 1
+    assert bits(result.outcome) == bits(expected.outcome)
+    both(trajectory, topology, place)
 
 
 def test_quota_evicts_what_was_used_longest_ago(tmp_path, place, monkeypatch):
