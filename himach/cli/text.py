@@ -25,8 +25,8 @@ def listed(facts: Mapping[str, Any]) -> str:
     """Return facts of a store, one a line; sizes as people read them, what is None as unknown."""
     from himach.io.store.sizes import show_size
 
-    known = {name: "unknown" if value is None else value for name, value in facts.items()}
-    shown = {name: show_size(value) if name in SIZES and value != "unknown" else value for name, value in known.items()}
+    sizes = {name: show_size(value) for name, value in facts.items() if name in SIZES and value is not None}
+    shown = {name: "unknown" if value is None else value for name, value in {**facts, **sizes}.items()}
     width = max(map(len, shown))
     return "\n".join(f"{name.replace('_', ' '):<{width}}  {value}" for name, value in shown.items())
 

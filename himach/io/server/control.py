@@ -58,7 +58,7 @@ class _Lock:
     def taken(self) -> bool:
         """Tell whether another process has it; asking takes nothing, so that a server may start meanwhile."""
         found = fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, _WHOLE_FILE)
-        return struct.unpack_from("h", found)[0] != fcntl.F_UNLCK
+        return bool(struct.unpack_from("h", found)[0] != fcntl.F_UNLCK)
 
     def read(self) -> dict[str, Any]:
         """Return what the server that has or had the store wrote; empty if it ended by itself."""
