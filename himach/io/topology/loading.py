@@ -116,7 +116,7 @@ def _attach(dataset: Dataset, name: str, topology: Topology, told: dict[str, Any
     try:
         dataset.attach(name, content)
         others = [file for file in dataset.path.glob("x-parsed-*") if file.name != f"x-{name}"]  # clocks may go back
-        for file in sorted(others, key=lambda file: file.stat().st_mtime_ns)[: 1 - MOST_ATTACHED or None]:
+        for file in sorted(others, key=lambda file: file.stat().st_mtime_ns)[: 1 - MOST_ATTACHED]:
             file.unlink(missing_ok=True)
     except (StoreError, OSError):  # the next run parses again
         pass
