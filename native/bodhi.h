@@ -52,7 +52,7 @@ enum bodhi_status {
     BODHI_ERROR_NOT_FOUND = -7,
     BODHI_ERROR_BUSY = -8,         /* a writer or reader holds it */
     BODHI_ERROR_NETWORK = -9,      /* the directory lies on a network file system */
-    BODHI_ERROR_UNSAFE = -10,      /* the directory belongs to another user or anybody may write to it */
+    BODHI_ERROR_UNSAFE = -10,      /* the directory belongs to another user, or others may write to it */
     BODHI_ERROR_CONFLICT = -11,    /* what is there is another's: a frame of this number with other content, frames of
                                       another simulation, or of a dataset whose name has the same hash */
     BODHI_ERROR_UNREACHABLE = -12, /* no server answers in time */

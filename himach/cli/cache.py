@@ -125,6 +125,7 @@ def status(cache: str | None, quota: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return
-    facts["identity"] = facts["identity"] or "none: there is no store yet"
+    if facts["identity"] is None and facts["datasets"] is not None:
+        facts["identity"] = "none: there is no store yet"
     facts["server"] = server_line(facts["server"])
     click.echo(listed(facts))

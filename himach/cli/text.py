@@ -22,10 +22,11 @@ def columns(rows: Sequence[Sequence[str]], left: frozenset[int]) -> str:
 
 
 def listed(facts: Mapping[str, Any]) -> str:
-    """Return facts of a store, one a line; sizes as people read them."""
+    """Return facts of a store, one a line; sizes as people read them, what is None as unknown."""
     from himach.io.store.sizes import show_size
 
-    shown = {name: show_size(value) if name in SIZES else value for name, value in facts.items()}
+    sizes = {name: show_size(value) for name, value in facts.items() if name in SIZES and value is not None}
+    shown = {name: "unknown" if value is None else value for name, value in {**facts, **sizes}.items()}
     width = max(map(len, shown))
     return "\n".join(f"{name.replace('_', ' '):<{width}}  {value}" for name, value in shown.items())
 

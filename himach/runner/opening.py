@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from himach.io.dataset.attachment import OriginFiles
     from himach.io.dataset.lookup import Candidate
     from himach.io.dataset.origin_stamp import OriginStamp
+    from himach.io.dataset.origin_watch import OriginNote, OriginWatch
     from himach.io.server.client import Client
     from himach.io.server.served_store import ServedStore
     from himach.io.store.store import Dataset, Store
@@ -56,6 +57,8 @@ class Opened:
         Bytes that the store may hold; 0: nothing is kept.
     pushed
         Whether a simulation pushed the dataset: then frames that are nowhere are left out.
+    watch
+        Looks to it that the origin stays what it was; None if it is away.
     """
 
     origin: Origin
@@ -64,6 +67,7 @@ class Opened:
     first: RawFrame
     cached: Dataset | Client | None
     quota: int
+    watch: OriginWatch | None
     pushed: bool = False
 
 
@@ -77,6 +81,8 @@ class _Choice:
         None if it is away.
     stamp
         Of the origin, as it is or was.
+    note
+        Of the origin as it is; None if it is away.
     name, generations
         Of the dataset in stores: the content is in any of these generations, and each store uses one.
     holder
@@ -85,6 +91,7 @@ class _Choice:
 
     origin: Origin | None
     stamp: OriginStamp | None
+    note: OriginNote | None
     name: str
     generations: Sequence[bytes]
     holder: tuple[int, Candidate] | None = None
@@ -111,9 +118,10 @@ def open_job(world: World, job: Job) -> Opened:
     found = comm.gather((speaks, held))
     choice: _Choice = on_first_rank(comm, partial(_choose, job, store, found), share=True)
     files = None if choice.holder is None else _send_files(comm, store, choice.holder)
+    watch = _watch(world, choice)
     cached = _open_dataset(world, store, choice, job, quota)
     frames, origin, topology, first = _look(comm, job, choice, files, cached, quota > 0)
-    return Opened(origin, topology, frames, first, cached, quota, choice.pushed)
+    return Opened(origin, topology, frames, first, cached, quota, watch, choice.pushed)
 
 
 def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:
@@ -174,6 +182,8 @@ def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bo
     """Open the origin, or find out which store stands in for it. On the first rank."""
     from himach.io.dataset.attachment import attached_indexes
     from himach.io.dataset.lookup import fitting, kept_otherwise, match, names_of, refuse_mixed
+    from himach.io.dataset.origin_stamp import latest
+    from himach.io.dataset.origin_watch import OriginNote, at_rest
     from himach.io.trajectory.origin import open_origin
 
     name = names_of(job.trajectories)[0]
@@ -182,21 +192,35 @@ def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bo
         fit = fitting([one for _, one in found], job.keywords)
         if fit:
             refuse_mixed(fit)
-            rank, best = max(
-                ((rank, one) for rank, one in found if one in fit),
-                key=lambda pair: (pair[1].stamp.seen, pair[1].stamp.n_frames),
-            )
-            same = [one.generation for one in fit if one.stamp.content == best.stamp.content]
+            last = latest([one.stamp for one in fit])
+            rank, best = next((rank, one) for rank, one in found if one in fit and one.stamp == last)
+            same = [one.generation for one in fit if one.stamp.content == last.content]
             if reason := kept_otherwise(best, job.keywords):
                 warnings.warn(reason, stacklevel=2)
-            return _Choice(None, best.stamp, best.name, list(dict.fromkeys(same)), (rank, best))
+            return _Choice(None, last, None, best.name, list(dict.fromkeys(same)), (rank, best))
     mine = [(one.name, one.generation) for one in told[0][1] if one.name == name]
     known = {} if store is None else attached_indexes(store, mine)
-    origin = open_origin(job.trajectories, job.topology, job.keywords, known)
-    if not any(has_store for has_store, _ in told):
-        return _Choice(origin, None, name, [])
-    stamp, generations = match(origin, job.keywords, [one for _, one in found if one.name == name])
-    return _Choice(origin, stamp, name, generations)
+
+    def opened() -> _Choice:
+        origin = open_origin(job.trajectories, job.topology, job.keywords, known)
+        if not any(has_store for has_store, _ in told):
+            return _Choice(origin, None, OriginNote.of(origin), name, [])
+        stamp, generations = match(origin, job.keywords, [one for _, one in found if one.name == name])
+        return _Choice(origin, stamp, OriginNote.of(origin, stamp), name, generations)
+
+    return at_rest(job.trajectories, opened)
+
+
+def _watch(world: World, choice: _Choice) -> OriginWatch | None:
+    """Compare what each rank sees of the origin with what the first one found (collective)."""
+    from himach.io.dataset.origin_watch import OriginWatch
+
+    if choice.origin is None or choice.note is None:
+        return None
+    who = f"rank {world.comm.rank} on node {world.name}"
+    watch = OriginWatch(choice.note, choice.origin, who, leads=world.leaders is not None)
+    on_every_rank(world.comm, watch.meet)
+    return watch
 
 
 def _send_files(comm: Communicator, store: Store | ServedStore | None, holder: tuple[int, Candidate]) -> OriginFiles:

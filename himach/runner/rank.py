@@ -26,6 +26,7 @@ from himach.output.record import Bytes, Record, Times
 from himach.output.table import default_outcome
 from himach.parallel.collective import Meeting, on_every_rank, on_first_rank
 from himach.parallel.communicator import Communicator, World
+from himach.parallel.farewell import before_termination
 from himach.parallel.progress import Progress
 from himach.parallel.quiet import heard
 from himach.runner.job import Job
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from himach.engine import Passed
+    from himach.io.dataset.source import Source
     from himach.io.dataset.writeback import Written
     from himach.io.server.client import Client
     from himach.io.store.store import Dataset as Cached
@@ -192,23 +194,29 @@ def _map_and_reduce(
 ) -> tuple[Passed, Mapping[str, int]]:
     """Take every frame of this rank through map(), all pairs through reduce(); return also the bytes read, by place."""
     from himach.io.dataset.lookup import server_of
+    from himach.io.dataset.origin_watch import OriginChangedError
     from himach.io.dataset.source import Source
     from himach.runner.opening import warn_once
 
     comm, frames = world.comm, opened.frames
     needs = Needs(_union([view.needs for view in views]), POSITIONS)
-    source = Source(opened.origin, opened.cached, opened.quota > 0, server_of(opened.cached), needs)
+    source = Source(opened.origin, opened.cached, opened.quota > 0, server_of(opened.cached), needs, opened.watch)
     binds = [partial(view.bind, late=source.late) for view in views]
     memory = Memory(int(job.memory or default_memory()) // world.node.size, scratch_directory())
     with Progress(comm, sum(share.counts.values()), sys.stderr, quiet=quiet) as display:
         meeting = Meeting(comm)
-        take = partial(_take, share, display, meeting)
+        take = partial(_take, share, source, display, meeting)
+        keep = True
         try:
-            passed = run_pass(
-                comm, chains, frames, take, source.read, binds, meeting.watched(display), meeting.together, memory
-            )
+            with before_termination(source.hurry):
+                passed = run_pass(
+                    comm, chains, frames, take, source.read, binds, meeting.watched(display), meeting.together, memory
+                )
+        except OriginChangedError:
+            keep = False
+            raise
         finally:
-            written = source.close()
+            written = source.close(keep)
     share.close()
     _settle(world, opened.cached, share, written)
     warn_once(comm, [source.lost] if source.lost else [])
@@ -292,10 +300,11 @@ def _settle(world: World, cached: Cached | Client | None, share: Share, written:
     warn_once(world.comm, reasons)
 
 
-def _take(share: Share, display: Progress, meeting: Meeting) -> Steps | None:
+def _take(share: Share, source: Source, display: Progress, meeting: Meeting) -> Steps | None:
     """Take the next task; after the last one, show how far the others are until all ranks can meet in the shuffle."""
     steps = share.take()
     if steps is None:
+        source.confirm()
         display.finish(meeting.look)
     return steps
 

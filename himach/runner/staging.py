@@ -26,6 +26,7 @@ from himach.frame import RawFrame
 from himach.io.dataset.attachment import attach_origin
 from himach.io.dataset.lookup import dataset_name, find, match, own_generation, refuse_others
 from himach.io.dataset.origin_stamp import OriginStamp
+from himach.io.dataset.origin_watch import OriginChangedError, OriginNote, OriginWatch, at_rest
 from himach.io.store.place import open_chosen
 from himach.io.store.quota import check_quota, chosen_quota
 from himach.io.store.store import Dataset, Store, StoreError, StoreFullError
@@ -150,17 +151,19 @@ def stage(world: World, job: StageJob) -> Staged:
     store = _open_store(world.comm, job)
     on_every_rank(world.comm, partial(_set_quota, store, job))
     origin = on_first_rank(world.comm, partial(_open, job), share=True)
-    dataset = _open_dataset(world, store, origin, job)
+    dataset, stamp = _open_dataset(world, store, origin, job)
     natives = _natives(world, dataset)
     new = 0
     span = range(origin.n_frames)
     while True:
-        new += _fill(world, job, dataset, origin, span, natives)
+        watch = _watch(world, origin, stamp)
+        new += _fill(world, job, dataset, origin, watch, span, natives)
         grown = _wait_for_growth(world.comm, job, origin) if job.follow else None
         if grown is None:
             break
         natives, span, origin = BitMap64(), range(origin.n_frames, grown.n_frames), grown
-        on_every_rank(world.comm, partial(_attach_origin, world, dataset, origin, job))
+        stamp = on_first_rank(world.comm, partial(OriginStamp.of, origin, job.keywords, [stamp]), share=True)
+        on_every_rank(world.comm, partial(_attach_origin, world, dataset, origin, stamp, job))
     return Staged(job.name, origin.n_frames, new, _count(world, dataset))
 
 
@@ -182,7 +185,11 @@ def _set_quota(store: Store, job: StageJob) -> None:
 
 def _open(job: StageJob) -> Origin:
     """Open the trajectory, and check that the topology fits, as it will be kept for good."""
-    origin = _open_growing(job) if job.follow else open_origin(job.trajectories, job.topology, job.keywords)
+
+    def opened() -> Origin:
+        return _open_growing(job) if job.follow else open_origin(job.trajectories, job.topology, job.keywords)
+
+    origin = at_rest(job.trajectories, opened)
     if job.topology is not None:
         load_topology(job.topology, origin, job.keywords)
     return origin
@@ -212,32 +219,36 @@ def _open_quietly(job: StageJob) -> Origin:
         return open_origin(job.trajectories, job.topology, job.keywords)
 
 
-def _open_dataset(world: World, store: Store, origin: Origin, job: StageJob) -> Dataset:
-    """Open the dataset on every rank: the generation that a store has of this content, else one for all."""
+def _open_dataset(world: World, store: Store, origin: Origin, job: StageJob) -> tuple[Dataset, OriginStamp]:
+    """Open the dataset on every rank: the generation that a store has of this content, else one for all.
+
+    Returns also what the first rank found the origin to be.
+    """
     comm = world.comm
     own = on_every_rank(comm, lambda: find(store, [job.name]) if world.leaders is not None else [])
     told = comm.gather(own)
 
-    def chosen() -> list[bytes]:
+    def chosen() -> tuple[OriginStamp, list[bytes]]:
         found = [one for of_rank in told for one in of_rank]
         stamp, generations = match(origin, job.keywords, found)
         refuse_others(stamp, found)
-        return generations
+        return stamp, generations
 
-    generations = on_first_rank(comm, chosen, share=True)
+    stamp, generations = on_first_rank(comm, chosen, share=True)
     generation: bytes = world.node.bcast(own_generation(own, generations))
-    _begin(world, store, origin, job, generation)
-    return on_every_rank(comm, lambda: store.dataset(job.name, generation, segment_bytes=job.segment_size))
+    _begin(world, store, origin, stamp, job, generation)
+    return on_every_rank(comm, lambda: store.dataset(job.name, generation, segment_bytes=job.segment_size)), stamp
 
 
-def _begin(world: World, store: Store, origin: Origin, job: StageJob, generation: bytes) -> None:
+def _begin(
+    world: World, store: Store, origin: Origin, stamp: OriginStamp, job: StageJob, generation: bytes
+) -> None:
     """Attach to the dataset of each node what it is, unless another trajectory has just come under its name."""
     made: list[Dataset] = []
 
     def begin() -> None:
         if world.leaders is None:
             return
-        stamp = OriginStamp.of(origin, job.keywords)
         with store.locked():
             refuse_others(stamp, find(store, [job.name]))
             if generation not in store.generations(job.name):
@@ -253,10 +264,12 @@ def _begin(world: World, store: Store, origin: Origin, job: StageJob, generation
         raise
 
 
-def _attach_origin(world: World, dataset: Dataset, origin: Origin, job: StageJob) -> None:
-    """Attach to the dataset, once a node, what an analysis without the origin needs."""
-    if world.leaders is not None:
-        attach_origin(dataset, OriginStamp.of(origin, job.keywords), origin, job.topology)
+def _watch(world: World, origin: Origin, stamp: OriginStamp) -> OriginWatch:
+    """Compare what each rank sees of the origin with what the first one found (collective)."""
+    who = f"rank {world.comm.rank} on node {world.name}"
+    watch = OriginWatch(OriginNote.of(origin, stamp), origin, who, leads=world.leaders is not None)
+    on_every_rank(world.comm, watch.meet)
+    return watch
 
 
 def _natives(world: World, dataset: Dataset) -> BitMap64:
@@ -276,7 +289,15 @@ def _count(world: World, dataset: Dataset) -> dict[str, int]:
     return dict(sorted(told for told in world.comm.allgather(mine) if told is not None))
 
 
-def _fill(world: World, job: StageJob, dataset: Dataset, origin: Origin, span: range, natives: BitMap64) -> int:
+def _fill(
+    world: World,
+    job: StageJob,
+    dataset: Dataset,
+    origin: Origin,
+    watch: OriginWatch,
+    span: range,
+    natives: BitMap64,
+) -> int:
     """Read and write the frames of `span` that are native nowhere; return how many all ranks have written."""
     mine = _part(world, job.placement, span, natives)
     total = world.comm.allreduce(len(mine))
@@ -284,7 +305,7 @@ def _fill(world: World, job: StageJob, dataset: Dataset, origin: Origin, span: r
     with Progress(world.comm, total, sys.stderr, quiet=job.quiet) as display:
 
         def fill() -> int:
-            written = _write(dataset, origin.read(mine), meeting.watched(display), len(mine))
+            written = _write(dataset, origin.read(mine), watch, meeting.watched(display), len(mine))
             display.finish(meeting.look)
             return written
 
@@ -307,17 +328,24 @@ def _part(world: World, placement: Placement, span: range, natives: BitMap64) ->
     return np.array_split(missing, world.node.size)[world.node.rank]
 
 
-def _write(dataset: Dataset, frames: Iterator[RawFrame], progress: Callable[[int], None], total: int) -> int:
-    """Write frames natively; what was written is kept whatever happens then."""
+def _write(
+    dataset: Dataset, frames: Iterator[RawFrame], watch: OriginWatch, progress: Callable[[int], None], total: int
+) -> int:
+    """Write frames natively; what was written is kept whatever happens then, but for what another origin may have."""
     written = done = 0
     flushed = time.monotonic()
-    with _closing(dataset):
-        for frame in frames:
+    unconfirmed: list[int] = []
+    with _closing(dataset, unconfirmed):
+        for frame in _told_of_change(frames, watch):
             if time.monotonic() > flushed + FLUSH_SECONDS:
+                watch.check(last=False)
                 dataset.flush()
                 flushed = time.monotonic()
+                unconfirmed.clear()
+            elif watch.changed(frame.number):
+                watch.check()
             try:
-                written += dataset.write(
+                new = dataset.write(
                     frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces, native=True
                 )
             except StoreFullError as error:
@@ -325,19 +353,39 @@ def _write(dataset: Dataset, frames: Iterator[RawFrame], progress: Callable[[int
                     f"{error}; {done} of {total} frames of this rank are there: give a larger --quota, stage on more "
                     "nodes, or see 'himach cache evict'"
                 ) from None
+            if new:
+                unconfirmed.append(frame.number)
+                written += 1
             done += 1
             progress(done)
+        if done:
+            watch.check()
     return written
 
 
+def _told_of_change(frames: Iterator[RawFrame], watch: OriginWatch) -> Iterator[RawFrame]:
+    """Give frames; where one cannot be read because the origin has changed, that is what is told."""
+    try:
+        yield from frames
+    except TrajectoryError:
+        watch.check()
+        raise
+
+
 @contextmanager
-def _closing(dataset: Dataset) -> Iterator[None]:
-    """Flush and release at the end; where something went wrong already, that is what is told."""
+def _closing(dataset: Dataset, unconfirmed: Sequence[int]) -> Iterator[None]:
+    """Flush and release at the end; where something went wrong already, that is what is told.
+
+    If the origin has changed, the frames that were written since it was looked at last are dropped.
+    """
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         with suppress(Exception):
             dataset.close()
+        if isinstance(error, OriginChangedError):
+            with suppress(StoreError):
+                dataset.drop(unconfirmed, native=True)
         raise
     dataset.close()
 

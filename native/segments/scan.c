@@ -1,6 +1,7 @@
 /* Finding the valid records of a segment without its index. */
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/io.h"
 #include "segments/segment.h"
@@ -72,6 +73,16 @@ static bool payload_is_right(window *w, uint64_t at, const record_header *header
     return record != NULL && check_payload(record, header);
 }
 
+/* Where the data goes on if a hole of the file begins at `at`, rounded to a record's beginning; else `at`. */
+static uint64_t behind_hole(int fd, uint64_t at, uint64_t to) {
+    off_t data = lseek(fd, (off_t)at, SEEK_DATA); /* nothing reads at the descriptor's own place */
+    if (data < 0) {
+        return errno == ENXIO ? to : at;
+    }
+    uint64_t next = (uint64_t)data / UNIT * UNIT;
+    return next > at ? next : at;
+}
+
 /* A bad sector is passed over; any other error ends the scan. */
 static bool ends_scan(int error) {
     return error != 0 && error != EIO;
@@ -86,6 +97,7 @@ scan_result scan_segment(int fd, const segment_key *key, uint64_t from, uint64_t
         return result;
     }
     uint64_t at = from;
+    uint64_t looked = 0; /* for holes, up to here */
     int bad_sectors = 0;
     while (at < to && to - at >= TOMBSTONE_BYTES) {
         record_header header;
@@ -106,6 +118,10 @@ scan_result scan_segment(int fd, const segment_key *key, uint64_t from, uint64_t
             result.end = at;
         } else {
             at += errno != 0 ? SECTOR - at % SECTOR : UNIT;
+            if (at >= looked && at < to) {
+                at = behind_hole(fd, at, to);
+                looked = at + WINDOW_BYTES;
+            }
         }
     }
     free(w.buffer);

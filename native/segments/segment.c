@@ -11,7 +11,10 @@
 
 #include "base/io.h"
 
-enum { ENTRIES_AT_ONCE = 8192 };
+enum {
+    ENTRIES_AT_ONCE = 8192,
+    ENTRIES_EXPECTED = 1 << 20 /* for more, memory is taken as they are found: an index may be of any size, and empty */
+};
 
 /* --- Names ------------------------------------------------------------------------------------------------------- */
 
@@ -73,8 +76,9 @@ static bool grow(void **array, size_t *capacity, size_t count, size_t size) {
     return true;
 }
 
-/* Room for exactly `n` more frames, so that loading a long index takes little more memory than what it says. */
+/* Room for exactly `n` more frames, so that loading an index takes little more memory than what it says. */
 static bool expect_frames(findings *found, size_t n) {
+    n = n < ENTRIES_EXPECTED ? n : ENTRIES_EXPECTED;
     place *grown = realloc(found->places, (found->n_places + n + 1) * sizeof *grown);
     if (grown == NULL) {
         return false;
@@ -203,8 +207,8 @@ static size_t take_entries(load *l, const unsigned char *data, size_t size, bool
     return taken;
 }
 
-/* Read the entries that are new. False if entries are missing at the end for damage. */
-static bool read_entries(load *l, int index) {
+/* Read the entries that are new, up to `end`. False if entries are missing at the end for damage. */
+static bool read_entries(load *l, int index, uint64_t end) {
     unsigned char *buffer = malloc((size_t)ENTRIES_AT_ONCE * ENTRY_BYTES);
     if (buffer == NULL) {
         l->no_memory = true;
@@ -212,15 +216,19 @@ static bool read_entries(load *l, int index) {
     }
     bool whole = true;
     uint64_t at = l->s->index_at;
-    for (;;) {
-        ssize_t got = io_read(index, buffer, (size_t)ENTRIES_AT_ONCE * ENTRY_BYTES, at, READ_ANY);
-        if (got < ENTRY_BYTES || l->no_memory) {
+    while (at < end && !l->no_memory) {
+        uint64_t wanted =
+            end - at < (uint64_t)ENTRIES_AT_ONCE * ENTRY_BYTES ? end - at : (uint64_t)ENTRIES_AT_ONCE * ENTRY_BYTES;
+        ssize_t got = io_read(index, buffer, (size_t)wanted, at, READ_ANY);
+        if (got < ENTRY_BYTES) {
             whole = whole && got >= 0;
             break;
         }
         size_t taken = take_entries(l, buffer, (size_t)got, &whole);
         if (taken > 0) {
             l->s->index_at = at + taken;
+        } else if (got == ENTRIES_AT_ONCE * ENTRY_BYTES) {
+            break; /* so much damage that what follows is found faster without the index */
         }
         at += (size_t)got / ENTRY_BYTES * ENTRY_BYTES;
     }
@@ -249,9 +257,13 @@ static bool load_by_index(load *l, int directory) {
         s->index_covered = SEGMENT_HEADER_BYTES;
         s->index_inode = status.st_ino;
     }
-    uint64_t left = usable && (uint64_t)status.st_size > s->index_at ? (uint64_t)status.st_size - s->index_at : 0;
+    /* No entry speaks of less than a unit of the segment: whatever lies behind so many is none. */
+    uint64_t most = SEGMENT_HEADER_BYTES + l->size / UNIT * ENTRY_BYTES;
+    uint64_t size = usable ? (uint64_t)status.st_size : 0;
+    uint64_t end = size < most ? size : most;
+    uint64_t left = end > s->index_at ? end - s->index_at : 0;
     l->no_memory = left > 0 && !expect_frames(l->found, left / ENTRY_BYTES);
-    usable = usable && !l->no_memory && read_entries(l, index);
+    usable = usable && !l->no_memory && read_entries(l, index, end) && size <= most;
     (void)io_close(index);
     return usable;
 }

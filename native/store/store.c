@@ -70,9 +70,10 @@ static int check_owner(const struct stat *status, const char *path, int flags) {
         return bodhi_fail(BODHI_ERROR_UNSAFE, "%s belongs to user %u, not to user %u who wants to keep frames there",
                           path, (unsigned)status->st_uid, (unsigned)geteuid());
     }
-    if ((status->st_mode & S_IWOTH) != 0) {
-        return bodhi_fail(BODHI_ERROR_UNSAFE, "%s may be written by anybody (mode %o); make it 700", path,
-                          (unsigned)(status->st_mode & 07777));
+    if ((status->st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+        return bodhi_fail(BODHI_ERROR_UNSAFE, "%s may be written by %s (mode %o); make it 700: chmod go-w %s", path,
+                          (status->st_mode & S_IWOTH) != 0 ? "anybody" : "its group",
+                          (unsigned)(status->st_mode & 07777), path);
     }
     return BODHI_OK;
 }

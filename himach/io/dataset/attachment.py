@@ -79,6 +79,8 @@ def attach_origin(
         If the stamp could not be attached; nothing is said of a topology that could not.
     """
     before = attached_stamp(dataset)
+    if before is not None and before.sequence > stamp.sequence:
+        return  # another run has found the origin in a later state since this one opened it
     if before is not None:
         stamp = replace(stamp, topologies=before.topologies, seen=stamp.seen)
     if topology is None:
@@ -130,7 +132,7 @@ def attached_indexes(store: Store | ServedStore, datasets: Sequence[tuple[str, b
         with contextlib.suppress(StoreError):
             dataset = store.dataset(name, generation, create=False)
             for path, index in decode(dataset.attachment(INDEX)).items():
-                if path not in known or index.changed > known[path].changed:
+                if path not in known or index.is_of(path):  # clocks do not tell which is newer
                     known[path] = index
     return known
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,8 +60,7 @@ def entries(store: Store) -> list[Entry]:
     """Return the datasets in a store, the one used last first."""
     found = []
     for directory in store.directories():
-        folder = store.path / directory
-        nbytes, last_used = _bytes_in(folder)
+        nbytes, last_used = _bytes_in(store.path / directory)
         try:
             dataset = store.open_directory(directory)
             facts = dataset.facts()
@@ -84,26 +84,35 @@ def status(choice: str | None, quota: str | None = None) -> dict[str, Any]:
     -------
     dict
         ``node``, ``place``, ``identity`` (None: there is no store yet), ``file_system``, and in bytes ``size``,
-        ``free``, ``reserve``, ``quota``, ``used``; then ``datasets``, ``native``, ``alien`` (counts).
+        ``free``, ``reserve``, ``quota``, ``used``; then ``datasets``, ``native``, ``alien`` (counts). What cannot be
+        said is None, and ``note`` says why, if there is anything.
     """
     where = store_place(choice)
-    store = open_existing(choice)
-    found = survey(where)
-    found_there = entries(store) if store is not None else []
-    return {
-        "node": node_name(),
-        "place": str(where),
-        "identity": None if store is None else store.identity,
-        "file_system": _file_system(where),
-        "size": found.size,
-        "free": found.free,
-        "reserve": found.reserve,
-        "quota": chosen_quota(where, quota),
-        "used": found.used,
-        "datasets": len(found_there),
-        "native": sum(one.native for one in found_there),
-        "alien": sum(one.alien for one in found_there),
-    }
+    facts: dict[str, Any] = {"node": node_name(), "place": str(where), "identity": None}
+    facts["file_system"] = _file_system(where)
+    facts |= dict.fromkeys(("size", "free", "reserve", "quota", "used", "datasets", "native", "alien"))
+    notes: list[str] = []
+    with _noted(notes):
+        found = survey(where)
+        facts |= {"size": found.size, "free": found.free, "reserve": found.reserve, "used": found.used}
+    with _noted(notes, (StoreError, OSError) if quota is not None else (StoreError, OSError, UsageError)):
+        facts["quota"] = chosen_quota(where, quota)
+    with _noted(notes):
+        store = open_existing(choice)
+        there = entries(store) if store is not None else []
+        facts |= {"identity": None if store is None else store.identity, "datasets": len(there)}
+        facts |= {"native": sum(one.native for one in there), "alien": sum(one.alien for one in there)}
+        notes += [f"{one.name}: {one.note}" for one in there if one.note]
+    return facts | ({"note": "; ".join(dict.fromkeys(notes))} if notes else {})
+
+
+@contextmanager
+def _noted(notes: list[str], refused: tuple[type[Exception], ...] = (StoreError, OSError)) -> Iterator[None]:
+    """Note what is refused, in place of raising it."""
+    try:
+        yield
+    except refused as error:
+        notes.append(str(error))
 
 
 def evict_chosen(store: Store, dataset: str | None = None, *, aliens: bool = False, to: int | None = None) -> Evicted:
@@ -179,10 +188,14 @@ def _remove(store: Store, directory: str) -> None:
 def _bytes_in(folder: Path) -> tuple[int, int]:
     """Return the bytes of a dataset's files and when it was last used."""
     total = last_used = 0
-    for path in folder.iterdir():
+    try:
+        paths = list(folder.iterdir())
+    except OSError:  # evicted meanwhile, or not to be looked into
+        return 0, 0
+    for path in paths:
         try:
             facts = path.stat(follow_symlinks=False)
-        except FileNotFoundError:
+        except OSError:
             continue
         total += facts.st_size
         if path.name == "meta":

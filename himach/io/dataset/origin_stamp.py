@@ -9,26 +9,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from himach.errors import UsageError
 from himach.frame import RawFrame
-from himach.io.trajectory.frame_directory import FrameDirectory
+from himach.io.dataset.origin_content import FileState, content_files, digest, sketch
 from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS
-from himach.io.trajectory.manifest import TIMES
 from himach.io.trajectory.origin import Origin
 
 #: Of what is noted, and of how frames are read: what was kept under another version is not served any more.
 VERSION = 2
-
-#: Content that a digest covers: whole files where they have no more than this together, else blocks all over them.
-DIGEST_BYTES = 64 << 20
-BLOCK_BYTES = 1 << 16
-#: Files of a frame directory that are looked at; where there are more, as many all over it.
-MAX_FILES = 4096
 
 Comparison = Literal["same", "grown", "changed"]
 
@@ -46,16 +39,21 @@ class OriginStamp:
     part_frames
         Frames of each file that belong to the dataset.
     files
-        Path, size and time of change (ns) of each file that was looked at.
+        Each file that was looked at.
     content
         `digest` of these files.
+    sketch
+        `sketch` of them.
     own_keywords
         Keywords of MDAnalysis that the dataset itself brings (see `FrameFile.keywords`), and those it was opened with
         that JSON holds; they are used where the origin is away.
     topologies
         Name of the attachment that each topology file is, by its absolute path; the one used last comes last.
+    sequence
+        Of the contents that the origin has had, the one with the highest number is the last: each gets a number above
+        those of all others that stores know when it is found. Clocks of nodes differ.
     seen
-        When the origin was looked at, seconds since 1970.
+        When the origin was looked at, seconds since 1970 by the clock of whoever did: for people, and no order.
     """
 
     paths: tuple[str, ...]
@@ -68,10 +66,12 @@ class OriginStamp:
     timestep: float | None
     has_velocities: bool
     has_forces: bool
-    files: tuple[tuple[str, int, int], ...]
+    files: tuple[FileState, ...]
     content: str
+    sketch: str = ""
     own_keywords: Mapping[str, Any] = field(default_factory=dict)
     topologies: Mapping[str, str] = field(default_factory=dict)
+    sequence: int = 0
     seen: float = 0.0
 
     @classmethod
@@ -80,8 +80,9 @@ class OriginStamp:
 
         Reads `DIGEST_BYTES` of it at most, and nothing where a `known` stamp has the same files, sizes and times.
         """
-        files = tuple(_file_stamp(path) for path in _files(origin))
-        content = next((stamp.content for stamp in known if stamp.files == files), None)
+        files = tuple(map(FileState.of, content_files(origin)))
+        same = next((stamp for stamp in known if stamp.files == files), None)
+        content = digest(files) if same is None else same.content
         return cls(
             paths=origin.paths,
             kinds=origin.kinds,
@@ -94,8 +95,10 @@ class OriginStamp:
             has_velocities=origin.has_velocities,
             has_forces=origin.has_forces,
             files=files,
-            content=content or digest([(path, size) for path, size, _ in files]),
+            content=content,
+            sketch=sketch(files) if same is None else same.sketch,
             own_keywords={**origin.files()[0][0].keywords, **_plain(keywords)},
+            sequence=_sequence(content, known),
             seen=time.time(),
         )
 
@@ -132,7 +135,8 @@ class OriginStamp:
                 return None
             for name in ("paths", "kinds", "part_frames"):
                 values[name] = tuple(values[name])
-            values["files"] = tuple((str(path), int(size), int(changed)) for path, size, changed in values["files"])
+            values["files"] = tuple(FileState(str(path), *map(int, state)) for path, *state in values["files"])
+            values["sequence"] = int(values["sequence"])
             return cls(**values)
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
@@ -144,7 +148,7 @@ class OriginStamp:
     @property
     def generation(self) -> bytes:
         """What tells this content from another of the same name."""
-        made_of = [VERSION, self.keywords, self.n_atoms, self.content, *(size for _, size, _ in self.files)]
+        made_of = [VERSION, self.keywords, self.n_atoms, self.content, *self._sizes]
         return hashlib.sha256(json.dumps(made_of).encode()).digest()
 
     def compare(self, now: OriginStamp) -> Comparison:
@@ -155,16 +159,16 @@ class OriginStamp:
             return "same"
         # Only the last file may have grown: frames are numbered through.
         *others, last = zip(self.files, now.files, strict=True)
-        grown = all(old[1] == new[1] for old, new in others) and last[0][1] < last[1][1]
+        grown = all(old.size == new.size for old, new in others) and last[0].size < last[1].size
         numbered = self.part_frames[:-1] == now.part_frames[:-1] and self.n_frames <= now.n_frames
         if not grown or not numbered or len(self.part_frames) != len(now.part_frames):
             return "changed"
-        places = [(new[0], old[1]) for old, new in zip(self.files, now.files, strict=True)]
+        places = [FileState(new.path, old.size) for old, new in zip(self.files, now.files, strict=True)]
         return "grown" if digest(places) == self.content else "changed"
 
     @property
     def _sizes(self) -> list[int]:
-        return [size for _, size, _ in self.files]
+        return [file.size for file in self.files]
 
     def with_topology(self, path: str, name: str) -> OriginStamp:
         """Return the stamp with a topology file, as the one used last."""
@@ -187,49 +191,27 @@ def _plain(keywords: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def digest(files: Sequence[tuple[str, int]]) -> str:
-    """Return the SHA-256 (hex) over the first so many bytes of files: all of them, or blocks all over them if many.
+def _sequence(content: str, known: Sequence[OriginStamp]) -> int:
+    """Return the place of a content that is the origin's now among those that it is known to have had."""
+    last = max((stamp.sequence for stamp in known), default=0)
+    others = any(stamp.sequence == last and stamp.content != content for stamp in known)
+    return last + 1 if others else max(1, last)
 
-    Parameters
-    ----------
-    files
-        Path and number of bytes of each; where a file is shorter the digest is another.
+
+def latest(stamps: Sequence[OriginStamp]) -> OriginStamp:
+    """Return which of several stamps of an origin that is away is the last.
+
+    Raises
+    ------
+    UsageError
+        If stores that never knew of each other have different contents of it.
     """
-    there = [(path, size) for path, size in files if size > 0]
-    total = sum(size for _, size in there)
-    share = DIGEST_BYTES // max(1, len(there))
-    result = hashlib.sha256()
-    for path, size in there:
-        with open(path, "rb", buffering=0) as file:
-            for place, length in _blocks(size, size if total <= DIGEST_BYTES else share):
-                result.update(os.pread(file.fileno(), length, place))
-    return result.hexdigest()
-
-
-def _blocks(size: int, share: int) -> list[tuple[int, int]]:
-    """Return place and length of blocks that are spread evenly over a file, its first and last bytes among them."""
-    if size <= share:
-        return [(place, min(1 << 20, size - place)) for place in range(0, size, 1 << 20)]
-    length = min(BLOCK_BYTES, share // 2)
-    count = share // length
-    return [(index * (size - length) // (count - 1), length) for index in range(count)]
-
-
-def _files(origin: Origin) -> list[str]:
-    """Return the files whose content tells the origin from another."""
-    found: list[str] = []
-    for file, _ in origin.files():
-        found += file.stamps
-        if isinstance(file, FrameDirectory):
-            n_files = file.manifest.n_files
-            some = range(n_files) if n_files <= MAX_FILES else [i * n_files // MAX_FILES for i in range(MAX_FILES)]
-            found += [os.path.join(file.path, name) for name in (TIMES, *map(file.manifest.file_name, some))]
-    return list(dict.fromkeys(found))
-
-
-def _file_stamp(path: str) -> tuple[str, int, int]:
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:  # a file of a frame directory, which is missed when one of its frames is read
-        return path, -1, 0
-    return path, status.st_size, status.st_mtime_ns
+    last = max(stamp.sequence for stamp in stamps)
+    newest = [stamp for stamp in stamps if stamp.sequence == last]
+    best = max(newest, key=lambda stamp: stamp.n_frames)
+    if best.files and any(stamp.content != best.content for stamp in newest):
+        raise UsageError(
+            f"{best.paths[0]} is away, and caches have frames of several contents that it had, none of which is known "
+            "to be the last; make it readable, or evict it from the caches that are behind: himach cache evict DATASET"
+        )
+    return best

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from himach.errors import TrajectoryError
 from himach.frame import DATA, FIELDS, Needs, RawFrame
+from himach.io.dataset.origin_watch import OriginChangedError, OriginWatch
 from himach.io.dataset.writeback import Writeback, Written
 from himach.io.store.bodhi import REASON_UNREACHABLE, REASONS
 from himach.io.store.cached_frames import CachedFrames
@@ -23,6 +26,7 @@ __all__ = ["Source"]
 
 Numbers = npt.NDArray[np.int64]
 
+CHECK_SECONDS = 1.0  # between two looks at the origin's files
 UNREACHABLE = REASONS[REASON_UNREACHABLE]
 
 
@@ -42,6 +46,8 @@ class Source:
         process alone when it has ended. None: this process reads the store by itself.
     needs
         What of each frame is needed; `late` reads what turns out to be needed beside that.
+    watch
+        Looks to it that the origin stays what it was.
 
     Attributes
     ----------
@@ -58,8 +64,10 @@ class Source:
         keep: bool = False,
         server: Client | None = None,
         needs: Needs | None = None,
+        watch: OriginWatch | None = None,
     ) -> None:
         self._origin = origin
+        self._watch = watch
         self._cached = cached
         self._server = server
         self._atoms = None if needs is None else needs.atoms
@@ -69,7 +77,9 @@ class Source:
         self._writeback: Writeback | None = None
         self._writable = cached if isinstance(cached, Dataset) else None
         if self._writable is not None and keep and origin.present:
-            self._writeback = Writeback(self._writable)
+            self._writeback = Writeback(self._writable, None if watch is None else watch.holds)
+        self._read_some = False
+        self._check_at = 0.0
         self.lost = ""
         self.bytes_origin = 0
         self.bytes_cache = 0
@@ -128,14 +138,30 @@ class Source:
         if frame is None and reader.reason == UNREACHABLE and self._server is not None:
             self._server, self._late = None, {}  # the store can be read without it
             return self.late(number, field)
-        return next(self._origin.read([number])) if frame is None else frame
+        return next(self._read_origin([number])) if frame is None else frame
 
-    def close(self) -> Written:
-        """Close what is open, and return what came of keeping frames in the cache."""
+    def confirm(self) -> None:
+        """Check, after the last frame, that the origin stayed what it was while this rank read it.
+
+        Raises
+        ------
+        OriginChangedError
+            It did not; `close` must not keep what was read.
+        """
+        if self._watch is not None and self._read_some:
+            self._watch.check()
+
+    def hurry(self) -> None:
+        """Have what was read so far kept before this process is ended; from any thread."""
+        if self._writeback is not None:
+            self._writeback.close()
+
+    def close(self, keep: bool = True) -> Written:
+        """Close what is open, and return what came of keeping frames in the cache; unless `keep`, they are dropped."""
         self._origin.close()
         if self._server is not None:
             self._server.close()
-        return Written() if self._writeback is None else self._writeback.close()
+        return Written() if self._writeback is None else self._writeback.close(keep)
 
     @property
     def _frames(self) -> CachedFrames:
@@ -178,11 +204,29 @@ class Source:
             pass
 
     def _from_origin(self, numbers: Numbers) -> Iterator[RawFrame]:
-        for frame in self._origin.read(numbers, self._first_atoms()):
+        for frame in self._read_origin(numbers, self._first_atoms()):
             self.bytes_origin += self._origin.nbytes((frame.number,))
             if self._writeback is not None:
                 self._writeback.offer(frame)
             yield frame
+
+    def _read_origin(self, numbers: Iterable[int], needed: int | None = None) -> Iterator[RawFrame]:
+        """Read from the origin, which is looked at every so often, and if it cannot be read."""
+        self._read_some = True
+        if self._watch is None:
+            yield from self._origin.read(numbers, needed)
+            return
+        try:
+            for frame in self._origin.read(numbers, needed):
+                if time.monotonic() > self._check_at:
+                    self._watch.check(last=False)
+                    self._check_at = time.monotonic() + CHECK_SECONDS
+                yield frame
+        except OriginChangedError:
+            raise
+        except TrajectoryError:
+            self._watch.check()  # that it has changed says more
+            raise
 
     def _first_atoms(self) -> int | None:
         """Return how many atoms from the first on must be read from the origin; a frame that is kept is kept whole."""

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ __all__ = ["Writeback", "Written"]
 QUEUE_BYTES = 32 << 20
 BATCH_BYTES = 2 << 20  # in the queue before the thread wakes
 MIN_FRAMES = 4  # in the queue, however large frames are
-FLUSH_SECONDS = 1.0
+FLUSH_SECONDS = 1.0  # what a killed run may lose
 PATIENCE = 0.1  # seconds that the analysis waits for the disk in any case ...
 PART = 0.03  # ... and part of its own time that it waits beyond that
 
@@ -56,10 +57,17 @@ class Writeback:
     ----------
     dataset
         Nobody else writes through this object. Its store's quota holds.
+    holds
+        Tells of the numbers of frames that were read whether the origin is still what it was when it was opened. A
+        frame is written only after that: others find it in the store at once, also if this run is killed.
     """
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: Dataset, holds: Callable[[Sequence[int]], bool] | None = None) -> None:
         self._dataset = dataset
+        self._holds = holds
+        self._place = dataset.place()
+        self._confirmed = 0
+        self._numbers: list[int] = []
         self._queue: deque[RawFrame] = deque()
         self._spare: list[RawFrame] = []
         self._changed = threading.Condition()
@@ -91,11 +99,15 @@ class Writeback:
                 if len(self._queue) >= self._batch:
                     self._changed.notify_all()
 
-    def close(self) -> Written:
-        """Write what is queued, for as long as the disk is not too slow; return what came of it all. Never raises."""
+    def close(self, keep: bool = True) -> Written:
+        """Write what is queued, for as long as the disk is not too slow; return what came of it all. Never raises.
+
+        Unless `keep`, drop what was written.
+        """
         if self._thread is not None:
             with self._changed:
                 self._ending = True
+                self._abandoned = not keep
                 self._changed.notify_all()
             self._thread.join(max(1.0, self._allowed()))
             with self._changed:
@@ -103,7 +115,17 @@ class Writeback:
             # One frame may still be under way to a disk that does not answer: the run does not wait for it.
             self._thread.join(1.0)
             self._queue.clear()
+            self._see_whether_it_is_there()
+        if not keep:
+            with contextlib.suppress(StoreError):  # it was confirmed before it was written
+                self._dataset.drop(self._numbers)
         return Written(self._written, self._offered - self._known - self._written, self._reason)
+
+    def _see_whether_it_is_there(self) -> None:
+        """Find out what the files that were written to do not tell: that somebody has deleted them."""
+        if self._place is None or self._dataset.place() != self._place:
+            self._reason = f"the store {self._dataset.store.path} was deleted or moved away during the run"
+            self._written = 0
 
     def _start(self, frame: RawFrame) -> None:
         nbytes = sum(each.nbytes for each in (frame.positions, frame.velocities, frame.forces) if each is not None)
@@ -142,23 +164,50 @@ class Writeback:
             self._dataset.close()
 
     def _write_all(self) -> None:
-        flushed = time.monotonic()
-        while (frame := self._next()) is not None:
-            if time.monotonic() > flushed + FLUSH_SECONDS:
+        flush_at = time.monotonic() + FLUSH_SECONDS
+        unflushed = False
+        while self._wait(flush_at) and self._confirm():
+            while self._confirmed and (frame := self._next()) is not None:
+                self._write(frame)
+                unflushed = True
+            if unflushed and time.monotonic() > flush_at:
                 self._dataset.flush()
-                flushed = time.monotonic()
-            self._known += not self._dataset.write(
-                frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces
+                unflushed = False
+            if not unflushed:
+                flush_at = time.monotonic() + FLUSH_SECONDS
+
+    def _wait(self, until: float) -> bool:
+        """Wait for a batch, or for the time at which fewer frames must do; False at the end of all."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: len(self._queue) >= self._batch or self._ending, max(0.0, until - time.monotonic())
             )
-            with self._changed:
-                self._spare.append(frame)
-                self._changed.notify_all()
+            return not self._abandoned and (bool(self._queue) or not self._ending)
+
+    def _confirm(self) -> bool:
+        """See whether the origin held until the frames in the queue had been read; if not, write no more."""
+        with self._changed:
+            numbers = [frame.number for frame in self._queue]
+        if numbers and self._holds is not None and not self._holds(numbers):
+            self._reason = "the trajectory has changed"
+            return False
+        self._confirmed = len(numbers)
+        return True
 
     def _next(self) -> RawFrame | None:
         with self._changed:
-            if not self._queue:
-                self._changed.wait_for(lambda: len(self._queue) >= self._batch or self._ending)
+            self._confirmed -= 1
             return self._queue.popleft() if self._queue and not self._abandoned else None
+
+    def _write(self, frame: RawFrame) -> None:
+        new = self._dataset.write(frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces)
+        if new:
+            self._numbers.append(frame.number)
+        else:
+            self._known += 1
+        with self._changed:
+            self._spare.append(frame)
+            self._changed.notify_all()
 
 
 def _copy(frame: RawFrame, memory: RawFrame) -> None:

@@ -14,6 +14,7 @@ import pwd
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import time
@@ -35,6 +36,7 @@ SOCKET_BYTES = 107
 SECONDS_TO_START = 60.0
 SECONDS_TO_STOP = 60.0
 BACKLOG = 128
+_WHOLE_FILE = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 # --- Serving ----------------------------------------------------------------------------------------------------------
@@ -48,10 +50,15 @@ class _Lock:
 
     def take(self) -> bool:
         try:
-            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+        except (BlockingIOError, PermissionError):
             return False
         return True
+
+    def taken(self) -> bool:
+        """Tell whether another process has it; asking takes nothing, so that a server may start meanwhile."""
+        found = fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, _WHOLE_FILE)
+        return bool(struct.unpack_from("h", found)[0] != fcntl.F_UNLCK)
 
     def read(self) -> dict[str, Any]:
         """Return what the server that has or had the store wrote; empty if it ended by itself."""
@@ -378,7 +385,7 @@ def _peek(place: Path) -> dict[str, Any] | None:
     if lock is None:
         return None
     with contextlib.closing(lock):
-        return None if lock.take() else lock.read()
+        return lock.read() if lock.taken() else None
 
 
 def stop(store: str | os.PathLike[str] | None = None, *, seconds: float = SECONDS_TO_STOP) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 from himach.errors import UsageError
-from himach.io.store.store import Store, StoreError
+from himach.io.store.store import Store, StoreError, StoreFullError
 from himach.parallel.communicator import node_name
 
 AUTO, OFF = "auto", "off"
@@ -65,12 +66,12 @@ def open_chosen(choice: str) -> tuple[Store | None, str]:
     Store or None
         None if there is to be no cache.
     str
-        Why there is none although ``"auto"`` asked for it at its default place.
+        Why there is none although there was to be one: its default place cannot be used, or a disk is full.
 
     Raises
     ------
     UsageError
-        If a directory that the user named, also by ``$HIMACH_CACHE``, cannot hold a store.
+        If a directory that the user named, also by ``$HIMACH_CACHE``, cannot hold a store, however much room it has.
     """
     if choice == OFF:
         return None, ""
@@ -79,6 +80,8 @@ def open_chosen(choice: str) -> tuple[Store | None, str]:
     except (StoreError, OSError) as error:
         place = store_place(choice)
         reason = str(error) if isinstance(error, StoreError) else f"{place}: {error.strerror}"
+        if _is_full(error):  # as it may be one day for every store: a miss, and no error
+            return None, f"no frames are cached: {reason}; make room, or name a directory on another disk with --cache"
         if not _named(choice):
             return None, f"no frames are cached: {reason}; name a directory on a local disk as the cache"
         named = f"${VARIABLE}" if choice == AUTO else "--cache"
@@ -86,6 +89,10 @@ def open_chosen(choice: str) -> tuple[Store | None, str]:
             f"{named} names {place}, which cannot hold the cache: {reason}; name a directory of your own on a local "
             "disk, or turn the cache off with --cache off"
         ) from error
+
+
+def _is_full(error: Exception) -> bool:
+    return isinstance(error, StoreFullError) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
 
 
 def owner_of(choice: str) -> tuple[Path, int] | None:

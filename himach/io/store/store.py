@@ -72,7 +72,7 @@ class Store:
     Raises
     ------
     StoreRefusedError
-        It lies on a network file system, belongs to another user, or may be written by anybody.
+        It lies on a network file system, belongs to another user, or may be written by others.
     StoreVersionError
         Another version of himach made it.
     StoreNotFoundError
@@ -167,9 +167,12 @@ class Store:
             os.close(directory)
 
     def directories(self) -> list[str]:
-        """Return the subdirectories that hold a dataset each, for `open_directory`."""
-        with os.scandir(self.path) as entries:
-            return sorted(entry.name for entry in entries if SUBDIRECTORY.fullmatch(entry.name))
+        """Return the subdirectories that hold a dataset each, for `open_directory`; none of a deleted store."""
+        try:
+            with os.scandir(self.path) as entries:
+                return sorted(entry.name for entry in entries if SUBDIRECTORY.fullmatch(entry.name))
+        except FileNotFoundError:
+            return []
 
     def open_directory(self, directory: str) -> Dataset:
         """Open the dataset in a subdirectory, whatever its name is.
@@ -271,6 +274,15 @@ class Dataset(CachedFrames):
     def path(self) -> Path:
         """Its directory. Files whose names begin with ``x-`` are the caller's; see `attach`."""
         return self.store.path / self._handle.directory
+
+    def place(self) -> tuple[int, int] | None:
+        """Return what tells the directory at `path` from another of that name (`stat`); None if it is none any more."""
+        try:
+            (self.path / "meta").stat()
+            status = self.path.stat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
 
     def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which of the frames it holds, bool (n,), as of the last `refresh`."""

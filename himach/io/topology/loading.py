@@ -115,8 +115,8 @@ def _attach(dataset: Dataset, name: str, topology: Topology, told: dict[str, Any
         return
     try:
         dataset.attach(name, content)
-        others = sorted(dataset.path.glob("x-parsed-*"), key=lambda file: file.stat().st_mtime_ns)
-        for file in others[:-MOST_ATTACHED]:
+        others = [file for file in dataset.path.glob("x-parsed-*") if file.name != f"x-{name}"]  # clocks may go back
+        for file in sorted(others, key=lambda file: file.stat().st_mtime_ns)[: 1 - MOST_ATTACHED]:
             file.unlink(missing_ok=True)
     except (StoreError, OSError):  # the next run parses again
         pass

@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from himach.io.trajectory.frame_file import FrameFile, open_file
 from himach.io.trajectory.join import Part, join, tolerance
 from himach.io.trajectory.keywords import check, classes_for
 from himach.io.trajectory.messages import reason
+from himach.io.trajectory.patience import again
 from himach.io.trajectory.readahead import Ahead
 from himach.io.trajectory.xdr_index import XdrIndex
 
@@ -234,14 +236,21 @@ class Origin:
         local = number - int(self._starts[index])
         try:
             frame = part.file.read(local, needed)
-        except HimachError:
-            raise
         except Exception as error:
-            raise TrajectoryError(self._damage(number, local, part.file.path, error)) from error
+            frame = self._read_again(part, number, local, needed, error)
         frame.number = number
         if self._times is not None:
             frame.time = float(self._times[number])
         return frame
+
+    def _read_again(self, part: Part, number: int, local: int, needed: int | None, error: Exception) -> RawFrame:
+        """Read a frame that could not be read, in case that has passed."""
+        try:
+            return again(partial(part.file.read, local, needed), error, part.file.release)
+        except HimachError:
+            raise
+        except Exception as last:
+            raise TrajectoryError(self._damage(number, local, part.file.path, last)) from last
 
     def _damage(self, number: int, local: int, path: str, error: BaseException) -> str:
         within = f" (frame {local} of the file)" if local != number else ""

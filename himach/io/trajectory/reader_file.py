@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import pickle
@@ -42,7 +43,8 @@ class ReaderFile:
         self.n_atoms = int(reader.n_atoms)
         self.timed = "time" in reader.ts.data and reader._kwargs.get("dt") is None
         self.times = _known_times(reader, self.kind, n_frames)
-        self._bytes_per_frame = os.path.getsize(path) / n_frames
+        self._size = os.path.getsize(path)
+        self._bytes_per_frame = self._size / n_frames
         self._remake = (type(reader), reader._kwargs)  # as its own copy() does it
         self._ordered = ordered
         self._state = None if ordered else _pickle(reader)
@@ -55,6 +57,8 @@ class ReaderFile:
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
         """Return one frame, all of it; its arrays hold until the next."""
+        if self.kind == "NCDF" and os.path.getsize(self.path) < self._size:  # mapped: reading behind its end is SIGBUS
+            raise ValueError("the file has become shorter since it was opened")
         ts = self._move(index)
         box = ts.dimensions
         return RawFrame(
@@ -130,9 +134,10 @@ class ReaderFile:
 
     def release(self) -> None:
         """Close the file until the next read."""
-        if self._reader is not None:
-            self._reader.close()
-        self._reader, self._at = None, -1
+        reader, self._reader, self._at = self._reader, None, -1
+        if reader is not None:
+            with contextlib.suppress(OSError):  # the file server may be away
+                reader.close()
 
 
 def in_order(reader: Any, kind: str) -> bool:

@@ -6,6 +6,8 @@ MDAnalysis to the last bit: the same roundings in the same order.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import struct
 from collections.abc import Mapping, Sequence
@@ -18,7 +20,17 @@ from himach.errors import UsageError
 from himach.frame import RawFrame, Vectors
 from himach.io.trajectory import xtc
 from himach.io.trajectory.readahead import ask_for
-from himach.io.trajectory.xdr_header import DAMAGED, FORCES, HEADER_BYTES, POSITIONS, VELOCITIES, parse_trr, parse_xtc
+from himach.io.trajectory.xdr_header import (
+    DAMAGED,
+    FORCES,
+    HEADER_BYTES,
+    POSITIONS,
+    VELOCITIES,
+    TrrHeader,
+    XtcHeader,
+    parse_trr,
+    parse_xtc,
+)
 from himach.io.trajectory.xdr_index import XdrIndex
 
 Times = npt.NDArray[np.float64]
@@ -66,7 +78,9 @@ class XdrFile:
         n_bytes = self._load(index)
         if not self._vectors:
             self._vectors = [np.empty((self.n_atoms, 3), np.float32) for _ in range(1 if self.kind == "XTC" else 3)]
-        data, box, positions, *others = self._decode_xtc(needed) if self.kind == "XTC" else self._decode_trr(n_bytes)
+        data, box, positions, *others = (
+            self._decode_xtc(index, n_bytes, needed) if self.kind == "XTC" else self._decode_trr(index, n_bytes)
+        )
         assert self.times is not None
         return RawFrame(index, float(self.times[index]), positions, self._box(box), *others, data=data)
 
@@ -81,9 +95,10 @@ class XdrFile:
 
     def release(self) -> None:
         """Close the file until the next read."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):  # the file server may be away
+                os.close(descriptor)
 
     def _load(self, index: int) -> int:
         """Read a frame's bytes into the buffer and return their number."""
@@ -101,10 +116,23 @@ class XdrFile:
             done += taken
         return done
 
-    def _decode_xtc(self, needed: int | None) -> tuple[Data, npt.NDArray[np.float32], Vectors]:
+    def _check(self, frame: XtcHeader | TrrHeader, index: int, n_bytes: int) -> None:
+        """Refuse a frame that is not the one that the index speaks of."""
+        facts = self.index
+        noted = float(facts.times[index])
+        same_time = frame.time == noted or (math.isnan(frame.time) and math.isnan(noted))
+        if (frame.n_atoms, frame.size) != (self.n_atoms, n_bytes) or not same_time:
+            raise ValueError(
+                f"the file has changed since it was opened: at byte {facts.offsets[index]} it has a frame of "
+                f"{frame.time:g} ps, {frame.n_atoms} atoms and {frame.size} bytes, and had one of "
+                f"{noted:g} ps, {self.n_atoms} atoms and {n_bytes} bytes"
+            )
+
+    def _decode_xtc(
+        self, index: int, n_bytes: int, needed: int | None
+    ) -> tuple[Data, npt.NDArray[np.float32], Vectors]:
         frame = parse_xtc(self._bytes[:HEADER_BYTES].tobytes())
-        if frame.n_atoms != self.n_atoms:
-            raise ValueError("the file has changed since it was opened")
+        self._check(frame, index, n_bytes)
         positions = self._vectors[0]
         if frame.ends is None:
             raw = self._bytes[frame.at : frame.at + 12 * self.n_atoms].view(">f4").reshape(-1, 3)
@@ -116,11 +144,10 @@ class XdrFile:
         return {"step": frame.step}, box, positions
 
     def _decode_trr(
-        self, n_bytes: int
+        self, index: int, n_bytes: int
     ) -> tuple[Data, npt.NDArray[np.float32], Vectors, Vectors | None, Vectors | None]:
         frame = parse_trr(self._bytes[:HEADER_BYTES].tobytes())
-        if frame.n_atoms != self.n_atoms or frame.size != n_bytes:
-            raise ValueError("the file has changed since it was opened")
+        self._check(frame, index, n_bytes)
         raw = self._bytes[:n_bytes]
         real = np.dtype(f">f{frame.real}")
         box = np.zeros(9, np.float32)

@@ -30,7 +30,7 @@ from himach.io.trajectory.xdr_header import (
     parse_xtc,
 )
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class XdrIndex:
     cut
         Whether bytes of an unfinished frame follow the last whole one.
     size, changed
-        Size and time of change (ns) of the file when the walk began.
+        Size of the file when the walk began, and when its inode had changed last (ns): tools that copy set the time
+        of modification as they like.
     """
 
     kind: str
@@ -65,9 +66,12 @@ class XdrIndex:
     changed: int
 
     def is_of(self, path: str) -> bool:
-        """Tell whether the file has not changed since, by its size and time."""
-        status = os.stat(path)
-        return (status.st_size, status.st_mtime_ns) == (self.size, self.changed)
+        """Tell whether the file is there and has not changed since, by its size and time."""
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            return False
+        return (status.st_size, status.st_ctime_ns) == (self.size, self.changed)
 
     @property
     def n_frames(self) -> int:
@@ -166,7 +170,7 @@ def _walk(path: str, kind: str, descriptor: int, parse: Callable[[bytes], XtcHea
         np.frombuffer(has, dtype=np.uint8),
         cut=at < end,
         size=end,
-        changed=status.st_mtime_ns,
+        changed=status.st_ctime_ns,
     )
 
 

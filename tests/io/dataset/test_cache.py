@@ -7,6 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -210,26 +213,88 @@ def test_read_only_origin(tmp_path, place):
     folder.chmod(0o700)
 
 
-@pytest.mark.parametrize("quota", [None, "2MB"])
-@pytest.mark.parametrize("size", ["16k", "48k", "80k"])
-def test_full_disk(tmp_path, monkeypatch, size, quota):
+@contextmanager
+def small_disk(folder: Path, options: str) -> Iterator[Path]:
+    """Mount a disk in memory at a new folder."""
     needs.root("to mount a small disk")
-    if quota is not None:
-        monkeypatch.setenv("HIMACH_QUOTA", quota)
-    topology, trajectory = make(tmp_path)
-    small = tmp_path / "small"
-    small.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", small], check=False)
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", folder], check=False)
     if mounted.returncode:
         needs.skip("a file system that can be mounted")
     try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.parametrize("quota", [None, "2MB"])
+@pytest.mark.parametrize("size", ["16k", "48k", "80k"])
+def test_full_disk(tmp_path, monkeypatch, size, quota):
+    if quota is not None:
+        monkeypatch.setenv("HIMACH_QUOTA", quota)
+    topology, trajectory = make(tmp_path)
+    with small_disk(tmp_path / "small", f"size={size}") as small:
         with pytest.warns(UserWarning, match="cache") as caught:
             both(trajectory, topology, small / "store")
         assert len(caught) == 1
         with pytest.warns(UserWarning, match="cache"):
             both(trajectory, topology, small / "store")
-    finally:
-        subprocess.run(["umount", "--lazy", small], check=True)
+
+
+@pytest.mark.parametrize("named", ["--cache", "HIMACH_CACHE"])
+@pytest.mark.parametrize("full", ["bytes", "inodes", "inodes but one"])
+def test_a_new_store_on_a_full_disk(tmp_path, monkeypatch, full, named):
+    topology, trajectory = make(tmp_path)
+    expected = analyse(trajectory, topology, cache="off")
+    options = {"bytes": "size=16k", "inodes": "size=64M,nr_inodes=1", "inodes but one": "size=64M,nr_inodes=2"}[full]
+    with small_disk(tmp_path / "small", options) as small:
+        if full == "bytes":
+            with suppress(OSError):
+                (small / "filled").write_bytes(bytes(1 << 20))
+        monkeypatch.setenv("HIMACH_CACHE", str(small / "deeper" / "store"))
+        chosen = {"cache": small / "store"} if named == "--cache" else {}
+        for _ in range(2):
+            with pytest.warns(
+                UserWarning, match=r"no frames are cached: .*No space left on device; make room"
+            ) as caught:
+                result = analyse(trajectory, topology, **chosen)
+            assert len(caught) == 1
+            assert bits(result.outcome) == bits(expected.outcome)
+
+
+class Deleting(Emit):
+    """Deletes the store, moves it away or empties it in the middle of a run."""
+
+    store: str = ""
+    how: str = "all"
+
+    def map(self, frame):
+        if frame.number == 30:
+            time.sleep(1.5)  # until what was read is written
+            if self.how == "all":
+                shutil.rmtree(self.store)
+            elif self.how == "moved":
+                Path(self.store).rename(f"{self.store}.away")
+            else:
+                for path in Path(self.store).rglob("*"):
+                    if path.is_file():
+                        path.unlink()
+        yield from super().map(frame)
+
+
+@pytest.mark.parametrize(
+    ("how", "before"), [("all", "nothing"), ("all", "half"), ("moved", "nothing"), ("files", "half")]
+)
+def test_a_store_that_is_deleted_during_a_run(tmp_path, place, how, before):
+    topology, trajectory = make(tmp_path)
+    expected = analyse(trajectory, topology, cache="off")
+    if before == "half":
+        analyse(trajectory, topology, cache=place, step=2)
+    with pytest.warns(UserWarning, match=rf"frames were not kept.*{place} was deleted or moved away") as caught:
+        result = himach.run(Deleting(store=str(place), how=how), trajectory, topology, cache=place, progress=False)
+    assert len(caught) == 1
+    assert bits(result.outcome) == bits(expected.outcome)
+    both(trajectory, topology, place)
 
 
 def test_quota_evicts_what_was_used_longest_ago(tmp_path, place, monkeypatch):

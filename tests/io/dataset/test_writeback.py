@@ -27,6 +27,9 @@ class Disk:
         self.written += 1
         return True
 
+    def place(self):
+        return self._dataset.place()
+
     def flush(self):
         pass
 

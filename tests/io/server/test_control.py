@@ -54,6 +54,26 @@ def test_start_status_stop(tmp_path, key):
     assert json.loads(command("status", "--cache", place, "--json").stdout)["server"] == {"running": False}
 
 
+def test_asking_for_the_status_refuses_no_start(tmp_path, key):
+    place = tmp_path / "store"
+    command("start", "--cache", place)
+    command("stop", "--cache", place)
+    program = "import sys; from pathlib import Path; from himach.io.server import control\n"
+    program += "while True: control._peek(Path(sys.argv[1]))"
+    asking = [subprocess.Popen([sys.executable, "-P", "-c", program, place]) for _ in range(2)]
+    try:
+        time.sleep(0.5)
+        for _ in range(4):
+            started = command("start", "--cache", place)
+            assert started.returncode == 0, started.stderr
+            assert control.status(place)["running"]
+            assert command("stop", "--cache", place).returncode == 0
+    finally:
+        for process in asking:
+            process.kill()
+            process.wait()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

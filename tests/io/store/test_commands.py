@@ -170,3 +170,43 @@ def test_evict_asks_what(place):
     done = cache(place, "evict", "--to", "plenty")
     assert done.returncode == 2
     assert "'plenty' is no size" in done.stderr
+
+
+def test_status_says_what_it_can(tmp_path, monkeypatch):
+    """Whatever is wrong with a store, its status tells the rest."""
+    place = tmp_path / "store"
+    fill(place, range(5))
+    whole = json.loads(cache(place, "status", "--json").stdout)
+    monkeypatch.setenv("HIMACH_QUOTA", "much")
+    done = cache(place, "status", "--json")
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert "much" in facts.pop("note")
+    assert facts["quota"] is None
+    assert {**facts, "quota": 0, "free": 0} == {**whole, "quota": 0, "free": 0}
+    assert "unknown" in cache(place, "status").stdout
+    monkeypatch.delenv("HIMACH_QUOTA")
+
+    identity = (place / "identity").read_bytes()
+    for content in (identity[:4] + b"\x63\x00" + identity[6:], b"", bytes(64)):
+        (place / "identity").write_bytes(content)
+        done = cache(place, "status", "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["used"] > 0
+
+    (place / "identity").write_bytes(identity)
+    (meta,) = place.glob("*/meta")
+    meta.write_bytes(b"nothing")
+    done = cache(place, "status", "--json")
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["datasets"] == 1
+    assert meta.parent.name in facts["note"]
+
+    for nowhere in (tmp_path / "file", tmp_path / "file" / "below"):
+        (tmp_path / "file").touch()
+        done = cache(nowhere, "status", "--json")
+        assert done.returncode == 0, done.stderr
+        facts = json.loads(done.stdout)
+        assert facts["place"] == str(nowhere)
+        assert "Not a directory" in facts["note"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -217,6 +219,24 @@ def test_files_that_are_nothing_do_no_harm(place, made):
         with Store(place / "made").dataset("/s") as dataset:
             assert served(dataset, 9) >= set(range(8))
             write(dataset, range(8, 9))
+
+
+@pytest.mark.parametrize("sparse", [(".idx",), (".seg",), (".idx", ".seg")])
+def test_a_file_of_64_gib_without_content_is_no_more_than_damage(place, made, sparse):
+    for suffix in sparse:
+        os.truncate(made.with_suffix(suffix), 64 << 30)
+    program = (
+        "import resource, sys; from himach.io.store.store import Store; import numpy as np\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
+        f"dataset = Store({str(made.parents[1])!r}).dataset('/s')\n"
+        "sys.exit(sum(frame is not None for frame in dataset.read(np.arange(8))))"
+    )
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    ended = subprocess.run([sys.executable, "-P", "-c", program], env=environ, timeout=20, check=False)
+    assert ended.returncode == 8
+    again = Store(made.parents[1]).dataset("/s")
+    write(again, range(8, 10))
+    assert served(again, 10) == set(range(10))
 
 
 def test_a_segment_cut_under_an_open_dataset_is_a_miss(place, made):

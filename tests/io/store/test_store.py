@@ -353,6 +353,10 @@ def test_a_segment_of_another_dataset_is_left_alone(place):
 
 def test_unsafe_places_are_refused(place):
     place.mkdir(mode=0o700)
+    for mode, whom in ((0o777, "anybody"), (0o770, "its group"), (0o720, "its group"), (0o702, "anybody")):
+        place.chmod(mode)
+        with pytest.raises(StoreRefusedError, match=rf"{place} may be written by {whom} \(mode {mode:o}\).*chmod go-w"):
+            Store(place)
     place.chmod(0o777)
     with pytest.raises(StoreRefusedError, match="anybody"):
         Store(place)

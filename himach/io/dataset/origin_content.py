@@ -1,0 +1,131 @@
+"""The files of an origin as they are: `content_files()` lists them, `FileState` tells sizes and times.
+
+Equal states of a file tell that it has not changed; where they differ its content decides: `digest()`, `sketch()`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from himach.io.trajectory.frame_directory import FrameDirectory
+from himach.io.trajectory.manifest import TIMES
+from himach.io.trajectory.origin import Origin
+
+#: Content that a digest covers: whole files where they have no more than this together, else blocks all over them.
+DIGEST_BYTES = 64 << 20
+#: The same for a sketch, which is made again and again.
+SKETCH_BYTES = 2 << 20
+BLOCK_BYTES = 1 << 16
+#: Files of a frame directory that are looked at; where there are more, as many all over it.
+MAX_FILES = 4096
+
+
+class FileState(NamedTuple):
+    """A file as it is found.
+
+    Attributes
+    ----------
+    path
+        Of the file.
+    size
+        Bytes in it; -1 if it is not there.
+    modified, changed
+        When its content and its inode changed last, nanoseconds by the clock of its file system. Tools that copy set
+        the former as they like, but not the latter.
+    """
+
+    path: str
+    size: int
+    modified: int = 0
+    changed: int = 0
+
+    @classmethod
+    def of(cls, path: str, fresh: bool = False) -> FileState:
+        """Look at a file; if `fresh`, as opening it shows it, for which a network file system asks its server.
+
+        Raises
+        ------
+        OSError
+            The file system fails. That the file is not there, or may not be read, is no failure.
+        """
+        try:
+            if not fresh:
+                status = os.stat(path)
+            else:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    status = os.fstat(descriptor)
+                finally:
+                    os.close(descriptor)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return cls(path, -1)
+        return cls(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def content_files(origin: Origin) -> list[str]:
+    """Return the files whose content tells the origin from another."""
+    found: list[str] = []
+    for file, _ in origin.files():
+        found += file.stamps
+        if isinstance(file, FrameDirectory):
+            n_files = file.manifest.n_files
+            some = range(n_files) if n_files <= MAX_FILES else [i * n_files // MAX_FILES for i in range(MAX_FILES)]
+            found += [os.path.join(file.path, name) for name in (TIMES, *map(file.manifest.file_name, some))]
+    return list(dict.fromkeys(found))
+
+
+def files_of_frames(origin: Origin, numbers: Sequence[int]) -> set[str]:
+    """Return the files that these frames of an origin lie in."""
+    files = origin.files()
+    wanted = np.asarray(numbers, dtype=np.int64)
+    starts = np.cumsum([0] + [n_frames for _, n_frames in files])
+    of_file = np.searchsorted(starts, wanted, side="right") - 1
+    found: set[str] = set()
+    for index in np.unique(of_file).tolist():
+        file, _ = files[index]
+        if isinstance(file, FrameDirectory):
+            parts = np.unique((wanted[of_file == index] - starts[index]) // file.manifest.frames_per_file)
+            found.update(os.path.join(file.path, file.manifest.file_name(part)) for part in parts.tolist())
+        else:
+            found.add(file.path)
+    return found
+
+
+def digest(files: Sequence[FileState], budget: int = DIGEST_BYTES) -> str:
+    """Return the SHA-256 (hex) over the first so many bytes of files: all of them, or blocks all over them if many.
+
+    Parameters
+    ----------
+    files
+        Of each its path and size count; where it is shorter than that the digest is another.
+    budget
+        Bytes that are read at most, or little more.
+    """
+    there = [(path, size) for path, size, *_ in files if size > 0]
+    total = sum(size for _, size in there)
+    share = max(2, budget // max(1, len(there)))
+    result = hashlib.sha256()
+    for path, size in there:
+        with open(path, "rb", buffering=0) as file:
+            for place, length in _blocks(size, size if total <= budget else share):
+                result.update(os.pread(file.fileno(), length, place))
+    return result.hexdigest()
+
+
+def sketch(files: Sequence[FileState]) -> str:
+    """Return a digest of less."""
+    return digest(files, SKETCH_BYTES)
+
+
+def _blocks(size: int, share: int) -> list[tuple[int, int]]:
+    """Return place and length of blocks that are spread evenly over a file, its first and last bytes among them."""
+    if size <= share:
+        return [(place, min(1 << 20, size - place)) for place in range(0, size, 1 << 20)]
+    length = min(BLOCK_BYTES, share // 2)
+    count = share // length
+    return [(index * (size - length) // (count - 1), length) for index in range(count)]

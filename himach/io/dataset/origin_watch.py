@@ -1,0 +1,212 @@
+"""`OriginWatch`: whether an origin is still, and on this rank too, what the first rank found when it opened it.
+
+The first rank makes an `OriginNote` of the files' states and of their content. Every rank compares its own view of the
+files with that when it opens them, every so often while it reads them, before a frame that was read is kept, and after
+the last frame. A file that only grew is the same; so is another copy of the same content.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from himach.errors import TrajectoryError
+from himach.io.dataset.origin_content import FileState, content_files, digest, files_of_frames, sketch
+from himach.io.dataset.origin_stamp import OriginStamp
+from himach.io.trajectory.origin import Origin
+from himach.io.trajectory.patience import again
+
+__all__ = ["OriginChangedError", "OriginNote", "OriginWatch", "at_rest"]
+
+#: Pauses (seconds) for which a node is waited for that sees less of a file than the first rank saw.
+PAUSES = (0.2, 1.0)
+OPENINGS = 3  # of files that change meanwhile
+
+T = TypeVar("T")
+
+
+class OriginChangedError(TrajectoryError):
+    """The origin is not what it was when the run began, or not the same on all nodes."""
+
+
+@dataclass(frozen=True)
+class OriginNote:
+    """An origin as the first rank found it.
+
+    Attributes
+    ----------
+    files
+        Each file whose content tells it from another.
+    sketch
+        `sketch` of these files.
+    content
+        `digest` of them; empty where no store has one, as it takes longer.
+    """
+
+    files: tuple[FileState, ...]
+    sketch: str
+    content: str = ""
+
+    @classmethod
+    def of(cls, origin: Origin, stamp: OriginStamp | None = None) -> OriginNote:
+        """Note an origin that can be reached; with its `stamp`, nothing has to be read."""
+        if stamp is not None:
+            return cls(stamp.files, stamp.sketch, stamp.content)
+        files = tuple(map(FileState.of, content_files(origin)))
+        return cls(files, sketch(files))
+
+    def is_content(self, whole: bool) -> bool:
+        """Tell whether the files' content is this; more of them is read for the `whole`."""
+        if whole and self.content:
+            return digest(self.files) == self.content
+        return sketch(self.files) == self.sketch
+
+
+def at_rest(paths: Sequence[str | os.PathLike[str]], opened: Callable[[], T]) -> T:
+    """Return what `opened` gives of trajectory files that stayed as they are meanwhile, or only grew.
+
+    Raises
+    ------
+    OriginChangedError
+        They did not, several times.
+    TrajectoryError
+        As `opened` does; also if the file system fails.
+    """
+    absolute = [os.path.abspath(os.path.expanduser(path)) for path in paths]
+    for _ in range(OPENINGS):
+        before = [FileState.of(path) for path in absolute]
+        try:
+            found = _opened(opened)
+        except OSError as error:
+            raise TrajectoryError(
+                f"{error.filename or absolute[0]} cannot be read: {error.strerror or error}"
+            ) from error
+        changes = [(old, FileState.of(old.path)) for old in before]
+        changed = [old.path for old, new in changes if old != new and new.size <= old.size]
+        if not changed:
+            return found
+    raise OriginChangedError(
+        f"{changed[0]} changes while it is opened; run again when nothing writes to it any more, other than at its end"
+    )
+
+
+def _opened(opened: Callable[[], T]) -> T:
+    try:
+        return opened()
+    except (OSError, TrajectoryError) as error:
+        return again(opened, error)
+
+
+class OriginWatch:
+    """Compares the origin's files, as this rank finds them, with a note of them.
+
+    Parameters
+    ----------
+    note
+        The first rank's.
+    origin
+        Can be reached.
+    who
+        This rank, for people.
+    leads
+        It looks at every file for its node, else at those that the origin's formats name alone: of a frame directory
+        the manifest and its ends.
+    """
+
+    def __init__(self, note: OriginNote, origin: Origin, who: str, leads: bool = True) -> None:
+        self._note = note
+        self._origin = origin
+        self._who = who
+        self._noted = {file.path: file for file in note.files}
+        # States in which the content was found to be as noted; of files that grew, by the sketch alone.
+        self._seen = dict(self._noted)
+        self._grown: dict[str, FileState] = {}
+        paths = self._noted if leads else [path for file, _ in origin.files() for path in file.stamps]
+        self._paths = tuple(paths)
+
+    def meet(self) -> None:
+        """Compare before the first frame is read; a file that is not there is told by whoever reads it.
+
+        Raises
+        ------
+        OriginChangedError
+            This rank sees other files than the first one.
+        """
+        there = [path for path in self._paths if FileState.of(path).size >= 0]
+        found = self._differing(there, whole=True)
+        for pause in PAUSES:
+            if not found:
+                return
+            time.sleep(pause)  # attributes of a network file system may be some seconds old, and a copy under way
+            found = self._differing(there, whole=True)
+        if found:
+            raise OriginChangedError(
+                f"{found} on {self._who}, unlike on rank 0: all ranks must see the same trajectory; mount the same "
+                "file system on all nodes, or copy the file to each of them again"
+            )
+
+    def check(self, last: bool = True) -> None:
+        """Compare all files; more than a sketch of what grew if it is the `last` time.
+
+        Raises
+        ------
+        OriginChangedError
+            A file is not what it was.
+        """
+        found = self._differing(self._paths, last)
+        if found:
+            raise OriginChangedError(
+                f"{found}: the trajectory has changed since this run opened it (found on {self._who}); frames of two "
+                "contents would be mixed, so nothing that was read is used or kept; run again when nothing writes to "
+                "the file any more, other than at its end"
+            )
+
+    def holds(self, numbers: Sequence[int]) -> bool:
+        """Tell whether the files that some frames lie in are still what they were."""
+        return not self._differing(files_of_frames(self._origin, numbers) & self._noted.keys())
+
+    def changed(self, number: int) -> bool:
+        """Tell of one frame's file whether it differs from what `check` saw last, other than by growth; asks nobody."""
+        path, _ = self._origin.locate(number)
+        noted = self._noted.get(path)
+        if noted is None:  # a frame directory
+            return not self.holds([number])
+        now = FileState.of(path)
+        return now.size <= noted.size and now != self._seen[path]
+
+    def _differing(self, paths: Iterable[str], whole: bool = False) -> str:
+        """Return what file differs and how; empty if none does.
+
+        Files that only grew are looked into by the sketch alone, unless it is to be the `whole`.
+        """
+        looked = partial(self._look, tuple(paths), whole)
+        try:
+            try:
+                return looked()
+            except OSError as error:
+                return again(looked, error)
+        except OSError as error:
+            return f"{error.filename or self._origin.paths[0]} cannot be read ({error.strerror or error})"
+
+    def _look(self, paths: Sequence[str], whole: bool) -> str:
+        now = [FileState.of(path, fresh=True) for path in paths]
+        new = [file for file in now if file != self._seen[file.path]]
+        if not whole:
+            new = [file for file in new if file != self._grown.get(file.path)]
+        for file in new:
+            if file.size < (size := self._noted[file.path].size):
+                return f"{file.path} {_fewer(file.size, size)}"
+        whole = whole or any(file.size == self._seen[file.path].size for file in new)
+        if new and not self._note.is_content(whole):
+            several = f"one of the {len(self._noted)} files of {self._origin.paths[0]}"
+            return f"{new[0].path if len(self._noted) == 1 else several} has other content"
+        (self._seen if whole else self._grown).update({file.path: file for file in new})
+        return ""
+
+
+def _fewer(size: int, noted: int) -> str:
+    return "is not there any more" if size < 0 else f"has {size} bytes and had {noted}"

@@ -1,0 +1,70 @@
+"""What a process still does when SIGTERM comes: `before_termination()`.
+
+Within an MPI call, or a long one of any library, Python's handlers wait for its end. The byte that the interpreter
+writes into a pipe does not: a thread reads it, does what is left to do, and ends the process by that signal after all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+__all__ = ["before_termination"]
+
+
+@contextmanager
+def before_termination(last: Callable[[], object]) -> Iterator[None]:
+    """Call `last`, in another thread, before SIGTERM ends this process; for as long as this context lasts.
+
+    Where SIGTERM is not left to the system, or somebody else waits for signals in this way, nothing is done: then the
+    process ends by itself, or goes on.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    taken = _take(writer)
+    if not taken:
+        os.close(reader)
+        os.close(writer)
+        yield
+        return
+    thread = threading.Thread(target=_watch, args=(reader, last), name="himach-farewell", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        os.close(writer)  # the thread ends
+        thread.join()
+        os.close(reader)
+
+
+def _take(writer: int) -> bool:
+    """Have SIGTERM write to a pipe instead of ending this process; False if that is not ours to do."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        return False
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    if before != -1:
+        signal.set_wakeup_fd(before)
+        return False
+    signal.signal(signal.SIGTERM, _nothing)
+    return True
+
+
+def _nothing(signum: int, frame: FrameType | None) -> None:
+    """Wait for the thread."""
+
+
+def _watch(reader: int, last: Callable[[], object]) -> None:
+    while number := os.read(reader, 1):
+        if number[0] == signal.SIGTERM:
+            try:
+                last()
+            finally:
+                ctypes.CDLL(None).signal(signal.SIGTERM, None)  # Python's own may be called by the main thread alone
+                os.kill(os.getpid(), signal.SIGTERM)

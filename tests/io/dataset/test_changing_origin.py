@@ -1,0 +1,284 @@
+"""Trajectories that change while they are analysed, or are others on other nodes: told by name, and never mixed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support import needs
+from support.cache_data import N_FRAMES, Emit, analyse, bits, make, numbers_of
+from support.ranks import clean_environment
+
+import himach
+from himach.io.dataset import origin_stamp
+from himach.io.dataset.lookup import dataset_name
+from himach.io.trajectory.origin import Origin
+from himach.parallel.communicator import alone
+from himach.runner.staging import StageJob, stage
+
+NAMES = ["md.trr", "md.xtc", "md.dcd", "md.ncdf", "md.xyz"]
+MIDDLE = 20
+
+
+class Changing(Emit):
+    """Does something to the trajectory at a frame in the middle, or in setup()."""
+
+    change: str = "nothing"
+    trajectory: str = ""
+    other: str = ""
+    early: bool = False
+
+    def setup(self, universe):
+        if self.early:
+            self.act()
+
+    def map(self, frame):
+        if frame.number == MIDDLE and not self.early:
+            self.act()
+        yield from super().map(frame)
+
+    def act(self):
+        getattr(self, f"_{self.change}")(Path(self.trajectory), Path(self.other))
+
+    def _overwrite(self, trajectory, other):
+        with trajectory.open("r+b") as file:
+            file.write(other.read_bytes())
+            file.truncate()
+
+    def _replace(self, trajectory, other):
+        Path(shutil.copy(other, f"{trajectory}.new")).rename(trajectory)
+
+    def _disguise(self, trajectory, other):
+        """Overwrite it, with the time of modification that it had."""
+        before = trajectory.stat()
+        self._overwrite(trajectory, other)
+        os.utime(trajectory, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    def _cut(self, trajectory, other):
+        os.truncate(trajectory, trajectory.stat().st_size // 3)
+
+    def _remove(self, trajectory, other):
+        trajectory.unlink()
+
+    def _grow(self, trajectory, other):
+        with trajectory.open("ab") as file:
+            file.write(other.read_bytes())
+
+    def _touch(self, trajectory, other):
+        trajectory.touch()
+
+
+class Dying(Changing):
+    """Is killed some time after it has overwritten the trajectory."""
+
+    def map(self, frame):
+        yield from super().map(frame)
+        if frame.number == MIDDLE + 30:
+            time.sleep(3)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.fixture
+def place(tmp_path) -> Path:
+    return tmp_path / "store"
+
+
+def two(folder: Path, name: str) -> tuple[Path, Path, Path]:
+    """Return a topology, a trajectory, and another one of the same length."""
+    topology, trajectory = make(folder, name=name)
+    _, other = make(folder, name=f"other-{name}", seed=8)
+    return topology, trajectory, other
+
+
+def changing(trajectory: Path, other: Path, change: str, **options: object) -> Changing:
+    return Changing(change=change, trajectory=str(trajectory), other=str(other), **options)
+
+
+@pytest.mark.parametrize("cache", ["kept", "off"])
+@pytest.mark.parametrize("change", ["overwrite", "replace", "disguise"])
+@pytest.mark.parametrize("name", NAMES)
+def test_another_trajectory_in_its_place(tmp_path, place, name, change, cache):
+    topology, trajectory, other = two(tmp_path, name)
+    before = shutil.copy(trajectory, tmp_path / "before")
+    expected = analyse(trajectory, topology, cache="off")
+    options = {"cache": place if cache == "kept" else "off", "progress": False}
+    with pytest.raises(himach.TrajectoryError, match=rf"{trajectory}.*has changed since this run opened it.*rank 0"):
+        himach.run(changing(trajectory, other, change), trajectory, topology, **options)
+    shutil.copy(before, trajectory)  # as it was: nothing of the other one may come from the cache
+    for _ in range(2):
+        result = analyse(trajectory, topology, cache=options["cache"])
+        assert bits(result.outcome) == bits(expected.outcome)
+
+
+def test_a_killed_run_leaves_no_frames_of_another_trajectory(tmp_path, place):
+    topology, trajectory, other = two(tmp_path, "md.dcd")
+    before = shutil.copy(trajectory, tmp_path / "before")
+    expected = analyse(trajectory, topology, cache="off")
+    program = (
+        "import himach; from test_changing_origin import Dying\n"
+        f"job = Dying(change='overwrite', trajectory={str(trajectory)!r}, other={str(other)!r})\n"
+        f"himach.run(job, {str(trajectory)!r}, {str(topology)!r}, cache={str(place)!r}, progress=False)"
+    )
+    folders = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", program], env=clean_environment(PYTHONPATH=folders), timeout=60, check=False
+    )
+    assert ended.returncode == -signal.SIGKILL
+    shutil.copy(before, trajectory)
+    result = analyse(trajectory, topology, cache=place)
+    assert bits(result.outcome) == bits(expected.outcome)
+
+
+@pytest.mark.parametrize("change", ["cut", "remove"])
+@pytest.mark.parametrize("name", NAMES)
+def test_shorter_or_gone(tmp_path, place, name, change):
+    topology, trajectory, other = two(tmp_path, name)
+    said = "bytes and had" if change == "cut" else "is not there any more"
+    with pytest.raises(himach.TrajectoryError, match=rf"{trajectory}.*{said}.*has changed since"):
+        himach.run(changing(trajectory, other, change), trajectory, topology, cache=place, progress=False)
+
+
+@pytest.mark.parametrize("cache", ["kept", "off"])
+@pytest.mark.parametrize("name", ["md.trr", "md.dcd"])
+def test_replaced_between_opening_and_the_first_frame(tmp_path, place, name, cache):
+    topology, trajectory, other = two(tmp_path, name)
+    job = changing(trajectory, other, "replace", early=True)
+    with pytest.raises(himach.TrajectoryError, match="has changed since"):
+        himach.run(job, trajectory, topology, cache=place if cache == "kept" else "off", progress=False)
+
+
+@pytest.mark.parametrize("cache", ["kept", "off"])
+@pytest.mark.parametrize("change", ["grow", "touch"])
+@pytest.mark.parametrize("name", ["md.trr", "md.xtc", "md.xyz"])
+def test_growth_and_touches_are_no_change(tmp_path, place, name, change, cache):
+    topology, trajectory, other = two(tmp_path, name)
+    expected = analyse(trajectory, topology, cache="off")
+    options = {"cache": place if cache == "kept" else "off", "progress": False}
+    result = himach.run(changing(trajectory, other, change), trajectory, topology, **options)
+    assert bits(result.outcome) == bits(expected.outcome)
+    if cache == "kept" and change == "touch":
+        assert analyse(trajectory, topology, cache=place).record["bytes"]["origin"] == 0
+
+
+def test_what_is_read_from_the_cache_alone_needs_no_origin(tmp_path, place):
+    topology, trajectory, other = two(tmp_path, "md.trr")
+    expected = analyse(trajectory, topology, cache=place)
+    result = himach.run(changing(trajectory, other, "replace"), trajectory, topology, cache=place, progress=False)
+    assert bits(result.outcome) == bits(expected.outcome)
+
+
+@pytest.mark.parametrize("change", ["overwrite", "replace", "cut"])
+@pytest.mark.parametrize("name", ["md.trr", "md.dcd"])
+def test_staging_of_a_trajectory_that_changes(tmp_path, place, monkeypatch, name, change):
+    topology, trajectory, other = two(tmp_path, name)
+    before = shutil.copy(trajectory, tmp_path / "before")
+    expected = analyse(trajectory, topology, cache="off")
+    act = getattr(Changing(), f"_{change}")
+
+    def read(self, numbers, needed=None):
+        for frame in reading(self, numbers, needed):
+            if frame.number == MIDDLE:
+                act(trajectory, other)
+            yield frame
+
+    reading = Origin.read
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Origin, "read", read)
+        with pytest.raises(himach.TrajectoryError, match="has changed since"):
+            stage(alone(), StageJob([trajectory], topology, cache=str(place), quiet=True))
+    shutil.copy(before, trajectory)
+    result = analyse(trajectory, topology, cache=place)
+    assert bits(result.outcome) == bits(expected.outcome)
+
+
+# --- Nodes ------------------------------------------------------------------------------------------------------------
+
+
+def on_two_nodes(tmp_path: Path, trajectory: Path, topology: Path, there: Path, place: Path | str):
+    """Run on two ranks, the second of which sees the file `there` in the trajectory's place."""
+    needs.root("to mount a file on another one")
+    out = tmp_path / "out"
+    words = [sys.executable, "-P", "-m", "himach", "run", "rmsd", "-p", "selection=all"]
+    words += ["-t", str(trajectory), "-s", str(topology), "--cache", str(place), "--out", str(out), "--quiet"]
+    mounted = [
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        f"mount --bind {there} {trajectory} && HIMACH_NODE=b exec {' '.join(words)}",
+    ]
+    launcher = [str(Path(sys.executable).with_name("mpiexec")), "-launcher", "fork"]
+    return subprocess.run(
+        [*launcher, "-n", "1", "env", "HIMACH_NODE=a", *words, ":", "-n", "1", *mounted],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "cache"),
+    [
+        ("md.dcd", "other", "kept"),
+        ("md.trr", "other", "off"),
+        ("md.dcd", "shorter", "kept"),
+        ("md.trr", "copy", "kept"),
+        ("md.dcd", "copy", "off"),
+    ],
+)
+def test_another_file_on_another_node(tmp_path, name, there, cache):
+    topology, trajectory, other = two(tmp_path, name)
+    seen = shutil.copy(other if there == "other" else trajectory, tmp_path / "there")
+    os.utime(seen, (1, 1))
+    if there == "shorter":
+        os.truncate(seen, trajectory.stat().st_size - 5000)
+    done = on_two_nodes(tmp_path, trajectory, topology, seen, tmp_path / "store-{node}" if cache == "kept" else "off")
+    if there == "copy":
+        assert done.returncode == 0, done.stderr
+        return
+    assert done.returncode == 1, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "himach: error" in line]
+    assert f"{trajectory} has" in line
+    assert "rank 1 on node b, unlike on rank 0" in line
+
+
+# --- Which of several contents is the last ----------------------------------------------------------------------------
+
+
+def test_a_clock_that_goes_ahead_does_not_make_a_content_the_last(tmp_path, place, monkeypatch):
+    topology, trajectory, other = two(tmp_path, "md.trr")
+    first = shutil.copy(trajectory, tmp_path / "first")
+    with monkeypatch.context() as ahead:
+        now = time.time
+        ahead.setattr(origin_stamp.time, "time", lambda: now() + 2 * 86400)
+        analyse(trajectory, topology, cache=place)
+    for content in (other, first):
+        shutil.copy(content, trajectory)
+        expected = analyse(trajectory, topology, cache=place)
+        trajectory.rename(f"{trajectory}.away")
+        assert bits(analyse(trajectory, topology, cache=place).outcome) == bits(expected.outcome)
+        assert numbers_of(expected) == list(range(N_FRAMES))
+        Path(f"{trajectory}.away").rename(trajectory)
+
+
+def test_contents_of_stores_that_never_met_are_not_put_in_order(tmp_path):
+    topology, trajectory, other = two(tmp_path, "md.trr")
+    stamps = []
+    for content in (trajectory, other):
+        shutil.copy(content, tmp_path / "it.trr")
+        analyse(tmp_path / "it.trr", topology, cache=tmp_path / content.stem)
+        store = himach.io.store.store.Store(tmp_path / content.stem)
+        name = dataset_name([tmp_path / "it.trr"])
+        (generation,) = store.generations(name)
+        stamps.append(origin_stamp.OriginStamp.parse(store.dataset(name, generation).attachment("origin.json")))
+    assert origin_stamp.latest([stamps[0]]) == stamps[0]
+    with pytest.raises(himach.UsageError, match=r"several contents.*himach cache evict"):
+        origin_stamp.latest(stamps)
