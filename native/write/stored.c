@@ -76,12 +76,13 @@ static bool is_right(stored_frame *f, const segment_key *key, uint64_t offset, u
 }
 
 int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length, stored_frame *found) {
-    *found = (stored_frame){.record = malloc((size_t)length)};
-    if (found->record == NULL) {
+    unsigned char *record = malloc((size_t)length);
+    if (record == NULL) {
         (void)bodhi_fail_memory();
         return BODHI_ERROR_MEMORY;
     }
-    ssize_t got = io_read(fd, found->record, (size_t)length, offset, READ_ANY);
+    *found = (stored_frame){.record = record};
+    ssize_t got = io_read(fd, record, (size_t)length, offset, READ_ANY);
     int status = got == (ssize_t)length && is_right(found, key, offset, length) ? BODHI_OK : BODHI_MISS;
     if (status == BODHI_OK && found->header.encoding == ENCODING_PACKED) {
         found->positions = malloc((size_t)field_bytes(&found->header));
