@@ -81,7 +81,8 @@ int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length
         (void)bodhi_fail_memory();
         return BODHI_ERROR_MEMORY;
     }
-    *found = (stored_frame){.record = record};
+    memset(found, 0, sizeof *found);
+    found->record = record;
     ssize_t got = io_read(fd, record, (size_t)length, offset, READ_ANY);
     int status = got == (ssize_t)length && is_right(found, key, offset, length) ? BODHI_OK : BODHI_MISS;
     if (status == BODHI_OK && found->header.encoding == ENCODING_PACKED) {
