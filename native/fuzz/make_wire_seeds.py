@@ -6,10 +6,29 @@ import struct
 from pathlib import Path
 
 SEEDS = Path(__file__).with_name("seeds_wire")
-CLIENT = {"open": 1, "frame": 3, "flush": 4, "have": 6, "list": 8, "read": 10, "done": 12, "status": 13, "stop": 15,
-          "keep": 24}
-SERVER = {"opened": 2, "ack": 5, "held": 7, "numbers": 9, "places": 11, "counters": 14, "stopping": 16, "error": 17,
-          "kept": 25}
+CLIENT = {
+    "open": 1,
+    "frame": 3,
+    "flush": 4,
+    "have": 6,
+    "list": 8,
+    "read": 10,
+    "done": 12,
+    "status": 13,
+    "stop": 15,
+    "keep": 24,
+}
+SERVER = {
+    "opened": 2,
+    "ack": 5,
+    "held": 7,
+    "numbers": 9,
+    "places": 11,
+    "counters": 14,
+    "stopping": 16,
+    "error": 17,
+    "kept": 25,
+}
 
 
 def message(verb: int, body: bytes = b"") -> bytes:

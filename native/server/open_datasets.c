@@ -87,9 +87,10 @@ int datasets_acquire(bodhi_server *server, const wire_open *open, open_dataset *
         d = d->next;
     }
     int status = d == NULL ? open_new(server, open, &d) : dataset_reopen(d->dataset, (open->flags & WIRE_PUSHES) != 0);
-    if (status == BODHI_OK) {
-        status = claim(d, open);
+    if (status != BODHI_OK || d == NULL) {
+        return status;
     }
+    status = claim(d, open);
     if (status == BODHI_OK) {
         d->users++;
         dataset_use(d->dataset);

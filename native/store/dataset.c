@@ -14,20 +14,6 @@
 
 /* --- Opening ----------------------------------------------------------------------------------------------------- */
 
-unsigned char *dataset_read_meta(int directory, size_t *size) {
-    enum { MOST = PREFIX_BYTES + 8 + 2 * MAX_NAME };
-    unsigned char *data = malloc(MOST);
-    int fd = data == NULL ? -1 : io_open(directory, "meta", O_RDONLY);
-    if (fd < 0) {
-        free(data);
-        return NULL;
-    }
-    ssize_t got = io_read(fd, data, MOST, 0, READ_ANY);
-    (void)io_close(fd);
-    *size = got < 0 ? 0 : (size_t)got;
-    return data;
-}
-
 static bool set_names(bodhi_dataset *dataset, const char *name, size_t name_bytes, const void *generation,
                       size_t generation_bytes) {
     dataset->name = malloc(name_bytes + 1);
@@ -44,16 +30,6 @@ static bool set_names(bodhi_dataset *dataset, const char *name, size_t name_byte
     dataset->key.dataset = hash_bytes(name, name_bytes);
     dataset->key.generation = hash_bytes(generation, generation_bytes);
     return true;
-}
-
-int dataset_write_meta(const bodhi_dataset *dataset, bool replace) {
-    unsigned char data[PREFIX_BYTES + 8 + 2 * MAX_NAME];
-    size_t size =
-        write_meta(data, dataset->name, strlen(dataset->name), dataset->generation, dataset->generation_bytes);
-    if (io_write_file(dataset->fd, "meta", data, size, replace) || errno == EEXIST) {
-        return BODHI_OK;
-    }
-    return bodhi_fail_system(errno, "write of meta", dataset->directory);
 }
 
 /* Check that the directory is the dataset's whose names are set; a missing or damaged meta file is written anew. */
@@ -122,12 +98,6 @@ static bodhi_dataset *new_dataset(bodhi_store *store) {
     return dataset;
 }
 
-int dataset_make_directory(const bodhi_dataset *dataset) {
-    return bodhi_io.mkdirat(dataset->store->fd, dataset->directory, 0700) == 0 || errno == EEXIST
-               ? BODHI_OK
-               : bodhi_fail_system(errno, "mkdir", dataset->directory);
-}
-
 static int open_dataset_directory(bodhi_dataset *dataset, int flags) {
     int store = dataset->store->fd;
     int status = (flags & BODHI_CREATE) != 0 && !is_read_only(dataset) ? dataset_make_directory(dataset) : BODHI_OK;
@@ -141,12 +111,6 @@ static int open_dataset_directory(bodhi_dataset *dataset, int flags) {
                                : bodhi_fail_system(errno, "open", dataset->directory);
     }
     return BODHI_OK;
-}
-
-void dataset_use(const bodhi_dataset *dataset) {
-    if (!is_read_only(dataset) && utimensat(dataset->fd, "meta", NULL, 0) != 0 && errno == ENOENT) {
-        (void)dataset_write_meta(dataset, false); /* it was deleted by somebody who then found the dataset in use */
-    }
 }
 
 bool dataset_sync_names(bodhi_dataset *dataset) {

@@ -81,9 +81,6 @@ void dataset_forget(bodhi_dataset *dataset, uint32_t ordinal);
 /* Make the directory again if it was deleted, and take in what there is. */
 int dataset_restore(bodhi_dataset *dataset);
 
-/* Note that the dataset is used: those that were not for longest are evicted first. Needs no mutex. */
-void dataset_use(const bodhi_dataset *dataset);
-
 /* Refresh if segments have come or gone since the last time. Takes the mutex. */
 int dataset_keep_up(bodhi_dataset *dataset);
 
@@ -102,8 +99,11 @@ int dataset_refuse_staged(const bodhi_dataset *dataset);
 /* Say so again in a directory that was made anew. */
 int dataset_restore_author(const bodhi_dataset *dataset);
 
-/* --- dataset.c: these take no mutex --------------------------------------------------------------------------------
+/* --- meta.c: these take no mutex -----------------------------------------------------------------------------------
  */
+
+/* Note that the dataset is used: those that were not for longest are evicted first. */
+void dataset_use(const bodhi_dataset *dataset);
 
 /* Make the directory if it is not there. */
 int dataset_make_directory(const bodhi_dataset *dataset);

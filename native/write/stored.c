@@ -76,15 +76,21 @@ static bool is_right(stored_frame *f, const segment_key *key, uint64_t offset, u
 }
 
 int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length, stored_frame *found) {
-    *found = (stored_frame){.record = malloc((size_t)length)};
-    if (found->record == NULL) {
-        return bodhi_fail_memory();
+    unsigned char *record = malloc((size_t)length);
+    if (record == NULL) {
+        (void)bodhi_fail_memory();
+        return BODHI_ERROR_MEMORY;
     }
-    ssize_t got = io_read(fd, found->record, (size_t)length, offset, READ_ANY);
+    memset(found, 0, sizeof *found);
+    found->record = record;
+    ssize_t got = io_read(fd, record, (size_t)length, offset, READ_ANY);
     int status = got == (ssize_t)length && is_right(found, key, offset, length) ? BODHI_OK : BODHI_MISS;
     if (status == BODHI_OK && found->header.encoding == ENCODING_PACKED) {
         found->positions = malloc((size_t)field_bytes(&found->header));
-        status = found->positions == NULL ? bodhi_fail_memory() : BODHI_OK;
+        status = found->positions == NULL ? BODHI_ERROR_MEMORY : BODHI_OK;
+    }
+    if (status == BODHI_ERROR_MEMORY) {
+        (void)bodhi_fail_memory();
     }
     if (status == BODHI_OK && !find_fields(found)) {
         status = BODHI_MISS;
@@ -160,13 +166,18 @@ int stored_find(bodhi_dataset *dataset, unsigned kind, uint64_t number, stored_f
 
 /* --- Comparing --------------------------------------------------------------------------------------------------- */
 
-/* The first atom whose vectors differ; -1: none. Bits are compared, so that a NaN is itself. */
+/* Bits are compared, so that a NaN is itself, and -0 is not 0. */
+static bool is_same(const void *a, const void *b, size_t size) {
+    return memcmp(a, b, size) == 0;
+}
+
+/* The first atom whose vectors differ; -1: none. */
 static int64_t first_difference(const float *a, const float *b, int64_t n_atoms) {
-    if (memcmp(a, b, (size_t)n_atoms * 12) == 0) {
+    if (is_same(a, b, (size_t)n_atoms * 12)) {
         return -1;
     }
     int64_t atom = 0;
-    while (memcmp(a + atom * 3, b + atom * 3, 12) == 0) {
+    while (is_same(a + atom * 3, b + atom * 3, 12)) {
         atom++;
     }
     return atom;
@@ -181,12 +192,11 @@ bool stored_differs(const stored_frame *found, const bodhi_frame *frame, char *w
         (void)snprintf(why, size, "%lld atoms, not %lld", (long long)there->n_atoms, (long long)frame->n_atoms);
         return true;
     }
-    if (memcmp(&there->time, &frame->time, sizeof frame->time) != 0) {
+    if (!is_same(&there->time, &frame->time, sizeof frame->time)) {
         (void)snprintf(why, size, "the time %.15g ps, not %.15g ps", there->time, frame->time);
         return true;
     }
-    if ((there->box == NULL) != (frame->box == NULL) ||
-        (frame->box != NULL && memcmp(there->box, frame->box, 24) != 0)) {
+    if ((there->box == NULL) != (frame->box == NULL) || (frame->box != NULL && !is_same(there->box, frame->box, 24))) {
         (void)snprintf(why, size, "another box");
         return true;
     }

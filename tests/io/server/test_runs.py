@@ -190,7 +190,9 @@ def test_a_name_that_two_simulations_have_on_different_nodes_is_refused(run_serv
     universe = mda.Universe(PSF, DCD)
     running = [run_server() for _ in range(2)]
     for i, one in enumerate(running):
-        with himach.Writer("run", universe.atoms.n_atoms, servers=[one.path], identity=f"sim {i}", first=5 * i) as writer:
+        with himach.Writer(
+            "run", universe.atoms.n_atoms, servers=[one.path], identity=f"sim {i}", first=5 * i
+        ) as writer:
             for _ in universe.trajectory[5 * i : 5 * i + 5]:
                 writer.write(universe)
     command = [sys.executable, "-P", "-m", "himach", "run", "rmsd", "--trajectory", "run", "--topology", str(PSF)]

@@ -1,4 +1,4 @@
-"""Frames that are there already, for writers without a server: what is read back and the same exists, else it does not."""
+"""Frames that are there already, for writers without a server: read back, and the same, or not there."""
 
 from __future__ import annotations
 

@@ -1,0 +1,45 @@
+/* The directory of a dataset, and the meta file in it, which says whose it is. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/status.h"
+#include "store/dataset.h"
+
+unsigned char *dataset_read_meta(int directory, size_t *size) {
+    enum { MOST = PREFIX_BYTES + 8 + 2 * MAX_NAME };
+    unsigned char *data = malloc(MOST);
+    int fd = data == NULL ? -1 : io_open(directory, "meta", O_RDONLY);
+    if (fd < 0) {
+        free(data);
+        return NULL;
+    }
+    ssize_t got = io_read(fd, data, MOST, 0, READ_ANY);
+    (void)io_close(fd);
+    *size = got < 0 ? 0 : (size_t)got;
+    return data;
+}
+
+int dataset_write_meta(const bodhi_dataset *dataset, bool replace) {
+    unsigned char data[PREFIX_BYTES + 8 + 2 * MAX_NAME];
+    size_t size =
+        write_meta(data, dataset->name, strlen(dataset->name), dataset->generation, dataset->generation_bytes);
+    if (io_write_file(dataset->fd, "meta", data, size, replace) || errno == EEXIST) {
+        return BODHI_OK;
+    }
+    return bodhi_fail_system(errno, "write of meta", dataset->directory);
+}
+
+int dataset_make_directory(const bodhi_dataset *dataset) {
+    return bodhi_io.mkdirat(dataset->store->fd, dataset->directory, 0700) == 0 || errno == EEXIST
+               ? BODHI_OK
+               : bodhi_fail_system(errno, "mkdir", dataset->directory);
+}
+
+void dataset_use(const bodhi_dataset *dataset) {
+    if (!is_read_only(dataset) && utimensat(dataset->fd, "meta", NULL, 0) != 0 && errno == ENOENT) {
+        (void)dataset_write_meta(dataset, false); /* it was deleted by somebody who then found the dataset in use */
+    }
+}
