@@ -423,13 +423,11 @@ void actors_begin(const char *root, const char *socket_path, chance *c, int larg
 }
 
 void actors_act(void) {
-    uint32_t what = any(100);
+    uint32_t what = all.large ? 45 : any(100);
     if (all.actions_to_room > 0 && --all.actions_to_room == 0) {
         disk_set_room(-1);
     }
-    if (all.large) {
-        push_some();
-    } else if (what < 45) {
+    if (what < 45) {
         write_some();
     } else if (what < 63) {
         push_some();
