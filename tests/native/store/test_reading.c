@@ -155,6 +155,15 @@ static uint64_t read_all(const bodhi_read_options *options) {
     return there;
 }
 
+static bool is_there(int64_t number) {
+    bodhi_reader *reader;
+    bodhi_frame frame;
+    CHECK(bodhi_reader_open(dataset, &number, 1, NULL, &reader) == BODHI_OK);
+    bool there = bodhi_reader_next(reader, &frame) == BODHI_OK && frame.positions[7] == value_of(number, 7);
+    bodhi_reader_close(reader);
+    return there;
+}
+
 static const uint64_t all_frames = (UINT64_C(1) << FRAMES) - 1;
 
 /* A new store with all frames in one segment of natives, and the first of them as aliens before that. */
@@ -539,7 +548,9 @@ static void test_full_disk(void) {
     CHECK(append(writer, 201, ATOMS) == BODHI_OK && bodhi_flush(writer, 0) == BODHI_ERROR_FULL);
     CHECK(size_of(file_of('n', ".seg")) == size);
     bodhi_io = real;
+    CHECK(append(writer, 203, ATOMS + 50) == BODHI_OK && append(writer, 204, ATOMS) == BODHI_OK);
     CHECK(bodhi_flush(writer, 0) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
+    CHECK(is_there(203) && is_there(204));
     CHECK(place_of(200).found == 0 && place_of(201).found == 0);
     bodhi_io.openat = no_index_openat;
     CHECK(bodhi_writer_open(dataset, BODHI_ALIEN, NULL, &writer) == BODHI_OK);
