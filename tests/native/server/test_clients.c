@@ -196,7 +196,8 @@ static void test_questions(void) {
     fetch(&one, "large", 5000, WIRE_ATTACHMENT);
     CHECK(wire_get64(one.in.body) == sizeof attached && one.in.size == 8 + (1 << 20));
     CHECK(memcmp(one.in.body + 8, attached + 5000, 1 << 20) == 0);
-    CHECK(ask(&one, WIRE_FRAME, attached, 60, WIRE_ACK) < 0); /* it did not say that it would push */
+    send_frame(&one, 200); /* it did not say that it would push */
+    CHECK(link_answer(&one, WIRE_ACK, now_ms() + SOON_MS) == BODHI_ERROR_UNSAFE);
     link_close(&one);
     one = opened(0, no_token, "/run", "one");
     fetch(&one, "a/../../identity", 0, WIRE_ERROR);
