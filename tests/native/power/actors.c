@@ -198,7 +198,7 @@ static void flush_writer(kept_writer *w, int durable) {
 }
 
 static void append_some(kept_writer *w) {
-    for (uint32_t n = 1 + any(5); n > 0; n--) {
+    for (uint32_t n = any(8) == 0 ? 16 : 1 + any(5); n > 0; n--) {
         bodhi_frame frame = frame_of(w->dataset, any(FRAMES));
         int status = bodhi_append(w->writer, &frame);
         disk_say("writer %d (%u) appended %d: %s", (int)(w - all.writers), w->dataset, (int)frame.number,
@@ -215,7 +215,8 @@ static void write_some(void) {
     kept_writer *w = &all.writers[any(WRITERS)];
     if (w->writer == NULL) {
         uint32_t dataset = any(DATASETS);
-        bodhi_write_options options = {.segment_bytes = 2000 + any(30000), .block_atoms = 100 + any(1000)};
+        bodhi_write_options options = {.segment_bytes = any(4) == 0 ? 1 /* a frame each */ : 2000 + any(30000),
+                                       .block_atoms = 100 + any(1000)};
         if (!have_dataset(dataset) ||
             bodhi_writer_open(all.datasets[dataset], (int)any(2), &options, &w->writer) != BODHI_OK) {
             w->writer = NULL;
@@ -423,13 +424,11 @@ void actors_begin(const char *root, const char *socket_path, chance *c, int larg
 }
 
 void actors_act(void) {
-    uint32_t what = any(100);
+    uint32_t what = all.large ? 45 : any(100);
     if (all.actions_to_room > 0 && --all.actions_to_room == 0) {
         disk_set_room(-1);
     }
-    if (all.large) {
-        push_some();
-    } else if (what < 45) {
+    if (what < 45) {
         write_some();
     } else if (what < 63) {
         push_some();

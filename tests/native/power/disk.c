@@ -115,7 +115,7 @@ struct disk {
 static void reserve(content *c, size_t size) {
     if (size > c->capacity) {
         size_t capacity = (size + SECTOR_BYTES - 1) / SECTOR_BYTES * SECTOR_BYTES;
-        c->data = realloc(c->data, capacity);
+        c->data = realloc(c->data, capacity); // NOLINT(clang-analyzer-optin.portability.UnixAPI): never 0
         CHECK(c->data != NULL);
         memset(c->data + c->capacity, 0, capacity - c->capacity);
         c->capacity = capacity;
@@ -137,7 +137,9 @@ static void copy(content *to, const content *from) {
 static void change(content *c, const note *what) {
     if (what->kind == NOTE_WRITE) {
         reserve(c, what->offset + what->size);
-        memcpy(c->data + what->offset, what->data, what->size);
+        if (what->size > 0) {
+            memcpy(c->data + what->offset, what->data, what->size);
+        }
         c->size = c->size > what->offset + what->size ? c->size : what->offset + what->size;
     } else {
         reserve(c, what->offset);

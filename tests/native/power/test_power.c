@@ -19,7 +19,7 @@
 #include "disk.h"
 #include "frames.h"
 
-enum { LIVES = 3, ACTIONS = 14, RANDOM_CUTS = 2, N_ALWAYS = 2 /* of the extremes */, LARGE_EVERY = 50 };
+enum { LIVES = 3, ACTIONS = 14, RANDOM_CUTS = 2, N_ALWAYS = 2 /* of the extremes */, LARGE_EVERY = 20 };
 
 char doing[256];
 
@@ -188,7 +188,7 @@ static void live_history(uint64_t number) {
     chance c = {.state = number * UINT64_C(1000003)};
     image from = {0};
     uint64_t required[DATASETS] = {0};
-    int large = number % LARGE_EVERY == LARGE_EVERY - 1;
+    int large = number % LARGE_EVERY == 7;
     frames_make(large);
     disk_draw_names(number << 40);
     for (int life = 0; life < (large ? 1 : LIVES); life++) {

@@ -155,6 +155,15 @@ static uint64_t read_all(const bodhi_read_options *options) {
     return there;
 }
 
+static bool is_there(int64_t number) {
+    bodhi_reader *reader;
+    bodhi_frame frame;
+    CHECK(bodhi_reader_open(dataset, &number, 1, NULL, &reader) == BODHI_OK);
+    bool there = bodhi_reader_next(reader, &frame) == BODHI_OK && frame.positions[7] == value_of(number, 7);
+    bodhi_reader_close(reader);
+    return there;
+}
+
 static const uint64_t all_frames = (UINT64_C(1) << FRAMES) - 1;
 
 /* A new store with all frames in one segment of natives, and the first of them as aliens before that. */
@@ -221,7 +230,7 @@ static void test_torn_segment(void) {
     bodhi_place before = place_of(10);
     CHECK(truncate(file_of('n', ".seg"), at.offset + at.length - 200) == 0);
     reopen();
-    CHECK(read_all(NULL) == all_frames >> 2 && place_of(18).found == 0 && place_of(19).found == 0);
+    CHECK(place_of(18).found == 0 && place_of(19).found == 0 && read_all(NULL) == all_frames >> 2);
     write_frames(BODHI_NATIVE, 18, FRAMES, 0);
     reopen();
     CHECK(read_all(NULL) == all_frames);
@@ -230,7 +239,7 @@ static void test_torn_segment(void) {
     at = place_of(19);
     flip(file_of('n', ".seg"), at.offset + at.length - 64);
     reopen();
-    CHECK(read_all(NULL) == (all_frames >> 1 & ~(UINT64_C(1) << 10)) && place_of(19).found == 0);
+    CHECK(place_of(19).found == 0 && read_all(NULL) == (all_frames >> 1 & ~(UINT64_C(1) << 10)));
     close_all();
 }
 
@@ -410,8 +419,12 @@ static void test_eviction(void) {
     bodhi_reader_close(reader);
     CHECK(count_descriptors() == before);
     CHECK(bodhi_writer_open(dataset, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
-    CHECK(append(writer, 100, ATOMS) == BODHI_OK && append(writer, 100, ATOMS) == BODHI_EXISTS);
+    CHECK(append(writer, 100, ATOMS) == BODHI_OK);
+    CHECK(append(writer, 100, ATOMS) == BODHI_EXISTS);
     CHECK(append(writer, 3, ATOMS) == BODHI_EXISTS);
+    bodhi_writer *other;
+    CHECK(bodhi_writer_open(dataset, BODHI_ALIEN, NULL, &other) == BODHI_OK);
+    CHECK(append(other, 3, ATOMS) == BODHI_EXISTS && bodhi_writer_close(other) == BODHI_OK);
     CHECK(bodhi_store_evict(store, &listed[1]) == BODHI_ERROR_BUSY);
     CHECK(bodhi_dataset_segments(dataset, facts, 4, &n) == BODHI_OK && n == 2);
     CHECK(bodhi_writer_close(writer) == BODHI_OK);
@@ -440,6 +453,56 @@ static void test_dropping(void) {
     CHECK(bodhi_dataset_mark(dataset, 5, -1, 6, words, words + 1) == BODHI_OK);
     CHECK(words[0] == 0x3D && words[1] == 0x38);
     CHECK(read_all(NULL) == (all_frames & ~(UINT64_C(1) << 4 | UINT64_C(1) << 7)));
+    close_all();
+}
+
+static ssize_t descending_getrandom(void *buffer, size_t size, unsigned flags) {
+    static unsigned char next = 0xF0;
+    (void)flags;
+    memset(buffer, next, size);
+    next = (unsigned char)(next - 8);
+    return (ssize_t)size;
+}
+
+/* A tombstone that is read before what it drops; and one of which only the record is left. */
+static void test_early_tombstones(void) {
+    begin("tombstones that come early");
+    const int64_t numbers[2] = {2, 3};
+    int64_t dropped;
+    bodhi_writer *writer;
+    close_all();
+    (void)nftw(home, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    bodhi_io.getrandom = descending_getrandom; /* a later segment is listed before an earlier one */
+    open_all();
+    CHECK(bodhi_writer_open(dataset, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    for (int64_t number = 0; number < 5; number++) {
+        CHECK(append(writer, number, ATOMS) == BODHI_OK);
+    }
+    CHECK(bodhi_flush(writer, 0) == BODHI_OK);
+    CHECK(bodhi_dataset_drop(dataset, BODHI_NATIVE, numbers, 2, &dropped) == BODHI_OK && dropped == 2);
+    CHECK(bodhi_writer_close(writer) == BODHI_OK && count_files('n') == 4);
+    reopen();
+    CHECK(place_of(2).found == 0 && place_of(3).found == 0 && is_there(4));
+    while (*file_of('n', ".idx") != '\0') {
+        CHECK(unlink(file_of('n', ".idx")) == 0);
+    }
+    reopen();
+    CHECK(place_of(2).found == 0 && place_of(3).found == 0 && is_there(4));
+    close_all();
+}
+
+/* A segment that nobody could repair when it was opened is repaired before it is written to. */
+static void test_late_repair(void) {
+    begin("an index that lacks entries while a writer holds its segment");
+    CHECK(truncate(file_of('n', ".idx"), 64 + 3 * 32) == 0);
+    int fd = open(file_of('n', ".seg"), O_RDWR | O_CLOEXEC);
+    CHECK(io_lock(fd, LOCK_WRITER, true) == LOCK_GOT);
+    reopen();
+    CHECK(place_of(2).found == 1 && place_of(3).found == 0);
+    (void)close(fd);
+    write_frames(BODHI_NATIVE, 300, 303, 0);
+    reopen();
+    CHECK(read_all(NULL) == all_frames && is_there(300) && is_there(302));
     close_all();
 }
 
@@ -539,7 +602,9 @@ static void test_full_disk(void) {
     CHECK(append(writer, 201, ATOMS) == BODHI_OK && bodhi_flush(writer, 0) == BODHI_ERROR_FULL);
     CHECK(size_of(file_of('n', ".seg")) == size);
     bodhi_io = real;
+    CHECK(append(writer, 203, ATOMS + 50) == BODHI_OK && append(writer, 204, ATOMS) == BODHI_OK);
     CHECK(bodhi_flush(writer, 0) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
+    CHECK(is_there(203) && is_there(204));
     CHECK(place_of(200).found == 0 && place_of(201).found == 0);
     bodhi_io.openat = no_index_openat;
     CHECK(bodhi_writer_open(dataset, BODHI_ALIEN, NULL, &writer) == BODHI_OK);
@@ -635,6 +700,8 @@ int main(void) {
     test_eviction();
     test_dropping();
     test_dropping_copies();
+    test_early_tombstones();
+    test_late_repair();
     test_quota();
     test_full_disk();
     test_ways();
