@@ -50,7 +50,11 @@ def crc32c(data: bytes) -> int:
 
 
 def message(verb: int, body: bytes = b"", size: int | None = None, crc: int | None = None) -> bytes:
-    return b"BdhW" + struct.pack("<HHII", 1, verb, len(body) if size is None else size, crc32c(body) if crc is None else crc) + body
+    return (
+        b"BdhW"
+        + struct.pack("<HHII", 1, verb, len(body) if size is None else size, crc32c(body) if crc is None else crc)
+        + body
+    )
 
 
 def frame_body(number: int, variant: int) -> bytes:
