@@ -1,5 +1,5 @@
-/* A server by itself, for the fuzzer of the running server (tests/io/server/fuzz.py): serve STORE SOCKET IN-TURNS, until
- * SIGTERM. Built with the C tests, under their sanitizers. */
+/* A server by itself, for the fuzzer of the running server (tests/io/server/fuzz.py): serve STORE SOCKET IN-TURNS,
+ * until SIGTERM. Built with the C tests, under their sanitizers. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

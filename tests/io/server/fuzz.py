@@ -34,7 +34,7 @@ NOTE = bytes(i * 7 % 256 for i in range(300_000))  # attached to every dataset
 _TABLE = []
 for _byte in range(256):
     for _ in range(8):
-        _byte = _byte >> 1 ^ (0x82F63B78 if _byte & 1 else 0)  # noqa: PLW2901
+        _byte = _byte >> 1 ^ (0x82F63B78 if _byte & 1 else 0)
     _TABLE.append(_byte)
 
 
@@ -375,7 +375,7 @@ class Fuzzer:
 
     def act(self, connection: Connection) -> None:
         draw = self.rng.random()
-        if len(connection.outbox) > 1 << 16 or connection.may_end and draw < 0.3:
+        if len(connection.outbox) > 1 << 16 or (connection.may_end and draw < 0.3):
             self.drop(connection)
         elif draw < 0.02:
             if connection.break_off():
