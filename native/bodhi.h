@@ -273,10 +273,10 @@ BODHI_CHECKED int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodh
  * were), POISONED, SYSTEM, MEMORY. */
 BODHI_CHECKED int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame);
 
-/* Make the frames appended so far visible to all processes; OK acknowledges them and those that were there: they outlive
- * this process, and with `durable` the machine. Errors: FULL (frames that did not fit are undone), POISONED, SYSTEM (the
- * writer is then poisoned, as a failed fsync is never tried again; or, durably, frames that were there are not known to
- * be on disk, and are to be appended again). */
+/* Make the frames appended so far visible to all processes; OK acknowledges them and those that were there: they
+ * outlive this process, and with `durable` the machine. Errors: FULL (frames that did not fit are undone), POISONED,
+ * SYSTEM (the writer is then poisoned, as a failed fsync is never tried again; or, durably, frames that were there are
+ * not known to be on disk, and are to be appended again). */
 BODHI_CHECKED int bodhi_flush(bodhi_writer *writer, int durable);
 
 /* Number of frames that this writer has made visible. */
@@ -328,8 +328,8 @@ typedef struct bodhi_push_facts {
  *
  * A dataset knows the first simulation that pushed to it by its identity, and takes frames of no other. A frame that is
  * there already is acknowledged if it is the same to the last bit: a simulation that is restarted may push some once
- * more. Errors: CONFLICT (the dataset has frames of another simulation), ARGUMENT, MEMORY, UNSAFE (key file, or a server that refuses the key or is not this user's), UNREACHABLE (no
- * server answers), PROTOCOL, SYSTEM. */
+ * more. Errors: CONFLICT (the dataset has frames of another simulation), ARGUMENT, MEMORY, UNSAFE (key file, or a
+ * server that refuses the key or is not this user's), UNREACHABLE (no server answers), PROTOCOL, SYSTEM. */
 BODHI_CHECKED int bodhi_push_open(const char *const *servers, int n, const char *dataset, const void *generation,
                                   size_t generation_bytes, const bodhi_push_options *options, bodhi_pusher **pusher);
 

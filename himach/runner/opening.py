@@ -173,7 +173,7 @@ def _find(world: World, store: Store | ServedStore | None, job: Job) -> tuple[bo
 def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bool, list[Candidate]]]) -> _Choice:
     """Open the origin, or find out which store stands in for it. On the first rank."""
     from himach.io.dataset.attachment import attached_indexes
-    from himach.io.dataset.lookup import match, names_of
+    from himach.io.dataset.lookup import match, names_of, refuse_mixed
     from himach.io.dataset.origin_stamp import frame_keywords
     from himach.io.trajectory.origin import open_origin
 
@@ -183,6 +183,7 @@ def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bo
         wanted = frame_keywords(job.keywords)
         fitting = [(rank, one) for rank, one in found if one.stamp.keywords == wanted]
         if fitting:
+            refuse_mixed(one for _, one in fitting)
             rank, best = max(fitting, key=lambda pair: (pair[1].stamp.seen, pair[1].stamp.n_frames))
             same = [one.generation for _, one in fitting if one.stamp.content == best.stamp.content]
             return _Choice(None, best.stamp, best.name, list(dict.fromkeys(same)), (rank, best))

@@ -6,8 +6,29 @@ import struct
 from pathlib import Path
 
 SEEDS = Path(__file__).with_name("seeds_wire")
-CLIENT = {"open": 1, "frame": 3, "flush": 4, "have": 6, "list": 8, "read": 10, "done": 12, "status": 13, "stop": 15}
-SERVER = {"opened": 2, "ack": 5, "held": 7, "numbers": 9, "places": 11, "counters": 14, "stopping": 16, "error": 17}
+CLIENT = {
+    "open": 1,
+    "frame": 3,
+    "flush": 4,
+    "have": 6,
+    "list": 8,
+    "read": 10,
+    "done": 12,
+    "status": 13,
+    "stop": 15,
+    "keep": 24,
+}
+SERVER = {
+    "opened": 2,
+    "ack": 5,
+    "held": 7,
+    "numbers": 9,
+    "places": 11,
+    "counters": 14,
+    "stopping": 16,
+    "error": 17,
+    "kept": 25,
+}
 
 
 def message(verb: int, body: bytes = b"") -> bytes:
@@ -23,14 +44,14 @@ def frame(n_atoms: int, fields: int) -> bytes:
 
 def main() -> None:
     """Write the seeds."""
-    opened = struct.pack("<IIII", 3, 3, 2, 0) + bytes(range(16)) + b"run" + b"g1"
+    opened = struct.pack("<IIII", 3, 3, 2, 4) + bytes(range(16)) + b"run" + b"g1" + b"/sim"
     clients = {
         "open": opened, "frame": frame(2, 1), "flush": b"", "have": bytes(24), "list": bytes(16), "read": bytes(16),
-        "done": b"", "status": b"", "stop": b"",
+        "done": b"", "status": b"", "stop": b"", "keep": bytes(32),
     }  # fmt: skip
     servers = {
         "opened": bytes(48), "ack": bytes(32), "held": b"\0\1\2", "numbers": bytes(16), "places": bytes(64),
-        "counters": bytes(128), "stopping": b"", "error": b"\xff\xff\xff\xffno",
+        "counters": bytes(128), "stopping": b"", "error": b"\xff\xff\xff\xffno", "kept": b"\1\2",
     }  # fmt: skip
     SEEDS.mkdir(exist_ok=True)
     for verbs, bodies, side in ((CLIENT, clients, 1), (SERVER, servers, 0)):

@@ -28,7 +28,7 @@ typedef struct {
     bool frozen;         /* holds something of another version, or was not synced: read, but never written */
     bool incomplete;     /* its index lacks something and should be rebuilt */
     bool gone;
-    bool doubtful; /* a sync of it has failed: what is read from it may not be on disk, and is not acknowledged */
+    bool doubtful;     /* a sync of it has failed: what is read from it may not be on disk, and is not acknowledged */
     int fd, direct_fd; /* for reading; -1: closed */
     unsigned users;
     uint64_t used_at;

@@ -48,8 +48,9 @@ static bool is_named(const open_dataset *d, const wire_open *open) {
 
 /* Who pushes says who it is. */
 static int claim(const open_dataset *d, const wire_open *open) {
+    int status = (open->flags & WIRE_PUSHES) != 0 ? dataset_refuse_staged(d->dataset) : BODHI_OK;
     bool tells = (open->flags & WIRE_PUSHES) != 0 && open->identity[0] != '\0';
-    return tells ? dataset_claim(d->dataset, open->identity, is_idle(d)) : BODHI_OK;
+    return status == BODHI_OK && tells ? dataset_claim(d->dataset, open->identity, is_idle(d)) : status;
 }
 
 static int open_new(bodhi_server *server, const wire_open *open, open_dataset **out) {

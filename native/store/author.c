@@ -1,7 +1,9 @@
-/* Whose frames a dataset has, where they have no origin: what a simulation says of itself stands in the file `author`,
- * and whoever pushes later says the same or is refused. */
+/* Whose frames a dataset has, where they have no origin: what a simulation says of itself is attached, and
+ * whoever pushes later says the same or is refused. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +11,10 @@
 #include "base/status.h"
 #include "store/dataset.h"
 
-static const char author_file[] = "author";
+static const char author_file[] = "x-author"; /* an attachment (himach/io/dataset/attachment.py) */
+
+/* Beside its frames a dataset has this file if its origin is known. */
+static const char origin_file[] = "x-origin.json";
 
 /* Read who it is into `author`; "" if nobody said so yet. */
 static int read_author(const bodhi_dataset *dataset, char author[MAX_NAME + 1]) {
@@ -64,6 +69,37 @@ static int claim(bodhi_dataset *dataset, const char *identity, bool alone) {
         return status;
     }
     return strcmp(author, identity) == 0 ? remember(dataset, identity) : fail_conflict(dataset, author, identity);
+}
+
+/* Whether another generation of the name has an origin; its directory is then in `found`. */
+static bool is_staged(const bodhi_dataset *dataset, char found[DIRECTORY_NAME]) {
+    enum { HASH = 17 /* of the name, and a dash */ };
+    DIR *entries = io_list(dataset->store->fd, ".");
+    const struct dirent *entry;
+    bool staged = false;
+    while (entries != NULL && !staged && (entry = readdir(entries)) != NULL) { // NOLINT(concurrency-mt-unsafe): ours
+        char path[DIRECTORY_NAME + sizeof origin_file];
+        struct stat status;
+        if (strlen(entry->d_name) == DIRECTORY_NAME - 1 && strncmp(entry->d_name, dataset->directory, HASH) == 0) {
+            (void)snprintf(path, sizeof path, "%s/%s", entry->d_name, origin_file);
+            staged = fstatat(dataset->store->fd, path, &status, AT_SYMLINK_NOFOLLOW) == 0;
+            memcpy(found, entry->d_name, DIRECTORY_NAME);
+        }
+    }
+    if (entries != NULL) {
+        (void)closedir(entries);
+    }
+    return staged;
+}
+
+int dataset_refuse_staged(const bodhi_dataset *dataset) {
+    char found[DIRECTORY_NAME];
+    return !is_staged(dataset, found)
+               ? BODHI_OK
+               : bodhi_fail(BODHI_ERROR_CONFLICT,
+                            "dataset %s is of a trajectory (%s/%s): push under another name, or 'himach cache evict' "
+                            "it first",
+                            dataset->name, dataset->store->path, found);
 }
 
 int dataset_claim(bodhi_dataset *dataset, const char *identity, bool alone) {

@@ -49,9 +49,9 @@ struct bodhi_dataset {
     uint64_t clock;
     unsigned refused_version;
     uint64_t scanned;
-    char *author;           /* NULL: not known here */
-    bool removed;           /* there is no directory of its name: it was deleted, and may come back */
-    struct stat listed;     /* the directory when it was listed last ... */
+    char *author;       /* NULL: not known here */
+    bool removed;       /* there is no directory of its name: it was deleted, and may come back */
+    struct stat listed; /* the directory when it was listed last ... */
     struct timespec listed_at;
 };
 
@@ -92,6 +92,9 @@ int dataset_reopen(bodhi_dataset *dataset, bool create);
 /* Let the frames be those of the simulation that calls itself `identity`, if they are nobody's yet; or if there are
  * none, and nobody else is about to bring some (`alone`). CONFLICT: they are another's. Takes the mutex. */
 int dataset_claim(bodhi_dataset *dataset, const char *identity, bool alone);
+
+/* Check that no trajectory has the dataset's name: CONFLICT. */
+int dataset_refuse_staged(const bodhi_dataset *dataset);
 
 /* Say so again in a directory that was made anew. */
 int dataset_restore_author(const bodhi_dataset *dataset);

@@ -9,8 +9,8 @@
 #include "base/status.h"
 
 static bool worth_trying(const segment *s, unsigned kind, uint64_t length, uint64_t segment_bytes) {
-    return s->kind == kind && !s->gone && !s->refused && !s->frozen && !s->doubtful && !s->damaged_header && s->checked &&
-           s->covered + length <= segment_bytes;
+    return s->kind == kind && !s->gone && !s->refused && !s->frozen && !s->doubtful && !s->damaged_header &&
+           s->checked && s->covered + length <= segment_bytes;
 }
 
 /* Bring segment and index to one end, which appending needs. The caller holds the writer's lock on `fd`. */

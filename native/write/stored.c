@@ -185,7 +185,8 @@ bool stored_differs(const stored_frame *found, const bodhi_frame *frame, char *w
         (void)snprintf(why, size, "the time %.15g ps, not %.15g ps", there->time, frame->time);
         return true;
     }
-    if ((there->box == NULL) != (frame->box == NULL) || (frame->box != NULL && memcmp(there->box, frame->box, 24) != 0)) {
+    if ((there->box == NULL) != (frame->box == NULL) ||
+        (frame->box != NULL && memcmp(there->box, frame->box, 24) != 0)) {
         (void)snprintf(why, size, "another box");
         return true;
     }

@@ -138,11 +138,12 @@ static int compare_stored(bodhi_writer *w, const bodhi_frame *frame) {
     w->found = found.ordinal;
     stored_free(&found);
     if (differs) {
-        return bodhi_fail(BODHI_ERROR_CONFLICT,
-                          "frame %lld of dataset %s is there with %s: frames of two simulations do not mix. Write under "
-                          "another name, go on behind the frames that are there, or 'himach cache evict' the dataset "
-                          "first",
-                          (long long)frame->number, w->dataset->name, why);
+        return bodhi_fail(
+            BODHI_ERROR_CONFLICT,
+            "frame %lld of dataset %s is there with %s: frames of two simulations do not mix. Write under "
+            "another name, go on behind the frames that are there, or 'himach cache evict' the dataset "
+            "first",
+            (long long)frame->number, w->dataset->name, why);
     }
     return writer_note_existing(w) ? BODHI_EXISTS : bodhi_fail_memory();
 }

@@ -430,7 +430,9 @@ def test_another_trajectory_under_the_name_is_refused_before_anything_is_mixed(t
         write_xtc(tmp_path / f"{name}.xtc", n_frames, seed=n_frames)
     place = tmp_path / "cache"
     assert stage(alone(), job(tmp_path / "one.xtc", place, dataset="mine")).new == 5
-    with pytest.raises(StoreConflictError, match=r"dataset mine is of another trajectory \(.*one\.xtc\), not of .*other"):
+    with pytest.raises(
+        StoreConflictError, match=r"dataset mine is of another trajectory \(.*one\.xtc\), not of .*other"
+    ):
         stage(alone(), job(tmp_path / "other.xtc", place, dataset="mine"))
     assert natives(place) == [set(range(5))]
     pushed(place, "theirs")

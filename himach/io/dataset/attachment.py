@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from himach.io.server.served_store import ServedStore
 
 STAMP, TIMES, INDEX = "origin.json", "times", "index"  # names of attachments
+AUTHOR = "author"  # of what was pushed: which simulation (native/store/author.c)
 MAX_TOPOLOGY_BYTES = 256 << 20
 
 

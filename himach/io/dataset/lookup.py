@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pyroaring import BitMap64
 
-from himach.errors import UsageError
+from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
-from himach.io.dataset.attachment import attached_stamp
+from himach.io.dataset.attachment import AUTHOR, attached_stamp
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.place import open_chosen, owner_of
@@ -34,12 +34,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A dataset in a node's store that goes by the name of a trajectory: its stamp, and how many frames are cached."""
+    """A dataset in a node's store that goes by the name of a trajectory: its stamp, and how many frames are cached.
+
+    `author` is what the simulation that pushed it said of itself; "" if nothing.
+    """
 
     name: str
     generation: bytes
     stamp: OriginStamp
     frames: int
+    author: str = ""
 
 
 def dataset_name(paths: Sequence[str | os.PathLike[str]]) -> str:
@@ -102,7 +106,8 @@ def find(store: Store | ServedStore, names: Sequence[str]) -> list[Candidate]:
                 continue
             stamp = attached_stamp(dataset) or _pushed(dataset)
             if stamp is not None:
-                found.append(Candidate(name, generation, stamp, facts["native"] + facts["alien"]))
+                author = (dataset.attachment(AUTHOR) or b"").decode(errors="replace")
+                found.append(Candidate(name, generation, stamp, facts["native"] + facts["alien"], author))
     return sorted(found, key=lambda one: -one.frames)
 
 
@@ -125,6 +130,29 @@ def match(origin: Origin, keywords: Mapping[str, Any], found: Sequence[Candidate
     stamp = OriginStamp.of(origin, keywords, [one.stamp for one in found])
     valid = [one.generation for one in found if one.stamp.compare(stamp) != "changed"]
     return stamp, list(dict.fromkeys(valid)) or [_unused(stamp, found)]
+
+
+def refuse_mixed(found: Iterable[Candidate]) -> None:
+    """Check that what nodes hold under one name, with no origin, was pushed by one simulation.
+
+    Servers that do not know of each other may have taken frames of two.
+
+    Raises
+    ------
+    TrajectoryError
+        It was pushed by several.
+    """
+    authors: dict[tuple[str, bytes], set[str]] = {}
+    for one in found:
+        if one.author and one.stamp.kinds == ("pushed",):
+            authors.setdefault((one.name, one.generation), set()).add(one.author)
+    for (name, _), several in authors.items():
+        if len(several) > 1:
+            told = ", ".join(f"'{author}'" for author in sorted(several))
+            raise TrajectoryError(
+                f"dataset {name} has frames of several simulations ({told}), each on nodes of its own: "
+                f"'himach cache evict {name}' on the nodes of those that are not meant"
+            )
 
 
 def refuse_others(stamp: OriginStamp, found: Sequence[Candidate]) -> None:

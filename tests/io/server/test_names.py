@@ -166,6 +166,15 @@ def test_a_name_without_frames_is_free(run_server):
     assert held(running.place) == dict.fromkeys(range(3), 1)
 
 
+def test_the_name_of_a_staged_trajectory_is_refused(run_server):
+    running = run_server()
+    with Store(running.place).dataset("run", b"fingerprint") as staged:
+        staged.attach("origin.json", b"{}")
+        staged.write(0, 0.0, None, frame_of(0, 0), native=True)
+    with pytest.raises(StoreConflictError, match="dataset run is of a trajectory"):
+        push([running.path], 1, range(3))
+
+
 PUSHED = """
 import sys, numpy as np, himach
 with himach.Writer("run", 100, servers=[sys.argv[1]], first=int(sys.argv[2])) as writer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -182,3 +183,20 @@ def test_frames_of_several_nodes_some_of_which_are_on_their_way(run_server, tmp_
     frames, assignment, times = json.loads(done.stdout.splitlines()[-1])
     assert (frames, assignment) == (95, {"native": 95, "alien": 0, "residue": 0})
     np.testing.assert_allclose(times, np.array([universe.trajectory[n].time for n in held]), rtol=1e-6)
+
+
+def test_a_name_that_two_simulations_have_on_different_nodes_is_refused(run_server, tmp_path):
+    """Their servers did not know of each other; a run meets both."""
+    universe = mda.Universe(PSF, DCD)
+    running = [run_server() for _ in range(2)]
+    for i, one in enumerate(running):
+        with himach.Writer(
+            "run", universe.atoms.n_atoms, servers=[one.path], identity=f"sim {i}", first=5 * i
+        ) as writer:
+            for _ in universe.trajectory[5 * i : 5 * i + 5]:
+                writer.write(universe)
+    command = [sys.executable, "-P", "-m", "himach", "run", "rmsd", "--trajectory", "run", "--topology", str(PSF)]
+    script = f"HIMACH_NODE=n$PMI_RANK exec {shlex.join(command)}"
+    done = mpiexec(2, ["sh", "-c", script], environ={"HIMACH_CACHE": str(tmp_path / "{node}")})
+    assert done.returncode == 1, done.stderr
+    assert "dataset run has frames of several simulations ('sim 0', 'sim 1')" in done.stderr

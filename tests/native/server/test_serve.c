@@ -1,6 +1,7 @@
 /* Tests of server and pusher by themselves, for sanitizers: messages fed byte by byte, a server in a thread, pushers
  * that go on while it is replaced, disks that hang or fail. */
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -273,6 +274,36 @@ static void test_a_flush_that_fails(void) {
     CHECK(natives("failing") == 5);
 }
 
+static atomic_int open_errors; /* of segments, for reading, from now on */
+static int (*real_openat)(int directory, const char *path, int flags, mode_t mode);
+
+static int faulty_openat(int directory, const char *path, int flags, mode_t mode) {
+    if ((flags & O_ACCMODE) == O_RDONLY && strstr(path, ".seg") != NULL && atomic_load(&open_errors) > 0) {
+        (void)atomic_fetch_sub(&open_errors, 1);
+        errno = EMFILE;
+        return -1;
+    }
+    return real_openat(directory, path, flags, mode);
+}
+
+/* A segment that cannot be opened now is not one whose sync has failed: the frames in it are acknowledged later. */
+static void test_a_failed_open(void) {
+    served s = start("busy");
+    CHECK(pthread_create(&s.thread, NULL, run, &s) == 0);
+    for (int turn = 0; turn < 3; turn++) {
+        bodhi_pusher *pusher = pusher_to("busy", 10000);
+        for (int64_t number = 0; number < 3; number++) {
+            push_one(pusher, number);
+        }
+        CHECK(bodhi_push_flush(pusher) == BODHI_OK);
+        CHECK(bodhi_push_close(pusher) == BODHI_OK);
+        atomic_store(&open_errors, turn == 0 ? 4 : 0); /* opening the dataset, and each frame */
+    }
+    CHECK(atomic_load(&open_errors) == 0);
+    stop(&s);
+    CHECK(natives("busy") == 3);
+}
+
 int main(void) {
     (void)snprintf(root, sizeof root, "/tmp/bodhi-serve-XXXXXX");
     CHECK(mkdtemp(root) != NULL);
@@ -281,6 +312,9 @@ int main(void) {
     bodhi_io.fdatasync = faulty_fdatasync;
     test_a_flush_that_hangs();
     test_a_flush_that_fails();
+    real_openat = bodhi_io.openat;
+    bodhi_io.openat = faulty_openat;
+    test_a_failed_open();
     (void)nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     (void)puts("all passed");
     return 0;

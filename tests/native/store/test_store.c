@@ -394,8 +394,8 @@ static int append_one(bodhi_dataset *dataset, int64_t number, int *flushed) {
     return status;
 }
 
-/* A frame that was there is acknowledged only if it can be read back and is on disk; what failed once is not taken for a
- * failure for good, but for a failed sync, of which nothing is known any more. */
+/* A frame that was there is acknowledged only if it can be read back and is on disk; what failed once is not taken for
+ * a failure for good, but for a failed sync, of which nothing is known any more. */
 static void test_existing_frames(void) {
     bodhi_store *store;
     bodhi_dataset *dataset;
@@ -417,6 +417,7 @@ static void test_existing_frames(void) {
     CHECK(append_one(dataset, 0, &flushed) == BODHI_EXISTS && flushed == BODHI_ERROR_SYSTEM);
     CHECK(append_one(dataset, 0, &flushed) == BODHI_OK && flushed == BODHI_OK); /* elsewhere */
     CHECK(append_one(dataset, 0, &flushed) == BODHI_EXISTS && flushed == BODHI_OK);
+    unsynced = 0; /* its number is free for another file soon */
     CHECK(bodhi_dataset_open(store, "run", NULL, 0, 0, &other) == BODHI_OK);
     bodhi_segment_facts facts[4];
     int64_t n;
@@ -432,7 +433,6 @@ static void test_existing_frames(void) {
     bodhi_dataset_close(dataset);
     bodhi_close(store);
     bodhi_io = real;
-    unsynced = 0;
     clear();
 }
 
