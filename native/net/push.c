@@ -605,8 +605,8 @@ static int connect_all(bodhi_pusher *p) {
     for (int i = 0; i < p->n_servers; i++) {
         begin_dialling(p, &p->servers[i], p->options.timeout_ms);
     }
-    for (int dialling = 1; dialling > 0 && now_ms() < until && !p->conflict;) {
-        dialling = 0;
+    for (int n_dialling = 1; n_dialling > 0 && now_ms() < until && !p->conflict;) {
+        n_dialling = 0;
         for (int i = 0; i < p->n_servers; i++) {
             server *s = &p->servers[i];
             if (s->dialling != NULL && dial_has_ended(s->dialling)) {
@@ -614,13 +614,13 @@ static int connect_all(bodhi_pusher *p) {
                 status = ended == BODHI_OK ? status : ended;
                 up += ended == BODHI_OK;
             }
-            dialling += s->dialling != NULL;
+            n_dialling += s->dialling != NULL;
         }
         if (is_interrupted(p)) {
             return bodhi_fail(BODHI_ERROR_INTERRUPTED, "interrupted while connecting to servers");
         }
         until = up > 0 && begun + OTHERS_MS < until ? begun + OTHERS_MS : until;
-        if (dialling > 0 && now_ms() < until) {
+        if (n_dialling > 0 && now_ms() < until) {
             await_servers(p, OTHERS_MS / 4);
         }
     }

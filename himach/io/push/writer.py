@@ -50,8 +50,9 @@ class Writer:
     durable
         Count a frame as kept only when it would outlive a crash of its node's machine, not only of the server.
     timeout
-        Seconds for every wait on a server. Servers that take frames and acknowledge none for three times as long are
-        an error. Ctrl-C ends any wait; leaving the ``with`` block by it gives up the frames in flight.
+        Seconds that a call waits while no frame goes and no acknowledgement comes; then it is an error. A server that
+        is silent for a third of it is asked anew, and its frames may go to another. Ctrl-C ends any wait; leaving the
+        ``with`` block by it gives up the frames in flight.
     identity
         Which simulation this is: what it says again when it is restarted, and what all its ranks say. None for the path
         of the working directory; an empty text says nothing, and only frames are compared.
@@ -94,7 +95,7 @@ class Writer:
         generation: bytes = b"",
         first: int = 0,
         durable: bool = False,
-        timeout: float = 30.0,
+        timeout: float = 60.0,
         batch_bytes: int = 0,
         identity: str | None = None,
     ) -> None:

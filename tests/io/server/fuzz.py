@@ -1,0 +1,478 @@
+"""A fuzzer of the running server that knows what it may answer.
+
+``python tests/io/server/fuzz.py SERVER [SECONDS [SEED]]``: SERVER is ``native/fuzz_serve`` of a build of the C tests
+(``meson setup BUILD -Dnative_tests=true -Db_sanitize=address,undefined``, or ``thread``). Any number of seconds, hours
+too; CI gives it half a minute a sanitizer. It sends random sequences of valid, half-valid and broken messages over many
+connections, breaks off at any byte, ends and kills the server and starts it again on the same store, and compares every
+answer with a model of what was sent and acknowledged. It ends with 1 and says what was wrong, with the seed.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import random
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from pathlib import Path
+
+OPEN, OPENED, FRAME, FLUSH, ACK, HAVE, KINDS, LIST, NUMBERS, READ, PLACES, DONE = range(1, 13)
+STATUS, COUNTERS, _, _, ERROR, FIND, GENERATIONS, FETCH, ATTACHMENT, MARK, MARKED, KEEP, KEPT = range(13, 26)
+DATASETS = (b"a", b"b", b"c")
+NUMBERS_OF_FRAMES = 40
+MOST_CONNECTIONS = 24
+PATIENCE = 60.0  # seconds for an answer, under a sanitizer and beside other work
+NOTE = bytes(i * 7 % 256 for i in range(300_000))  # attached to every dataset
+
+_TABLE = []
+for _byte in range(256):
+    for _ in range(8):
+        _byte = _byte >> 1 ^ (0x82F63B78 if _byte & 1 else 0)
+    _TABLE.append(_byte)
+
+
+class WrongError(Exception):
+    """The server did what it may not do."""
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+def message(verb: int, body: bytes = b"", size: int | None = None, crc: int | None = None) -> bytes:
+    return (
+        b"BdhW"
+        + struct.pack("<HHII", 1, verb, len(body) if size is None else size, crc32c(body) if crc is None else crc)
+        + body
+    )
+
+
+def frame_body(number: int, variant: int) -> bytes:
+    """A frame of a number and a content; each has its size."""
+    n_atoms = 1 + number % 7 + 40 * variant
+    values = struct.pack(f"<{3 * n_atoms}f", *(number + variant * 0.37 + i * 1.13 for i in range(3 * n_atoms)))
+    return struct.pack("<QdIBBH6f", number, float(number), n_atoms, 1, 0, 0, *[0.0] * 6) + values
+
+
+BODIES = {(number, variant): frame_body(number, variant) for number in range(NUMBERS_OF_FRAMES) for variant in range(3)}
+FRAMES = {key: message(FRAME, body) for key, body in BODIES.items()}
+
+
+class Model:
+    """What was sent and acknowledged."""
+
+    def __init__(self) -> None:
+        self.sent: dict[bytes, set[tuple[int, int]]] = {name: set() for name in DATASETS}
+        self.kept: dict[bytes, dict[int, int]] = {name: {} for name in DATASETS}  # number: variant
+        self.counts = dict.fromkeys(("connections", "messages", "broken", "acknowledged", "refused", "starts"), 0)
+
+    def acknowledge(self, name: bytes, number: int, variant: int) -> None:
+        if self.kept[name].setdefault(number, variant) != variant:
+            raise WrongError(f"frame {number} of {name!r} was acknowledged with two contents")
+        self.counts["acknowledged"] += 1
+
+
+class Connection:
+    """A connection, what was sent over it, and what is expected of it."""
+
+    def __init__(self, path: str, model: Model, rng: random.Random) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(path)
+        self.socket.setblocking(False)
+        self.model, self.rng = model, rng
+        self.inbox, self.outbox = b"", b""
+        self.expected: deque[tuple[int, object]] = deque()
+        self.unacknowledged: dict[int, deque[int]] = {}
+        self.pushed: set[tuple[int, int]] = set()  # where one of them is refused, so are those behind it
+        self.name: bytes | None = None
+        self.pushes = False
+        self.token = bytes(16)
+        self.may_end = False  # it was told something wrong, or another has its token
+        self.descriptors: list[int] = []
+        self.since = time.monotonic()
+        model.counts["connections"] += 1
+
+    def close(self) -> None:
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors = []
+        self.socket.close()
+
+    # What is sent
+
+    def ask(self, verb: int, body: bytes, answer: int, check: object = None) -> None:
+        if not self.expected:
+            self.since = time.monotonic()
+        self.outbox += message(verb, body)
+        self.expected.append((answer, check))
+        self.model.counts["messages"] += 1
+
+    def open(self, token: bytes) -> None:
+        self.name, self.token = self.rng.choice(DATASETS), token
+        self.pushes = self.rng.random() < 0.7
+        flags = (1 if self.pushes else 0) | (2 if self.rng.random() < 0.2 else 0)
+        if not self.pushes:
+            self.may_end = True  # the dataset need not be there
+        self.ask(OPEN, struct.pack("<IIII", flags, len(self.name), 0, 0) + token + self.name, OPENED)
+
+    def push(self) -> None:
+        for _ in range(self.rng.choice((1, 1, 3, 20))):
+            number = self.rng.randrange(NUMBERS_OF_FRAMES)
+            variant = 0 if self.rng.random() < 0.97 else self.rng.randrange(3)
+            self.outbox += FRAMES[number, variant]
+            self.model.sent[self.name].add((number, variant))
+            self.pushed.add((number, variant))
+            self.unacknowledged.setdefault(number, deque()).append(variant)
+            self.model.counts["messages"] += 1
+        if self.rng.random() < 0.5:
+            self.outbox += message(FLUSH)
+
+    def have(self) -> None:
+        numbers = [self.rng.randrange(NUMBERS_OF_FRAMES + 5) for _ in range(self.rng.choice((1, 5, 50)))]
+        sent, kept = self.model.sent[self.name], dict(self.model.kept[self.name])
+
+        def check(body: bytes) -> None:
+            ever = {number for number, _ in sent}
+            for number, kind in zip(numbers, body, strict=True):
+                if (number in kept and kind != 1) or (number not in ever and kind != 0):
+                    raise WrongError(f"HAVE says {kind} of frame {number} of {self.name!r}")
+
+        self.ask(HAVE, struct.pack(f"<{len(numbers)}Q", *numbers), KINDS, check)
+
+    def keep(self) -> None:
+        asked = [self.rng.choice(list(BODIES)) for _ in range(self.rng.choice((1, 5, 50)))]
+        sent, kept = self.model.sent[self.name], dict(self.model.kept[self.name])
+        body = b"".join(struct.pack("<QII", number, crc32c(BODIES[number, variant]), 0) for number, variant in asked)
+
+        def check(answer: bytes) -> None:
+            ever = {number for number, _ in sent}
+            for (number, variant), said in zip(asked, answer, strict=True):
+                wanted = (1 if kept[number] == variant else 2) if number in kept else said
+                if said != wanted or (said != 0 and number not in ever):
+                    raise WrongError(f"KEEP says {said} of frame {number} of {self.name!r}, not {wanted}")
+
+        self.ask(KEEP, body, KEPT, check)
+
+    def list(self) -> None:
+        first = self.rng.randrange(NUMBERS_OF_FRAMES)
+        sent, kept = self.model.sent[self.name], dict(self.model.kept[self.name])
+
+        def check(body: bytes) -> None:
+            numbers = list(struct.unpack(f"<{len(body) // 8}Q", body))
+            there = set(numbers)
+            if numbers != sorted(there) or not there <= {number for number, _ in sent}:
+                raise WrongError(f"LIST says {numbers}, of which some were never sent")
+            if not {number for number in kept if number >= first} <= there:
+                raise WrongError(f"LIST from {first} on lacks acknowledged frames: {numbers}")
+
+        self.ask(LIST, struct.pack("<IIQ", 0, 0, first), NUMBERS, check)
+
+    def read(self) -> None:
+        numbers = [self.rng.randrange(NUMBERS_OF_FRAMES) for _ in range(self.rng.choice((1, 5, 50)))]
+        kept = dict(self.model.kept[self.name])
+
+        def check(body: bytes) -> None:
+            count = len(body) // 32
+            if not 1 <= count <= len(numbers):
+                raise WrongError(f"{count} places for {len(numbers)} frames")
+            for number, at in zip(numbers, struct.iter_unpack("<QQQiI", body), strict=False):
+                _, offset, length, descriptor, _ = at
+                if number in kept and not 0 <= descriptor < len(self.descriptors):
+                    raise WrongError(f"no place for frame {number} of {self.name!r}, which was acknowledged")
+                if descriptor >= 0 and len(os.pread(self.descriptors[descriptor], length, offset)) != length:
+                    raise WrongError(f"the place of frame {number} of {self.name!r} lies beyond its segment")
+            if self.rng.random() < 0.95:
+                self.outbox += message(DONE)
+
+        self.ask(READ, struct.pack(f"<{len(numbers)}Q", *numbers), PLACES, check)
+
+    def fetch(self) -> None:
+        first = self.rng.randrange(len(NOTE) + 10)
+
+        def check(body: bytes) -> None:
+            (size,) = struct.unpack_from("<Q", body)
+            if size != 2**64 - 1 and (size != len(NOTE) or not NOTE[first:].startswith(body[8:])):
+                raise WrongError("the attachment is another")
+
+        self.ask(FETCH, struct.pack("<Q", first) + b"note", ATTACHMENT, check)
+
+    def mark(self) -> None:
+        kept = dict(self.model.kept[self.name])
+
+        def check(body: bytes) -> None:
+            native, _ = struct.unpack("<QQ", body)
+            if any(not native >> number & 1 for number in kept):
+                raise WrongError(f"MARK lacks acknowledged frames: {native:b}")
+
+        self.ask(MARK, struct.pack("<QqQ", 0, 1, NUMBERS_OF_FRAMES), MARKED, check)
+
+    def break_off(self) -> bool:
+        """Send something broken; returns whether to close at once."""
+        self.may_end = True
+        self.model.counts["broken"] += 1
+        verb = self.rng.randrange(32)
+        whole = self.rng.choice(list(FRAMES.values()))
+        noise = self.rng.randbytes(self.rng.choice((1, 16, 500)))
+        self.outbox += self.rng.choice(
+            (
+                noise,
+                message(verb, noise),
+                message(verb, bytes(self.rng.choice((0, 8, 16, 24, 4096)))),
+                message(FRAME, size=self.rng.choice((60, 1 << 20, 1 << 30, 2**32 - 1)), crc=0) + noise,
+                whole[: self.rng.randrange(1, len(whole))],
+                whole[:12] + self.rng.randbytes(4) + whole[16:],
+                message(FRAME, BODIES[0, 0][:16] + self.rng.randbytes(8) + BODIES[0, 0][24:]),
+                message(OPEN, struct.pack("<IIII", 1, *(self.rng.choice((0, 1, 5000)) for _ in range(3))) + noise),
+                b"",
+            )
+        )
+        return self.rng.random() < 0.6
+
+    # What comes and goes
+
+    def pump(self) -> bool:
+        """Send and receive what can be now; False when the server has closed."""
+        try:
+            if self.outbox:
+                self.outbox = self.outbox[self.socket.send(self.outbox[: self.rng.choice((1, 7, 1 << 16))]) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.outbox = b""
+        try:
+            while True:
+                ancillary = socket.CMSG_SPACE(32 * array.array("i").itemsize)
+                data, messages, _, _ = self.socket.recvmsg(1 << 16, ancillary)
+                self.take_descriptors(messages)
+                if not data:
+                    return False
+                self.inbox += data
+                self.take_messages()
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def take_descriptors(self, messages: list[tuple[int, int, bytes]]) -> None:
+        for _, _, data in messages:
+            found = array.array("i")
+            found.frombytes(data[: len(data) - len(data) % found.itemsize])
+            for descriptor in self.descriptors:
+                os.close(descriptor)
+            self.descriptors = list(found)
+
+    def take_messages(self) -> None:
+        while len(self.inbox) >= 16:
+            _, _, verb, size, crc = struct.unpack_from("<4sHHII", self.inbox)
+            if len(self.inbox) < 16 + size:
+                return
+            body, self.inbox = self.inbox[16 : 16 + size], self.inbox[16 + size :]
+            if crc != crc32c(body):
+                raise WrongError("a message of the server with a wrong checksum")
+            self.take(verb, body)
+
+    def take(self, verb: int, body: bytes) -> None:
+        self.since = time.monotonic()
+        if verb == ACK:
+            for number, status, _ in struct.iter_unpack("<QiI", body):
+                self.take_ack(number, status)
+        elif verb == ERROR:
+            if not self.may_end:
+                raise WrongError(f"an error for nothing: {body[4:]!r}")
+            self.expected.clear()
+        elif not self.expected or self.expected[0][0] != verb:
+            if not self.may_end:
+                raise WrongError(f"answer {verb} where {list(self.expected)[:1]} was expected")
+        else:
+            _, check = self.expected.popleft()
+            if check is not None:
+                check(body)
+
+    def take_ack(self, number: int, status: int) -> None:
+        waiting = self.unacknowledged.get(number)
+        if not waiting:
+            if self.may_end:
+                return
+            raise WrongError(f"an acknowledgement of frame {number}, which does not wait for one")
+        variant = waiting.popleft()
+        if status >= 0:
+            self.model.acknowledge(self.name, number, variant)
+            return
+        self.model.counts["refused"] += 1
+        self.may_end = True
+        others = {sent for sent, _ in self.model.sent[self.name] - self.pushed}
+        if not others & {sent for sent, _ in self.pushed} and len(dict(self.pushed)) == len(self.pushed):
+            raise WrongError(f"frame {number} was refused ({status}), though nobody sent another one")
+
+
+class Fuzzer:
+    """The server, its connections, and what happens next."""
+
+    def __init__(self, program: str, place: Path, seed: int) -> None:
+        self.program, self.place = program, place
+        self.rng = random.Random(seed)
+        self.model = Model()
+        self.connections: list[Connection] = []
+        self.tokens = [self.rng.randbytes(16) for _ in range(4)]
+        self.log = place / "log"
+        self.start()
+
+    def start(self) -> None:
+        self.path = str(self.place / f"socket{self.model.counts['starts']}")
+        self.model.counts["starts"] += 1
+        turns = "1" if self.rng.random() < 0.4 else "0"
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen([self.program, str(self.place / "store"), self.path, turns], stderr=log)
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                with socket.socket(socket.AF_UNIX) as raw:
+                    raw.connect(self.path)
+                return
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise WrongError("the server does not start") from None
+                time.sleep(0.02)
+
+    def stop(self, how: int) -> None:
+        """End the server; what it sent before counts."""
+        for connection in self.connections:
+            connection.may_end = True
+        self.process.send_signal(how)
+        code = self.process.wait(2 * PATIENCE)
+        for connection in self.connections:
+            connection.pump()
+            connection.close()
+        self.connections = []
+        if how == signal.SIGTERM and code != 0:
+            raise WrongError(f"the server ended with {code}")
+
+    def step(self) -> None:
+        draw = self.rng.random()
+        if draw < 0.0006:
+            self.stop(self.rng.choice((signal.SIGTERM, signal.SIGKILL)))
+            self.start()
+        elif draw < 0.08 and len(self.connections) < MOST_CONNECTIONS:
+            self.connections.append(Connection(self.path, self.model, self.rng))
+        elif self.connections:
+            self.act(self.rng.choice(self.connections))
+        self.attach()
+        ready = {one.socket for one in self.connections if one.outbox}
+        found, _, _ = select.select([one.socket for one in self.connections], [], [], 0)
+        for connection in list(self.connections):
+            if connection.socket in ready or connection.socket in found:
+                self.pump(connection)
+
+    def act(self, connection: Connection) -> None:
+        draw = self.rng.random()
+        if len(connection.outbox) > 1 << 16 or (connection.may_end and draw < 0.3):
+            self.drop(connection)
+        elif draw < 0.02:
+            if connection.break_off():
+                self.pump(connection)
+                self.drop(connection)
+        elif draw < 0.03:
+            self.drop(connection)
+        elif connection.name is None:
+            token = self.rng.choice([*self.tokens, *[bytes(16)] * 8])
+            for other in self.connections:
+                if other is not connection and token != bytes(16) and other.token == token:
+                    other.may_end = connection.may_end = True  # whichever comes first
+            connection.open(token)
+        elif len(connection.expected) < 5:
+            anybodys = [connection.have, connection.list, connection.read, connection.fetch, connection.mark]
+            pushers = [connection.push] * 5 + [connection.keep]
+            self.rng.choice(anybodys + (pushers if connection.pushes else []))()
+
+    def attach(self) -> None:
+        for directory in (self.place / "store").glob("????????????????-*"):
+            if not (directory / "x-note").exists():
+                written = self.place / "note"
+                written.write_bytes(NOTE)
+                written.chmod(0o600)
+                written.rename(directory / "x-note")
+
+    def pump(self, connection: Connection) -> None:
+        if connection in self.connections and not connection.pump():
+            if not connection.may_end:
+                doing = f"{connection.name!r}, {list(connection.expected)[:2]}, {connection.outbox[:40]!r}"
+                raise WrongError(f"the server closed a connection that had done nothing wrong: {doing}")
+            self.drop(connection)
+
+    def drop(self, connection: Connection) -> None:
+        if connection in self.connections:
+            self.connections.remove(connection)
+            connection.close()
+
+    def check(self) -> None:
+        """Look for a server that died, or does not answer."""
+        if self.process.poll() is not None:
+            raise WrongError(f"the server ended by itself with {self.process.returncode}")
+        for connection in self.connections:
+            late = connection.expected and time.monotonic() - connection.since > PATIENCE
+            if late and not connection.may_end and not connection.outbox:
+                raise WrongError(f"no answer for {PATIENCE:.0f} s; expected: {connection.expected[0][0]}")
+
+    def run(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        steps = 0
+        while time.monotonic() < end:
+            self.step()
+            steps += 1
+            if steps % 50 == 0:
+                self.check()
+        self.finish()
+
+    def finish(self) -> None:
+        """Kill the server; then all that was acknowledged must be there, as it was sent."""
+        self.stop(signal.SIGKILL)
+        self.start()
+        for name in DATASETS:
+            connection = Connection(self.path, self.model, self.rng)
+            self.connections.append(connection)
+            connection.name, connection.pushes = name, True
+            connection.ask(OPEN, struct.pack("<IIII", 1, len(name), 0, 0) + bytes(16) + name, OPENED)
+            for _ in range(5):
+                connection.keep()
+                connection.list()
+            deadline = time.monotonic() + PATIENCE
+            while connection.expected and time.monotonic() < deadline:
+                self.pump(connection)
+                time.sleep(0.001)
+            if connection.expected:
+                raise WrongError("no answer at the end")
+        self.stop(signal.SIGTERM)
+
+
+def main() -> int:
+    """Run the fuzzer as the command line says; see the top."""
+    program, seconds = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 30.0
+    seed = int(sys.argv[3]) if len(sys.argv) > 3 else random.SystemRandom().randrange(1 << 32)
+    os.environ.setdefault("TSAN_OPTIONS", "halt_on_error=1:exitcode=66")
+    os.environ.setdefault("ASAN_OPTIONS", "exitcode=66")
+    os.environ.setdefault("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1")
+    with tempfile.TemporaryDirectory(prefix="himach-fuzz-") as folder:
+        fuzzer = Fuzzer(os.path.abspath(program), Path(folder), seed)
+        try:
+            fuzzer.run(seconds)
+        except WrongError as wrong:
+            fuzzer.process.kill()
+            fuzzer.process.wait()
+            sys.stderr.write(f"{fuzzer.log.read_text(errors='replace')[-8000:]}\nseed {seed}: {wrong}\n")
+            return 1
+        print(f"seed {seed}:", ", ".join(f"{count} {what}" for what, count in fuzzer.model.counts.items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
