@@ -109,6 +109,10 @@ class SpawnedRank:
         """
         try:
             line = os.open(self._path(self._line), os.O_RDONLY | os.O_NONBLOCK)
+        except PermissionError as error:
+            raise SystemExit(
+                f"himach: a rank may not look into the process that started it ({error}); start ranks by mpiexec"
+            ) from None
         except OSError:
             os._exit(1)
         fcntl.fcntl(line, fcntl.F_SETOWN, os.getpid())

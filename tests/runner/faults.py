@@ -31,6 +31,7 @@ from support.ranks import clean_environment
 LIMIT = 15.0  # seconds from the fault to the end of the run
 CLUSTER = Path(__file__).with_name("slurm_cluster")
 NODES = 3
+TERMINATED = 143
 
 SCRIPT = '''
 import himach, os, sys, time
@@ -125,10 +126,15 @@ class Case:
 
     def wrong(self, status: int, stderr: str) -> list[str]:
         """Say what of the end was not right."""
-        said = [line for line in stderr.splitlines() if line.startswith(("himach: error:", "himach: interrupted"))]
+        said = [
+            line
+            for line in stderr.splitlines()
+            if line.startswith(("himach: error:", "himach: interrupted", "himach: term"))
+        ]
         if not self.code:
             return [] if status == 0 and not said else [f"exit code {status}, though it only hung"]
-        silent = self.is_signal and self.launcher in ("alone", "mpiexec")  # the shell and mpiexec tell of those
+        # The shell and mpiexec tell of those; SIGTERM to a process alone is heard.
+        silent = self.is_signal and self.launcher in ("alone", "mpiexec") and self.codes() != {TERMINATED}
         found = []
         if status not in self.codes():
             found.append(f"exit code {status}")
@@ -140,6 +146,8 @@ class Case:
 
     def codes(self) -> set[int]:
         """Which exit codes are right."""
+        if self.launcher == "alone" and self.code == SIGNALS[-1]:
+            return {TERMINATED}
         if self.launcher == "alone" and self.code in SIGNALS:
             return {-int(self.code.split()[1].rstrip(");"))}
         if self.launcher == "alone" and self.code == "raise KeyboardInterrupt":
