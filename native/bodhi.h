@@ -335,8 +335,8 @@ BODHI_CHECKED int bodhi_push_open(const char *const *servers, int n, const char 
 
 /* Push a frame; its arrays may be reused at once. Waits only while four batches are in flight or no server answers.
  * Errors: CONFLICT (a frame pushed before is there with other content, time or number of atoms; nothing more is taken
- * from this pusher), ARGUMENT, MEMORY, UNREACHABLE or FULL (no server takes frames, or none acknowledges any; this one is
- * not taken, those in flight are tried again at the next call), INTERRUPTED (so too). */
+ * from this pusher), ARGUMENT, MEMORY, UNREACHABLE or FULL (no server takes frames, or none acknowledges any; this one
+ * is not taken, those in flight are tried again at the next call), INTERRUPTED (so too). */
 BODHI_CHECKED int bodhi_push(bodhi_pusher *pusher, const bodhi_frame *frame);
 
 /* Wait until all frames pushed so far are acknowledged: their servers can read them back, and with `durable` after a

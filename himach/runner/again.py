@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError
-from himach.output.directory import RECORD
+from himach.output.claim import RECORD
 from himach.runner.job import Job
 from himach.runner.provenance import restored_keywords
 from himach.runner.scripts import find_analyses

@@ -20,6 +20,7 @@ from himach.engine import Memory, run_pass
 from himach.engine.failures import RAISED, failure
 from himach.errors import UsageError
 from himach.frame import POSITIONS, Needs
+from himach.output.claim import Claim
 from himach.output.directory import prepare_out, write_run
 from himach.output.names import unique_labels
 from himach.output.record import Bytes, Record, Times
@@ -94,7 +95,7 @@ def perform(world: World, job: Job, started: float) -> Done:
     # What a script asks for on its first rank alone holds for all.
     out, quiet = comm.bcast((job.out, job.quiet))
     claim = None if out is None else on_first_rank(comm, partial(prepare_out, out, labels))
-    write = None if out is None else partial(write_run, claim, labels)
+    write = None if out is None else partial(write_run, cast(Claim, claim), labels)  # on the first rank
     try:
         with heard() as said:
             return _perform(world, job, started, quiet, write, said)

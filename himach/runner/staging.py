@@ -240,9 +240,7 @@ def _open_dataset(world: World, store: Store, origin: Origin, job: StageJob) -> 
     return on_every_rank(comm, lambda: store.dataset(job.name, generation, segment_bytes=job.segment_size)), stamp
 
 
-def _begin(
-    world: World, store: Store, origin: Origin, stamp: OriginStamp, job: StageJob, generation: bytes
-) -> None:
+def _begin(world: World, store: Store, origin: Origin, stamp: OriginStamp, job: StageJob, generation: bytes) -> None:
     """Attach to the dataset of each node what it is, unless another trajectory has just come under its name."""
     made: list[Dataset] = []
 
@@ -262,6 +260,12 @@ def _begin(
             for dataset in made:
                 store.remove(dataset.path.name)
         raise
+
+
+def _attach_origin(world: World, dataset: Dataset, origin: Origin, stamp: OriginStamp, job: StageJob) -> None:
+    """Attach to the dataset, once a node, what an analysis without the origin needs."""
+    if world.leaders is not None:
+        attach_origin(dataset, stamp, origin, job.topology)
 
 
 def _watch(world: World, origin: Origin, stamp: OriginStamp) -> OriginWatch:

@@ -59,7 +59,7 @@ struct bodhi_writer {
     unsynced_segment unsynced[MAX_UNSYNCED];
     int n_unsynced;
     bool names_unsynced; /* those of its segments, or of the directories that they lie in */
-    uint32_t *existing; /* segments in which frames were found since the last flush; the last one is not repeated */
+    uint32_t *existing;  /* segments in which frames were found since the last flush; the last one is not repeated */
     size_t n_existing, existing_capacity;
     uint32_t found; /* the segment in which the last append found its frame */
     int64_t shown;  /* frames */
