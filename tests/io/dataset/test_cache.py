@@ -348,11 +348,11 @@ def test_default_place_that_cannot_be_used(tmp_path, monkeypatch):
     open_to_all = tmp_path / "home" / "himach"
     open_to_all.mkdir(parents=True)
     open_to_all.chmod(0o777)
-    with pytest.warns(UserWarning, match=r"no frames are cached: .*--cache"):
+    with pytest.warns(UserWarning, match=r"no frames are cached: .* as the cache"):
         analyse(trajectory, topology)
-    for options, named in (({"cache": open_to_all}, "--cache"), ({}, r"\$HIMACH_CACHE")):
+    for options, named in (({"cache": open_to_all}, "cache="), ({}, r"\$HIMACH_CACHE")):
         monkeypatch.setenv("HIMACH_CACHE", str(open_to_all))
-        with pytest.raises(himach.UsageError, match=rf"{named} names .*--cache off"):
+        with pytest.raises(himach.UsageError, match=rf"{named} names .*cache='off'"):
             analyse(trajectory, topology, **options)
 
 

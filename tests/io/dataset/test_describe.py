@@ -10,7 +10,7 @@ from support.cache_data import N_FRAMES, analyse, make, make_dump
 from support.commands import himach
 from support.io_samples import make as make_file
 
-from himach.errors import TrajectoryError
+from himach.errors import UsageError
 from himach.io.dataset.describe import as_text, describe
 
 
@@ -97,5 +97,5 @@ def test_a_file_is_described(tmp_path):
     assert describe([data.PDB_multiframe])["topology"] == data.PDB_multiframe
     path.write_bytes(path.read_bytes()[:-1])
     assert "cut off" in describe([path])["warnings"][0]
-    with pytest.raises(TrajectoryError, match="has 40"):
+    with pytest.raises(UsageError, match="has 40"):
         describe([path], data.GRO)

@@ -95,8 +95,8 @@ SOME = np.zeros((3, 3), np.float32)
     [
         ((SOME[0], SOME, 1), r"positions must be an array of shape \(n, 3\), not \(3,\)"),
         ((SOME, np.zeros((3, 2)), 1), r"others must be an array of shape \(n, 3\), not \(3, 2\)"),
-        ((SOME, SOME, -1), "cutoff must be 0 or more, not -1"),
-        ((SOME, SOME, float("nan")), "cutoff must be 0 or more"),
+        ((SOME, SOME, -1), "cutoff must be a number, 0 or more, not -1"),
+        ((SOME, SOME, float("nan")), "cutoff must be a number, 0 or more"),
         ((SOME, SOME, 1, [9, 9, 9]), "three lengths and three angles"),
         ((SOME, SOME, 1, [9, 9, 0, 90, 90, 90]), "lengths must be positive"),
         ((SOME, SOME, 1, [9, 9, 9, 20, 80, 120]), "angles must fit together"),
