@@ -84,6 +84,14 @@ class Dying(Changing):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class ReadingData(Changing):
+    """Asks of each frame what caches do not keep."""
+
+    def map(self, frame):
+        assert frame.data
+        yield from super().map(frame)
+
+
 @pytest.fixture
 def place(tmp_path) -> Path:
     return tmp_path / "store"
@@ -164,6 +172,29 @@ def test_growth_and_touches_are_no_change(tmp_path, place, name, change, cache):
     assert bits(result.outcome) == bits(expected.outcome)
     if cache == "kept" and change == "touch":
         assert analyse(trajectory, topology, cache=place).record["bytes"]["origin"] == 0
+
+
+@pytest.mark.parametrize("name", ["md.trr", "md.xtc", "md.dcd", "md.ncdf"])
+def test_the_simulation_goes_on(tmp_path, place, name):
+    """DCD and NetCDF count their frames at the beginning of the file."""
+    (tmp_path / "later").mkdir()
+    topology, trajectory = make(tmp_path, name=name)
+    _, later = make(tmp_path / "later", 2 * N_FRAMES, name=name)
+    expected = analyse(trajectory, topology, cache="off")
+    job = changing(trajectory, later, "overwrite")
+    result = himach.run(job, trajectory, topology, cache=place, progress=False)
+    assert bits(result.outcome) == bits(expected.outcome)
+    again = analyse(trajectory, topology, cache=place)
+    assert numbers_of(again) == list(range(2 * N_FRAMES))
+    assert again.record["bytes"]["cache"] > 0  # it is the same dataset
+
+
+def test_data_of_cached_frames_is_not_that_of_another_trajectory(tmp_path, place):
+    topology, trajectory, other = two(tmp_path, "md.trr")
+    analyse(trajectory, topology, cache=place)
+    job = ReadingData(change="replace", trajectory=str(trajectory), other=str(other))
+    with pytest.raises(himach.TrajectoryError, match="has changed since"):
+        himach.run(job, trajectory, topology, cache=place, progress=False)
 
 
 def test_what_is_read_from_the_cache_alone_needs_no_origin(tmp_path, place):
