@@ -300,6 +300,19 @@ def test_a_clock_that_goes_ahead_does_not_make_a_content_the_last(tmp_path, plac
         Path(f"{trajectory}.away").rename(trajectory)
 
 
+def test_an_older_content_is_not_served_for_the_keywords_it_was_kept_with(tmp_path, place):
+    topology, trajectory, other = two(tmp_path, "md.trr")
+    for universe in ({}, {"dt": 2.0}):
+        analyse(trajectory, topology, cache=place, universe=universe)
+    shutil.copy(other, trajectory)
+    expected = analyse(trajectory, topology, cache=place, universe={"dt": 3.0})
+    trajectory.unlink()
+    assert bits(analyse(trajectory, topology, cache=place, universe={"dt": 3.0}).outcome) == bits(expected.outcome)
+    for universe in ({}, {"dt": 2.0}):
+        with pytest.raises(himach.UsageError, match=r"has changed since it was read with .* with dt=3\.0; give"):
+            analyse(trajectory, topology, cache=place, universe=universe)
+
+
 def test_contents_of_stores_that_never_met_are_not_put_in_order(tmp_path):
     topology, trajectory, other = two(tmp_path, "md.trr")
     stamps = []
