@@ -439,7 +439,7 @@ def test_what_makes_no_sense_is_refused(tmp_path):
     assert done.returncode == 2
     assert "quota of 1.0 kB (1000 bytes) is smaller than a segment" in done.stderr
     done = himach("stage", path, "--topology", PSF, "--cache", tmp_path / "store")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "3341 atoms" in done.stderr
 
 
