@@ -16,6 +16,8 @@ from types import FrameType
 
 __all__ = ["before_termination"]
 
+END = b"\0"  # is the number of no signal
+
 
 @contextmanager
 def before_termination(last: Callable[[], object]) -> Iterator[None]:
@@ -37,10 +39,10 @@ def before_termination(last: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.set_wakeup_fd(-1)
-        os.close(writer)  # the thread ends
+        _give_back()
+        os.write(writer, END)  # closing it would not do where a child that was forked meanwhile has it too
         thread.join()
+        os.close(writer)
         os.close(reader)
 
 
@@ -56,12 +58,23 @@ def _take(writer: int) -> bool:
     return True
 
 
+def _give_back() -> None:
+    """Leave SIGTERM to the system if it is ours."""
+    if signal.getsignal(signal.SIGTERM) is _nothing:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+# A child that user's code forks has no thread that waits; its SIGTERM would be taken for this process's.
+os.register_at_fork(after_in_child=_give_back)
+
+
 def _nothing(signum: int, frame: FrameType | None) -> None:
     """Wait for the thread."""
 
 
 def _watch(reader: int, last: Callable[[], object]) -> None:
-    while number := os.read(reader, 1):
+    while (number := os.read(reader, 1)) != END:
         if number[0] == signal.SIGTERM:
             try:
                 last()

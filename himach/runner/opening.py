@@ -181,23 +181,20 @@ def _find(world: World, store: Store | ServedStore | None, job: Job) -> tuple[bo
 def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bool, list[Candidate]]]) -> _Choice:
     """Open the origin, or find out which store stands in for it. On the first rank."""
     from himach.io.dataset.attachment import attached_indexes
-    from himach.io.dataset.lookup import fitting, kept_otherwise, match, names_of, refuse_mixed
-    from himach.io.dataset.origin_stamp import latest
+    from himach.io.dataset.lookup import deputy, kept_otherwise, match, names_of
     from himach.io.dataset.origin_watch import OriginNote, at_rest
     from himach.io.trajectory.origin import open_origin
 
     name = names_of(job.trajectories)[0]
     found = [(rank, one) for rank, (_, datasets) in enumerate(told) for one in datasets]
     if not all(os.path.exists(os.path.expanduser(path)) for path in job.trajectories):
-        fit = fitting([one for _, one in found], job.keywords)
-        if fit:
-            refuse_mixed(fit)
-            last = latest([one.stamp for one in fit])
-            rank, best = next((rank, one) for rank, one in found if one in fit and one.stamp == last)
-            same = [one.generation for one in fit if one.stamp.content == last.content]
+        chosen = deputy([one for _, one in found], job.keywords)
+        if chosen is not None:
+            best, generations = chosen
             if reason := kept_otherwise(best, job.keywords):
                 warnings.warn(reason, stacklevel=2)
-            return _Choice(None, last, None, best.name, list(dict.fromkeys(same)), (rank, best))
+            holder = next((rank, one) for rank, one in found if one is best)
+            return _Choice(None, best.stamp, None, best.name, generations, holder)
     mine = [(one.name, one.generation) for one in told[0][1] if one.name == name]
     known = {} if store is None else attached_indexes(store, mine)
 
@@ -229,11 +226,13 @@ def _send_files(comm: Communicator, store: Store | ServedStore | None, holder: t
 
     rank, found = holder
 
-    def read() -> OriginFiles:
+    def read() -> OriginFiles | None:
+        if comm.rank != rank:
+            return None
         assert store is not None
         return origin_files(store, found.name, found.generation, found.stamp)
 
-    files: OriginFiles = comm.bcast(read() if comm.rank == rank else None, root=rank)
+    files: OriginFiles = comm.bcast(on_every_rank(comm, read), root=rank)
     return files
 
 
@@ -317,7 +316,7 @@ def _look_without(
     whole = True
     if choice.pushed:
         frames, wanted, whole = _look_for_pushed(comm, frames, wanted, cached)
-    found = comm.gather(read_some(cached, wanted))
+    found = comm.gather(on_every_rank(comm, partial(read_some, cached, wanted)))
 
     def looked() -> tuple[Origin, Topology, RawFrame]:
         some = [frame for held in found for frame in held]
@@ -341,7 +340,8 @@ def _look_for_pushed(
 
     from himach.io.dataset.lookup import held_frames, narrow, neighbours
 
-    there = BitMap64.union(BitMap64(), *comm.allgather(held_frames(cached)))
+    held = on_every_rank(comm, partial(held_frames, cached))
+    there = BitMap64.union(BitMap64(), *comm.allgather(held))
     narrowed = on_every_rank(comm, lambda: narrow(frames, there))
     selected = BitMap64(range(min(frames), max(frames) + 1, abs(frames.step)))
     missing = selected - there

@@ -6,10 +6,8 @@ part of those. What is written is kept whatever happens then, so a stage that wa
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from himach.errors import NoFrameError, TrajectoryError, UsageError
+from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.dataset.attachment import attach_origin
 from himach.io.dataset.lookup import dataset_name, find, match, own_generation, refuse_others
@@ -35,6 +33,7 @@ from himach.io.trajectory.origin import Origin, open_origin
 from himach.parallel.collective import Meeting, on_every_rank, on_first_rank
 from himach.parallel.communicator import Communicator, World
 from himach.parallel.progress import Progress
+from himach.runner.following import open_growing, wait_for_growth
 
 __all__ = ["Placement", "StageJob", "Staged", "stage"]
 
@@ -42,11 +41,6 @@ Numbers = npt.NDArray[np.int64]
 Placement = Literal["spread", "runs"]
 
 FLUSH_SECONDS = 1.0
-POLL_SECONDS = 1.0
-PATIENCE = 10.0  # seconds without growth after which a file that cannot be opened is taken for damaged
-FOREVER = float("inf")
-POLL_PART = 10  # looking at a growing file takes a tenth of the time at most
-REST = 0.05  # seconds between looks of ranks that wait for a file to grow
 
 
 @dataclass(frozen=True)
@@ -158,11 +152,11 @@ def stage(world: World, job: StageJob) -> Staged:
     while True:
         watch = _watch(world, origin, stamp)
         new += _fill(world, job, dataset, origin, watch, span, natives)
-        grown = _wait_for_growth(world.comm, job, origin) if job.follow else None
+        grown = wait_for_growth(world.comm, job, origin) if job.follow else None
         if grown is None:
             break
         natives, span, origin = BitMap64(), range(origin.n_frames, grown.n_frames), grown
-        stamp = on_first_rank(world.comm, partial(OriginStamp.of, origin, job.keywords, [stamp]), share=True)
+        stamp = on_first_rank(world.comm, partial(_stamp_grown, watch, origin, job, stamp), share=True)
         on_every_rank(world.comm, partial(_attach_origin, world, dataset, origin, stamp, job))
     return Staged(job.name, origin.n_frames, new, _count(world, dataset))
 
@@ -187,36 +181,12 @@ def _open(job: StageJob) -> Origin:
     """Open the trajectory, and check that the topology fits, as it will be kept for good."""
 
     def opened() -> Origin:
-        return _open_growing(job) if job.follow else open_origin(job.trajectories, job.topology, job.keywords)
+        return open_growing(job) if job.follow else open_origin(job.trajectories, job.topology, job.keywords)
 
     origin = at_rest(job.trajectories, opened)
     if job.topology is not None:
         load_topology(job.topology, origin, job.keywords)
     return origin
-
-
-def _open_growing(job: StageJob) -> Origin:
-    """Open a trajectory of which not even the first frame may be complete."""
-    sizes: list[int] = []
-    grew = time.monotonic()
-    while True:
-        try:
-            return _open_quietly(job)
-        except TrajectoryError as error:
-            now = [os.path.getsize(path) for path in job.trajectories]
-            if now != sizes:
-                sizes, grew = now, time.monotonic()
-            # Few formats tell damage from a first frame that is being written; those that do are worth waiting for.
-            patience = job.idle if job.idle is not None else FOREVER if isinstance(error, NoFrameError) else PATIENCE
-            if time.monotonic() > grew + patience:
-                raise
-            time.sleep(POLL_SECONDS)
-
-
-def _open_quietly(job: StageJob) -> Origin:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that the last frame is cut is why we are here
-        return open_origin(job.trajectories, job.topology, job.keywords)
 
 
 def _open_dataset(world: World, store: Store, origin: Origin, job: StageJob) -> tuple[Dataset, OriginStamp]:
@@ -274,6 +244,13 @@ def _watch(world: World, origin: Origin, stamp: OriginStamp) -> OriginWatch:
     watch = OriginWatch(OriginNote.of(origin, stamp), origin, who, leads=world.leaders is not None)
     on_every_rank(world.comm, watch.meet)
     return watch
+
+
+def _stamp_grown(watch: OriginWatch, grown: Origin, job: StageJob, before: OriginStamp) -> OriginStamp:
+    """Return the stamp of an origin that has more frames now, and those that it had."""
+    stamp = OriginStamp.of(grown, job.keywords, [before])
+    watch.check(last=False)
+    return stamp
 
 
 def _natives(world: World, dataset: Dataset) -> BitMap64:
@@ -392,58 +369,3 @@ def _closing(dataset: Dataset, unconfirmed: Sequence[int]) -> Iterator[None]:
                 dataset.drop(unconfirmed, native=True)
         raise
     dataset.close()
-
-
-def _wait_for_growth(comm: Communicator, job: StageJob, origin: Origin) -> Origin | None:
-    """Wait on the first rank until the trajectory has more whole frames; None when it is idle for too long."""
-    answer: Origin | None = None
-    error: Exception | None = None
-    if comm.rank == 0:
-        try:
-            answer = _grown(job, origin)
-        except Exception as caught:  # raised on all ranks below
-            error = caught
-    if comm.size > 1:
-        arrival = comm.Ibarrier()  # waiting in a broadcast would take a processor a rank
-        while not arrival.Test():
-            time.sleep(REST)
-
-    def told() -> Origin | None:
-        if error is not None:
-            raise error
-        return answer
-
-    return on_first_rank(comm, told, share=True)
-
-
-def _look(path: str) -> tuple[int, int]:
-    """Return what changes when a file does: a manifest of more frames may be of as many bytes."""
-    status = os.stat(path)
-    return status.st_size, status.st_mtime_ns
-
-
-def _grown(job: StageJob, origin: Origin) -> Origin | None:
-    since = time.monotonic()
-    pause = POLL_SECONDS
-    looked_at = [path for file, _ in origin.files() for path in file.stamps]
-    seen: list[tuple[int, int]] = []
-    while job.idle is None or time.monotonic() < since + job.idle:
-        time.sleep(pause if job.idle is None else min(pause, max(0.01, since + job.idle - time.monotonic())))
-        now = [_look(path) for path in looked_at]
-        if now == seen:
-            continue
-        began = time.monotonic()
-        seen = now
-        try:
-            grown = _open_quietly(job)
-        except TrajectoryError:
-            continue  # caught in the act of writing; the next look finds it whole, or idle
-        if grown.n_frames < origin.n_frames or grown.n_atoms != origin.n_atoms:
-            raise TrajectoryError(
-                f"{origin.paths[-1]} had {origin.n_frames} frames of {origin.n_atoms} atoms and now has "
-                f"{grown.n_frames} of {grown.n_atoms}: it was replaced while it was followed; stage it again"
-            )
-        if grown.n_frames > origin.n_frames:
-            return grown
-        pause = max(POLL_SECONDS, POLL_PART * (time.monotonic() - began))
-    return None

@@ -246,6 +246,6 @@ def _unreachable(reduced: Reduced, frames: range) -> str:
     count = reduced.n_nowhere
     named = ", ".join(str(frames[int(p)]) for p in reduced.nowhere(NAMED)) + (", ..." if count > NAMED else "")
     return (
-        f"{count} of {len(frames)} frames lie in no cache, and the origin cannot be reached: frame {named}; "
-        "make the origin readable again, or select frames that are cached"
+        f"{count} of {len(frames)} frames lie in no cache, and the origin is not read: frame {named}; make it readable "
+        "again, or name it as the trajectory if you gave a dataset's name, or select frames that are cached"
     )

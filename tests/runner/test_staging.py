@@ -21,10 +21,12 @@ from support import needs
 from support.commands import himach, wait_until
 from support.ranks import clean_environment, mpiexec
 
+from himach import Analysis, run
 from himach.errors import UsageError
 from himach.io.store.quota import survey
 from himach.io.store.store import Store, StoreConflictError, StoreFullError, StoreNotFoundError
 from himach.io.trajectory.manifest import Manifest
+from himach.io.trajectory.origin import Origin
 from himach.io.trajectory.xdr_index import read_index
 from himach.parallel.communicator import alone
 from himach.runner.staging import StageJob, stage
@@ -211,6 +213,19 @@ def test_a_growing_trajectory_is_followed_by_whole_frames(tmp_path):
     assert len(natives(place)) == 1  # a grown trajectory is the same dataset
 
 
+class Numbers(Analysis):
+    """Which frames there were."""
+
+    def map(self, frame):
+        yield "numbers", frame.number
+
+    def reduce(self, key, series):
+        return [int(number) for number in series.values]
+
+    def finish(self, results):
+        return dict(results)
+
+
 class GrowingFile:
     """A TRR file that another program appends to, half a frame at a time, too."""
 
@@ -226,6 +241,7 @@ class GrowingFile:
         end = self.ends[n_frames - 1]
         half = (self.ends[1] - self.ends[0]) // 2 if n_frames < len(self.ends) else 0
         self.path.write_bytes(self.content[: end + half])
+        self.n_frames = n_frames
 
 
 class GrowingNetCDF:
@@ -333,19 +349,44 @@ def test_following_on_two_nodes(tmp_path):
     assert "10 frames staged, 10 of them now (5 on a, 5 on b)" in done.stdout
 
 
-def test_a_trajectory_that_is_replaced_while_it_is_followed_is_told(tmp_path):
+@pytest.mark.parametrize("kind", [GrowingFile, GrowingNetCDF, GrowingDirectory])
+def test_what_grows_while_it_is_staged_or_analysed_is_no_other(tmp_path, monkeypatch, kind):
+    growing, place = kind(tmp_path), tmp_path / "store"
+    growing.grow(4)
+
+    def read(self, numbers, needed=None):
+        for frame in reading(self, numbers, needed):
+            if len(numbers) > 1 and frame.number == 1:
+                growing.grow(growing.n_frames + 2)
+            yield frame
+
+    reading = Origin.read
+    monkeypatch.setattr(Origin, "read", read)
+    stage(alone(), job(growing.path, place))
+    assert natives(place) == [set(range(4))]
+    topology = tmp_path / "top.gro"
+    topology.write_text(f"\n{N_MADE}\n" + N_MADE * "    1RES      C    1   0.000   0.000   0.000\n" + "1 1 1\n")
+    result = run(Numbers(), growing.path, topology, cache="off", progress=False)
+    assert result.outcome == {"numbers": list(range(6))}
+
+
+@pytest.mark.parametrize(
+    ("n_frames", "said"), [(3, "had 5 frames of 300 atoms and now has 3"), (9, "a.xtc has other content")]
+)
+def test_a_trajectory_that_is_replaced_while_it_is_followed_is_told(tmp_path, n_frames, said):
     path = tmp_path / "a.xtc"
     write_xtc(path, 5)
     process = follow(path, tmp_path / "store", "--idle", 20)
     try:
         assert wait_until(lambda: held(tmp_path / "store") == 5, 20)
-        write_xtc(tmp_path / "b.xtc", 3)
+        write_xtc(tmp_path / "b.xtc", n_frames, seed=2)
         os.replace(tmp_path / "b.xtc", path)
         _, error = process.communicate(timeout=40)
     finally:
         process.kill()
     assert process.returncode == 1
-    assert "had 5 frames of 300 atoms and now has 3" in error
+    assert said in error
+    assert natives(tmp_path / "store") == [set(range(5))]
 
 
 def job(path: Path, place: Path, **choices) -> StageJob:

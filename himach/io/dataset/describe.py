@@ -11,8 +11,8 @@ from typing import Any
 
 from himach.errors import TrajectoryError, UsageError
 from himach.io.dataset.attachment import origin_files
-from himach.io.dataset.lookup import Candidate, find, fitting, names_of, read_some, stand_in, wanted_frames
-from himach.io.dataset.origin_stamp import OriginStamp, latest
+from himach.io.dataset.lookup import Candidate, deputy, find, names_of, read_some, stand_in, wanted_frames
+from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.store.place import open_store, store_place
 from himach.io.store.sizes import show_size
 from himach.io.store.store import Store, StoreError, StoreNotFoundError
@@ -142,9 +142,9 @@ class _Cached:
     def stand_in(self, topology: str | os.PathLike[str] | None) -> tuple[Origin, str | None, str]:
         """Return what stands for an origin that is away, its topology, and what to say of it."""
         assert self._store is not None
-        fit = fitting(self.found, self._keywords)
-        last = latest([one.stamp for one in fit])
-        best = next(one for one in fit if one.stamp == last)
+        chosen = deputy(self.found, self._keywords)
+        assert chosen is not None
+        best, _ = chosen
         self.found = [best]
         files = origin_files(self._store, best.name, best.generation, best.stamp)
         wanted = wanted_frames(best.stamp, files.times, range(best.stamp.n_frames))

@@ -20,7 +20,7 @@ from pyroaring import BitMap64
 from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.dataset.attachment import AUTHOR, attached_stamp, has_stamp
-from himach.io.dataset.origin_stamp import OriginStamp, frame_keywords
+from himach.io.dataset.origin_stamp import OriginStamp, frame_keywords, latest
 from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.place import open_chosen, owner_of
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
@@ -121,6 +121,39 @@ def _pushed(dataset: Dataset | Client) -> OriginStamp | None:
     first = native.min()
     frames = read_some(dataset, [number for number in (first, first + 1) if number in native])
     return OriginStamp.pushed(dataset.name, dataset.generation, native.max() + 1, frames) if frames else None
+
+
+def deputy(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> tuple[Candidate, list[bytes]] | None:
+    """Return which dataset stands in for an origin that is away, and all generations of its content.
+
+    Parameters
+    ----------
+    found
+        What stores hold under the origin's names; None is returned if that is nothing.
+    keywords
+        Of MDAnalysis, that the user gives for the origin.
+
+    Raises
+    ------
+    UsageError
+        As `fitting` and `latest` do; or if what fits is older than what else is found.
+    TrajectoryError
+        As `refuse_mixed` does.
+    """
+    fit = fitting(found, keywords)
+    if not fit:
+        return None
+    refuse_mixed(fit)
+    last = latest([one.stamp for one in fit])
+    best = next(one for one in fit if one.stamp == last)
+    newer = [one.stamp for one in found if one.name == best.name and one.stamp.sequence > last.sequence]
+    if newer:
+        kept, other = (_shown(json.loads(stamp.keywords)) for stamp in (last, latest(newer)))
+        raise UsageError(
+            f"{best.name} is away, and has changed since it was read with {kept}: what the cache has of it as it was "
+            f"last was read with {other}; give the same with --universe NAME=VALUE, or make the file readable"
+        )
+    return best, list(dict.fromkeys(one.generation for one in fit if one.stamp.content == last.content))
 
 
 def fitting(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> list[Candidate]:

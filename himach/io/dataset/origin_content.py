@@ -79,6 +79,20 @@ def content_files(origin: Origin) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def lasting_files(origin: Origin) -> list[str]:
+    """Return those of the `content_files` of which what is there stays when frames are added.
+
+    Manifest and times of a frame directory are written anew then.
+    """
+    anew = {
+        os.path.join(file.path, name)
+        for file, _ in origin.files()
+        if isinstance(file, FrameDirectory)
+        for name in (TIMES, os.path.basename(file.stamps[0]))
+    }
+    return [path for path in content_files(origin) if path not in anew]
+
+
 def files_of_frames(origin: Origin, numbers: Sequence[int]) -> set[str]:
     """Return the files that these frames of an origin lie in."""
     files = origin.files()
@@ -104,7 +118,7 @@ def digest(files: Sequence[FileState], budget: int = DIGEST_BYTES) -> str:
     files
         Of each its path and size count; where it is shorter than that the digest is another.
     budget
-        Bytes that are read at most, or little more.
+        Bytes that are read at most, or little more. Counts of frames do not count: they change when frames are added.
     """
     there = [(path, size) for path, size, *_ in files if size > 0]
     total = sum(size for _, size in there)
@@ -113,13 +127,24 @@ def digest(files: Sequence[FileState], budget: int = DIGEST_BYTES) -> str:
     for path, size in there:
         with open(path, "rb", buffering=0) as file:
             for place, length in _blocks(size, size if total <= budget else share):
-                result.update(os.pread(file.fileno(), length, place))
+                block = os.pread(file.fileno(), length, place)
+                result.update(block if place else _without_counts(block))
     return result.hexdigest()
 
 
 def sketch(files: Sequence[FileState]) -> str:
     """Return a digest of less."""
     return digest(files, SKETCH_BYTES)
+
+
+def _without_counts(head: bytes) -> bytes:
+    """Return a file's first bytes without the number of its frames (and last step), which some formats keep there."""
+    if head[4:8] == b"CORD":  # DCD
+        return head[:8] + bytes(4) + head[12:20] + bytes(4) + head[24:]
+    if head[:3] == b"CDF":  # NetCDF, whose fifth version has longer numbers
+        width = 8 if head[3:4] == b"\5" else 4
+        return head[:4] + bytes(width) + head[4 + width :]
+    return head
 
 
 def _blocks(size: int, share: int) -> list[tuple[int, int]]:

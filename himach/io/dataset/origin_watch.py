@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from himach.errors import TrajectoryError
-from himach.io.dataset.origin_content import FileState, content_files, digest, files_of_frames, sketch
+from himach.io.dataset.origin_content import FileState, digest, files_of_frames, lasting_files, sketch
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.trajectory.origin import Origin
 from himach.io.trajectory.patience import again
@@ -40,11 +40,11 @@ class OriginNote:
     Attributes
     ----------
     files
-        Each file whose content tells it from another.
+        Its `lasting_files`.
     sketch
         `sketch` of these files.
     content
-        `digest` of them; empty where no store has one, as it takes longer.
+        `digest` of them; empty where no stamp has it, as it takes longer.
     """
 
     files: tuple[FileState, ...]
@@ -53,10 +53,11 @@ class OriginNote:
 
     @classmethod
     def of(cls, origin: Origin, stamp: OriginStamp | None = None) -> OriginNote:
-        """Note an origin that can be reached; with its `stamp`, nothing has to be read."""
-        if stamp is not None:
+        """Note an origin that can be reached; with its `stamp`, nothing has to be read as a rule."""
+        paths = lasting_files(origin)
+        if stamp is not None and paths == [file.path for file in stamp.files]:
             return cls(stamp.files, stamp.sketch, stamp.content)
-        files = tuple(map(FileState.of, content_files(origin)))
+        files = tuple(map(FileState.of, paths))
         return cls(files, sketch(files))
 
     def is_content(self, whole: bool) -> bool:
@@ -114,7 +115,7 @@ class OriginWatch:
         This rank, for people.
     leads
         It looks at every file for its node, else at those that the origin's formats name alone: of a frame directory
-        the manifest and its ends.
+        its first and its last.
     """
 
     def __init__(self, note: OriginNote, origin: Origin, who: str, leads: bool = True) -> None:
@@ -125,8 +126,8 @@ class OriginWatch:
         # States in which the content was found to be as noted; of files that grew, by the sketch alone.
         self._seen = dict(self._noted)
         self._grown: dict[str, FileState] = {}
-        paths = self._noted if leads else [path for file, _ in origin.files() for path in file.stamps]
-        self._paths = tuple(paths)
+        stamps = [path for file, _ in origin.files() for path in file.stamps]
+        self._paths = tuple(path for path in self._noted if leads or path in stamps)
 
     def meet(self) -> None:
         """Compare before the first frame is read; a file that is not there is told by whoever reads it.

@@ -127,7 +127,7 @@ class Source:
         """
         if field == DATA:
             self.bytes_origin += self._origin.nbytes((number,))
-            return next(self._origin.read([number], 0))
+            return next(self._read_origin([number], 0))
         self._fields |= field
         if field not in self._late:
             (place,) = np.flatnonzero(self._numbers == number)[:1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,13 @@ from himach.errors import TrajectoryError
 from himach.frame import RawFrame
 
 Times = npt.NDArray[np.float64]
+
+
+def out_of_reach(path: str) -> str:
+    """Return why a file is not read, and what to do."""
+    if os.path.isabs(path) and os.path.exists(path):
+        return f"{path} is not read for a dataset that goes by its name; name the file as the trajectory"
+    return f"{path} cannot be reached; make it readable again"
 
 
 class AbsentFile:
@@ -50,8 +58,8 @@ class AbsentFile:
         number = self._first + index
         if number not in self._frames:
             raise TrajectoryError(
-                f"frame {number} cannot be had: no cache gives it, and {self.path} cannot be reached; "
-                "make it readable again, or select frames that are cached"
+                f"frame {number} cannot be had: no cache gives it, and {out_of_reach(self.path)}, or select frames "
+                "that are cached"
             )
         return self._frames[number]
 

@@ -22,6 +22,7 @@ from MDAnalysis.core.topology import Topology
 from himach.errors import AnalysisError
 from himach.frame import DATA, FORCES, VELOCITIES, Frame, RawFrame
 from himach.io.topology.parsed import copy_topology
+from himach.io.trajectory.absent_file import out_of_reach
 from himach.io.trajectory.origin import Origin
 from himach.io.universe.asked import AskedVectors, asked_atoms
 from himach.io.universe.gather import copy_rows
@@ -440,7 +441,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         if not self._origin.present:
             raise AnalysisError(
                 f"{self._name} reads frame.data, what the file says of frame {number} beside positions, velocities and "
-                f"forces: caches do not keep it, and {self.filename} cannot be reached; make it readable again"
+                f"forces: caches do not keep it, and {out_of_reach(self.filename)}"
             )
         frame = next(self._origin.read([number], 0)) if late is None else late(number, DATA)
         return frame.data or {}

@@ -84,6 +84,14 @@ class Dying(Changing):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class ReadingData(Changing):
+    """Asks of each frame what caches do not keep."""
+
+    def map(self, frame):
+        assert frame.data
+        yield from super().map(frame)
+
+
 @pytest.fixture
 def place(tmp_path) -> Path:
     return tmp_path / "store"
@@ -164,6 +172,29 @@ def test_growth_and_touches_are_no_change(tmp_path, place, name, change, cache):
     assert bits(result.outcome) == bits(expected.outcome)
     if cache == "kept" and change == "touch":
         assert analyse(trajectory, topology, cache=place).record["bytes"]["origin"] == 0
+
+
+@pytest.mark.parametrize("name", ["md.trr", "md.xtc", "md.dcd", "md.ncdf"])
+def test_the_simulation_goes_on(tmp_path, place, name):
+    """DCD and NetCDF count their frames at the beginning of the file."""
+    (tmp_path / "later").mkdir()
+    topology, trajectory = make(tmp_path, name=name)
+    _, later = make(tmp_path / "later", 2 * N_FRAMES, name=name)
+    expected = analyse(trajectory, topology, cache="off")
+    job = changing(trajectory, later, "overwrite")
+    result = himach.run(job, trajectory, topology, cache=place, progress=False)
+    assert bits(result.outcome) == bits(expected.outcome)
+    again = analyse(trajectory, topology, cache=place)
+    assert numbers_of(again) == list(range(2 * N_FRAMES))
+    assert again.record["bytes"]["cache"] > 0  # it is the same dataset
+
+
+def test_data_of_cached_frames_is_not_that_of_another_trajectory(tmp_path, place):
+    topology, trajectory, other = two(tmp_path, "md.trr")
+    analyse(trajectory, topology, cache=place)
+    job = ReadingData(change="replace", trajectory=str(trajectory), other=str(other))
+    with pytest.raises(himach.TrajectoryError, match="has changed since"):
+        himach.run(job, trajectory, topology, cache=place, progress=False)
 
 
 def test_what_is_read_from_the_cache_alone_needs_no_origin(tmp_path, place):
@@ -267,6 +298,19 @@ def test_a_clock_that_goes_ahead_does_not_make_a_content_the_last(tmp_path, plac
         assert bits(analyse(trajectory, topology, cache=place).outcome) == bits(expected.outcome)
         assert numbers_of(expected) == list(range(N_FRAMES))
         Path(f"{trajectory}.away").rename(trajectory)
+
+
+def test_an_older_content_is_not_served_for_the_keywords_it_was_kept_with(tmp_path, place):
+    topology, trajectory, other = two(tmp_path, "md.trr")
+    for universe in ({}, {"dt": 2.0}):
+        analyse(trajectory, topology, cache=place, universe=universe)
+    shutil.copy(other, trajectory)
+    expected = analyse(trajectory, topology, cache=place, universe={"dt": 3.0})
+    trajectory.unlink()
+    assert bits(analyse(trajectory, topology, cache=place, universe={"dt": 3.0}).outcome) == bits(expected.outcome)
+    for universe in ({}, {"dt": 2.0}):
+        with pytest.raises(himach.UsageError, match=r"has changed since it was read with .* with dt=3\.0; give"):
+            analyse(trajectory, topology, cache=place, universe=universe)
 
 
 def test_contents_of_stores_that_never_met_are_not_put_in_order(tmp_path):

@@ -50,6 +50,19 @@ def test_a_lammps_dump_is_run_by_its_name(dump, tmp_path, monkeypatch):
     assert "LAMMPSDUMP" in command("info", "d", *store).stdout
 
 
+def test_a_dataset_by_its_name_does_not_say_that_its_file_is_away(tmp_path):
+    topology, trajectory = make(tmp_path)
+    staged(tmp_path, trajectories=[trajectory], topology=topology)
+    store = Store(tmp_path / "store")
+    (generation,) = store.generations("d")
+    store.dataset("d", generation).drop(np.arange(5, 9), native=True)
+    with pytest.raises(himach.TrajectoryError, match=r"4 of 64 .* is not read.* a dataset's name"):
+        analyse("d", topology, cache=store.path)
+    with pytest.raises(himach.TrajectoryError, match=r"no cache gives it, and .*md\.trr is not read .* name the file"):
+        analyse("d", topology, cache=store.path, start=5)
+    assert numbers_of(analyse("d", topology, cache=store.path, stop=5)) == list(range(5))
+
+
 def test_the_topology_is_parsed_as_it_was(tmp_path):
     topology, trajectory = make(tmp_path)
     renamed = topology.rename(tmp_path / "top.dat")
