@@ -106,7 +106,8 @@ def reader_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's nam
             return get_reader_for(path, format=known)
         what = f"format {format!r} is none" if format is not None else "its suffix is that of no format"
         raise UsageError(
-            f"{path}: {what} that MDAnalysis reads as a trajectory; name it by the universe keyword format, for example XTC"
+            f"{path}: {what} that MDAnalysis reads as a trajectory; name it by the universe keyword format, for "
+            "example XTC"
         ) from None
 
 
