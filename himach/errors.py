@@ -6,17 +6,11 @@ of data, `AnalysisError` of a method of the user's analysis, `RankError` of rank
 
 from __future__ import annotations
 
-import functools
 import os
-import re
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, TracebackType
-from typing import ParamSpec, TypeVar
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class HimachError(Exception):
@@ -98,34 +92,6 @@ def _users_frames(error: BaseException | None) -> Iterator[tuple[FrameType, int,
                 yield traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno
             traceback = traceback.tb_next
         error = error.__cause__
-
-
-#: Options of ``himach run`` in messages, with the value that a message may give them.
-OPTION = re.compile(
-    r"--(topology|universe|start|stop|step|cache|memory|trajectory|out)\b(?: (?:(\d+|off\b)|(\w+)=([\w.]+)))?"
-)
-
-
-def in_python(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function whose errors speak of arguments: ``topology=``, where a command line has ``--topology``."""
-
-    @functools.wraps(function)
-    def called(*arguments: P.args, **keywords: P.kwargs) -> R:
-        try:
-            return function(*arguments, **keywords)
-        except HimachError as error:
-            error.args = (OPTION.sub(_as_argument, str(error)),)
-            raise
-
-    return called
-
-
-def _as_argument(option: re.Match[str]) -> str:
-    """Return an option as the argument of `himach.run()` that it is."""
-    name, value, keyword, meant = option.groups()
-    if keyword is not None:
-        return f'{name}={{"{keyword}": {meant if meant[0] in ".0123456789" else repr(meant)}}}'
-    return f"{name}={'' if value is None else value if value.isdigit() else repr(value)}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

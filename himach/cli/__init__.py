@@ -44,8 +44,8 @@ class _Terminated(Interruption):
 
 def main() -> NoReturn:
     """Run the command line and exit."""
-    if "_HIMACH_COMPLETE" in os.environ:  # a shell asks what a word may become: click answers, and exits
-        himach.main(prog_name="himach")
+    if os.environ.get("_HIMACH_COMPLETE"):
+        himach.main(prog_name="himach")  # click answers the shell and exits
     if under_launcher():
         # Within an MPI call Python's handlers wait for its end, which may never come: let signals end a rank at once.
         signal.signal(signal.SIGINT, signal.SIG_DFL)

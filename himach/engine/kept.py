@@ -13,7 +13,7 @@ import random
 import sys
 import types
 import zlib
-from collections import UserDict, UserList, defaultdict, deque
+from collections import ChainMap, UserDict, UserList, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import length_hint
@@ -445,7 +445,7 @@ _BY_TYPE: tuple[tuple[Any, Kind], ...] = (
     ((np.random.Generator, np.random.RandomState, random.Random), _RANDOM),
     (types.MethodType, _METHOD),
     (functools.partial, _PARTIAL),
-    ((_Root, _Class, Analysis, types.SimpleNamespace, UserDict, UserList), _OBJECT),
+    ((_Root, _Class, Analysis, types.SimpleNamespace, ChainMap, UserDict, UserList), _OBJECT),
 )
 
 

@@ -10,13 +10,17 @@ import ctypes
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from himach.parallel.environment import promised_ranks
+
 __all__ = ["before_termination"]
 
 END = b"\0"  # is the number of no signal
+OTHERS_WRITE = 0.5  # seconds left to other ranks that are told to end, too: a launcher kills them when one has ended
 
 
 @contextmanager
@@ -78,6 +82,8 @@ def _watch(reader: int, last: Callable[[], object]) -> None:
         if number[0] == signal.SIGTERM:
             try:
                 last()
+                if promised_ranks() > 1:
+                    time.sleep(OTHERS_WRITE)
             finally:
                 ctypes.CDLL(None).signal(signal.SIGTERM, None)  # Python's own may be called by the main thread alone
                 os.kill(os.getpid(), signal.SIGTERM)

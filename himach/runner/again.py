@@ -108,7 +108,7 @@ def recorded_job(
     except ValueError as error:
         text = record["universe"][str(error)]["python"]
         raise UsageError(
-            f"keyword {error} of that run was {text}, which no record can hold; give it with --universe"
+            f"keyword {error} of that run was {text}, which no record can hold; give that universe keyword again"
         ) from None
     topology = record.get("topology")
     fields: dict[str, Any] = {

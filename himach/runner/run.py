@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from himach.errors import HimachError, UsageError, as_himach, in_python
+from himach.errors import HimachError, UsageError, as_himach
 from himach.parallel.environment import is_interruption, promised_rank, promised_ranks, under_launcher
 from himach.parallel.leaving import working
 from himach.parallel.quiet import quiet_ranks
@@ -34,7 +34,6 @@ T = TypeVar("T")
 RANK = (sys.executable, "-P", "-m", "himach.runner.rank_main")
 
 
-@in_python
 def run(
     analysis: Analysis | type[Analysis] | Sequence[Analysis | type[Analysis]],
     trajectory: PathLike | Sequence[PathLike],

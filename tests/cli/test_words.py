@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import re
@@ -144,14 +145,20 @@ def test_a_topology_of_something_else_is_wrong_usage():
     assert "has 47681 atoms" in refused("run", "rmsd", "-t", DCD, "-s", GRO)
 
 
-def test_errors_in_python_speak_of_arguments():
-    with pytest.raises(package.UsageError, match=r"give one with topology= \(for example") as caught:
-        package.run(package.examples.load("rmsd"), DCD)
-    assert "--" not in str(caught.value)
-    words = package.errors.OPTION.sub(
-        package.errors._as_argument, "with --start 4 or --stop 3, --universe format=XTC, --universe dt=..., --cache off"
-    )
-    assert words == "with start=4 or stop=3, universe={\"format\": 'XTC'}, universe={\"dt\": ...}, cache='off'"
+def test_messages_below_the_command_line_name_no_option_of_it():
+    """Who calls `himach.run()` gets them, too: topology, universe keyword and start are words of both."""
+    options = re.compile(r"--(topology|universe|start|stop|step|memory|trajectory|out|cache)\b(?!\"?$)")
+    root = Path(package.__file__).parent
+    named = {
+        (str(path.relative_to(root)), node.value)
+        for room in ("analysis.py", "engine", "io", "output", "parallel", "zazen")
+        for path in [root / room, *(root / room).rglob("*.py")]
+        if path.is_file()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and options.search(node.value)
+    }
+    docstrings = {text for _, text in named if text.rstrip().endswith(".") and "\n" in text}
+    assert {(path, text) for path, text in named if text not in docstrings} == set()
 
 
 def test_a_run_says_where_its_files_went(tmp_path):

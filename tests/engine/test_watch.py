@@ -123,6 +123,7 @@ KEPT = {
     "large": (lambda: put(a=np.zeros(1 << 22)), lambda self, f: item(self.a, 7, 1), "self.a, an array"),
     "dict": (lambda: put(last={}), lambda self, f: item(self.last, f.number, 1), r"self.last\[0\]"),
     "list": (lambda: put(seen=[]), lambda self, f: self.seen.append(f.number), "self.seen, a list"),
+    "chained": (lambda: put(c=collections.ChainMap({})), lambda self, f: item(self.c, 1, 2), r"self.c.maps\[0\]"),
     "set": (lambda: put(seen=set()), lambda self, f: self.seen.add(f.number), "self.seen, a set"),
     "deque": (lambda: put(w=collections.deque(maxlen=3)), lambda self, f: self.w.append(f.number), "self.w, a deque"),
     "counter": (lambda: put(n=collections.Counter()), lambda self, f: self.n.update("ab"), "self.n"),

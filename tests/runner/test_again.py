@@ -301,5 +301,5 @@ def test_what_no_name_leads_to_is_refused_by_name(tmp_path):
     assert told["command"] == [str(program)]
     refused = himach("run", "--again", tmp_path)
     assert (refused.returncode, f"the program {program}" in refused.stderr) == (2, True)
-    package.run(Counted(), DCD, PSF, stop=3, out=tmp_path, universe={"to_guess": ["masses"], "dt": np.int64(2)})
-    assert record(tmp_path)["universe"] == {"to_guess": ["masses"], "dt": 2}
+    package.run(Counted(), DCD, PSF, stop=3, out=tmp_path, universe={"guess_bonds": False, "dt": np.float64(2)})
+    assert record(tmp_path)["universe"] == {"guess_bonds": False, "dt": 2}

@@ -172,16 +172,18 @@ def test_ranks_end_when_what_stands_between_them_and_mpiexec_is_killed(script, m
 @pytest.mark.slow
 def test_nothing_outlives_a_launcher_that_is_killed_at_any_moment(script, tmp_path, monkeypatch):
     rng = random.Random(1)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     for _ in range(12):
         mark = uuid.uuid4().hex
         monkeypatch.setenv("HIMACH_TEST_MARK", mark)
-        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        monkeypatch.setenv("TMPDIR", str(temporary))
         process = start_himach("run", script, *DATA, "-n", "2", "-p", "what=time.sleep(60)", "--cache", "off")
         time.sleep(rng.uniform(0.1, 2.5))
         process.kill()
         process.communicate()
         assert wait_until(lambda mark=mark: not processes_with(mark), 5)
-    assert set(os.listdir(tmp_path)) <= {"probe.py", "__pycache__"}
+    assert os.listdir(temporary) == []
 
 
 def test_a_killed_runs_directory_is_taken_by_the_next(script, tmp_path):
@@ -208,7 +210,7 @@ def test_random_faults():
     import shutil
 
     launchers = "alone,-n,mpiexec" + (",srun" if shutil.which("slurmctld") else "")
-    command = [str(Path(__file__).with_name("faults.py")), "--runs", "24", "--seed", "1", "--hang", "6"]
+    command = [str(Path(__file__).with_name("faults.py")), "--runs", "14", "--seed", "1", "--hang", "3"]
     done = subprocess.run(
         [sys.executable, *command, "--launchers", launchers],
         env=clean_environment(), capture_output=True, text=True, timeout=500, check=False,

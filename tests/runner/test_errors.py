@@ -185,7 +185,7 @@ def test_a_topology_that_does_not_fit_is_named():
 
 
 def test_a_trajectory_without_topology_asks_for_one():
-    refused(himach("run", "rmsd", "--trajectory", data.DCD), 2, "--topology")
+    refused(himach("run", "rmsd", "--trajectory", data.DCD), 2, "name a topology file")
 
 
 def test_parameters_unknown_or_of_the_wrong_type_are_named(script):

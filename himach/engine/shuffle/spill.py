@@ -95,7 +95,7 @@ class Scratch:
         raise SpillError(
             f"pairs that do not fit into memory {what}, in {self.directory}: {error.strerror or error}; "
             + ("free space there, " if full else "")
-            + "name a directory on a larger local disk by TMPDIR, or let himach use more memory (--memory)"
+            + "name a directory on a larger local disk by TMPDIR, or let himach use more memory (`memory`)"
         ) from error
 
 

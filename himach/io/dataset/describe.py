@@ -95,7 +95,7 @@ def as_text(facts: Mapping[str, Any]) -> str:
         ("format", ", ".join(formats)),
         *(("file", str(path)) for path in facts["files"]),
         *([("origin", facts["origin"])] if facts["origin"] else []),
-        ("topology", facts["topology"] or "none: give --topology"),
+        ("topology", facts["topology"] or "none: name a topology file"),
         ("frames", f"{facts['frames']:,}"),
         ("atoms", f"{facts['atoms']:,}"),
         ("holds", ", ".join(fields)),

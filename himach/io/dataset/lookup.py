@@ -175,7 +175,7 @@ def fitting(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> list[Can
         told = "; or with ".join(sorted({_shown(known) for known in kept.values()}))
         raise UsageError(
             f"the cache has {found[0].name} as it was read with {told}, and you ask for {_shown(wanted)}: give the "
-            "same with --universe NAME=VALUE, or a trajectory that can be reached"
+            "same universe keywords, or a trajectory that can be reached"
         )
     return [one for one in found if one.stamp.keywords in chosen]
 

@@ -81,13 +81,13 @@ def open_chosen(choice: str) -> tuple[Store | None, str]:
         place = store_place(choice)
         reason = str(error) if isinstance(error, StoreError) else f"{place}: {error.strerror}"
         if _is_full(error):  # as it may be one day for every store: a miss, and no error
-            return None, f"no frames are cached: {reason}; make room, or name a directory on another disk with --cache"
+            return None, f"no frames are cached: {reason}; make room, or name a directory on another disk as the cache"
         if not _named(choice):
             return None, f"no frames are cached: {reason}; name a directory on a local disk as the cache"
-        named = f"${VARIABLE}" if choice == AUTO else "--cache"
+        named = f"${VARIABLE}" if choice == AUTO else "cache"
         raise UsageError(
             f"{named} names {place}, which cannot hold the cache: {reason}; name a directory of your own on a local "
-            "disk, or turn the cache off with --cache off"
+            "disk, or turn the cache off"
         ) from error
 
 

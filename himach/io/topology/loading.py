@@ -149,7 +149,7 @@ def own_topology(origin: Origin) -> str:
     path = origin.paths[0]
     if os.path.isdir(path) or parser_class(path, origin.keywords.get("format")) is None:
         raise UsageError(
-            f"{path} holds no topology; give one with --topology (for example a PDB, GRO, PSF, TPR or PRMTOP file)"
+            f"{path} holds no topology; name a topology file, too (for example a PDB, GRO, PSF, TPR or PRMTOP file)"
         )
     return path
 
@@ -160,8 +160,8 @@ def _parse(path: str, origin: Origin, keywords: Mapping[str, Any]) -> Topology:
     format_ = keywords.get("topology_format")
     if parser_class(path, format_) is None:
         raise UsageError(
-            f"{path} is no topology that MDAnalysis reads; give one with --topology (for example a PDB, GRO, PSF, TPR "
-            "or PRMTOP file), or name its format with --universe topology_format=PDB"
+            f"{path} is no topology that MDAnalysis reads; name one that it does (for example a PDB, GRO, PSF, TPR "
+            "or PRMTOP file), or its format by the universe keyword topology_format, for example PDB"
         )
     others = {name: value for name, value in keywords.items() if name not in TOPOLOGY_KEYWORDS and name != "format"}
     try:

@@ -80,7 +80,7 @@ def _drop_overlap(earlier: Part, later: Part) -> None:
         raise TrajectoryError(
             f"time runs backwards: {later.file.path} begins at {first:g} ps (its frame 0), before the first frame of "
             f"{earlier.file.path}, at {begin:g} ps, which it is to follow; give the files in the order of time, "
-            "or give the time step with --universe dt=..."
+            "or give the time step as the universe keyword dt"
         )
     kept = _count_before(earlier, limit)
     dropped = earlier.n_frames - kept

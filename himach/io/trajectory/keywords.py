@@ -29,7 +29,7 @@ TOPOLOGY_KEYWORDS = frozenset(
 )
 #: Keywords of MDAnalysis.Universe that himach has another way for.
 REFUSED_KEYWORDS = {
-    "all_coordinates": "give each file with --trajectory",
+    "all_coordinates": "give each file as a trajectory",
     "continuous": "himach drops the frames that a restart wrote again by itself",
     "in_memory": "himach reads each frame once and keeps none",
     "in_memory_step": "use step",
@@ -106,7 +106,8 @@ def reader_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's nam
             return get_reader_for(path, format=known)
         what = f"format {format!r} is none" if format is not None else "its suffix is that of no format"
         raise UsageError(
-            f"{path}: {what} that MDAnalysis reads as a trajectory; name the format with --universe format=XTC"
+            f"{path}: {what} that MDAnalysis reads as a trajectory; name it by the universe keyword format, for "
+            "example XTC"
         ) from None
 
 

@@ -256,7 +256,7 @@ class Origin:
         within = f" (frame {local} of the file)" if local != number else ""
         return (
             f"frame {number} of the dataset cannot be read from {path}{within}: {reason(error)}; "
-            f"copy the file again, or leave the frame out with --start {number + 1} or --stop {number}"
+            f"copy the file again, or leave the frame out by start {number + 1} or stop {number}"
         )
 
     def _look(self) -> OriginFacts:
@@ -292,7 +292,7 @@ class Origin:
         raise TrajectoryError(
             f"{path}: time runs backwards, from {before:g} ps to {time:g} ps at frame {local} of the file "
             f"(frame {number} of the dataset); split the file there and give the pieces as several trajectories, "
-            "or give the time step with --universe dt=..."
+            "or give the time step as the universe keyword dt"
         )
 
 

@@ -74,7 +74,7 @@ class XdrFile:
         if self.index.has[index] & DAMAGED:
             raise ValueError("its coordinates are damaged: they have senseless sizes")
         if not self.index.has[index] & POSITIONS:
-            raise ValueError("it has no positions; select the frames that have them with --start and --step")
+            raise ValueError("it has no positions; select the frames that have them by start and step")
         n_bytes = self._load(index)
         if not self._vectors:
             self._vectors = [np.empty((self.n_atoms, 3), np.float32) for _ in range(1 if self.kind == "XTC" else 3)]

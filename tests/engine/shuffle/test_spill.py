@@ -83,7 +83,7 @@ def test_scratch_gives_back_what_was_written_and_leaves_nothing(tmp_path):
 
 def test_a_directory_that_cannot_be_used_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SpillError, match=r"cannot be written there, in .*/file: .*TMPDIR.*--memory"):
+    with pytest.raises(SpillError, match=r"cannot be written there, in .*/file: .*TMPDIR.*`memory`"):
         Scratch(tmp_path / "file")
 
 

@@ -52,7 +52,7 @@ def test_lammps_atom_style(tmp_path):
 
 def test_none(tmp_path):
     origin = open_origin([make(tmp_path / "a.xtc", [0, 1])])
-    with pytest.raises(UsageError, match=r"a\.xtc holds no topology; give one with --topology"):
+    with pytest.raises(UsageError, match=r"a\.xtc holds no topology; name a topology file"):
         load_topology(None, origin)
     with pytest.raises(UsageError, match=r"a\.xtc is no topology"):
         load_topology(tmp_path / "a.xtc", origin)

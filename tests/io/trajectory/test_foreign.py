@@ -11,7 +11,8 @@ from support.ranks import run_under_mpiexec
 
 from himach.io.trajectory.origin import open_origin
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+#: In one process, which reads them all by MDAnalysis once.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("foreign"), pytest.mark.filterwarnings("ignore")]
 
 
 def orders(n_frames: int) -> list[range]:
