@@ -49,7 +49,7 @@
 #include "bodhi.h"
 
 enum {
-    WIRE_VERSION = 1,
+    WIRE_VERSION = 2,
     WIRE_HEADER = 16,
     WIRE_FRAME_HEAD = 48,
     WIRE_ACK_BYTES = 16,

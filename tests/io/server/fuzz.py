@@ -52,7 +52,7 @@ def crc32c(data: bytes) -> int:
 def message(verb: int, body: bytes = b"", size: int | None = None, crc: int | None = None) -> bytes:
     return (
         b"BdhW"
-        + struct.pack("<HHII", 1, verb, len(body) if size is None else size, crc32c(body) if crc is None else crc)
+        + struct.pack("<HHII", 2, verb, len(body) if size is None else size, crc32c(body) if crc is None else crc)
         + body
     )
 
