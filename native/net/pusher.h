@@ -60,7 +60,7 @@ int64_t patience_of(const bodhi_pusher *p);
 void server_begin_dialling(bodhi_pusher *p, server *s, int64_t timeout_ms);
 
 /* Take what came of connecting to a server, which has ended. Errors: as dial_end. */
-BODHI_CHECKED int server_end_dialling(bodhi_pusher *p, server *s);
+int server_end_dialling(bodhi_pusher *p, server *s);
 
 /* Whether something is still to go to a server, which then can be given no other frame. */
 bool server_is_sending(const server *s);
