@@ -111,7 +111,7 @@ class Connection:
         self.seated = not crowded  # else there may be no room for it, until it was answered
         self.broken = False  # which answer belongs to which question is not known any more
         self.descriptors: list[int] = []
-        self.since = time.monotonic()
+        self.since = self.born = time.monotonic()
         model.counts["connections"] += 1
 
     @property
@@ -216,7 +216,7 @@ class Connection:
                     raise WrongError(f"no place for frame {number} of {self.name!r}, which was acknowledged")
                 if descriptor >= 0 and len(os.pread(self.descriptors[descriptor], length, offset)) != length:
                     raise WrongError(f"the place of frame {number} of {self.name!r} lies beyond its segment")
-            if self.rng.random() < 0.95:
+            if self.rng.random() < 0.99:
                 self.outbox += message(DONE)
 
         self.ask(READ, struct.pack(f"<{len(numbers)}Q", *numbers), PLACES, check)
@@ -370,10 +370,10 @@ class Fuzzer:
     def start(self) -> None:
         self.path = str(self.place / f"socket{self.model.counts['starts']}")
         self.model.counts["starts"] += 1
-        turns = "1" if self.rng.random() < 0.4 else "0"
+        self.turns = self.rng.random() < 0.4
         self.crowded = self.rng.random() < 0.4
         slots = str(FEW_CONNECTIONS if self.crowded else 512)
-        command = [self.program, str(self.place / "store"), self.path, turns, slots]
+        command = [self.program, str(self.place / "store"), self.path, str(int(self.turns)), slots]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(command, stderr=log)
         deadline = time.monotonic() + PATIENCE
@@ -403,7 +403,10 @@ class Fuzzer:
     def step(self) -> None:
         draw = self.rng.random()
         if draw < 0.0006:
-            self.stop(self.rng.choice((signal.SIGTERM, signal.SIGKILL)))
+            how = self.rng.choice((signal.SIGTERM, signal.SIGKILL))
+            if how == signal.SIGTERM and self.turns:
+                self.settle()
+            self.stop(how)
             self.start()
         elif draw < 0.08 and len(self.connections) < MOST_CONNECTIONS:
             self.connections.append(Connection(self.path, self.model, self.rng, self.crowded))
@@ -463,7 +466,8 @@ class Fuzzer:
     def pump(self, connection: Connection) -> None:
         if connection in self.connections and not connection.pump():
             if not connection.may_end:
-                doing = f"{connection.name!r}, {list(connection.expected)[:2]}, {connection.outbox[:40]!r}"
+                age = f"{time.monotonic() - connection.born:.1f} s, {time.monotonic() - connection.since:.1f} s"
+                doing = f"{connection.name!r}, {list(connection.expected)[:2]}, {connection.outbox[:40]!r}, {age}"
                 raise WrongError(f"the server closed a connection that had done nothing wrong: {doing}")
             self.drop(connection)
 
@@ -507,7 +511,7 @@ class Fuzzer:
         if waiting:
             one = waiting[0]
             left = f"{list(one.expected)[:1]}, {one.unacknowledged}, {one.outbox[:40]!r}"
-            raise WrongError(f"no answer at the end; left: {left}")
+            raise WrongError(f"no answer, though nobody asks more; left: {left}")
 
     def finish(self) -> None:
         """Have all answered, kill the server; then all that was acknowledged must be there, as it was sent."""

@@ -222,7 +222,7 @@ def test_who_holds_the_lock_for_ever_keeps_no_server_from_ending(run_server):
         writer = himach.Writer("run", 100, servers=[running.path], timeout=4)
         for number in range(3):
             writer.push(frame_of(1, number), time=number)
-        with pytest.raises(StoreError, match="locked by somebody who stages|no server"):
+        with pytest.raises(StoreError, match=r"locked by somebody who stages|no server"):
             writer.flush()
         assert not Store(running.place).dataset("run").native
         writer._pusher.abandon()
