@@ -510,7 +510,8 @@ class Fuzzer:
             self.check()
         if waiting:
             one = waiting[0]
-            left = f"{list(one.expected)[:1]}, {one.unacknowledged}, {one.outbox[:40]!r}"
+            pushed = [number for number, sent in one.unacknowledged.items() if sent]
+            left = f"{list(one.expected)[:1]}, {pushed}, {one.outbox[:40]!r}"
             raise WrongError(f"no answer, though nobody asks more; left: {left}")
 
     def finish(self) -> None:
