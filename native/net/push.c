@@ -204,6 +204,7 @@ static void free_pusher(bodhi_pusher *p) {
     slots_free(&p->waiting);
     slots_free(&p->unused);
     free(p->servers);
+    free(p->polled);
     free(p->name);
     free(p->generation);
     free(p->identity);
@@ -217,7 +218,8 @@ static int by_address(const void *left, const void *right) {
 
 static int make_servers(bodhi_pusher *p, const char *const *servers, int n) {
     p->servers = calloc((size_t)n, sizeof *p->servers);
-    if (p->servers == NULL) {
+    p->polled = calloc((size_t)n, sizeof *p->polled);
+    if (p->servers == NULL || p->polled == NULL) {
         return bodhi_fail_memory();
     }
     p->n_servers = n;

@@ -2,6 +2,7 @@
 #ifndef BODHI_PUSHER_H
 #define BODHI_PUSHER_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -42,6 +43,7 @@ struct bodhi_pusher {
     char *identity;
     server *servers; /* in the order of their addresses, whatever it was in the call */
     int n_servers;
+    struct pollfd *polled; /* room for all of them */
     uint64_t start; /* the server of frame 0, modulo their number */
     slot_list unused;
     slot_list waiting; /* to be given to a server */

@@ -259,9 +259,9 @@ static void receive_acks(bodhi_pusher *p, server *s) {
 
 /* Wait up to `wait_ms` until some server can be sent to, has sent something, or has been connected to. */
 void servers_await(const bodhi_pusher *p, int64_t wait_ms) {
-    struct pollfd polled[64];
+    struct pollfd *polled = p->polled;
     nfds_t n = 0;
-    for (int i = 0; i < p->n_servers && n < sizeof polled / sizeof *polled; i++) {
+    for (int i = 0; i < p->n_servers; i++) {
         const server *s = &p->servers[i];
         if (s->dialling != NULL) {
             polled[n++] = (struct pollfd){.fd = dial_descriptor(s->dialling), .events = POLLIN};
