@@ -44,7 +44,7 @@ struct bodhi_pusher {
     server *servers; /* in the order of their addresses, whatever it was in the call */
     int n_servers;
     struct pollfd *polled; /* room for all of them */
-    uint64_t start; /* the server of frame 0, modulo their number */
+    uint64_t start;        /* the server of frame 0, modulo their number */
     slot_list unused;
     slot_list waiting; /* to be given to a server */
     int64_t bytes;     /* in flight */
