@@ -185,7 +185,7 @@ static ssize_t read_attachment(const connection *c, uint64_t from, unsigned char
     *size = (uint64_t)status.st_size;
     ssize_t got = io_read(c->attachment_fd, part, PART_BYTES, from, READ_ANY);
     if (got == PART_BYTES) {
-        (void)posix_fadvise(c->attachment_fd, (off_t)from + PART_BYTES, 8 * PART_BYTES,
+        (void)posix_fadvise(c->attachment_fd, (off_t)from + PART_BYTES, (off_t)8 * PART_BYTES,
                             POSIX_FADV_WILLNEED); /* for the next ones */
     }
     return got;
