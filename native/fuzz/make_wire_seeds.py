@@ -33,7 +33,7 @@ SERVER = {
 
 def message(verb: int, body: bytes = b"") -> bytes:
     """One message; checksums are bypassed by the target."""
-    return b"BdhW" + struct.pack("<HHII", 1, verb, len(body), 0) + body
+    return b"BdhW" + struct.pack("<HHII", 2, verb, len(body), 0) + body
 
 
 def frame(n_atoms: int, fields: int) -> bytes:
@@ -60,7 +60,7 @@ def main() -> None:
     push = message(1, opened) + b"".join(message(3, frame(n, 7)) for n in (1, 5, 30)) + message(4)
     (SEEDS / "pushing").write_bytes(bytes([1 | 126]) + push)
     (SEEDS / "cut").write_bytes(bytes([1]) + push[:-30])
-    (SEEDS / "too-long").write_bytes(bytes([255]) + b"BdhW" + struct.pack("<HHII", 1, 3, 0xFFFFFFFF, 0))
+    (SEEDS / "too-long").write_bytes(bytes([255]) + b"BdhW" + struct.pack("<HHII", 2, 3, 0xFFFFFFFF, 0))
 
 
 if __name__ == "__main__":

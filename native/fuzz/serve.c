@@ -1,5 +1,5 @@
-/* A server by itself, for the fuzzer of the running server (tests/io/server/fuzz.py): serve STORE SOCKET IN-TURNS,
- * until SIGTERM. Built with the C tests, under their sanitizers. */
+/* A server by itself, for the fuzzer of the running server (tests/io/server/fuzz.py): serve STORE SOCKET IN-TURNS
+ * CONNECTIONS, until SIGTERM. Built with the C tests, under their sanitizers. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,8 +24,8 @@ static void end(int number) {
 
 int main(int n, char **words) {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
-    if (n != 4 || strlen(words[2]) >= sizeof name.sun_path) {
-        (void)fprintf(stderr, "usage: fuzz_serve STORE SOCKET 0|1\n");
+    if (n != 5 || strlen(words[2]) >= sizeof name.sun_path) {
+        (void)fprintf(stderr, "usage: fuzz_serve STORE SOCKET 0|1 CONNECTIONS\n");
         return 2;
     }
     (void)signal(SIGTERM, end);
@@ -39,7 +39,7 @@ int main(int n, char **words) {
                                    .serialize_reads = words[3][0] == '1',
                                    .message_ms = 5000,
                                    .batch_ms = 100,
-                                   .max_connections = 512,
+                                   .max_connections = (int)strtol(words[4], NULL, 10),
                                    .memory = 4 << 20};
     bodhi_server *server = NULL;
     if (bodhi_server_open(words[1], &options, &server) != BODHI_OK) {

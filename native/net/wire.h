@@ -31,7 +31,8 @@
  * FIND      client   name of a dataset (before OPEN, too)
  * GENERATIONS server per generation that the store has of it: bytes u32, generation
  * FETCH     client   from u64, name of an attachment
- * ATTACHMENT server  its bytes u64 (2^64 - 1: there is none), up to WIRE_MAX_PART of them from there on
+ * ATTACHMENT server  its bytes u64 (2^64 - 1: there is none), up to WIRE_MAX_PART of them from there on; those that
+ *                    are asked for one after the other, from 0 on, are of one file, also if it is replaced meanwhile
  * MARK      client   first u64, step i64, count u64: as bodhi_dataset_mark()
  * MARKED    server   the words of natives u64, the words of aliens u64
  * KEEP      client   per frame: number u64, checksum u32 as in the header of its FRAME, 0 u32 (of pushers only)
@@ -49,7 +50,7 @@
 #include "bodhi.h"
 
 enum {
-    WIRE_VERSION = 1,
+    WIRE_VERSION = 2,
     WIRE_HEADER = 16,
     WIRE_FRAME_HEAD = 48,
     WIRE_ACK_BYTES = 16,

@@ -43,7 +43,7 @@ static void send_acks(connection *c, uint64_t client, const task *batch) {
             wire_write_ack(at, (uint64_t)t->frame.number, t->status);
             at += WIRE_ACK_BYTES;
             if (t->reason != NULL &&
-                (refused == NULL || (refused->status == BODHI_ERROR_FULL && t->status == BODHI_ERROR_CONFLICT))) {
+                (refused == NULL || (refused->status != BODHI_ERROR_CONFLICT && t->status == BODHI_ERROR_CONFLICT))) {
                 refused = t; /* the first one has the numbers */
             }
         }

@@ -185,11 +185,19 @@ uint64_t connection_id(const bodhi_server *server, const connection *c) {
     return (uint64_t)c->serial << 32 | (uint64_t)(c - server->connections);
 }
 
+void connection_close_attachment(connection *c) {
+    if (c->attachment[0] != '\0') {
+        (void)io_close(c->attachment_fd);
+    }
+    c->attachment[0] = '\0';
+}
+
 void connection_drop(bodhi_server *server, connection *c) {
     (void)bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_DEL, c->fd, NULL);
     (void)io_close(c->fd);
     c->fd = -1;
     close_descriptors(c);
+    connection_close_attachment(c);
     wire_free(&c->in);
     free(c->out);
     c->out = NULL;

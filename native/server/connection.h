@@ -37,6 +37,9 @@ void connections_unclog(bodhi_server *server, int64_t now);
 /* Close at once, without a word, and mark it: the loop ends its turn and lets go of its dataset. */
 void connection_drop(bodhi_server *server, connection *c);
 
+/* Close the attachment that it has open, if any. */
+void connection_close_attachment(connection *c);
+
 /* Whether it is late with what it has to send or take. */
 bool connection_is_late(const bodhi_server *server, connection *c, int64_t now);
 

@@ -15,7 +15,6 @@
 #include "store/dataset.h"
 
 enum {
-    LONGEST_ATTACHED = 64, /* letters in the name of an attachment */
     PART_BYTES = 128 << 10 /* of an attachment at once: the loop waits for the disk so long */
 };
 
@@ -146,21 +145,56 @@ bool answer_generations(const bodhi_server *server, connection *c) {
 /* --- Attachments ------------------------------------------------------------------------------------------------- */
 
 /* The file's name of an attachment; false if nothing may be called so. It is never a path. */
-static bool attachment_name(const unsigned char *name, size_t size, char file[LONGEST_ATTACHED + 3]) {
+static bool attachment_name(const unsigned char *name, size_t size, char file[ATTACHMENT_NAME]) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-    bool right = size >= 1 && size <= LONGEST_ATTACHED;
+    bool right = size >= 1 && size <= ATTACHMENT_NAME - 3;
     for (size_t i = 0; right && i < size; i++) {
         right = name[i] != '\0' && strchr(letters, name[i]) != NULL;
     }
     if (right) {
-        (void)snprintf(file, LONGEST_ATTACHED + 3, "x-%.*s", (int)size, (const char *)name);
+        (void)snprintf(file, ATTACHMENT_NAME, "x-%.*s", (int)size, (const char *)name);
     }
     return right;
 }
 
+/* Have an attachment open; false and errno: it cannot be. What comes of it in parts is of one file, also if that is
+ * replaced meanwhile. */
+static bool open_attachment(connection *c, const char *file, uint64_t from) {
+    if (from > 0 && strcmp(c->attachment, file) == 0) {
+        return true;
+    }
+    connection_close_attachment(c);
+    c->attachment_fd = io_open(c->dataset->dataset->fd, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+    if (c->attachment_fd >= 0) {
+        memcpy(c->attachment, file, strlen(file) + 1);
+    }
+    return c->attachment_fd >= 0;
+}
+
+/* Read a part of what is open; returns its bytes and the size of all. -1 and errno: it cannot be read, or is no file.
+ */
+static ssize_t read_attachment(const connection *c, uint64_t from, unsigned char *part, uint64_t *size) {
+    struct stat status;
+    if (bodhi_io.fstat(c->attachment_fd, &status) != 0) {
+        return -1;
+    }
+    if (!S_ISREG(status.st_mode)) {
+        errno = ENOENT;
+        return -1;
+    }
+    *size = (uint64_t)status.st_size;
+    ssize_t got = io_read(c->attachment_fd, part, PART_BYTES, from, READ_ANY);
+    if (got == PART_BYTES) {
+        (void)posix_fadvise(c->attachment_fd, (off_t)from + PART_BYTES, (off_t)8 * PART_BYTES,
+                            POSIX_FADV_WILLNEED); /* for the next ones */
+    }
+    return got;
+}
+
 bool answer_attachment(connection *c) {
-    char file[LONGEST_ATTACHED + 3];
+    char file[ATTACHMENT_NAME];
     uint64_t from = wire_get64(c->in.body);
+    uint64_t size = UINT64_MAX;
     if (from > INT64_MAX || !attachment_name(c->in.body + 8, c->in.size - 8, file)) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "no attachment may have this name");
     }
@@ -168,17 +202,14 @@ bool answer_attachment(connection *c) {
     if (body == NULL) {
         return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
     }
-    struct stat status;
-    int fd = io_open(c->dataset->dataset->fd, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-    bool there = fd >= 0 && bodhi_io.fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
-    ssize_t got = there ? io_read(fd, body + 8, PART_BYTES, from, READ_ANY) : -1;
-    if (got == PART_BYTES) {
-        (void)posix_fadvise(fd, (off_t)from + PART_BYTES, 8 * PART_BYTES, POSIX_FADV_WILLNEED); /* for the next ones */
+    ssize_t got = open_attachment(c, file, from) ? read_attachment(c, from, body + 8, &size) : -1;
+    if (got < 0 && errno != ENOENT && errno != ELOOP) {
+        return output_error(c, bodhi_fail_system(errno, "read", file), bodhi_message());
     }
-    if (fd >= 0) {
-        (void)io_close(fd);
+    if (got < PART_BYTES) {
+        connection_close_attachment(c);
     }
-    wire_put64(body, got < 0 ? UINT64_MAX : (uint64_t)status.st_size);
+    wire_put64(body, size);
     output_done(c, WIRE_ATTACHMENT, 8 + (got < 0 ? 0 : (size_t)got));
     return true;
 }

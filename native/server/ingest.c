@@ -54,6 +54,7 @@ struct ingest {
     queue batch;                   /* frames since the last FLUSH */
     task *flushing;                /* the FLUSH that is being synced; NULL: none */
     bool append_failed;            /* since the last flush: frames before it may be undone */
+    bool locked_out;               /* since the last flush: it is not waited for again */
     uint64_t refused[MAX_REFUSED]; /* clients of other simulations: nothing more is taken from them */
     size_t n_refused;
 };
@@ -85,13 +86,40 @@ static bool is_refused(const ingest *in, uint64_t client) {
     return false;
 }
 
+static bool is_vacant(bodhi_dataset *dataset) {
+    uint64_t first;
+    pthread_mutex_lock(&dataset->mutex);
+    bool vacant = table_numbers(&dataset->tables[BODHI_NATIVE], 0, &first, 1) == 0;
+    pthread_mutex_unlock(&dataset->mutex);
+    return vacant;
+}
+
+/* The first frame of a dataset. A trajectory may be staged under its name at the same moment: whoever comes second is
+ * to find the first one, so that the frame is shown before the store's lock is left. */
+static int append_first(ingest *in, const task *t) {
+    int lock = in->locked_out ? -1 : store_lock(in->dataset->store);
+    if (lock < 0) {
+        in->locked_out = true;
+        return bodhi_fail(BODHI_ERROR_BUSY, "%s is locked by somebody who stages", in->dataset->store->path);
+    }
+    int status = store_refuse_staged(in->dataset->store, in->dataset->name);
+    if (status == BODHI_OK) {
+        status = bodhi_append(in->writer, &t->frame);
+    }
+    if (status == BODHI_OK) {
+        status = bodhi_flush(in->writer, 0);
+    }
+    (void)io_close(lock);
+    return status;
+}
+
 static int append(ingest *in, task *t) {
     if (is_refused(in, t->client)) {
         return BODHI_ERROR_CONFLICT;
     }
     int status = in->writer != NULL ? BODHI_OK : bodhi_writer_open(in->dataset, BODHI_NATIVE, NULL, &in->writer);
     if (status == BODHI_OK) {
-        status = bodhi_append(in->writer, &t->frame);
+        status = is_vacant(in->dataset) ? append_first(in, t) : bodhi_append(in->writer, &t->frame);
         if (t->durable) {
             writer_start_writeback(in->writer, START_BYTES);
         }
@@ -99,7 +127,7 @@ static int append(ingest *in, task *t) {
     if (status == BODHI_EXISTS) {
         t->segment = in->writer->found;
     }
-    if (status == BODHI_ERROR_FULL || status == BODHI_ERROR_CONFLICT) {
+    if (status == BODHI_ERROR_FULL || status == BODHI_ERROR_CONFLICT || status == BODHI_ERROR_BUSY) {
         t->reason = strdup(bodhi_message());
     }
     if (status == BODHI_ERROR_CONFLICT) {
@@ -272,6 +300,7 @@ static void begin_flush(ingest *in, task *t) {
 static void flush(ingest *in, task *t) {
     t->batch = in->batch.first;
     in->batch = (queue){0};
+    in->locked_out = false;
     if (t->durable && in->writer != NULL) {
         begin_flush(in, t);
         return;

@@ -25,7 +25,8 @@ typedef struct task {
     uint64_t client;  /* who gave it */
     bool durable;     /* FRAME: will be flushed so; FLUSH, KEPT: only what is on disk counts */
     int32_t status;   /* of it when it comes back; of a FRAME: its acknowledgement, true only of what is stored */
-    char *reason;     /* of a FRAME that is refused for good or for want of room, as text; NULL: nobody knows */
+    char *reason;     /* of a FRAME that is refused for good, for want of room or while somebody stages, as text; NULL:
+                         nobody knows */
     uint32_t segment; /* of a FRAME that was there: in which, as an ordinal */
     bodhi_frame frame;
     unsigned char *body; /* FRAME: its bytes; KEPT: `n` questions, on coming back `n` answers */

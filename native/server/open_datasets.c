@@ -48,9 +48,8 @@ static bool is_named(const open_dataset *d, const wire_open *open) {
 
 /* Who pushes says who it is. */
 static int claim(const open_dataset *d, const wire_open *open) {
-    int status = (open->flags & WIRE_PUSHES) != 0 ? dataset_refuse_staged(d->dataset) : BODHI_OK;
     bool tells = (open->flags & WIRE_PUSHES) != 0 && open->identity[0] != '\0';
-    return status == BODHI_OK && tells ? dataset_claim(d->dataset, open->identity, is_idle(d)) : status;
+    return tells ? dataset_claim(d->dataset, open->identity, is_idle(d)) : BODHI_OK;
 }
 
 static int open_new(bodhi_server *server, const wire_open *open, open_dataset **out) {
@@ -86,7 +85,11 @@ int datasets_acquire(bodhi_server *server, const wire_open *open, open_dataset *
     while (d != NULL && !is_named(d, open)) {
         d = d->next;
     }
-    int status = d == NULL ? open_new(server, open, &d) : dataset_reopen(d->dataset, (open->flags & WIRE_PUSHES) != 0);
+    bool pushes = (open->flags & WIRE_PUSHES) != 0;
+    int status = pushes ? store_refuse_staged(server->store, open->name) : BODHI_OK; /* before a directory is made */
+    if (status == BODHI_OK) {
+        status = d == NULL ? open_new(server, open, &d) : dataset_reopen(d->dataset, pushes);
+    }
     if (status != BODHI_OK || d == NULL) {
         return status;
     }

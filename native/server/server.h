@@ -33,6 +33,8 @@ typedef struct open_dataset {
     struct open_dataset *next;
 } open_dataset;
 
+enum { ATTACHMENT_NAME = 2 + 64 + 1 }; /* "x-", the letters, and the end */
+
 enum turn { TURN_NONE, TURN_WAITING, TURN_GRANTED };
 
 /* Bytes of a segment that a READ needs: neighbours are one. */
@@ -68,7 +70,10 @@ typedef struct {
     open_dataset *dataset; /* NULL before OPEN */
     uint32_t flags;
     uint8_t token[WIRE_TOKEN];
-    bool asked; /* a HAVE is under way; nothing more is read before its answer */
+    bool asked; /* a KEEP is under way; nothing more is read before its answer */
+
+    char attachment[ATTACHMENT_NAME]; /* the file that it gets in parts; "": none is open */
+    int attachment_fd;
 
     enum turn turn;
     int64_t *wanted; /* frames of a READ that waits for its turn */

@@ -3,9 +3,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <time.h>
 
 #include "base/io.h"
 #include "base/status.h"
@@ -71,35 +74,55 @@ static int claim(bodhi_dataset *dataset, const char *identity, bool alone) {
     return strcmp(author, identity) == 0 ? remember(dataset, identity) : fail_conflict(dataset, author, identity);
 }
 
-/* Whether another generation of the name has an origin; its directory is then in `found`. */
-static bool is_staged(const bodhi_dataset *dataset, char found[DIRECTORY_NAME]) {
-    enum { HASH = 17 /* of the name, and a dash */ };
-    DIR *entries = io_list(dataset->store->fd, ".");
+/* Whether a dataset of the name, of whatever generation, has an origin: 1 and its directory in `found`, or 0. -1 and
+ * errno: that cannot be told. */
+static int find_staged(const bodhi_store *store, const char *name, char found[DIRECTORY_NAME]) {
+    char head[DIRECTORY_NAME]; /* the hash of the name, and a dash */
+    int n = snprintf(head, sizeof head, "%016" PRIx64 "-", hash_bytes(name, strlen(name)));
+    DIR *entries = io_list(store->fd, ".");
     const struct dirent *entry;
-    bool staged = false;
-    while (entries != NULL && !staged && (entry = readdir(entries)) != NULL) { // NOLINT(concurrency-mt-unsafe): ours
+    int staged = entries == NULL ? -1 : 0;
+    while (staged == 0 && (entry = readdir(entries)) != NULL) { // NOLINT(concurrency-mt-unsafe): ours
         char path[DIRECTORY_NAME + sizeof origin_file];
         struct stat status;
-        if (strlen(entry->d_name) == DIRECTORY_NAME - 1 && strncmp(entry->d_name, dataset->directory, HASH) == 0) {
+        if (strlen(entry->d_name) == DIRECTORY_NAME - 1 && strncmp(entry->d_name, head, (size_t)n) == 0) {
             (void)snprintf(path, sizeof path, "%s/%s", entry->d_name, origin_file);
-            staged = fstatat(dataset->store->fd, path, &status, AT_SYMLINK_NOFOLLOW) == 0;
+            staged = fstatat(store->fd, path, &status, AT_SYMLINK_NOFOLLOW) == 0 ? 1 : errno == ENOENT ? 0 : -1;
             memcpy(found, entry->d_name, DIRECTORY_NAME);
         }
     }
+    int error = errno;
     if (entries != NULL) {
         (void)closedir(entries);
     }
+    errno = error;
     return staged;
 }
 
-int dataset_refuse_staged(const bodhi_dataset *dataset) {
+int store_refuse_staged(const bodhi_store *store, const char *name) {
     char found[DIRECTORY_NAME];
-    return !is_staged(dataset, found)
-               ? BODHI_OK
-               : bodhi_fail(BODHI_ERROR_CONFLICT,
-                            "dataset %s is of a trajectory (%s/%s): push under another name, or 'himach cache evict' "
-                            "it first",
-                            dataset->name, dataset->store->path, found);
+    int staged = find_staged(store, name, found);
+    return staged == 0  ? BODHI_OK
+           : staged < 0 ? bodhi_fail_system(errno, "looking for a trajectory of the name", name)
+                        : bodhi_fail(BODHI_ERROR_CONFLICT,
+                                     "dataset %s is of a trajectory (%s/%s): push under another name, or 'himach cache "
+                                     "evict' it first",
+                                     name, store->path, found);
+}
+
+int store_lock(const bodhi_store *store) {
+    enum { STEP_NS = 5000000, STEPS = 200 };
+    int fd = io_open(store->fd, ".", O_RDONLY | O_DIRECTORY);
+    for (int i = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
+        if ((errno != EWOULDBLOCK && errno != EINTR) || i == STEPS) {
+            int error = errno;
+            (void)io_close(fd);
+            errno = error;
+            return -1;
+        }
+        (void)nanosleep(&(struct timespec){.tv_nsec = STEP_NS}, NULL);
+    }
+    return fd;
 }
 
 int dataset_claim(bodhi_dataset *dataset, const char *identity, bool alone) {

@@ -93,8 +93,12 @@ int dataset_reopen(bodhi_dataset *dataset, bool create);
  * none, and nobody else is about to bring some (`alone`). CONFLICT: they are another's. Takes the mutex. */
 int dataset_claim(bodhi_dataset *dataset, const char *identity, bool alone);
 
-/* Check that no trajectory has the dataset's name: CONFLICT. */
-int dataset_refuse_staged(const bodhi_dataset *dataset);
+/* Check that no trajectory has the name of what is to be pushed: CONFLICT. Takes no mutex, nor do the next two. */
+int store_refuse_staged(const bodhi_store *store, const char *name);
+
+/* Be the only process that gives a dataset its name, as staging is (Store.locked of himach/io/store/store.py), until
+ * the descriptor is closed. -1 and errno, EWOULDBLOCK if another one was for a second. */
+int store_lock(const bodhi_store *store);
 
 /* Say so again in a directory that was made anew. */
 int dataset_restore_author(const bodhi_dataset *dataset);

@@ -17,7 +17,7 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
-def message(verb, body=b"", *, magic=MAGIC, version=1, size=None, crc=None):
+def message(verb, body=b"", *, magic=MAGIC, version=2, size=None, crc=None):
     size = len(body) if size is None else size
     return magic + struct.pack("<HHII", version, verb, size, crc32c(body) if crc is None else crc) + body
 

@@ -3,13 +3,15 @@
 ``python tests/io/server/fuzz.py SERVER [SECONDS [SEED]]``: SERVER is ``native/fuzz_serve`` of a build of the C tests
 (``meson setup BUILD -Dnative_tests=true -Db_sanitize=address,undefined``, or ``thread``). Any number of seconds, hours
 too; CI gives it half a minute a sanitizer. It sends random sequences of valid, half-valid and broken messages over many
-connections, breaks off at any byte, ends and kills the server and starts it again on the same store, and compares every
-answer with a model of what was sent and acknowledged. It ends with 1 and says what was wrong, with the seed.
+connections (more than the server takes, now and then), breaks off at any byte, evicts datasets beside the server, ends
+and kills it and starts it again on the same store, and compares every answer with a model of what was sent and
+acknowledged. It ends with 1 and says what was wrong, with the seed.
 """
 
 from __future__ import annotations
 
 import array
+import fcntl
 import os
 import random
 import select
@@ -28,6 +30,8 @@ STATUS, COUNTERS, _, _, ERROR, FIND, GENERATIONS, FETCH, ATTACHMENT, MARK, MARKE
 DATASETS = (b"a", b"b", b"c")
 NUMBERS_OF_FRAMES = 40
 MOST_CONNECTIONS = 24
+FEW_CONNECTIONS = 12  # of some servers: who said nothing yet makes way for others
+F_OFD_SETLK = 37  # of Linux
 PATIENCE = 60.0  # seconds for an answer, under a sanitizer and beside other work
 NOTE = bytes(i * 7 % 256 for i in range(300_000))  # attached to every dataset
 
@@ -52,7 +56,7 @@ def crc32c(data: bytes) -> int:
 def message(verb: int, body: bytes = b"", size: int | None = None, crc: int | None = None) -> bytes:
     return (
         b"BdhW"
-        + struct.pack("<HHII", 1, verb, len(body) if size is None else size, crc32c(body) if crc is None else crc)
+        + struct.pack("<HHII", 2, verb, len(body) if size is None else size, crc32c(body) if crc is None else crc)
         + body
     )
 
@@ -74,7 +78,13 @@ class Model:
     def __init__(self) -> None:
         self.sent: dict[bytes, set[tuple[int, int]]] = {name: set() for name in DATASETS}
         self.kept: dict[bytes, dict[int, int]] = {name: {} for name in DATASETS}  # number: variant
-        self.counts = dict.fromkeys(("connections", "messages", "broken", "acknowledged", "refused", "starts"), 0)
+        counted = ("connections", "messages", "broken", "acknowledged", "refused", "evicted", "starts")
+        self.counts = dict.fromkeys(counted, 0)
+
+    def held(self, name: bytes, asked: dict[int, int]) -> dict[int, int]:
+        """Return what was held when something was asked, and is."""
+        now = self.kept[name]
+        return {number: variant for number, variant in asked.items() if now.get(number) == variant}
 
     def acknowledge(self, name: bytes, number: int, variant: int) -> None:
         if self.kept[name].setdefault(number, variant) != variant:
@@ -85,7 +95,7 @@ class Model:
 class Connection:
     """A connection, what was sent over it, and what is expected of it."""
 
-    def __init__(self, path: str, model: Model, rng: random.Random) -> None:
+    def __init__(self, path: str, model: Model, rng: random.Random, crowded: bool = False) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.connect(path)
         self.socket.setblocking(False)
@@ -97,10 +107,22 @@ class Connection:
         self.name: bytes | None = None
         self.pushes = False
         self.token = bytes(16)
-        self.may_end = False  # it was told something wrong, or another has its token
+        self.wronged = False  # it was told something wrong, or another has its token
+        self.seated = not crowded  # else there may be no room for it, until it was answered
+        self.broken = False  # which answer belongs to which question is not known any more
         self.descriptors: list[int] = []
-        self.since = time.monotonic()
+        self.since = self.born = time.monotonic()
         model.counts["connections"] += 1
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the server may close it."""
+        return self.wronged or not self.seated
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is still to be answered."""
+        return bool(self.outbox or self.expected or any(self.unacknowledged.values()))
 
     def close(self) -> None:
         for descriptor in self.descriptors:
@@ -122,7 +144,7 @@ class Connection:
         self.pushes = self.rng.random() < 0.7
         flags = (1 if self.pushes else 0) | (2 if self.rng.random() < 0.2 else 0)
         if not self.pushes:
-            self.may_end = True  # the dataset need not be there
+            self.wronged = True  # the dataset need not be there
         self.ask(OPEN, struct.pack("<IIII", flags, len(self.name), 0, 0) + token + self.name, OPENED)
 
     def push(self) -> None:
@@ -143,8 +165,9 @@ class Connection:
 
         def check(body: bytes) -> None:
             ever = {number for number, _ in sent}
+            still = self.model.held(self.name, kept)
             for number, kind in zip(numbers, body, strict=True):
-                if (number in kept and kind != 1) or (number not in ever and kind != 0):
+                if (number in still and kind != 1) or (number not in ever and kind != 0):
                     raise WrongError(f"HAVE says {kind} of frame {number} of {self.name!r}")
 
         self.ask(HAVE, struct.pack(f"<{len(numbers)}Q", *numbers), KINDS, check)
@@ -156,8 +179,9 @@ class Connection:
 
         def check(answer: bytes) -> None:
             ever = {number for number, _ in sent}
+            still = self.model.held(self.name, kept)
             for (number, variant), said in zip(asked, answer, strict=True):
-                wanted = (1 if kept[number] == variant else 2) if number in kept else said
+                wanted = (1 if still[number] == variant else 2) if number in still else said
                 if said != wanted or (said != 0 and number not in ever):
                     raise WrongError(f"KEEP says {said} of frame {number} of {self.name!r}, not {wanted}")
 
@@ -172,7 +196,7 @@ class Connection:
             there = set(numbers)
             if numbers != sorted(there) or not there <= {number for number, _ in sent}:
                 raise WrongError(f"LIST says {numbers}, of which some were never sent")
-            if not {number for number in kept if number >= first} <= there:
+            if not {number for number in self.model.held(self.name, kept) if number >= first} <= there:
                 raise WrongError(f"LIST from {first} on lacks acknowledged frames: {numbers}")
 
         self.ask(LIST, struct.pack("<IIQ", 0, 0, first), NUMBERS, check)
@@ -185,13 +209,14 @@ class Connection:
             count = len(body) // 32
             if not 1 <= count <= len(numbers):
                 raise WrongError(f"{count} places for {len(numbers)} frames")
+            still = self.model.held(self.name, kept)
             for number, at in zip(numbers, struct.iter_unpack("<QQQiI", body), strict=False):
                 _, offset, length, descriptor, _ = at
-                if number in kept and not 0 <= descriptor < len(self.descriptors):
+                if number in still and not 0 <= descriptor < len(self.descriptors):
                     raise WrongError(f"no place for frame {number} of {self.name!r}, which was acknowledged")
                 if descriptor >= 0 and len(os.pread(self.descriptors[descriptor], length, offset)) != length:
                     raise WrongError(f"the place of frame {number} of {self.name!r} lies beyond its segment")
-            if self.rng.random() < 0.95:
+            if self.rng.random() < 0.99:
                 self.outbox += message(DONE)
 
         self.ask(READ, struct.pack(f"<{len(numbers)}Q", *numbers), PLACES, check)
@@ -211,14 +236,14 @@ class Connection:
 
         def check(body: bytes) -> None:
             native, _ = struct.unpack("<QQ", body)
-            if any(not native >> number & 1 for number in kept):
+            if any(not native >> number & 1 for number in self.model.held(self.name, kept)):
                 raise WrongError(f"MARK lacks acknowledged frames: {native:b}")
 
         self.ask(MARK, struct.pack("<QqQ", 0, 1, NUMBERS_OF_FRAMES), MARKED, check)
 
     def break_off(self) -> bool:
         """Send something broken; returns whether to close at once."""
-        self.may_end = True
+        self.wronged = self.broken = True
         self.model.counts["broken"] += 1
         verb = self.rng.randrange(32)
         whole = self.rng.choice(list(FRAMES.values()))
@@ -294,8 +319,9 @@ class Connection:
             if not self.may_end:
                 raise WrongError(f"answer {verb} where {list(self.expected)[:1]} was expected")
         else:
+            self.seated = True
             _, check = self.expected.popleft()
-            if check is not None:
+            if check is not None and not self.broken:
                 check(body)
 
     def take_ack(self, number: int, status: int) -> None:
@@ -309,10 +335,24 @@ class Connection:
             self.model.acknowledge(self.name, number, variant)
             return
         self.model.counts["refused"] += 1
-        self.may_end = True
+        self.wronged = True
         others = {sent for sent, _ in self.model.sent[self.name] - self.pushed}
         if not others & {sent for sent, _ in self.pushed} and len(dict(self.pushed)) == len(self.pushed):
             raise WrongError(f"frame {number} was refused ({status}), though nobody sent another one")
+
+
+def _evict(segment: Path) -> bool:
+    """Delete a segment and its index unless a writer or reader holds it; returns whether it was deleted."""
+    with open(segment, "r+b") as opened:
+        try:
+            for byte in (0, 1):  # as in enum lock_byte of native/base/io.h
+                lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+                fcntl.fcntl(opened, F_OFD_SETLK, lock)
+        except OSError:
+            return False
+        segment.unlink()
+        segment.with_suffix(".idx").unlink(missing_ok=True)
+        return True
 
 
 class Fuzzer:
@@ -330,9 +370,12 @@ class Fuzzer:
     def start(self) -> None:
         self.path = str(self.place / f"socket{self.model.counts['starts']}")
         self.model.counts["starts"] += 1
-        turns = "1" if self.rng.random() < 0.4 else "0"
+        self.turns = self.rng.random() < 0.4
+        self.crowded = self.rng.random() < 0.4
+        slots = str(FEW_CONNECTIONS if self.crowded else 512)
+        command = [self.program, str(self.place / "store"), self.path, str(int(self.turns)), slots]
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([self.program, str(self.place / "store"), self.path, turns], stderr=log)
+            self.process = subprocess.Popen(command, stderr=log)
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -347,7 +390,7 @@ class Fuzzer:
     def stop(self, how: int) -> None:
         """End the server; what it sent before counts."""
         for connection in self.connections:
-            connection.may_end = True
+            connection.wronged = True
         self.process.send_signal(how)
         code = self.process.wait(2 * PATIENCE)
         for connection in self.connections:
@@ -360,10 +403,15 @@ class Fuzzer:
     def step(self) -> None:
         draw = self.rng.random()
         if draw < 0.0006:
-            self.stop(self.rng.choice((signal.SIGTERM, signal.SIGKILL)))
+            how = self.rng.choice((signal.SIGTERM, signal.SIGKILL))
+            if how == signal.SIGTERM and self.turns:
+                self.settle()
+            self.stop(how)
             self.start()
         elif draw < 0.08 and len(self.connections) < MOST_CONNECTIONS:
-            self.connections.append(Connection(self.path, self.model, self.rng))
+            self.connections.append(Connection(self.path, self.model, self.rng, self.crowded))
+        elif draw < 0.085:
+            self.evict(self.rng.choice(DATASETS))
         elif self.connections:
             self.act(self.rng.choice(self.connections))
         self.attach()
@@ -387,7 +435,7 @@ class Fuzzer:
             token = self.rng.choice([*self.tokens, *[bytes(16)] * 8])
             for other in self.connections:
                 if other is not connection and token != bytes(16) and other.token == token:
-                    other.may_end = connection.may_end = True  # whichever comes first
+                    other.wronged = connection.wronged = True  # whichever comes first
             connection.open(token)
         elif len(connection.expected) < 5:
             anybodys = [connection.have, connection.list, connection.read, connection.fetch, connection.mark]
@@ -402,15 +450,32 @@ class Fuzzer:
                 written.chmod(0o600)
                 written.rename(directory / "x-note")
 
+    def evict(self, name: bytes) -> None:
+        """Delete what a dataset has and nobody is at, as ``himach cache evict`` does beside a server.
+
+        Only where no acknowledgement is on its way: which came first would not be known.
+        """
+        if any(one.name == name and (one.waits or one.broken) for one in self.connections):
+            return
+        for directory in (self.place / "store").glob("????????????????-*"):
+            meta = directory / "meta"
+            if meta.exists() and meta.read_bytes().endswith(name):
+                self.model.kept[name].clear()
+                self.model.counts["evicted"] += sum(map(_evict, directory.glob("*.seg")))
+
     def pump(self, connection: Connection) -> None:
         if connection in self.connections and not connection.pump():
             if not connection.may_end:
-                doing = f"{connection.name!r}, {list(connection.expected)[:2]}, {connection.outbox[:40]!r}"
+                age = f"{time.monotonic() - connection.born:.1f} s, {time.monotonic() - connection.since:.1f} s"
+                doing = f"{connection.name!r}, {list(connection.expected)[:2]}, {connection.outbox[:40]!r}, {age}"
                 raise WrongError(f"the server closed a connection that had done nothing wrong: {doing}")
             self.drop(connection)
 
     def drop(self, connection: Connection) -> None:
         if connection in self.connections:
+            if connection.token in self.tokens and connection.waits:
+                # What the server has not read yet may be an OPEN, which ends a later connection of this token.
+                self.tokens[self.tokens.index(connection.token)] = self.rng.randbytes(16)
             self.connections.remove(connection)
             connection.close()
 
@@ -433,10 +498,30 @@ class Fuzzer:
                 self.check()
         self.finish()
 
+    def settle(self) -> None:
+        """Wait until all that was asked is answered: who holds a turn without a word loses it after seconds."""
+        deadline = time.monotonic() + PATIENCE
+        waiting = self.connections
+        while waiting and time.monotonic() < deadline:
+            for connection in waiting:
+                self.pump(connection)
+            waiting = [one for one in self.connections if one.waits and not one.may_end]
+            time.sleep(0.001)
+            self.check()
+        if waiting:
+            one = waiting[0]
+            pushed = [number for number, sent in one.unacknowledged.items() if sent]
+            left = f"{list(one.expected)[:1]}, {pushed}, {one.outbox[:40]!r}"
+            raise WrongError(f"no answer, though nobody asks more; left: {left}")
+
     def finish(self) -> None:
-        """Kill the server; then all that was acknowledged must be there, as it was sent."""
+        """Have all answered, kill the server; then all that was acknowledged must be there, as it was sent."""
+        self.settle()
         self.stop(signal.SIGKILL)
         self.start()
+        while self.crowded:
+            self.stop(signal.SIGTERM)
+            self.start()
         for name in DATASETS:
             connection = Connection(self.path, self.model, self.rng)
             self.connections.append(connection)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 import struct
@@ -16,7 +17,9 @@ from support.pushed import frame_of, push
 
 import himach
 from himach.io.store import bodhi
-from himach.io.store.store import Store, StoreBusyError, StoreNotFoundError
+from himach.io.store.store import Store, StoreBusyError, StoreError, StoreNotFoundError
+
+PART = 128 << 10  # bytes of an attachment that a server gives at once
 
 
 def place_of(running, number):
@@ -225,6 +228,107 @@ def test_serialized_reads_go_on_when_one_of_a_turn_is_killed(run_server):
         (frame,) = waiting.read([0])
         assert frame.number == 0
         assert [frame.number for frame in kept] == [50]  # it was granted
+
+
+def test_the_end_of_one_reader_is_not_that_of_anothers_turn(run_server):
+    """Asking for the second one's frames ended the first one's turn; reading the first to its end ends none."""
+    running = run_server("--serialize-reads")
+    push(running, range(100), FAR)
+    order = []
+    with running.client() as client, running.client() as asking:
+        dataset = client.open("run")
+        first = dataset.read([50])
+        second = dataset.read([60])
+        (other,) = reading(running, [[10]], order)
+        other.start()
+        deadline = time.monotonic() + 20
+        while asking.counters()["waiting"] < 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert [frame.number for frame in first] == [50]
+        time.sleep(0.5)
+        assert order == []
+        assert [frame.number for frame in second] == [60]
+        other.join(30)
+        assert len(order) == 2
+
+
+def test_the_end_of_a_turn_does_not_wait_for_the_server(run_server):
+    running = run_server("--serialize-reads")
+    push(running, range(100), FAR)
+    with running.client() as client:
+        found = client.open("run").read(range(50, 60))
+        assert next(found).number == 50
+        running.process.send_signal(signal.SIGSTOP)
+        try:
+            begun = time.monotonic()
+            assert [frame.number for frame in found] == list(range(51, 60))
+            assert time.monotonic() - begun < 5
+        finally:
+            running.process.send_signal(signal.SIGCONT)
+
+
+def test_what_others_write_is_seen_by_have(run_server):
+    """Though the server looks at the directory for a part of its time only."""
+    running = run_server()
+    push(running, range(3))
+    with running.client() as client, Store(running.place).dataset("run") as dataset:
+        client.open("run")
+        for number in range(10, 20):
+            assert client.have([number]).tolist() == [0]
+            dataset.write(number, float(number), None, frame_of(number))
+            dataset.flush()
+            deadline = time.monotonic() + 10
+            while client.have([number]).tolist() == [0] and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert client.have([2, number]).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("size", [0, 1, PART - 1, PART, PART + 1, 3 * PART])
+def test_attachments_come_in_parts(run_server, size):
+    running = run_server()
+    push(running, range(1))
+    content = np.random.default_rng(size).bytes(size)
+    with Store(running.place).dataset("run") as dataset, running.client() as client:
+        dataset.attach("note", content)
+        assert client.open("run").attachment("note") == content
+        assert client.attachment("other") is None
+
+
+def test_an_attachment_that_is_replaced_while_it_is_fetched(run_server):
+    """Its parts are of one file; who begins anew gets the new one, also if it was left half way."""
+    running = run_server()
+    push(running, range(1))
+    old, new = b"o" * (2 * PART + 7), b"n" * (3 * PART)
+    with Store(running.place).dataset("run") as dataset, running.client() as client:
+        dataset.attach("note", old)
+        link = client.open("run")._link
+        size, content = link.attachment("note", 0)
+        dataset.attach("note", new)
+        while len(content) < size:
+            of, part = link.attachment("note", len(content))
+            assert of == size
+            content += part
+        assert content == old
+        assert client.attachment("note") == new
+        link.attachment("note", 0)
+        dataset.attach("note", old)
+        assert client.attachment("note") == old
+
+
+def test_an_attachment_that_cannot_be_opened_now_is_not_told_to_be_away(run_server):
+    running = run_server()
+    push(running, range(1))
+    with Store(running.place).dataset("run") as dataset, running.client() as client:
+        dataset.attach("note", b"content")
+        time.sleep(0.2)  # the directory is listed no more until it changes
+        assert client.open("run").attachment("note") == b"content"
+        before = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (1, before[1]))
+        with pytest.raises(StoreError, match="Too many open files"):
+            client.attachment("note")
+        resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, before)
+        with running.client() as again:
+            assert again.open("run").attachment("note") == b"content"
 
 
 def test_a_turn_is_no_longer_than_some_megabytes(run_server):

@@ -326,6 +326,25 @@ def test_a_dead_server_of_two_stalls_no_push(run_server, key, how):
         writer.close()
 
 
+def test_many_dead_servers_cost_no_time_of_those_that_live(run_server, key):
+    """They are connected to at the same time, and whatever their number the living one is listened to."""
+    alive = run_server()
+    alive.terminate()
+    alive.start("127.0.0.9:0")  # behind the others in their order
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(80)]
+        dead = [f"127.0.0.1:{one.getsockname()[1]}" for one in silent]
+        begun = time.monotonic()
+        writer = himach.Writer("run", 100, servers=[*dead, alive.address], key=key, timeout=20)
+        assert time.monotonic() - begun < 3
+        begun = time.monotonic()
+        for number in range(60):
+            writer.push(frame_of(number), time=number)
+            writer.flush()
+        assert time.monotonic() - begun < 4  # a wait of 100 ms each if nobody listened
+        writer.close()
+
+
 def test_a_writer_waits_as_long_as_it_is_told(run_server):
     running = run_server()
     with socket.socket(socket.AF_UNIX) as deaf:

@@ -36,7 +36,7 @@ OPENED = message(OPEN, open_body())
     ("parts", "said"),
     [
         ([b"GET / HTTP/1.1\r\n\r\n"], b"no message of himach"),
-        ([message(STATUS, version=2)], b"another version"),
+        ([message(STATUS, version=1)], b"another version"),
         ([message(99)], b"not known here"),
         ([message(0)], b"not known here"),
         ([message(2, bytes(48))], b"not known here"),

@@ -12,7 +12,7 @@ import pytest
 
 import himach
 from himach.io.store import bodhi
-from himach.io.store.store import Store, StoreConflictError
+from himach.io.store.store import Store, StoreConflictError, StoreError
 
 
 def frame_of(simulation, number, n_atoms=100):
@@ -173,6 +173,63 @@ def test_the_name_of_a_staged_trajectory_is_refused(run_server):
         staged.write(0, 0.0, None, frame_of(0, 0), native=True)
     with pytest.raises(StoreConflictError, match="dataset run is of a trajectory"):
         push([running.path], 1, range(3))
+    assert len(Store(running.place).directories()) == 1  # none was made for what is refused
+
+
+def test_a_trajectory_staged_after_a_push_began(run_server):
+    """The name was free when the pusher came, and is not when its first frame does."""
+    running = run_server()
+    with himach.Writer("run", 100, servers=[running.path]) as writer:
+        with Store(running.place).dataset("run", b"fingerprint") as staged:
+            staged.attach("origin.json", b"{}")
+        writer.push(frame_of(1, 0), time=0)
+        with pytest.raises(StoreConflictError, match="dataset run is of a trajectory"):
+            writer.flush()
+        writer._pusher.abandon()
+    store = Store(running.place)
+    assert not any(store.dataset("run", one).native for one in store.generations("run"))
+
+
+def test_the_first_frame_of_a_name_waits_for_who_stages(run_server):
+    """Staging sees no frames, and attaches what it stages; a frame that came between is not acknowledged."""
+    running = run_server()
+    writer = himach.Writer("run", 100, servers=[running.path], timeout=10)
+    ends = []
+
+    def flush():
+        try:
+            writer.flush()
+            ends.append(None)
+        except StoreConflictError as error:
+            ends.append(error)
+
+    with Store(running.place).locked():
+        writer.push(frame_of(1, 0), time=0)
+        flushing = threading.Thread(target=flush)
+        flushing.start()
+        flushing.join(0.5)
+        assert flushing.is_alive()
+        with Store(running.place).dataset("run", b"fingerprint") as staged:
+            staged.attach("origin.json", b"{}")
+    flushing.join(30)
+    assert "is of a trajectory" in str(ends[0])
+    writer._pusher.abandon()
+
+
+def test_who_holds_the_lock_for_ever_keeps_no_server_from_ending(run_server):
+    running = run_server()
+    with Store(running.place).locked():
+        writer = himach.Writer("run", 100, servers=[running.path], timeout=4)
+        for number in range(3):
+            writer.push(frame_of(1, number), time=number)
+        with pytest.raises(StoreError, match=r"locked by somebody who stages|no server"):
+            writer.flush()
+        assert not Store(running.place).dataset("run").native
+        writer._pusher.abandon()
+        running.terminate()
+    running.start(running.address)
+    push([running.path], 1, range(3))
+    assert held(running.place) == dict.fromkeys(range(3), 1)
 
 
 PUSHED = """
