@@ -28,6 +28,7 @@ struct dialling {
 };
 
 static _Thread_local dialling *mine;
+static atomic_int running;
 
 static int is_abandoned(void) {
     return atomic_load(&mine->abandoned) ? 1 : 0;
@@ -97,6 +98,7 @@ static void *run(void *argument) {
     ssize_t put = write(d->ended, &one, sizeof one); /* an eventfd takes it */
     (void)put;
     let_go(d);
+    (void)atomic_fetch_sub(&running, 1);
     return NULL;
 }
 
@@ -106,10 +108,13 @@ static bool start(dialling *d) {
     pthread_t thread;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the program's */
+    (void)atomic_fetch_add(&running, 1);
     bool started = pthread_create(&thread, NULL, run, d) == 0;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (started) {
         (void)pthread_detach(thread); /* resolving a name may take long, and is not waited for */
+    } else {
+        (void)atomic_fetch_sub(&running, 1);
     }
     return started;
 }
@@ -179,4 +184,8 @@ int dial_end(dialling *d, wire_link *link, unsigned char **kept) {
 void dial_abandon(dialling *d) {
     atomic_store(&d->abandoned, true);
     let_go(d);
+}
+
+int dial_running(void) {
+    return atomic_load(&running);
 }

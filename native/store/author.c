@@ -82,7 +82,7 @@ static bool is_staged(const bodhi_dataset *dataset, char found[DIRECTORY_NAME]) 
         struct stat status;
         if (strlen(entry->d_name) == DIRECTORY_NAME - 1 && strncmp(entry->d_name, dataset->directory, HASH) == 0) {
             (void)snprintf(path, sizeof path, "%s/%s", entry->d_name, origin_file);
-            staged = fstatat(dataset->store->fd, path, &status, AT_SYMLINK_NOFOLLOW) == 0;
+            staged = io_status(dataset->store->fd, path, &status);
             memcpy(found, entry->d_name, DIRECTORY_NAME);
         }
     }

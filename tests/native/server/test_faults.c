@@ -1,5 +1,5 @@
 /* A server, a pusher and a reader of which the Nth system call fails, for every N, on either side: nothing crashes or
- * hangs, and what was acknowledged is there. test_bodhi.c does the same to the store alone. */
+ * hangs, and what was acknowledged is there. test_store.c does the same to the store alone. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "bodhi.h"
+#include "net/dial.h"
 #include "net/served.h"
 #include "server/serve.h"
 
@@ -150,6 +151,14 @@ static int fault_fdatasync(int fd) {
     return fails(1 << NO_SPACE | 1 << BAD_DISK) ? -1 : real.fdatasync(fd);
 }
 
+static int fault_fstatat(int directory, const char *path, struct stat *status, int flags) {
+    return fails(1 << BAD_DISK) ? -1 : real.fstatat(directory, path, status, flags);
+}
+
+static int fault_dup3(int fd, int onto, int flags) {
+    return fails(1 << INTERRUPTED | 1 << BAD_DISK) ? -1 : real.dup3(fd, onto, flags);
+}
+
 static int fault_ftruncate(int fd, off_t length) {
     return fails(1 << INTERRUPTED | 1 << BAD_DISK) ? -1 : real.ftruncate(fd, length);
 }
@@ -171,6 +180,8 @@ static void install_faults(void) {
     bodhi_io.pwritev = fault_pwritev;
     bodhi_io.preadv2 = fault_preadv2;
     bodhi_io.fdatasync = fault_fdatasync;
+    bodhi_io.fstatat = fault_fstatat;
+    bodhi_io.dup3 = fault_dup3;
     bodhi_io.ftruncate = fault_ftruncate;
 }
 
@@ -363,6 +374,9 @@ int main(void) {
     install_faults();
     for (int kind = BROKEN; kind < N_FAULTS; kind++) {
         test_fault(kind);
+    }
+    while (dial_running() > 0) { /* what a pusher left behind ends soon */
+        (void)usleep(1000);
     }
     bodhi_io = real;
     (void)nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
