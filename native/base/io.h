@@ -65,7 +65,7 @@ bool io_write(int fd, const struct iovec *parts, int n, uint64_t offset);
 /* dup() with O_CLOEXEC. */
 int io_duplicate(int fd);
 
-/* Make the descriptor `onto`, which other threads may use meanwhile, one of what `fd` has open: dup3() with O_CLOEXEC. */
+/* dup3() with O_CLOEXEC: `onto`, which other threads may use meanwhile, is then of what `fd` has open. */
 bool io_replace(int fd, int onto);
 
 /* fstatat() of the name itself, not of where it may point. */

@@ -292,7 +292,8 @@ static void push_some(void) {
         return;
     }
     const char *servers[1] = {all.socket_path};
-    bodhi_push_options options = {.durable = any(4) > 0, .timeout_ms = PATIENCE_MS, .batch_bytes = 1 + any(20000), .identity = identity};
+    bodhi_push_options options = {
+        .durable = any(4) > 0, .timeout_ms = PATIENCE_MS, .batch_bytes = 1 + any(20000), .identity = identity};
     bodhi_pusher *pusher;
     if (all.actions_to_room > 0) {
         options.timeout_ms = 20; /* it will be refused */
