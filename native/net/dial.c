@@ -61,13 +61,10 @@ static int ask_what_it_has(dialling *d, int64_t deadline) {
         status = bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", r->address);
     }
     d->kept = status == BODHI_OK ? malloc(r->n_asked) : NULL;
-    if (status == BODHI_OK && d->kept == NULL) {
-        status = bodhi_fail_memory();
-    }
-    if (status == BODHI_OK) {
+    if (d->kept != NULL) {
         memcpy(d->kept, d->link.in.body, r->n_asked);
     }
-    return status;
+    return status == BODHI_OK && d->kept == NULL ? bodhi_fail_memory() : status;
 }
 
 static int connect_link(dialling *d) {

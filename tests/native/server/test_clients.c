@@ -329,28 +329,40 @@ static void *take_and_die(void *argument) {
     return NULL;
 }
 
+static int listening(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%.107s", path);
+    (void)unlink(path);
+    CHECK(bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 1) == 0);
+    return fd;
+}
+
+/* Push frames, of which the server at `ends` takes some and dies. `moved`: by so much beside what others have. */
+static bodhi_pusher *push_to_the_lost(int *ends, const char *const *servers, int n_servers, float moved) {
+    float positions[ATOMS * 3];
+    bodhi_push_options options = {.timeout_ms = SOON_MS};
+    bodhi_pusher *pusher;
+    pthread_t one;
+    CHECK(pthread_create(&one, NULL, take_and_die, ends) == 0);
+    CHECK(bodhi_push_open(servers, n_servers, "/run", NULL, 0, &options, &pusher) == BODHI_OK);
+    for (int64_t number = 0; number < (int64_t)LOST * n_servers; number++) {
+        bodhi_frame frame = frame_of(number, positions);
+        positions[0] += moved;
+        CHECK(bodhi_push(pusher, &frame) == BODHI_OK);
+    }
+    CHECK(pthread_join(one, NULL) == 0);
+    return pusher;
+}
+
 /* A frame that was sent when the server broke off is sent again; an alien of it there does not count. */
 static void test_lost_server(void) {
     begin("a server that is lost with frames on their way");
     const char *servers[1] = {socket_path};
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    float positions[ATOMS * 3];
-    bodhi_push_options options = {.timeout_ms = SOON_MS};
-    bodhi_pusher *pusher;
     bodhi_push_facts facts;
-    pthread_t one;
-    int ends = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_path);
-    (void)unlink(socket_path);
-    CHECK(bind(ends, (struct sockaddr *)&address, sizeof address) == 0 && listen(ends, 1) == 0);
+    int ends = listening(socket_path);
     write_frames("/run", "", BODHI_ALIEN, 0, 3);
-    CHECK(pthread_create(&one, NULL, take_and_die, &ends) == 0);
-    CHECK(bodhi_push_open(servers, 1, "/run", NULL, 0, &options, &pusher) == BODHI_OK);
-    for (int64_t number = 0; number < LOST; number++) {
-        bodhi_frame frame = frame_of(number, positions);
-        CHECK(bodhi_push(pusher, &frame) == BODHI_OK);
-    }
-    CHECK(pthread_join(one, NULL) == 0);
+    bodhi_pusher *pusher = push_to_the_lost(&ends, servers, 1, 0);
     start((bodhi_serve_options){0});
     CHECK(bodhi_push_flush(pusher) == BODHI_OK);
     bodhi_push_query(pusher, &facts);
@@ -359,6 +371,36 @@ static void test_lost_server(void) {
     wire_link link = opened(0, no_token, "/run", "");
     CHECK(wire_get64(link.in.body) == LOST);
     link_close(&link);
+    stop();
+}
+
+/* What it had goes to another one. */
+static void test_server_lost_for_good(void) {
+    begin("a server that is lost for good");
+    char lost[160];
+    (void)snprintf(lost, sizeof lost, "%s-lost", socket_path);
+    const char *servers[2] = {socket_path, lost};
+    int ends = listening(lost);
+    start((bodhi_serve_options){0});
+    bodhi_pusher *pusher = push_to_the_lost(&ends, servers, 2, 0);
+    CHECK(bodhi_push_flush(pusher) == BODHI_OK);
+    CHECK(bodhi_push_close(pusher) == BODHI_OK);
+    wire_link link = opened(0, no_token, "/run", "");
+    CHECK(wire_get64(link.in.body) == (uint64_t)2 * LOST);
+    link_close(&link);
+    stop();
+}
+
+/* The store got other frames of these numbers meanwhile: the pusher is told. */
+static void test_server_back_with_others(void) {
+    begin("a server that comes back with other frames");
+    const char *servers[1] = {socket_path};
+    int ends = listening(socket_path);
+    bodhi_pusher *pusher = push_to_the_lost(&ends, servers, 1, 1);
+    write_frames("/run", "", BODHI_NATIVE, 0, LOST);
+    start((bodhi_serve_options){0});
+    CHECK(bodhi_push_flush(pusher) == BODHI_ERROR_CONFLICT);
+    bodhi_push_abandon(pusher);
     stop();
 }
 
@@ -613,6 +655,8 @@ int main(void) {
     test_acknowledgements();
     test_refused_frames();
     test_lost_server();
+    test_server_lost_for_good();
+    test_server_back_with_others();
     test_turns();
     (void)nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     return 0;
