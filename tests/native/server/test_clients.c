@@ -404,6 +404,36 @@ static void test_server_back_with_others(void) {
     stop();
 }
 
+/* --- Authors ----------------------------------------------------------------------------------------------------- */
+
+static int open_as(const char *name, const char *identity) {
+    wire_link link = dialled();
+    int status = link_open(&link, WIRE_PUSHES, no_token, name, "one", 3, identity, now_ms() + SOON_MS);
+    link_close(&link);
+    return status;
+}
+
+/* Frames of one simulation, or of a trajectory, get none of another one; without frames a dataset is anybody's. */
+static void test_authors(void) {
+    begin("whose frames a dataset has");
+    write_frames("/run", "one", BODHI_NATIVE, 0, 3);
+    start((bodhi_serve_options){0});
+    CHECK(open_as("/run", "this") == BODHI_OK);
+    CHECK(open_as("/run", "another") == BODHI_ERROR_CONFLICT);
+    CHECK(open_as("/run", "this") == BODHI_OK && open_as("/run", "") == BODHI_OK);
+    CHECK(open_as("/new", "this") == BODHI_OK);
+    int status;
+    for (int tries = 100; (status = open_as("/new", "another")) == BODHI_ERROR_CONFLICT && tries > 0; tries--) {
+        (void)usleep(10000); /* until the server has seen that the first one is gone */
+    }
+    CHECK(status == BODHI_OK);
+    stop();
+    write_attachment("x-origin.json", (const unsigned char *)"{}", 2);
+    start((bodhi_serve_options){0});
+    CHECK(open_as("/run", "this") == BODHI_ERROR_CONFLICT);
+    stop();
+}
+
 /* --- Rights ------------------------------------------------------------------------------------------------------ */
 
 /* What another user gets: 0 if nothing, 1 if answers but no stop, 2 if even that. */
@@ -657,6 +687,7 @@ int main(void) {
     test_lost_server();
     test_server_lost_for_good();
     test_server_back_with_others();
+    test_authors();
     test_turns();
     (void)nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     return 0;
