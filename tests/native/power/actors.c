@@ -272,6 +272,9 @@ static bool have_server(void) {
     CHECK(bind(all.listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(all.listener, 16) == 0);
     bodhi_serve_options options = {
         .listener = all.listener, .batch_ms = 50, .quota = any(3) == 0 ? 200000 + any(400000) : 0};
+    if (all.large) { /* its segments are small, and there is room for all */
+        options.quota = 8000000;
+    }
     if (bodhi_server_open(all.store_path, &options, &all.server) != BODHI_OK) {
         (void)close(all.listener);
         all.server = NULL;
@@ -295,6 +298,10 @@ static void push_some(void) {
     bodhi_push_options options = {
         .durable = any(4) > 0, .timeout_ms = PATIENCE_MS, .batch_bytes = 1 + any(20000), .identity = identity};
     bodhi_pusher *pusher;
+    if (all.large) { /* batches that go beyond the end of a segment */
+        options.batch_bytes = 400000;
+        options.timeout_ms = 10 * PATIENCE_MS;
+    }
     if (all.actions_to_room > 0) {
         options.timeout_ms = 20; /* it will be refused */
     }

@@ -404,6 +404,33 @@ static void test_server_back_with_others(void) {
     stop();
 }
 
+/* A frame that is there is taken once more if it is the same to the last bit. */
+static void test_other_frames(void) {
+    begin("frames of one number that differ");
+    float positions[ATOMS * 3];
+    float box[6] = {30, 40, 50, 90, 80, 70};
+    bodhi_store *store;
+    bodhi_dataset *dataset;
+    bodhi_writer *writer;
+    CHECK(bodhi_open(home, BODHI_CREATE, &store) == BODHI_OK);
+    CHECK(bodhi_dataset_open(store, "/run", NULL, 0, BODHI_CREATE, &dataset) == BODHI_OK);
+    CHECK(bodhi_writer_open(dataset, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    bodhi_frame frame = frame_of(1, positions);
+    frame.box = box;
+    CHECK(bodhi_append(writer, &frame) == BODHI_OK && bodhi_append(writer, &frame) == BODHI_EXISTS);
+    frame.time = 1;
+    CHECK(bodhi_append(writer, &frame) == BODHI_ERROR_CONFLICT);
+    frame.time = 0;
+    box[5] = 71;
+    CHECK(bodhi_append(writer, &frame) == BODHI_ERROR_CONFLICT);
+    box[5] = 70;
+    positions[ATOMS * 3 - 1] += 1;
+    CHECK(bodhi_append(writer, &frame) == BODHI_ERROR_CONFLICT);
+    CHECK(bodhi_writer_close(writer) == BODHI_OK);
+    bodhi_dataset_close(dataset);
+    bodhi_close(store);
+}
+
 /* --- Authors ----------------------------------------------------------------------------------------------------- */
 
 static int open_as(const char *name, const char *identity) {
@@ -687,6 +714,7 @@ int main(void) {
     test_lost_server();
     test_server_lost_for_good();
     test_server_back_with_others();
+    test_other_frames();
     test_authors();
     test_turns();
     (void)nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
