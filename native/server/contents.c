@@ -173,7 +173,8 @@ bool answer_attachment(connection *c) {
     bool there = fd >= 0 && bodhi_io.fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
     ssize_t got = there ? io_read(fd, body + 8, PART_BYTES, from, READ_ANY) : -1;
     if (got == PART_BYTES) {
-        (void)posix_fadvise(fd, (off_t)from + PART_BYTES, 8 * PART_BYTES, POSIX_FADV_WILLNEED); /* for the next ones */
+        (void)posix_fadvise(fd, (off_t)from + PART_BYTES, (off_t)8 * PART_BYTES,
+                            POSIX_FADV_WILLNEED); /* for what is next */
     }
     if (fd >= 0) {
         (void)io_close(fd);
