@@ -34,6 +34,9 @@ bodhi_calls bodhi_io = {
     .syncfs = syncfs,
     .ftruncate = ftruncate,
     .fstat = fstat,
+    .fstatat = fstatat,
+    .utimensat = utimensat,
+    .dup3 = dup3,
     .fstatfs = fstatfs,
     .fcntl = call_fcntl,
     .unlinkat = unlinkat,
@@ -112,6 +115,18 @@ bool io_write(int fd, const struct iovec *parts, int n, uint64_t offset) {
 
 int io_duplicate(int fd) {
     return bodhi_io.fcntl(fd, F_DUPFD_CLOEXEC, NULL);
+}
+
+bool io_replace(int fd, int onto) {
+    int result;
+    do {
+        result = bodhi_io.dup3(fd, onto, O_CLOEXEC);
+    } while (result < 0 && (errno == EINTR || errno == EBUSY));
+    return result >= 0;
+}
+
+bool io_status(int directory, const char *name, struct stat *status) {
+    return bodhi_io.fstatat(directory, name, status, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 bool io_truncate(int fd, uint64_t length) {

@@ -25,6 +25,9 @@ typedef struct {
     int (*syncfs)(int fd);
     int (*ftruncate)(int fd, off_t length);
     int (*fstat)(int fd, struct stat *status);
+    int (*fstatat)(int directory, const char *path, struct stat *status, int flags);
+    int (*utimensat)(int directory, const char *path, const struct timespec times[2], int flags);
+    int (*dup3)(int fd, int onto, int flags);
     int (*fstatfs)(int fd, struct statfs *status);
     int (*fcntl)(int fd, int command, void *argument);
     int (*unlinkat)(int directory, const char *path, int flags);
@@ -61,6 +64,12 @@ bool io_write(int fd, const struct iovec *parts, int n, uint64_t offset);
 
 /* dup() with O_CLOEXEC. */
 int io_duplicate(int fd);
+
+/* dup3() with O_CLOEXEC: `onto`, which other threads may use meanwhile, is then of what `fd` has open. */
+bool io_replace(int fd, int onto);
+
+/* fstatat() of the name itself, not of where it may point. */
+bool io_status(int directory, const char *name, struct stat *status);
 
 bool io_truncate(int fd, uint64_t length);
 

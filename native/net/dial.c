@@ -28,6 +28,7 @@ struct dialling {
 };
 
 static _Thread_local dialling *mine;
+static atomic_int running;
 
 static int is_abandoned(void) {
     return atomic_load(&mine->abandoned) ? 1 : 0;
@@ -60,13 +61,10 @@ static int ask_what_it_has(dialling *d, int64_t deadline) {
         status = bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", r->address);
     }
     d->kept = status == BODHI_OK ? malloc(r->n_asked) : NULL;
-    if (status == BODHI_OK && d->kept == NULL) {
-        status = bodhi_fail_memory();
-    }
-    if (status == BODHI_OK) {
+    if (d->kept != NULL) {
         memcpy(d->kept, d->link.in.body, r->n_asked);
     }
-    return status;
+    return status == BODHI_OK && d->kept == NULL ? bodhi_fail_memory() : status;
 }
 
 static int connect_link(dialling *d) {
@@ -97,6 +95,7 @@ static void *run(void *argument) {
     ssize_t put = write(d->ended, &one, sizeof one); /* an eventfd takes it */
     (void)put;
     let_go(d);
+    (void)atomic_fetch_sub(&running, 1);
     return NULL;
 }
 
@@ -106,10 +105,13 @@ static bool start(dialling *d) {
     pthread_t thread;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the program's */
+    (void)atomic_fetch_add(&running, 1);
     bool started = pthread_create(&thread, NULL, run, d) == 0;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (started) {
         (void)pthread_detach(thread); /* resolving a name may take long, and is not waited for */
+    } else {
+        (void)atomic_fetch_sub(&running, 1);
     }
     return started;
 }
@@ -179,4 +181,8 @@ int dial_end(dialling *d, wire_link *link, unsigned char **kept) {
 void dial_abandon(dialling *d) {
     atomic_store(&d->abandoned, true);
     let_go(d);
+}
+
+int dial_running(void) {
+    return atomic_load(&running);
 }

@@ -37,4 +37,8 @@ BODHI_CHECKED int dial_end(dialling *d, wire_link *link, unsigned char **kept);
 /* Nobody wants it any more: it ends by itself, soon. */
 void dial_abandon(dialling *d);
 
+/* How many threads dial in this process, those of abandoned ones among them: with none, nobody but its callers is in
+ * the library. */
+int dial_running(void);
+
 #endif

@@ -227,7 +227,7 @@ static bool read_entries(load *l, int index, uint64_t end) {
         size_t taken = take_entries(l, buffer, (size_t)got, &whole);
         if (taken > 0) {
             l->s->index_at = at + taken;
-        } else if (got == ENTRIES_AT_ONCE * ENTRY_BYTES) {
+        } else if (got == (ssize_t)ENTRIES_AT_ONCE * ENTRY_BYTES) {
             break; /* so much damage that what follows is found faster without the index */
         }
         at += (size_t)got / ENTRY_BYTES * ENTRY_BYTES;

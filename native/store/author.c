@@ -87,7 +87,7 @@ static int find_staged(const bodhi_store *store, const char *name, char found[DI
         struct stat status;
         if (strlen(entry->d_name) == DIRECTORY_NAME - 1 && strncmp(entry->d_name, head, (size_t)n) == 0) {
             (void)snprintf(path, sizeof path, "%s/%s", entry->d_name, origin_file);
-            staged = fstatat(store->fd, path, &status, AT_SYMLINK_NOFOLLOW) == 0 ? 1 : errno == ENOENT ? 0 : -1;
+            staged = io_status(store->fd, path, &status) ? 1 : errno == ENOENT ? 0 : -1;
             memcpy(found, entry->d_name, DIRECTORY_NAME);
         }
     }

@@ -244,7 +244,7 @@ static bool is_same(const struct stat *a, const struct stat *b) {
 static int follow_directory(bodhi_dataset *dataset) {
     struct stat opened;
     struct stat named;
-    bool there = fstatat(dataset->store->fd, dataset->directory, &named, AT_SYMLINK_NOFOLLOW) == 0;
+    bool there = io_status(dataset->store->fd, dataset->directory, &named);
     if (!there && errno != ENOENT) {
         return errno;
     }
@@ -261,9 +261,9 @@ static int follow_directory(bodhi_dataset *dataset) {
     if (fd < 0) {
         return errno;
     }
-    int error = dup3(fd, dataset->fd, O_CLOEXEC) >= 0 ? 0 : errno;
+    atomic_fetch_add(&dataset->directory_number, 1); /* first: who works in it sees it, and syncs the name */
+    int error = io_replace(fd, dataset->fd) ? 0 : errno;
     (void)io_close(fd);
-    atomic_fetch_add(&dataset->directory_number, 1); /* after it was made: whoever sees the number syncs its name too */
     return error;
 }
 
@@ -295,8 +295,7 @@ static bool is_listed(const bodhi_dataset *dataset) {
     const struct timespec *changed = &dataset->listed.st_mtim;
     int64_t age = ((int64_t)dataset->listed_at.tv_sec - changed->tv_sec) * 1000000000 + dataset->listed_at.tv_nsec -
                   changed->tv_nsec;
-    return dataset->listed.st_ino != 0 && age > COARSE_NS &&
-           fstatat(dataset->store->fd, dataset->directory, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+    return dataset->listed.st_ino != 0 && age > COARSE_NS && io_status(dataset->store->fd, dataset->directory, &now) &&
            is_same(&now, &dataset->listed) && now.st_mtim.tv_sec == changed->tv_sec &&
            now.st_mtim.tv_nsec == changed->tv_nsec;
 }

@@ -65,7 +65,7 @@ static bool list_dataset(listing *list, int store, const char *name) {
     while (directory != NULL && enough && (entry = readdir(directory)) != NULL) { // NOLINT(concurrency-mt-unsafe): ours
         struct stat status;
         segment s;
-        if (fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode)) {
+        if (!io_status(dirfd(directory), entry->d_name, &status) || !S_ISREG(status.st_mode)) {
             continue;
         }
         list->used += status.st_size;
@@ -130,7 +130,7 @@ static bool list_store(listing *list, int store, DIR *directory) {
             if (!list_dataset(list, store, entry->d_name)) {
                 return false;
             }
-        } else if (fstatat(store, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode)) {
+        } else if (io_status(store, entry->d_name, &status) && S_ISREG(status.st_mode)) {
             list->used += status.st_size;
         }
     }
@@ -205,7 +205,7 @@ static size_t living_tombstones(int directory, const segment *s, tombstone *tomb
         struct stat status;
         segment_name(&target, s->kind, tombstones[i].segment);
         if (tombstones[i].segment != s->key.segment &&
-            (fstatat(directory, target.name, &status, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)) {
+            (io_status(directory, target.name, &status) || errno != ENOENT)) {
             tombstones[living++] = tombstones[i];
         }
     }

@@ -39,7 +39,7 @@ int dataset_make_directory(const bodhi_dataset *dataset) {
 }
 
 void dataset_use(const bodhi_dataset *dataset) {
-    if (!is_read_only(dataset) && utimensat(dataset->fd, "meta", NULL, 0) != 0 && errno == ENOENT) {
+    if (!is_read_only(dataset) && bodhi_io.utimensat(dataset->fd, "meta", NULL, 0) != 0 && errno == ENOENT) {
         (void)dataset_write_meta(dataset, false); /* it was deleted by somebody who then found the dataset in use */
     }
 }

@@ -11,7 +11,7 @@
 
 static int64_t file_bytes(int directory, const char *name, int64_t *modified) {
     struct stat status;
-    if (fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (!io_status(directory, name, &status)) {
         return 0;
     }
     *modified = status.st_mtim.tv_sec;

@@ -151,7 +151,7 @@ def deputy(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> tuple[Can
         kept, other = (_shown(json.loads(stamp.keywords)) for stamp in (last, latest(newer)))
         raise UsageError(
             f"{best.name} is away, and has changed since it was read with {kept}: what the cache has of it as it was "
-            f"last was read with {other}; give the same with --universe NAME=VALUE, or make the file readable"
+            f"last was read with {other}; give the same, or make the file readable"
         )
     return best, list(dict.fromkeys(one.generation for one in fit if one.stamp.content == last.content))
 

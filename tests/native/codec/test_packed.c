@@ -1,5 +1,5 @@
-/* Tests of packing for sanitizers: what is packed decodes to the same bits, from and to memory of just the right size.
- */
+/* Tests of packing for sanitizers: what is packed decodes to the same bits, from and to memory of just the right size;
+ * and of XTC data that make no sense. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "codec/pack.h"
+#include "codec/xtc.h"
 
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \
@@ -85,6 +86,45 @@ static void check_decoded(const packer *p, const float *positions, uint32_t n_at
     }
 }
 
+/* A position next to one on the grid is not that one. */
+static void check_off_grid(packer *p, float *positions, uint32_t n_atoms, uint32_t block_atoms) {
+    uint32_t bits;
+    float *moved = &positions[n_atoms * PACKED_AXES / 2];
+    memcpy(&bits, moved, sizeof bits);
+    bits ^= 1;
+    memcpy(moved, &bits, sizeof bits);
+    if (pack_positions(p, positions, n_atoms, block_atoms)) {
+        check_decoded(p, positions, n_atoms, block_atoms);
+    }
+    bits ^= 1;
+    memcpy(moved, &bits, sizeof bits);
+}
+
+/* Any bytes: nothing is written behind the last atom, and sizes that there are not are refused. */
+static void check_senseless(void) {
+    enum { MOST_ATOMS = 6, BYTES = 64, BEHIND = 3 * 64 };
+    static const int32_t least[3] = {0, 0, 0};
+    for (int round = 0; round < 5000; round++) {
+        unsigned char bytes[BYTES + XTC_PAD] = {0};
+        float out[3 * MOST_ATOMS + BEHIND];
+        size_t n_atoms = 1 + draw(MOST_ATOMS);
+        int32_t greatest[3] = {(int32_t)draw(500), (int32_t)draw(500), (int32_t)draw(500)};
+        for (int i = 0; i < BYTES; i++) {
+            bytes[i] = (unsigned char)draw(256);
+        }
+        for (size_t i = 0; i < sizeof out / sizeof *out; i++) {
+            out[i] = -1;
+        }
+        int index = XTC_FIRST_INDEX + (int)draw(XTC_LAST_INDEX - XTC_FIRST_INDEX);
+        (void)xtc_decode(bytes, BYTES, least, greatest, index, 0.001F, 10, n_atoms, n_atoms, out);
+        for (size_t i = 3 * n_atoms; i < sizeof out / sizeof *out; i++) {
+            CHECK(out[i] == -1);
+        }
+        index = XTC_LAST_INDEX + 1 + (int)draw(100);
+        CHECK(xtc_decode(bytes, BYTES, least, greatest, index, 0.001F, 10, n_atoms, n_atoms, out) == XTC_SENSELESS);
+    }
+}
+
 int main(void) {
     packer p = {0};
     int packed = 0;
@@ -100,11 +140,13 @@ int main(void) {
             check_decoded(&p, positions, n_atoms, block_atoms);
             packed++;
         }
+        check_off_grid(&p, positions, n_atoms, block_atoms);
         positions[draw(n_atoms * PACKED_AXES)] = 0.0049F;
         CHECK(!pack_positions(&p, positions, n_atoms, block_atoms));
         free(positions);
     }
     packer_free(&p);
+    check_senseless();
     CHECK(packed > frames * 19 / 20); /* what could be packed was */
     (void)printf("%d of %d frames packed (%s)\n", packed, frames, packed_way());
     return 0;

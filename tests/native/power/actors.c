@@ -1,6 +1,7 @@
 /* All who use a store at once; see actors.h. */
 #include "actors.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,9 +15,12 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "frames.h"
+#include "net/dial.h"
 #include "net/link.h"
 #include "segments/segment.h"
 #include "server/serve.h"
+
+static const char identity[] = "the simulation"; /* of every pusher */
 
 enum { WRITERS = 3, PATIENCE_MS = 300 };
 
@@ -45,8 +49,6 @@ static struct {
     pthread_mutex_t mutex;       /* over what follows: the server's threads evict, too */
     uint64_t released[DATASETS]; /* since it was last set to 0 */
 } all;
-
-bool actors_strict;
 
 static uint32_t any(uint32_t n) {
     return draw(all.chance, n);
@@ -103,7 +105,7 @@ static void require_served(uint32_t dataset, uint64_t frames) {
     if (there != frames) {
         disk_say("acknowledged and not to be read: %#llx", (unsigned long long)(frames & ~there));
     }
-    CHECK(there == frames || !actors_strict);
+    CHECK(there == frames);
     require(dataset, there);
 }
 
@@ -270,6 +272,9 @@ static bool have_server(void) {
     CHECK(bind(all.listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(all.listener, 16) == 0);
     bodhi_serve_options options = {
         .listener = all.listener, .batch_ms = 50, .quota = any(3) == 0 ? 200000 + any(400000) : 0};
+    if (all.large) { /* its segments are small, and there is room for all */
+        options.quota = 8000000;
+    }
     if (bodhi_server_open(all.store_path, &options, &all.server) != BODHI_OK) {
         (void)close(all.listener);
         all.server = NULL;
@@ -279,14 +284,24 @@ static bool have_server(void) {
     return true;
 }
 
+/* A dataset that has an origin is refused. */
+static uint32_t any_pushed(void) {
+    return any(8) == 0 ? 1 : 0;
+}
+
 static void push_some(void) {
-    uint32_t dataset = any(DATASETS);
+    uint32_t dataset = any_pushed();
     if (!have_dataset(dataset) || !have_server()) {
         return;
     }
     const char *servers[1] = {all.socket_path};
-    bodhi_push_options options = {.durable = any(4) > 0, .timeout_ms = PATIENCE_MS, .batch_bytes = 1 + any(20000)};
+    bodhi_push_options options = {
+        .durable = any(4) > 0, .timeout_ms = PATIENCE_MS, .batch_bytes = 1 + any(20000), .identity = identity};
     bodhi_pusher *pusher;
+    if (all.large) { /* batches that go beyond the end of a segment */
+        options.batch_bytes = 400000;
+        options.timeout_ms = 10 * PATIENCE_MS;
+    }
     if (all.actions_to_room > 0) {
         options.timeout_ms = 20; /* it will be refused */
     }
@@ -313,30 +328,33 @@ static void push_some(void) {
     }
 }
 
-/* What the server says that it has durably. */
+/* What the server says that it keeps for good. */
 static void ask_some(void) {
     static const uint8_t no_token[WIRE_TOKEN];
-    unsigned char numbers[8 * FRAMES];
-    uint32_t dataset = any(DATASETS);
+    unsigned char asked[WIRE_KEEP_BYTES * FRAMES] = {0};
+    uint32_t dataset = any_pushed();
     uint64_t held = 0;
     if (all.server == NULL) {
         return;
     }
     for (uint64_t i = 0; i < FRAMES; i++) {
-        wire_put64(numbers + 8 * i, i);
+        bodhi_frame frame = frame_of(dataset, (int64_t)i);
+        wire_put64(asked + WIRE_KEEP_BYTES * i, i);
+        wire_put32(asked + WIRE_KEEP_BYTES * i + 8, wire_frame_crc(&frame));
     }
     wire_link link = {.fd = -1};
-    wire_part part = {numbers, sizeof numbers};
+    wire_part part = {asked, sizeof asked};
     int64_t deadline = now_ms() + PATIENCE_MS;
     begin_promise(dataset);
     int status = link_dial(&link, all.socket_path, geteuid(), NULL, 0, deadline);
     if (status == BODHI_OK) {
         uint32_t flags = WIRE_PUSHES | WIRE_DURABLE;
-        status = link_open(&link, flags, no_token, dataset_names[dataset], NULL, 0, deadline);
+        status = link_open(&link, flags, no_token, dataset_names[dataset], NULL, 0, identity, deadline);
     }
-    if (status == BODHI_OK && link_ask(&link, WIRE_HAVE, &part, 1, WIRE_KINDS, deadline) == BODHI_OK) {
+    if (status == BODHI_OK && link_ask(&link, WIRE_KEEP, &part, 1, WIRE_KEPT, deadline) == BODHI_OK) {
         for (size_t i = 0; i < FRAMES; i++) {
-            held |= link.in.body[i] != 0 ? UINT64_C(1) << i : 0;
+            CHECK(link.in.body[i] != WIRE_OTHER);
+            held |= link.in.body[i] == WIRE_HELD ? UINT64_C(1) << i : 0;
         }
         disk_say("the server has of %u:", dataset);
         require_served(dataset, held);
@@ -376,19 +394,66 @@ static void drop_some(void) {
     }
 }
 
-static void evict_some(void) {
+/* What segments a directory has, or all of them (NULL): evict `n` drawn ones, or each (n < 0). */
+static void evict_segments(const char *directory, int n) {
     bodhi_usage usage;
     bodhi_stored_segment *segments;
-    int64_t n;
-    if (all.store == NULL || bodhi_survey(all.store_path, &usage, &segments, &n) != BODHI_OK) {
+    int64_t there;
+    if (all.store == NULL || bodhi_survey(all.store_path, &usage, &segments, &there) != BODHI_OK) {
         return;
     }
-    for (uint32_t i = 1 + any(2); i > 0 && n > 0; i--) {
-        all.evicting = true;
-        (void)!bodhi_store_evict(all.store, &segments[any((uint32_t)n)]);
-        all.evicting = false;
+    all.evicting = true;
+    for (int64_t i = 0; i < (n < 0 ? there : n) && there > 0; i++) {
+        const bodhi_stored_segment *one = &segments[n < 0 ? i : (int64_t)any((uint32_t)there)];
+        if (directory == NULL || strcmp(one->directory, directory) == 0) {
+            (void)!bodhi_store_evict(all.store, one);
+        }
     }
+    all.evicting = false;
     free(segments);
+}
+
+/* What is left in a directory but segments and what belongs to them. */
+static void remove_rest(int directory) {
+    DIR *entries = io_list(directory, ".");
+    const struct dirent *entry;
+    struct stat status;
+    CHECK(entries != NULL);
+    while ((entry = readdir(entries)) != NULL) { // NOLINT(concurrency-mt-unsafe): ours
+        char segment_name[sizeof entry->d_name + 4];
+        size_t stem = strcspn(entry->d_name, ".");
+        (void)snprintf(segment_name, sizeof segment_name, "%.*s.seg", (int)stem, entry->d_name);
+        if (stem > 0 && fstatat(directory, segment_name, &status, 0) != 0) {
+            (void)bodhi_io.unlinkat(directory, entry->d_name, 0);
+        }
+    }
+    (void)closedir(entries);
+}
+
+/* A dataset goes with its directory, as a user's command has it, whoever has it open. */
+static void remove_dataset(void) {
+    uint32_t dataset = any(DATASETS);
+    char path[2 * PATH_BYTES];
+    if (!have_dataset(dataset)) {
+        return;
+    }
+    const char *name = bodhi_dataset_directory(all.datasets[dataset]);
+    (void)snprintf(path, sizeof path, "%.120s/%.40s", all.store_path, name);
+    evict_segments(name, -1);
+    int store = open(all.store_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CHECK(store >= 0);
+    if (directory >= 0) {
+        remove_rest(directory);
+        (void)close(directory);
+    }
+    int removed = bodhi_io.unlinkat(store, name, AT_REMOVEDIR);
+    disk_say("dataset %u is %s", dataset, removed == 0 ? "removed" : "in use");
+    (void)close(store);
+    if (removed != 0) { /* what is not there any more is written anew by whoever opens it */
+        close_dataset(dataset);
+        (void)!have_dataset(dataset);
+    }
 }
 
 /* --- Acting ------------------------------------------------------------------------------------------------------ */
@@ -438,8 +503,10 @@ void actors_act(void) {
         read_some();
     } else if (what < 80) {
         drop_some();
+    } else if (what < 84) {
+        evict_segments(NULL, 1 + (int)any(2));
     } else if (what < 86) {
-        evict_some();
+        remove_dataset();
     } else if (what < 90) {
         set_trouble();
     } else if (what < 94) {
@@ -455,5 +522,8 @@ void actors_end(void) {
         close_dataset(dataset);
     }
     bodhi_close(all.store);
+    while (dial_running() > 0) { /* what a pusher left behind ends soon */
+        (void)usleep(1000);
+    }
     (void)pthread_mutex_destroy(&all.mutex);
 }

@@ -7,14 +7,10 @@
 /* Begin to live on the store in `root`/store, with a disk attached to `root`. */
 void actors_begin(const char *root, const char *socket_path, chance *c, int large);
 
-/* Whether a server that acknowledges a frame, or says that it has it, must have it to be read; else only what can be
- * read counts as acknowledged. */
-extern bool actors_strict;
-
 /* Somebody does something; what is acknowledged durable is noted. */
 void actors_act(void);
 
-/* Let go of everything. `cleanly`: as processes that end do, else as those that were killed. */
+/* Let go of everything. */
 void actors_end(void);
 
 /* Before a file goes, for disk_attach(). */

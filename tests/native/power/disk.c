@@ -137,7 +137,7 @@ static void copy(content *to, const content *from) {
 static void change(content *c, const note *what) {
     if (what->kind == NOTE_WRITE) {
         reserve(c, what->offset + what->size);
-        if (what->size > 0) {
+        if (what->size > 0 && c->data != NULL) {
             memcpy(c->data + what->offset, what->data, what->size);
         }
         c->size = c->size > what->offset + what->size ? c->size : what->offset + what->size;

@@ -2,7 +2,7 @@
  * Whatever survives, the store opens and takes frames, no frame has a wrong byte, and none that was acknowledged
  * durable is missing.
  *
- * usage: test_power [HISTORIES [FIRST [PROCESSES [strict]]]]; the figures are printed, and with a failure the history's
+ * usage: test_power [HISTORIES [FIRST [PROCESSES]]]; the figures are printed, and with a failure the history's
  * number, with which alone it can be run again. */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -229,8 +229,8 @@ int main(int argc, char **argv) {
     uint64_t histories = argc > 1 ? strtoull(argv[1], NULL, 10) : 40;
     uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     uint64_t parts = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
-    actors_strict = argc > 4;
     traced = getenv("POWER_TRACE") != NULL; // NOLINT(concurrency-mt-unsafe): no other thread is there
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* what was told before a failure is not lost */
     sums = mmap(NULL, sizeof *sums, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(sums != MAP_FAILED);
     time_t started = time(NULL);

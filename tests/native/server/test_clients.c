@@ -23,7 +23,7 @@
 #include "server/serve.h"
 
 char doing[256];
-enum { ATOMS = 100, SOON_MS = 3000, NOBODY = 65534 };
+enum { ATOMS = 100, SOON_MS = 3000, NOBODY = 65534, PART_BYTES = 128 << 10 /* of an attachment at once */ };
 static char root[64], home[100], socket_path[100];
 static const uint8_t no_token[WIRE_TOKEN];
 
@@ -72,7 +72,7 @@ static wire_link dialled(void) {
 
 static wire_link opened(uint32_t flags, const uint8_t *token, const char *name, const char *generation) {
     wire_link link = dialled();
-    CHECK(link_open(&link, flags, token, name, generation, strlen(generation), now_ms() + SOON_MS) == BODHI_OK);
+    CHECK(link_open(&link, flags, token, name, generation, strlen(generation), "", now_ms() + SOON_MS) == BODHI_OK);
     return link;
 }
 
@@ -194,8 +194,8 @@ static void test_questions(void) {
     CHECK(ask(&one, WIRE_MARK, question, 24, WIRE_MARKED) == BODHI_OK);
     CHECK(wire_get64(one.in.body) == (UINT64_C(1) << 40) - 1 && wire_get64(one.in.body + 8) == UINT64_C(15) << 60);
     fetch(&one, "large", 5000, WIRE_ATTACHMENT);
-    CHECK(wire_get64(one.in.body) == sizeof attached && one.in.size == 8 + (1 << 20));
-    CHECK(memcmp(one.in.body + 8, attached + 5000, 1 << 20) == 0);
+    CHECK(wire_get64(one.in.body) == sizeof attached && one.in.size == 8 + PART_BYTES);
+    CHECK(memcmp(one.in.body + 8, attached + 5000, PART_BYTES) == 0);
     send_frame(&one, 200); /* it did not say that it would push */
     CHECK(link_answer(&one, WIRE_ACK, now_ms() + SOON_MS) == BODHI_ERROR_UNSAFE);
     link_close(&one);
@@ -329,28 +329,40 @@ static void *take_and_die(void *argument) {
     return NULL;
 }
 
+static int listening(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%.107s", path);
+    (void)unlink(path);
+    CHECK(bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 1) == 0);
+    return fd;
+}
+
+/* Push frames, of which the server at `ends` takes some and dies. `moved`: by so much beside what others have. */
+static bodhi_pusher *push_to_the_lost(int *ends, const char *const *servers, int n_servers, float moved) {
+    float positions[ATOMS * 3];
+    bodhi_push_options options = {.timeout_ms = SOON_MS};
+    bodhi_pusher *pusher;
+    pthread_t one;
+    CHECK(pthread_create(&one, NULL, take_and_die, ends) == 0);
+    CHECK(bodhi_push_open(servers, n_servers, "/run", NULL, 0, &options, &pusher) == BODHI_OK);
+    for (int64_t number = 0; number < (int64_t)LOST * n_servers; number++) {
+        bodhi_frame frame = frame_of(number, positions);
+        positions[0] += moved;
+        CHECK(bodhi_push(pusher, &frame) == BODHI_OK);
+    }
+    CHECK(pthread_join(one, NULL) == 0);
+    return pusher;
+}
+
 /* A frame that was sent when the server broke off is sent again; an alien of it there does not count. */
 static void test_lost_server(void) {
     begin("a server that is lost with frames on their way");
     const char *servers[1] = {socket_path};
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    float positions[ATOMS * 3];
-    bodhi_push_options options = {.timeout_ms = SOON_MS};
-    bodhi_pusher *pusher;
     bodhi_push_facts facts;
-    pthread_t one;
-    int ends = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_path);
-    (void)unlink(socket_path);
-    CHECK(bind(ends, (struct sockaddr *)&address, sizeof address) == 0 && listen(ends, 1) == 0);
+    int ends = listening(socket_path);
     write_frames("/run", "", BODHI_ALIEN, 0, 3);
-    CHECK(pthread_create(&one, NULL, take_and_die, &ends) == 0);
-    CHECK(bodhi_push_open(servers, 1, "/run", NULL, 0, &options, &pusher) == BODHI_OK);
-    for (int64_t number = 0; number < LOST; number++) {
-        bodhi_frame frame = frame_of(number, positions);
-        CHECK(bodhi_push(pusher, &frame) == BODHI_OK);
-    }
-    CHECK(pthread_join(one, NULL) == 0);
+    bodhi_pusher *pusher = push_to_the_lost(&ends, servers, 1, 0);
     start((bodhi_serve_options){0});
     CHECK(bodhi_push_flush(pusher) == BODHI_OK);
     bodhi_push_query(pusher, &facts);
@@ -359,6 +371,93 @@ static void test_lost_server(void) {
     wire_link link = opened(0, no_token, "/run", "");
     CHECK(wire_get64(link.in.body) == LOST);
     link_close(&link);
+    stop();
+}
+
+/* What it had goes to another one. */
+static void test_server_lost_for_good(void) {
+    begin("a server that is lost for good");
+    char lost[160];
+    (void)snprintf(lost, sizeof lost, "%s-lost", socket_path);
+    const char *servers[2] = {socket_path, lost};
+    int ends = listening(lost);
+    start((bodhi_serve_options){0});
+    bodhi_pusher *pusher = push_to_the_lost(&ends, servers, 2, 0);
+    CHECK(bodhi_push_flush(pusher) == BODHI_OK);
+    CHECK(bodhi_push_close(pusher) == BODHI_OK);
+    wire_link link = opened(0, no_token, "/run", "");
+    CHECK(wire_get64(link.in.body) == (uint64_t)2 * LOST);
+    link_close(&link);
+    stop();
+}
+
+/* The store got other frames of these numbers meanwhile: the pusher is told. */
+static void test_server_back_with_others(void) {
+    begin("a server that comes back with other frames");
+    const char *servers[1] = {socket_path};
+    int ends = listening(socket_path);
+    bodhi_pusher *pusher = push_to_the_lost(&ends, servers, 1, 1);
+    write_frames("/run", "", BODHI_NATIVE, 0, LOST);
+    start((bodhi_serve_options){0});
+    CHECK(bodhi_push_flush(pusher) == BODHI_ERROR_CONFLICT);
+    bodhi_push_abandon(pusher);
+    stop();
+}
+
+/* A frame that is there is taken once more if it is the same to the last bit. */
+static void test_other_frames(void) {
+    begin("frames of one number that differ");
+    float positions[ATOMS * 3];
+    float box[6] = {30, 40, 50, 90, 80, 70};
+    bodhi_store *store;
+    bodhi_dataset *dataset;
+    bodhi_writer *writer;
+    CHECK(bodhi_open(home, BODHI_CREATE, &store) == BODHI_OK);
+    CHECK(bodhi_dataset_open(store, "/run", NULL, 0, BODHI_CREATE, &dataset) == BODHI_OK);
+    CHECK(bodhi_writer_open(dataset, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    bodhi_frame frame = frame_of(1, positions);
+    frame.box = box;
+    CHECK(bodhi_append(writer, &frame) == BODHI_OK && bodhi_append(writer, &frame) == BODHI_EXISTS);
+    frame.time = 1;
+    CHECK(bodhi_append(writer, &frame) == BODHI_ERROR_CONFLICT);
+    frame.time = 0;
+    box[5] = 71;
+    CHECK(bodhi_append(writer, &frame) == BODHI_ERROR_CONFLICT);
+    box[5] = 70;
+    positions[ATOMS * 3 - 1] += 1;
+    CHECK(bodhi_append(writer, &frame) == BODHI_ERROR_CONFLICT);
+    CHECK(bodhi_writer_close(writer) == BODHI_OK);
+    bodhi_dataset_close(dataset);
+    bodhi_close(store);
+}
+
+/* --- Authors ----------------------------------------------------------------------------------------------------- */
+
+static int open_as(const char *name, const char *identity) {
+    wire_link link = dialled();
+    int status = link_open(&link, WIRE_PUSHES, no_token, name, "one", 3, identity, now_ms() + SOON_MS);
+    link_close(&link);
+    return status;
+}
+
+/* Frames of one simulation, or of a trajectory, get none of another one; without frames a dataset is anybody's. */
+static void test_authors(void) {
+    begin("whose frames a dataset has");
+    write_frames("/run", "one", BODHI_NATIVE, 0, 3);
+    start((bodhi_serve_options){0});
+    CHECK(open_as("/run", "this") == BODHI_OK);
+    CHECK(open_as("/run", "another") == BODHI_ERROR_CONFLICT);
+    CHECK(open_as("/run", "this") == BODHI_OK && open_as("/run", "") == BODHI_OK);
+    CHECK(open_as("/new", "this") == BODHI_OK);
+    int status;
+    for (int tries = 100; (status = open_as("/new", "another")) == BODHI_ERROR_CONFLICT && tries > 0; tries--) {
+        (void)usleep(10000); /* until the server has seen that the first one is gone */
+    }
+    CHECK(status == BODHI_OK);
+    stop();
+    write_attachment("x-origin.json", (const unsigned char *)"{}", 2);
+    start((bodhi_serve_options){0});
+    CHECK(open_as("/run", "this") == BODHI_ERROR_CONFLICT);
     stop();
 }
 
@@ -371,7 +470,7 @@ static int as_nobody(void) {
         wire_link link = {.fd = -1};
         int got = 0;
         if (setuid(NOBODY) == 0 && link_dial(&link, socket_path, 0, NULL, 0, now_ms() + SOON_MS) == BODHI_OK &&
-            link_open(&link, 0, no_token, "/run", "one", 3, now_ms() + SOON_MS) == BODHI_OK) {
+            link_open(&link, 0, no_token, "/run", "one", 3, "", now_ms() + SOON_MS) == BODHI_OK) {
             unsigned char number[8] = {0};
             got = ask(&link, WIRE_READ, number, 8, WIRE_PLACES) == BODHI_OK;
             got += got == 1 && ask(&link, WIRE_STOP, NULL, 0, WIRE_STOPPING) == BODHI_OK;
@@ -613,6 +712,10 @@ int main(void) {
     test_acknowledgements();
     test_refused_frames();
     test_lost_server();
+    test_server_lost_for_good();
+    test_server_back_with_others();
+    test_other_frames();
+    test_authors();
     test_turns();
     (void)nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     return 0;
