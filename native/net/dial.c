@@ -57,7 +57,7 @@ static int ask_what_it_has(dialling *d, int64_t deadline) {
     const dial_request *r = &d->request;
     wire_part part = {r->asked, r->n_asked * WIRE_KEEP_BYTES};
     int status = link_ask(&d->link, WIRE_KEEP, &part, 1, WIRE_KEPT, deadline);
-    if (status == BODHI_OK && d->link.in.size != r->n_asked) {
+    if (status == BODHI_OK && (d->link.in.size != r->n_asked || d->link.in.body == NULL)) {
         status = bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", r->address);
     }
     d->kept = status == BODHI_OK ? malloc(r->n_asked) : NULL;
