@@ -57,14 +57,18 @@ static int ask_what_it_has(dialling *d, int64_t deadline) {
     const dial_request *r = &d->request;
     wire_part part = {r->asked, r->n_asked * WIRE_KEEP_BYTES};
     int status = link_ask(&d->link, WIRE_KEEP, &part, 1, WIRE_KEPT, deadline);
-    if (status == BODHI_OK && (d->link.in.size != r->n_asked || d->link.in.body == NULL)) {
-        status = bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", r->address);
+    if (status != BODHI_OK) {
+        return status;
     }
-    d->kept = status == BODHI_OK ? malloc(r->n_asked) : NULL;
-    if (d->kept != NULL) {
-        memcpy(d->kept, d->link.in.body, r->n_asked);
+    if (d->link.in.size != r->n_asked || d->link.in.body == NULL) {
+        return bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", r->address);
     }
-    return status == BODHI_OK && d->kept == NULL ? bodhi_fail_memory() : status;
+    d->kept = malloc(r->n_asked);
+    if (d->kept == NULL) {
+        return bodhi_fail_memory();
+    }
+    memcpy(d->kept, d->link.in.body, r->n_asked);
+    return BODHI_OK;
 }
 
 static int connect_link(dialling *d) {
