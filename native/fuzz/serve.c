@@ -25,7 +25,7 @@ static void end(int number) {
 int main(int n, char **words) {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     if (n != 5 || strlen(words[2]) >= sizeof name.sun_path) {
-        (void)fprintf(stderr, "usage: fuzz_serve STORE SOCKET 0|1 CONNECTIONS\n");
+        (void)fprintf(stderr, "usage: served_fuzz STORE SOCKET 0|1 CONNECTIONS\n");
         return 2;
     }
     (void)signal(SIGTERM, end);

@@ -1,6 +1,6 @@
 """A fuzzer of the running server that knows what it may answer.
 
-``python tests/io/server/fuzz.py SERVER [SECONDS [SEED]]``: SERVER is ``native/fuzz_serve`` of a build of the C tests
+``python tests/io/server/fuzz.py SERVER [SECONDS [SEED]]``: SERVER is ``native/served_fuzz`` of a build of the C tests
 (``meson setup BUILD -Dnative_tests=true -Db_sanitize=address,undefined``, or ``thread``). Any number of seconds, hours
 too; CI gives it half a minute a sanitizer. It sends random sequences of valid, half-valid and broken messages over many
 connections (more than the server takes, now and then), breaks off at any byte, evicts datasets beside the server, ends
