@@ -257,7 +257,8 @@ def crowd(path):
     while b"this user has as many" not in said:
         held.append(socket.socket(socket.AF_UNIX))
         held[-1].connect(path)
-        held[-1].sendall(message(STATUS))
+        with contextlib.suppress(BrokenPipeError):  # it may be refused before it says anything
+            held[-1].sendall(message(STATUS))
         said = held[-1].recv(65536)
     return held
 

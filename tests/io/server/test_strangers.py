@@ -224,7 +224,7 @@ def test_a_user_not_on_the_list(run_server, stranger, open_place):
 def test_a_store_that_nobody_serves_is_refused_as_such(stranger, open_place):
     Store(open_place / "store")  # into which the stranger may not even look
     said = as_user(stranger, lambda: open_cache(str(open_place / "store")))
-    assert said.startswith("UsageError: --cache names "), said
+    assert said.startswith("UsageError: cache names "), said
 
 
 def test_what_a_stranger_plants_is_refused(stranger, open_place, key):
