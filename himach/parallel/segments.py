@@ -13,7 +13,7 @@ from pathlib import Path
 SHARED = Path("/dev/shm")
 #: MPICH's, that of UCX below it, Open MPI's; the last are attached late, so that their names must stay in a run.
 MPICH = "mpich_shm_*"
-NAMES = (MPICH, "ucx_shm_posix_*", "sm_segment.*", "vader_segment.*")
+NAMES = (MPICH, "mpich_shar_tmp*", "ucx_shm_posix_*", "sm_segment.*", "vader_segment.*")
 CLOCK = 1.0  # seconds by which a file may seem older than it is
 
 
