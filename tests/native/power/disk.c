@@ -2,7 +2,6 @@
 #include "disk.h"
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,17 +60,6 @@ void image_write(const image *im, const char *root) {
         CHECK(fd >= 0 && write(fd, file->data, file->size) == (ssize_t)file->size);
         (void)close(fd);
     }
-}
-
-static int remove_one(const char *path, const struct stat *status, int type, struct FTW *walk) {
-    (void)status;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
-
-void remove_tree(const char *path) {
-    (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 void notes_free(notes *n) {

@@ -47,9 +47,6 @@ void image_free(image *im);
 /* Make the files below `root`, which is made too. */
 void image_write(const image *im, const char *root);
 
-/* Remove a directory with all that is in it. */
-void remove_tree(const char *path);
-
 /* --- Notes ------------------------------------------------------------------------------------------------------- */
 
 enum note_kind {

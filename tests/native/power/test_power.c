@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "../check.h"
+#include "../remove.h"
 #include "actors.h"
 #include "base/io.h"
 #include "disk.h"
@@ -78,12 +79,12 @@ static uint64_t write_late(uint32_t dataset, chance *c) {
 }
 
 static void check_image(const image *im, const uint64_t *required, chance *c) {
-    remove_tree(image_root);
+    remove_all(image_root);
     image_write(im, image_root);
     if (traced) { /* what a failure then began with */
         char before[2 * PATH_BYTES];
         (void)snprintf(before, sizeof before, "%s-before", image_root);
-        remove_tree(before);
+        remove_all(before);
         image_write(im, before);
     }
     for (uint32_t dataset = 0; dataset < DATASETS; dataset++) {
@@ -193,7 +194,7 @@ static void live_history(uint64_t number) {
     disk_draw_names(number << 40);
     for (int life = 0; life < (large ? 1 : LIVES); life++) {
         (void)snprintf(doing, sizeof doing, "history %llu, life %d", (unsigned long long)number, life);
-        remove_tree(life_root);
+        remove_all(life_root);
         image_write(&from, life_root);
         disk_attach(life_root, &from, actors_unlinking);
         actors_begin(life_root, socket_path, &c, large);
@@ -222,7 +223,7 @@ static void run_part(uint64_t first, uint64_t histories, uint64_t part, uint64_t
     for (uint64_t i = part; i < histories; i += parts) {
         live_history(first + i);
     }
-    remove_tree(scratch);
+    remove_all(scratch);
 }
 
 int main(int argc, char **argv) {

@@ -1,7 +1,6 @@
 /* Tests of a server's verbs, rights and turns, and of what a client makes of a server, all through sockets. */
 #include <dirent.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "../check.h"
+#include "../remove.h"
 #include "base/clock.h"
 #include "base/hmac.h"
 #include "base/io.h"
@@ -26,13 +26,6 @@ char doing[256];
 enum { ATOMS = 100, SOON_MS = 3000, NOBODY = 65534, PART_BYTES = 128 << 10 /* of an attachment at once */ };
 static char root[64], home[100], socket_path[100];
 static const uint8_t no_token[WIRE_TOKEN];
-
-static int remove_one(const char *path, const struct stat *status, int type, struct FTW *walk) {
-    (void)status;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
 
 /* --- A server ---------------------------------------------------------------------------------------------------- */
 
@@ -132,7 +125,7 @@ static void write_frames(const char *name, const char *generation, int kind, int
 
 static void begin(const char *what) {
     (void)snprintf(doing, sizeof doing, "%s", what);
-    (void)nftw(home, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    remove_all(home);
 }
 
 static int count_descriptors(void) {
@@ -718,6 +711,6 @@ int main(void) {
     test_other_frames();
     test_authors();
     test_turns();
-    (void)nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    remove_all(root);
     return 0;
 }

@@ -2,7 +2,6 @@
  * hangs, and what was acknowledged is there. test_store.c does the same to the store alone. */
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -13,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "../remove.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "bodhi.h"
@@ -193,13 +193,6 @@ static char root[64];
 static char store_path[128];
 static char socket_path[128];
 
-static int remove_one(const char *path, const struct stat *status, int type, struct FTW *walk) {
-    (void)status;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
-
 /* Where nothing may be lost, a busy machine is given time. */
 static int patience(void) {
     int now = atomic_load(&fault);
@@ -357,7 +350,7 @@ static void test_fault(int kind) {
     pthread_t watch;
     do {
         bool acknowledged[FRAMES] = {false};
-        (void)nftw(store_path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+        remove_all(store_path);
         CHECK(pthread_create(&watch, NULL, hang, NULL) == 0);
         atomic_store(&calls, 0);
         atomic_store(&fault_at, ++n);
@@ -385,6 +378,6 @@ int main(void) {
         (void)usleep(1000);
     }
     bodhi_io = real;
-    (void)nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    remove_all(root);
     return 0;
 }

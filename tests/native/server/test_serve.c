@@ -2,7 +2,6 @@
  * that go on while it is replaced, disks that hang or fail. */
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -13,6 +12,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "../check.h"
+#include "../remove.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "bodhi.h"
@@ -20,22 +21,8 @@
 #include "net/wire.h"
 #include "server/serve.h"
 
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            (void)fprintf(stderr, "%s:%d: %s is false (%s)\n", __FILE__, __LINE__, #condition, bodhi_message());       \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
+char doing[256];
 static char root[64];
-
-static int remove_one(const char *path, const struct stat *status, int type, struct FTW *walk) {
-    (void)status;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
 
 /* --- Parser ------------------------------------------------------------------------------------------------------ */
 
@@ -315,7 +302,7 @@ int main(void) {
     real_openat = bodhi_io.openat;
     bodhi_io.openat = faulty_openat;
     test_a_failed_open();
-    (void)nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    remove_all(root);
     (void)puts("all passed");
     return 0;
 }

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "../check.h"
+#include "../remove.h"
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "bodhi.h"
@@ -21,13 +21,6 @@ char doing[256];
 enum { FRAMES = 20, ATOMS = 700 };
 static char scratch[64], home[128];
 static bodhi_calls real;
-
-static int remove_one(const char *path, const struct stat *status, int type, struct FTW *walk) {
-    (void)status;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
 
 /* --- A store with files to be damaged ---------------------------------------------------------------------------- */
 
@@ -170,7 +163,7 @@ static const uint64_t all_frames = (UINT64_C(1) << FRAMES) - 1;
 static void begin_both(const char *what, int64_t aliens, int64_t segment_bytes) {
     (void)snprintf(doing, sizeof doing, "%s", what);
     bodhi_io = real;
-    (void)nftw(home, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    remove_all(home);
     open_all();
     if (aliens > 0) {
         write_frames(BODHI_ALIEN, 0, aliens, segment_bytes);
@@ -471,7 +464,7 @@ static void test_early_tombstones(void) {
     int64_t dropped;
     bodhi_writer *writer;
     close_all();
-    (void)nftw(home, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    remove_all(home);
     bodhi_io.getrandom = descending_getrandom; /* a later segment is listed before an earlier one */
     open_all();
     CHECK(bodhi_writer_open(dataset, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
@@ -705,6 +698,6 @@ int main(void) {
     test_quota();
     test_full_disk();
     test_ways();
-    (void)nftw(scratch, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    remove_all(scratch);
     return 0;
 }

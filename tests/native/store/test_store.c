@@ -1,7 +1,6 @@
 /* Tests of the C library by itself, for sanitizers: checksums, the table, threads, and every system call failing. */
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../remove.h"
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "bodhi.h"
@@ -137,15 +137,8 @@ static void install_faults(void) {
 static char scratch[256];
 static char home[300];
 
-static int remove_one(const char *path, const struct stat *status, int type, struct FTW *walk) {
-    (void)status;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
-
 static void clear(void) {
-    (void)nftw(home, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    remove_all(home);
 }
 
 enum { FRAMES = 12, SMALL = 7, LARGE = 30000 };
