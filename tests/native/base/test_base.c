@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "../check.h"
+#include "../scratch.h"
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/hmac.h"
@@ -174,8 +175,7 @@ static void test_syncing_the_parent(int directory) {
 
 int main(void) {
     real = bodhi_io;
-    (void)snprintf(scratch, sizeof scratch, "/tmp/bodhi-base-XXXXXX");
-    CHECK(mkdtemp(scratch) != NULL);
+    CHECK(make_scratch(scratch, sizeof scratch, "/tmp"));
     int directory = open(scratch, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     test_checksums();
     test_hmac();

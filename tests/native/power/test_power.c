@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "../check.h"
-#include "../remove.h"
+#include "../scratch.h"
 #include "actors.h"
 #include "base/io.h"
 #include "disk.h"
@@ -214,9 +214,7 @@ static void live_history(uint64_t number) {
 }
 
 static void run_part(uint64_t first, uint64_t histories, uint64_t part, uint64_t parts) {
-    const char *base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    (void)snprintf(scratch, sizeof scratch, "%s/bodhi-power-XXXXXX", base);
-    CHECK(mkdtemp(scratch) != NULL);
+    CHECK(make_scratch(scratch, sizeof scratch, access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"));
     (void)snprintf(life_root, sizeof life_root, "%s/life", scratch);
     (void)snprintf(image_root, sizeof image_root, "%s/image", scratch);
     (void)snprintf(socket_path, sizeof socket_path, "%s/socket", scratch);

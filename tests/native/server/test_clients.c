@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "../check.h"
-#include "../remove.h"
+#include "../scratch.h"
 #include "base/clock.h"
 #include "base/hmac.h"
 #include "base/io.h"
@@ -692,8 +692,7 @@ static void test_limits(void) {
 }
 
 int main(void) {
-    (void)snprintf(root, sizeof root, "/tmp/bodhi-clients-XXXXXX");
-    CHECK(mkdtemp(root) != NULL && chmod(root, 0755) == 0);
+    CHECK(make_scratch(root, sizeof root, "/tmp") && chmod(root, 0755) == 0);
     (void)snprintf(home, sizeof home, "%s/store", root);
     (void)snprintf(socket_path, sizeof socket_path, "%s/socket", root);
     test_slots();

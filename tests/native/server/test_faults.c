@@ -12,7 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "../remove.h"
+#include "../scratch.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "bodhi.h"
@@ -366,8 +366,7 @@ static void test_fault(int kind) {
 }
 
 int main(void) {
-    (void)snprintf(root, sizeof root, "/tmp/bodhi-faults-XXXXXX");
-    CHECK(mkdtemp(root) != NULL);
+    CHECK(make_scratch(root, sizeof root, "/tmp"));
     (void)snprintf(store_path, sizeof store_path, "%s/store", root);
     (void)snprintf(socket_path, sizeof socket_path, "%s/socket", root);
     install_faults();

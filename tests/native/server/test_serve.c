@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "../check.h"
-#include "../remove.h"
+#include "../scratch.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "bodhi.h"
@@ -292,8 +292,7 @@ static void test_a_failed_open(void) {
 }
 
 int main(void) {
-    (void)snprintf(root, sizeof root, "/tmp/bodhi-serve-XXXXXX");
-    CHECK(mkdtemp(root) != NULL);
+    CHECK(make_scratch(root, sizeof root, "/tmp"));
     test_parser();
     test_pushing();
     bodhi_io.fdatasync = faulty_fdatasync;

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "../check.h"
-#include "../remove.h"
+#include "../scratch.h"
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "bodhi.h"
@@ -678,8 +678,7 @@ static void test_table(void) {
 
 int main(void) {
     real = bodhi_io;
-    (void)snprintf(scratch, sizeof scratch, "/tmp/bodhi-reading-XXXXXX");
-    CHECK(mkdtemp(scratch) != NULL);
+    CHECK(make_scratch(scratch, sizeof scratch, "/tmp"));
     (void)snprintf(home, sizeof home, "%s/store", scratch);
     test_table();
     test_damaged_payload();

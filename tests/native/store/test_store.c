@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../remove.h"
+#include "../scratch.h"
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "bodhi.h"
@@ -589,9 +589,7 @@ static void test_table(void) {
 }
 
 int main(void) {
-    const char *base = getenv("TMPDIR"); // NOLINT(concurrency-mt-unsafe): before any thread
-    (void)snprintf(scratch, sizeof scratch, "%s/bodhi-test-XXXXXX", base == NULL ? "/tmp" : base);
-    CHECK(mkdtemp(scratch) != NULL);
+    CHECK(make_scratch(scratch, sizeof scratch, "/tmp"));
     (void)snprintf(home, sizeof home, "%s/store", scratch);
     test_checksums();
     test_table();
