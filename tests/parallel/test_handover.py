@@ -109,7 +109,7 @@ def test_ranks_that_outlive_mpiexec_are_ended():
 
 def test_segments_that_nobody_has_are_swept_and_no_others(tmp_path):
     began = time.time()
-    for name in ("mpich_shm_1_0", "mpich_shm_2_0", "mpich_shm_3_0", "others"):
+    for name in ("mpich_shm_1_0", "mpich_shm_2_0", "mpich_shar_tmpA1b2C3", "others"):
         (tmp_path / name).write_text("x")
     holder = f"f = open({str(tmp_path / 'mpich_shm_2_0')!r}); print(1, flush=True); import time; time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", holder], stdout=subprocess.PIPE) as process:

@@ -3,17 +3,24 @@
 import struct
 
 MAGIC = b"BdhW"
-OPEN, OPENED, FRAME, FLUSH, ACK, HAVE, HELD, LIST, NUMBERS, READ = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-PLACES, DONE, STATUS, COUNTERS, STOP, STOPPING, ERROR = 11, 12, 13, 14, 15, 16, 17
-FIND, GENERATIONS, FETCH, ATTACHMENT, MARK, MARKED = 18, 19, 20, 21, 22, 23
+OPEN, OPENED, FRAME, FLUSH, ACK, HAVE, KINDS, LIST, NUMBERS, READ, PLACES, DONE = range(1, 13)
+STATUS, COUNTERS, STOP, STOPPING, ERROR, FIND, GENERATIONS = range(13, 20)
+FETCH, ATTACHMENT, MARK, MARKED, KEEP, KEPT = range(20, 26)
+
+
+def _remainder(byte):
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    return byte
+
+
+_REMAINDERS = [_remainder(byte) for byte in range(256)]
 
 
 def crc32c(data):
     crc = 0xFFFFFFFF
     for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        crc = crc >> 8 ^ _REMAINDERS[(crc ^ byte) & 0xFF]
     return crc ^ 0xFFFFFFFF
 
 

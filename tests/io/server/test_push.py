@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import needs
-from support.messages import HAVE, HELD, OPEN, OPENED, message
+from support.messages import HAVE, KINDS, OPEN, OPENED, message
 from support.shelves import fill
 
 import himach
@@ -268,7 +268,7 @@ def test_nobody_is_left(run_server, key):
 def forgetful(answers_have=True):
     """A server that takes frames and never acknowledges one; says that it has none if asked, or not even that."""
     header = struct.Struct("<4sHHII")
-    opened, held = message(OPENED, bytes(64)), message(HELD, b"\0")
+    opened, held = message(OPENED, bytes(64)), message(KINDS, b"\0")
 
     def serve(raw):
         with raw, contextlib.suppress(OSError):
