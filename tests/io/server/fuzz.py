@@ -25,8 +25,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from fuzz_model import DATASETS, NOTE, Connection, Model, WrongError
 from support.messages import OPEN, OPENED
-from support.server_model import DATASETS, NOTE, Connection, Model, WrongError
 
 MOST_CONNECTIONS = 24
 FEW_CONNECTIONS = 12  # of some servers: who said nothing yet makes way for others
