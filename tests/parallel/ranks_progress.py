@@ -47,12 +47,16 @@ def test_the_bar_ends_at_all_frames_of_all_ranks():
 
 
 def test_the_bar_moves_with_all_ranks():
-    """Not with rank 0 alone, with a jump when the others' counts come."""
-    stream = Terminal()
-    run(stream, 30, 0.03)
-    if comm.rank == 0:
+    """Not with rank 0 alone, with a jump when the others' counts come; in one of three tries, as ranks may be held up."""
+    jumps = []
+    for _ in range(3):
+        comm.barrier()
+        stream = Terminal()
+        run(stream, 30, 0.03)
         shown = sorted({int(count) for count in re.findall(r" (\d+)/", stream.getvalue())})
-        assert max(after - before for before, after in itertools.pairwise(shown)) <= 8 * comm.size, shown
+        jumps.append(max((after - before for before, after in itertools.pairwise(shown)), default=0))
+    if comm.rank == 0:
+        assert 0 < min(jumps) <= 8 * comm.size, jumps
 
 
 def test_lines_for_logs(monkeypatch):

@@ -253,7 +253,7 @@ def test_nodes_that_do_not_answer_are_passed_over(run_server, key):
 
 def test_nobody_is_left(run_server, key):
     running = run_server()
-    writer = himach.Writer("run", 1000, servers=[running.address], key=key, timeout=0.5)
+    writer = himach.Writer("run", 1000, servers=[running.address], key=key, timeout=4)
     running.kill()
     with pytest.raises(ServerUnreachableError, match="none of 1 servers answers"):
         for number in range(10):
