@@ -14,6 +14,9 @@
 
 enum { MAX_FRAME = 1 << 16 };
 
+/* The longest body of any other verb: a part of an attachment, behind its length. */
+enum { MAX_BODY = WIRE_MAX_PART + 8 };
+
 /* What a parse has seen: how many messages, their verbs and lengths mixed, and how it ended. */
 typedef struct {
     uint64_t messages, mixed;
@@ -55,7 +58,7 @@ static seen parse(const uint8_t *data, size_t size, bool from_client, size_t pie
         size_t n = piece < size - at ? piece : size - at;
         size_t used;
         found.last = wire_feed(&parser, data + at, n, &used);
-        if (used == 0 || used > n || parser.capacity > 1U << 20) {
+        if (used == 0 || used > n || parser.capacity > MAX_BODY) {
             abort(); /* no progress, or memory for what may not be */
         }
         at += used;

@@ -47,7 +47,7 @@ def test_the_bar_ends_at_all_frames_of_all_ranks():
 
 
 def test_the_bar_moves_with_all_ranks():
-    """Not with rank 0 alone, with a jump when the others' counts come; in one of three tries, as ranks may be held up."""
+    """Not with rank 0 alone, with a jump when the others' counts come; once in three tries, as ranks may be held up."""
     jumps = []
     for _ in range(3):
         comm.barrier()

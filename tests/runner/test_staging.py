@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import MDAnalysis
@@ -18,16 +15,13 @@ import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
 from support import needs
+from support.cache_data import held, natives, stage_on_nodes, write_xtc
 from support.commands import himach, wait_until
-from support.ranks import clean_environment, mpiexec
+from support.ranks import clean_environment
 
-from himach import Analysis, run
 from himach.errors import UsageError
 from himach.io.store.quota import survey
-from himach.io.store.store import Store, StoreConflictError, StoreFullError, StoreNotFoundError
-from himach.io.trajectory.manifest import Manifest
-from himach.io.trajectory.origin import Origin
-from himach.io.trajectory.xdr_index import read_index
+from himach.io.store.store import Store, StoreConflictError, StoreFullError
 from himach.parallel.communicator import alone
 from himach.runner.staging import StageJob, stage
 
@@ -35,37 +29,11 @@ N_FRAMES = 98
 ADK = [DCD, "--topology", PSF]
 
 
-def write_xtc(path: Path, n_frames: int, n_atoms: int = 300, seed: int = 1) -> bytes:
-    """A made-up trajectory; returns its bytes."""
-    universe = MDAnalysis.Universe.empty(n_atoms, trajectory=True)
-    rng = np.random.default_rng(seed)
-    with MDAnalysis.Writer(str(path), n_atoms) as writer:
-        for number in range(n_frames):
-            universe.atoms.positions = rng.uniform(0, 50, (n_atoms, 3))
-            universe.trajectory.ts.time = 2.0 * number
-            writer.write(universe.atoms)
-    return path.read_bytes()
-
-
-def natives(place: Path) -> list[set[int]]:
-    """Frames natively in each dataset of a store."""
-    store = Store(place, read_only=True)
-    return [set(store.open_directory(directory).native) for directory in store.directories()]
-
-
 def copies(place: Path) -> int:
     """Frames in all segments, copies counted each."""
     store = Store(place, read_only=True)
     datasets = [store.open_directory(directory) for directory in store.directories()]
     return sum(segment["frames"] for dataset in datasets for segment in dataset.segments())
-
-
-def stage_on_nodes(tmp_path: Path, nodes: list[str], *words: object):
-    """``himach stage`` with a rank on each of these nodes."""
-    names = " ".join(nodes)
-    command = shlex.join([sys.executable, "-P", "-m", "himach", *map(str, words)])
-    script = f"set -- {names}; shift $PMI_RANK; HIMACH_NODE=$1 exec {command}"
-    return mpiexec(len(nodes), ["sh", "-c", script], environ={"HIMACH_CACHE": str(tmp_path / "{node}")})
 
 
 def test_staged_once_read_from_the_cache_ever_after(tmp_path):

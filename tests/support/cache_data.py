@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
 import MDAnalysis as mda
 import numpy as np
+from support.ranks import mpiexec
 
 import himach
 from himach.io.dataset.lookup import dataset_name
-from himach.io.store.store import Dataset, Store
+from himach.io.store.store import Dataset, Store, StoreNotFoundError
 from himach.io.trajectory.origin import open_origin
 
 N_FRAMES = 64
@@ -112,3 +115,36 @@ def drop_all(dataset: Dataset) -> None:
     """Drop every frame of a dataset, and keep the rest of it."""
     dataset.drop(sorted(dataset.alien))
     dataset.drop(sorted(dataset.native), native=True)
+
+
+def write_xtc(path: Path, n_frames: int, n_atoms: int = 300, seed: int = 1) -> bytes:
+    """A made-up trajectory; returns its bytes."""
+    universe = mda.Universe.empty(n_atoms, trajectory=True)
+    rng = np.random.default_rng(seed)
+    with mda.Writer(str(path), n_atoms) as writer:
+        for number in range(n_frames):
+            universe.atoms.positions = rng.uniform(0, 50, (n_atoms, 3))
+            universe.trajectory.ts.time = 2.0 * number
+            writer.write(universe.atoms)
+    return path.read_bytes()
+
+
+def natives(place: Path) -> list[set[int]]:
+    """Frames natively in each dataset of a store."""
+    store = Store(place, read_only=True)
+    return [set(store.open_directory(directory).native) for directory in store.directories()]
+
+
+def held(place: Path) -> int:
+    try:
+        return sum(map(len, natives(place)))
+    except StoreNotFoundError:  # just being made
+        return 0
+
+
+def stage_on_nodes(tmp_path: Path, nodes: list[str], *words: object):
+    """``himach stage`` with a rank on each of these nodes."""
+    names = " ".join(nodes)
+    command = shlex.join([sys.executable, "-P", "-m", "himach", *map(str, words)])
+    script = f"set -- {names}; shift $PMI_RANK; HIMACH_NODE=$1 exec {command}"
+    return mpiexec(len(nodes), ["sh", "-c", script], environ={"HIMACH_CACHE": str(tmp_path / "{node}")})
