@@ -8,6 +8,7 @@
 
 #include "../check.h"
 #include "base/clock.h"
+#include "base/io.h"
 #include "net/served.h"
 #include "net/slots.h"
 #include "running.h"
@@ -61,6 +62,33 @@ static void test_questions(void) {
     link_close(&one);
     link_close(&two);
     stop();
+}
+
+static ssize_t short_sendmsg(int fd, const struct msghdr *message, int flags) {
+    struct msghdr some = *message;
+    struct iovec part = *message->msg_iov;
+    part.iov_len = part.iov_len < 7 ? part.iov_len : 7;
+    some.msg_iov = &part;
+    some.msg_iovlen = 1;
+    return sendmsg(fd, &some, flags);
+}
+
+static void test_long_answer(void) {
+    begin("an answer that is sent in pieces");
+    unsigned char question[24];
+    write_frames("/run", "one", BODHI_NATIVE, 0, 40);
+    wire_put64(question, 0);
+    wire_put64(question + 8, 1);
+    wire_put64(question + 16, 6400);
+    bodhi_calls real = bodhi_io;
+    bodhi_io.sendmsg = short_sendmsg;
+    start((bodhi_serve_options){0});
+    wire_link link = opened(0, no_token, "/run", "one");
+    CHECK(ask(&link, WIRE_MARK, question, 24, WIRE_MARKED) == BODHI_OK && link.in.size == 1600);
+    CHECK(wire_get64(link.in.body) == (UINT64_C(1) << 40) - 1);
+    link_close(&link);
+    stop();
+    bodhi_io = real;
 }
 
 /* Frames in many segments, read by the descriptors that the server hands out; none of these stays open. */
@@ -341,6 +369,7 @@ int main(void) {
     test_slots();
     test_wrong_answers();
     test_questions();
+    test_long_answer();
     test_reading();
     test_acknowledgements();
     test_refused_frames();

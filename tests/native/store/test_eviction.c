@@ -69,10 +69,15 @@ static int evicting_openat(int directory, const char *path, int flags, mode_t mo
 
 /* A segment that is evicted before its writer has locked it costs nothing but another one. */
 static void test_eviction_of_a_new_segment(void) {
+    bodhi_writer *writer;
     begin_empty("a new segment that is evicted at once");
     bodhi_io.openat = evicting_openat;
     evicts = true;
-    write_frames(BODHI_NATIVE, 0, FRAMES, 0);
+    CHECK(bodhi_writer_open(run, BODHI_ALIEN, NULL, &writer) == BODHI_OK);
+    for (int64_t number = 0; number < FRAMES; number++) {
+        CHECK(append(writer, number, number % 4 == 3 ? 30000 : ATOMS) == BODHI_OK);
+    }
+    CHECK(bodhi_flush(writer, 1) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
     bodhi_io = real;
     CHECK(!evicts && read_all(NULL) == all_frames);
     close_all();

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "../check.h"
 #include "../scratch.h"
@@ -64,10 +65,55 @@ static void test_network_file_systems(void) {
     bodhi_io = real;
 }
 
+static int taken_linkat(int from, const char *name, int to, const char *path, int flags) {
+    CHECK(real.linkat(from, name, to, path, flags) == 0); /* another process was as quick */
+    return real.linkat(from, name, to, path, flags);
+}
+
+/* Several may write the meta file at once; and one that was deleted beneath a dataset in use is written again. */
+static void test_meta(void) {
+    bodhi_dataset *second;
+    char path[300];
+    begin("a meta file that comes and goes");
+    (void)snprintf(path, sizeof path, "%s/%s/meta", home, bodhi_dataset_directory(run));
+    CHECK(unlink(path) == 0);
+    bodhi_io.linkat = taken_linkat;
+    CHECK(bodhi_dataset_open(store, "/run", "g", 1, BODHI_CREATE, &second) == BODHI_OK);
+    bodhi_dataset_close(second);
+    bodhi_io = real;
+    CHECK(unlink(path) == 0);
+    CHECK(bodhi_dataset_open(store, "/run", "g", 1, 0, &second) == BODHI_OK && size_of(path) > 0);
+    bodhi_dataset_close(second);
+    close_all();
+}
+
+/* A dataset that is in use may be deleted with its directory, and made again by others. */
+static void test_deleted_directory(void) {
+    bodhi_dataset *second;
+    bodhi_writer *writer;
+    char path[300];
+    begin("a dataset that is deleted while it is open");
+    (void)snprintf(path, sizeof path, "%s/%s", home, bodhi_dataset_directory(run));
+    remove_all(path);
+    write_frames(BODHI_NATIVE, 0, FRAMES, 0);
+    CHECK(read_all(NULL) == all_frames);
+    remove_all(path);
+    CHECK(bodhi_dataset_open(store, "/run", "g", 1, BODHI_CREATE, &second) == BODHI_OK);
+    CHECK(bodhi_writer_open(second, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    CHECK(append(writer, 3, ATOMS) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
+    bodhi_dataset_close(second);
+    CHECK(bodhi_dataset_refresh(run) == BODHI_OK && read_all(NULL) == UINT64_C(1) << 3);
+    reopen();
+    CHECK(read_all(NULL) == UINT64_C(1) << 3);
+    close_all();
+}
+
 int main(void) {
     make_home();
     test_stores();
     test_network_file_systems();
+    test_meta();
+    test_deleted_directory();
     remove_home();
     return 0;
 }

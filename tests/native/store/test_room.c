@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "../check.h"
 #include "sample.h"
@@ -45,6 +46,33 @@ static void test_quota(void) {
     CHECK(append(writers[0], 100, LARGE) == BODHI_ERROR_FULL);
     CHECK(bodhi_writer_close(writers[0]) == BODHI_OK);
     bodhi_io = real;
+    bodhi_dataset_close(second);
+    close_all();
+}
+
+/* Frames that somebody pushed are nowhere else, and are not evicted for others'; those of a trajectory are. */
+static void test_pushed_frames(void) {
+    enum { QUOTA = 1000000, LARGE = 5000 };
+    bodhi_dataset *second;
+    bodhi_writer *writer;
+    char path[300];
+    int64_t number = 0;
+    begin("room for others beside pushed frames");
+    bodhi_store_set_quota(store, QUOTA);
+    CHECK(bodhi_dataset_open(store, "/other", NULL, 0, BODHI_CREATE, &second) == BODHI_OK);
+    CHECK(bodhi_writer_open(second, BODHI_ALIEN, NULL, &writer) == BODHI_OK);
+    while (append(writer, number, LARGE) == BODHI_OK) {
+        number++;
+        CHECK(number < QUOTA / (LARGE * 12));
+    }
+    CHECK(append(writer, number, LARGE) == BODHI_ERROR_FULL && bodhi_writer_close(writer) == BODHI_OK);
+    CHECK(bodhi_dataset_refresh(run) == BODHI_OK && read_all(NULL) == all_frames);
+    (void)snprintf(path, sizeof path, "%s/%s/x-origin.json", home, bodhi_dataset_directory(run));
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(fd >= 0 && close(fd) == 0);
+    CHECK(bodhi_writer_open(second, BODHI_ALIEN, NULL, &writer) == BODHI_OK);
+    CHECK(append(writer, number, LARGE) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
+    CHECK(bodhi_dataset_refresh(run) == BODHI_OK && read_all(NULL) == 0);
     bodhi_dataset_close(second);
     close_all();
 }
@@ -104,6 +132,7 @@ static void test_full_disk(void) {
 int main(void) {
     make_home();
     test_quota();
+    test_pushed_frames();
     test_full_disk();
     remove_home();
     return 0;

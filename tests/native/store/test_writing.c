@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "../check.h"
 #include "sample.h"
@@ -99,10 +100,27 @@ static void test_other_frames(void) {
     close_all();
 }
 
+/* A copy that is damaged is passed over, and the frame written again. */
+static void test_damaged_copy(void) {
+    bodhi_writer *writer;
+    begin("a frame whose copy is damaged");
+    bodhi_place at = place_of(5);
+    flip(file_of('n', ".seg"), at.offset + at.length - 64);
+    (void)alarm(10); /* a search that does not end */
+    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    CHECK(append(writer, 5, ATOMS) == BODHI_OK && append(writer, 6, ATOMS) == BODHI_EXISTS);
+    CHECK(bodhi_writer_close(writer) == BODHI_OK);
+    (void)alarm(0);
+    reopen();
+    CHECK(read_all(NULL) == all_frames);
+    close_all();
+}
+
 int main(void) {
     make_home();
     test_existing_frames();
     test_other_frames();
+    test_damaged_copy();
     remove_home();
     return 0;
 }
