@@ -26,6 +26,24 @@ static void test_checksums(void) {
     CHECK(crc == 0xE3069283U);
 }
 
+static void test_ways_to_checksum(void) {
+    static const char *const ways[] = {"sse4.2", "pclmul", "vpclmul", "arm64"};
+    uint32_t known = 0;
+    CHECK(bodhi_crc32c_by("portable", &known, "123456789", 9) && known == 0xE3069283U);
+    unsigned char data[5000];
+    for (size_t i = 0; i < sizeof data; i++) {
+        data[i] = (unsigned char)(i * 2654435761U >> 13);
+    }
+    for (size_t size = 0; size < sizeof data - 16; size += 1 + size / 64) {
+        uint32_t wanted = (uint32_t)size;
+        CHECK(bodhi_crc32c_by("portable", &wanted, data + size % 16, size));
+        for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
+            uint32_t crc = (uint32_t)size;
+            CHECK(!bodhi_crc32c_by(ways[way], &crc, data + size % 16, size) || crc == wanted);
+        }
+    }
+}
+
 /* RFC 4231, cases 1, 2 and 6. */
 static void test_hmac(void) {
     static const uint8_t first[] = {0xb0, 0x34, 0x4c, 0x61}, second[] = {0x5b, 0xdc, 0xc1, 0x46};
@@ -178,6 +196,7 @@ int main(void) {
     CHECK(make_scratch(scratch, sizeof scratch, "/tmp"));
     int directory = open(scratch, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     test_checksums();
+    test_ways_to_checksum();
     test_hmac();
     test_statuses();
     test_clock();

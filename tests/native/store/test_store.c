@@ -1,4 +1,4 @@
-/* Tests of the C library by itself, for sanitizers: checksums, the table, threads, and every system call failing. */
+/* A store that many threads use, and one of which the Nth system call fails, for every N; for sanitizers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -11,10 +11,8 @@
 #include <unistd.h>
 
 #include "../scratch.h"
-#include "base/crc32c.h"
 #include "base/io.h"
 #include "bodhi.h"
-#include "segments/table.h"
 #include "write/writer.h"
 
 #define CHECK(condition)                                                                                               \
@@ -312,7 +310,7 @@ static void test_every_call_failing(void) {
     clear();
 }
 
-/* --- What two processes do at once ------------------------------------------------------------------------------- */
+/* --- Marking ----------------------------------------------------------------------------------------------------- */
 
 static bool is_held(bodhi_dataset *dataset, int kind, int64_t number) {
     uint64_t found;
@@ -320,116 +318,6 @@ static bool is_held(bodhi_dataset *dataset, int kind, int64_t number) {
     CHECK(bodhi_dataset_numbers(dataset, kind, number, &found, 1, &count) == BODHI_OK);
     return count == 1 && found == (uint64_t)number;
 }
-
-static bool evicts; /* the next new segment, between its making and its lock */
-
-static int evicting_openat(int directory, const char *path, int flags, mode_t mode) {
-    int fd = real.openat(directory, path, flags, mode);
-    if (evicts && fd >= 0 && (flags & O_CREAT) != 0 && strstr(path, ".seg") != NULL) {
-        evicts = false;
-        CHECK(unlinkat(directory, path, 0) == 0);
-    }
-    return fd;
-}
-
-/* A segment that is evicted before its writer has locked it costs nothing but another one. */
-static void test_eviction_of_a_new_segment(void) {
-    bodhi_store *store;
-    bodhi_dataset *dataset;
-    bool acknowledged[FRAMES] = {false};
-    bool read[FRAMES];
-    clear();
-    real = bodhi_io;
-    bodhi_io.openat = evicting_openat;
-    evicts = true;
-    CHECK(bodhi_open(home, BODHI_CREATE, &store) == BODHI_OK);
-    CHECK(bodhi_dataset_open(store, "/sim1", "g", 1, BODHI_CREATE, &dataset) == BODHI_OK);
-    write_some(dataset, 0, FRAMES, acknowledged);
-    CHECK(!evicts && read_all(dataset, BODHI_DIRECT_OFF, read));
-    for (int i = 0; i < FRAMES; i++) {
-        CHECK(acknowledged[i] && read[i]);
-    }
-    bodhi_dataset_close(dataset);
-    bodhi_close(store);
-    bodhi_io = real;
-}
-
-static int failing_errno; /* of opening segments for reading; 0: none */
-static ino_t unsynced;    /* the segment of which a sync has failed: never tried again */
-static bool sync_fails;
-
-static int failing_openat(int directory, const char *path, int flags, mode_t mode) {
-    if (failing_errno != 0 && (flags & O_ACCMODE) == O_RDONLY && strstr(path, ".seg") != NULL) {
-        errno = failing_errno;
-        return -1;
-    }
-    return real.openat(directory, path, flags, mode);
-}
-
-static int failing_fdatasync(int fd) {
-    struct stat status;
-    CHECK(fstat(fd, &status) == 0 && (unsynced == 0 || status.st_ino != unsynced));
-    if (sync_fails) {
-        sync_fails = false;
-        unsynced = status.st_ino;
-        errno = EIO;
-        return -1;
-    }
-    return real.fdatasync(fd);
-}
-
-static int append_one(bodhi_dataset *dataset, int64_t number, int *flushed) {
-    bodhi_writer *writer;
-    CHECK(bodhi_writer_open(dataset, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
-    int status = append(writer, number);
-    *flushed = bodhi_flush(writer, 1);
-    CHECK(bodhi_writer_close(writer) <= 0);
-    return status;
-}
-
-/* A frame that was there is acknowledged only if it can be read back and is on disk; what failed once is not taken for
- * a failure for good, but for a failed sync, of which nothing is known any more. */
-static void test_existing_frames(void) {
-    bodhi_store *store;
-    bodhi_dataset *dataset;
-    bodhi_dataset *other;
-    int flushed;
-    clear();
-    real = bodhi_io;
-    bodhi_io.openat = failing_openat;
-    bodhi_io.fdatasync = failing_fdatasync;
-    CHECK(bodhi_open(home, BODHI_CREATE, &store) == BODHI_OK);
-    CHECK(bodhi_dataset_open(store, "run", NULL, 0, BODHI_CREATE, &dataset) == BODHI_OK);
-    CHECK(append_one(dataset, 0, &flushed) == BODHI_OK && flushed == BODHI_OK);
-    CHECK(append_one(dataset, 0, &flushed) == BODHI_EXISTS && flushed == BODHI_OK);
-    failing_errno = EMFILE;
-    CHECK(append_one(dataset, 0, &flushed) == BODHI_ERROR_SYSTEM);
-    failing_errno = 0;
-    CHECK(append_one(dataset, 0, &flushed) == BODHI_EXISTS && flushed == BODHI_OK);
-    sync_fails = true;
-    CHECK(append_one(dataset, 0, &flushed) == BODHI_EXISTS && flushed == BODHI_ERROR_SYSTEM);
-    CHECK(append_one(dataset, 0, &flushed) == BODHI_OK && flushed == BODHI_OK); /* elsewhere */
-    CHECK(append_one(dataset, 0, &flushed) == BODHI_EXISTS && flushed == BODHI_OK);
-    unsynced = 0; /* its number is free for another file soon */
-    CHECK(bodhi_dataset_open(store, "run", NULL, 0, 0, &other) == BODHI_OK);
-    bodhi_segment_facts facts[4];
-    int64_t n;
-    CHECK(bodhi_dataset_segments(other, facts, 4, &n) == BODHI_OK && n == 2);
-    for (int64_t i = 0; i < n; i++) {
-        bodhi_stored_segment stored = {.id = facts[i].id, .kind = facts[i].kind};
-        memcpy(stored.directory, bodhi_dataset_directory(other), sizeof other->directory);
-        CHECK(bodhi_store_evict(store, &stored) == BODHI_OK);
-    }
-    CHECK(append_one(dataset, 0, &flushed) == BODHI_OK && flushed == BODHI_OK);
-    CHECK(bodhi_dataset_refresh(other) == BODHI_OK && is_held(other, BODHI_NATIVE, 0));
-    bodhi_dataset_close(other);
-    bodhi_dataset_close(dataset);
-    bodhi_close(store);
-    bodhi_io = real;
-    clear();
-}
-
-/* --- Marking ----------------------------------------------------------------------------------------------------- */
 
 /* Mark in words of just the size that is needed. */
 static void mark(bodhi_dataset *dataset, int64_t first, int64_t step, int64_t count, uint64_t *words[2]) {
@@ -521,82 +409,10 @@ static void test_threads(void) {
     clear();
 }
 
-/* --- Network file systems -------------------------------------------------------------------------------------- */
-
-static long pretended; /* magic of the file system */
-
-static int pretend_fstatfs(int fd, struct statfs *status) {
-    int result = fstatfs(fd, status);
-    status->f_type = pretended;
-    return result;
-}
-
-static void test_network_file_systems(void) {
-    static const long refused[] = {0x6969, 0xFF534D42, 0x0BD00BD0, 0x47504653, 0x65735546};
-    bodhi_store *store;
-    bodhi_io.fstatfs = pretend_fstatfs;
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        pretended = refused[i];
-        CHECK(bodhi_open(home, BODHI_CREATE, &store) == BODHI_ERROR_NETWORK);
-        CHECK(strstr(bodhi_message(), "network file system") != NULL);
-        CHECK(bodhi_open(home, BODHI_CREATE | BODHI_ALLOW_NETWORK, &store) == BODHI_OK);
-        bodhi_close(store);
-    }
-    bodhi_io.fstatfs = fstatfs;
-    clear();
-}
-
-/* --- Parts ------------------------------------------------------------------------------------------------------- */
-
-static void test_checksums(void) {
-    static const char *const ways[] = {"sse4.2", "pclmul", "vpclmul", "arm64"};
-    CHECK(bodhi_crc32c(0, "123456789", 9) == 0xE3069283U);
-    uint32_t known = 0;
-    CHECK(bodhi_crc32c_by("portable", &known, "123456789", 9) && known == 0xE3069283U);
-    unsigned char data[5000];
-    for (size_t i = 0; i < sizeof data; i++) {
-        data[i] = (unsigned char)(i * 2654435761U >> 13);
-    }
-    for (size_t size = 0; size < sizeof data - 16; size += 1 + size / 64) {
-        uint32_t wanted = (uint32_t)size;
-        CHECK(bodhi_crc32c_by("portable", &wanted, data + size % 16, size));
-        for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
-            uint32_t crc = (uint32_t)size;
-            CHECK(!bodhi_crc32c_by(ways[way], &crc, data + size % 16, size) || crc == wanted);
-        }
-    }
-}
-
-static void test_table(void) {
-    table t = {0};
-    uint64_t numbers[100];
-    place *found;
-    for (uint32_t i = 0; i < 20000; i++) {
-        place one = {.number = (uint64_t)i * 7919 % 10007, .offset = i};
-        CHECK(table_add(&t, &one, 1));
-    }
-    CHECK(table_living(&t) == 10007);
-    size_t state = 0;
-    size_t copies = 0;
-    while ((found = table_find(&t, 5, &state)) != NULL) {
-        CHECK(found->number == 5);
-        found->dead = copies == 0;
-        copies++;
-    }
-    CHECK(copies == 2);
-    CHECK(table_numbers(&t, 9990, numbers, 100) == 17 && numbers[0] == 9990 && numbers[16] == 10006);
-    table_free(&t);
-}
-
 int main(void) {
     CHECK(make_scratch(scratch, sizeof scratch, "/tmp"));
     (void)snprintf(home, sizeof home, "%s/store", scratch);
-    test_checksums();
-    test_table();
-    test_network_file_systems();
     test_threads();
-    test_eviction_of_a_new_segment();
-    test_existing_frames();
     test_every_call_failing();
     CHECK(rmdir(scratch) == 0);
     return 0;

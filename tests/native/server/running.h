@@ -1,0 +1,47 @@
+/* A server that runs in a thread, and links to it. */
+#ifndef BODHI_TESTS_RUNNING_H
+#define BODHI_TESTS_RUNNING_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "bodhi.h"
+#include "net/link.h"
+#include "server/serve.h"
+
+enum { ATOMS = 100, SOON_MS = 3000 };
+
+extern char root[64], home[100], socket_path[100]; /* a folder; in it a store, and where it is served */
+extern const uint8_t no_token[WIRE_TOKEN];
+extern bodhi_server *server;
+extern pthread_t thread;
+extern int listener, ended; /* ended: what the server's thread returned */
+
+void make_root(void);
+void remove_root(void);
+
+/* Say what is tested, and remove the store. */
+void begin(const char *what);
+
+void start(bodhi_serve_options options);
+void stop(void);
+
+wire_link dialled(void);
+wire_link opened(uint32_t flags, const uint8_t *token, const char *name, const char *generation);
+int ask(wire_link *link, enum wire_verb verb, const void *body, size_t size, enum wire_verb expected);
+
+/* What frame `number` holds at position i. */
+float value_of(int64_t number, int64_t i);
+bodhi_frame frame_of(int64_t number, float *positions);
+void send_frame(wire_link *link, int64_t number);
+
+/* Wait for an ACK, which must be of these frames. */
+void take_acks(wire_link *link, int64_t first, uint32_t n);
+
+/* Write to the store, beside the server; an attachment to "/run", generation "one". */
+void write_frames(const char *name, const char *generation, int kind, int64_t first, int64_t last);
+void write_attachment(const char *name, const unsigned char *data, size_t size);
+
+int count_descriptors(void);
+
+#endif

@@ -1,0 +1,226 @@
+/* What a server allows: to whom, when, and how much. */
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../check.h"
+#include "base/clock.h"
+#include "base/hmac.h"
+#include "running.h"
+
+enum { NOBODY = 65534 };
+
+/* --- Rights ---------------------------------------------------------------------------------------------------------
+ */
+
+/* What another user gets: 0 if nothing, 1 if answers but no stop, 2 if even that. */
+static int as_nobody(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        wire_link link = {.fd = -1};
+        int got = 0;
+        if (setuid(NOBODY) == 0 && link_dial(&link, socket_path, 0, NULL, 0, now_ms() + SOON_MS) == BODHI_OK &&
+            link_open(&link, 0, no_token, "/run", "one", 3, "", now_ms() + SOON_MS) == BODHI_OK) {
+            unsigned char number[8] = {0};
+            got = ask(&link, WIRE_READ, number, 8, WIRE_PLACES) == BODHI_OK;
+            got += got == 1 && ask(&link, WIRE_STOP, NULL, 0, WIRE_STOPPING) == BODHI_OK;
+        }
+        _exit(got);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void test_rights(void) {
+    begin("other users");
+    static const uint32_t allowed[1] = {NOBODY};
+    wire_link link = {.fd = -1};
+    write_frames("/run", "one", BODHI_NATIVE, 0, 3);
+    start((bodhi_serve_options){0});
+    CHECK(link_dial(&link, socket_path, geteuid() + 1, NULL, 0, now_ms() + SOON_MS) == BODHI_ERROR_UNSAFE);
+    CHECK(geteuid() != 0 || as_nobody() == 0);
+    stop();
+    start((bodhi_serve_options){.allowed = allowed, .n_allowed = 1});
+    CHECK(geteuid() != 0 || as_nobody() == 1);
+    link = dialled();
+    CHECK(ask(&link, WIRE_STOP, NULL, 0, WIRE_STOPPING) == BODHI_OK && pthread_join(thread, NULL) == 0);
+    CHECK(ended == BODHI_END);
+    link_close(&link);
+    bodhi_server_close(server);
+    (void)close(listener);
+    start((bodhi_serve_options){.idle_ms = 200, .message_ms = 200});
+    link = opened(0, no_token, "/run", "one");
+    CHECK(link_receive(&link, now_ms() + SOON_MS) == BODHI_ERROR_UNREACHABLE); /* it was silent for too long */
+    link_close(&link);
+    stop();
+}
+
+/* What a server of another machine is, made up here: it proves to have `key`, or says `refusal`. */
+typedef struct {
+    int listener;
+    const char *key;
+    uint32_t refusal;
+    bool is_silent;
+} gate;
+
+static void *admit(void *argument) {
+    const gate *g = argument;
+    uint8_t greeting[40] = "BdhAuth1";
+    uint8_t answer[64];
+    uint8_t proof[6 + 64];
+    uint8_t reply[36];
+    int fd = accept4(g->listener, NULL, NULL, SOCK_CLOEXEC);
+    CHECK(fd >= 0 && send(fd, greeting, sizeof greeting, MSG_NOSIGNAL) == (ssize_t)sizeof greeting);
+    CHECK(recv(fd, answer, sizeof answer, MSG_WAITALL) == (ssize_t)sizeof answer);
+    memcpy(proof, "server", 6); // NOLINT(bugprone-not-null-terminated-result): lengths tell the end
+    memcpy(proof + 6, greeting + 8, 32);
+    memcpy(proof + 38, answer, 32);
+    wire_put32(reply, g->refusal);
+    bodhi_hmac(g->key, strlen(g->key), proof, sizeof proof, reply + 4);
+    if (!g->is_silent) {
+        CHECK(send(fd, reply, sizeof reply, MSG_NOSIGNAL) == (ssize_t)sizeof reply);
+    } else {
+        (void)recv(fd, answer, 1, 0); /* until the client gives up */
+    }
+    (void)close(fd);
+    return NULL;
+}
+
+static int dial_gate(gate g) {
+    static const uint8_t key[] = "0123456789abcdef";
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof name;
+    char address[64];
+    pthread_t one;
+    wire_link link = {.fd = -1};
+    g.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(bind(g.listener, (struct sockaddr *)&name, size) == 0 && listen(g.listener, 1) == 0);
+    CHECK(getsockname(g.listener, (struct sockaddr *)&name, &size) == 0);
+    (void)snprintf(address, sizeof address, "127.0.0.1:%u", ntohs(name.sin_port));
+    CHECK(pthread_create(&one, NULL, admit, &g) == 0);
+    int64_t began = now_ms();
+    int status = link_dial(&link, address, 0, key, 16, now_ms() + (g.is_silent ? 300 : SOON_MS));
+    CHECK(now_ms() - began < (int64_t)2 * SOON_MS);
+    link_close(&link);
+    CHECK(pthread_join(one, NULL) == 0);
+    (void)close(g.listener);
+    return status;
+}
+
+static void test_admission(void) {
+    begin("admission");
+    char path[100];
+    uint8_t key[KEY_MOST];
+    size_t size;
+    CHECK(dial_gate((gate){.key = "0123456789abcdef"}) == BODHI_OK);
+    CHECK(dial_gate((gate){.key = "0123456789abcdeX"}) == BODHI_ERROR_UNSAFE);
+    CHECK(dial_gate((gate){.key = "0123456789abcdef", .refusal = 1}) == BODHI_ERROR_UNSAFE);
+    CHECK(dial_gate((gate){.key = "0123456789abcdef", .is_silent = true}) == BODHI_ERROR_UNREACHABLE);
+    (void)snprintf(path, sizeof path, "%s/key", root);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(fd >= 0 && write(fd, "0123456789abcdef\n", 17) == 17 && close(fd) == 0);
+    CHECK(link_read_key(path, key, &size) == BODHI_OK && size == 16);
+    CHECK(chmod(path, 0640) == 0 && link_read_key(path, key, &size) == BODHI_ERROR_UNSAFE);
+}
+
+/* --- Turns ----------------------------------------------------------------------------------------------------------
+ */
+
+static void send_read(wire_link *link, int64_t number) {
+    unsigned char body[8];
+    wire_part part = {body, sizeof body};
+    wire_put64(body, (uint64_t)number);
+    CHECK(link_send_message(link, WIRE_READ, &part, 1, now_ms() + SOON_MS) == BODHI_OK);
+}
+
+static bool is_granted(wire_link *link, int64_t wait_ms) {
+    int status = link_receive(link, now_ms() + wait_ms);
+    CHECK(status == BODHI_END || (status == BODHI_OK && link->in.verb == WIRE_PLACES && link->n_descriptors == 1));
+    return status == BODHI_OK;
+}
+
+static void test_turns(void) {
+    begin("turns");
+    wire_link *links[4];
+    write_frames("/run", "one", BODHI_NATIVE, 0, 40);
+    for (int waits = 0; waits < 2; waits++) {
+        start((bodhi_serve_options){.serialize_reads = 1, .message_ms = waits == 0 ? 30000 : 300});
+        for (int i = 0; i < 4; i++) {
+            links[i] = malloc(sizeof *links[i]);
+            CHECK(links[i] != NULL);
+            *links[i] = opened(0, no_token, "/run", "one");
+        }
+        send_read(links[0], 0);
+        CHECK(is_granted(links[0], SOON_MS));
+        for (int i = 1; i < 4; i++) {
+            send_read(links[i], i < 3 ? 20 : 39); /* two are neighbours */
+            CHECK(waits == 1 || !is_granted(links[i], 60));
+        }
+        if (waits == 0) {
+            CHECK(link_send_message(links[0], WIRE_DONE, NULL, 0, now_ms() + SOON_MS) == BODHI_OK);
+            if (is_granted(links[3], 60)) {
+                CHECK(link_send_message(links[3], WIRE_DONE, NULL, 0, now_ms() + SOON_MS) == BODHI_OK);
+            }
+            for (int i = 1; i < 3; i++) {
+                CHECK(is_granted(links[i], SOON_MS));
+            }
+        } else { /* the first never says that it is done */
+            for (int i = 1; i < 4; i++) {
+                CHECK(is_granted(links[i], SOON_MS));
+            }
+        }
+        for (int i = 0; i < 4; i++) {
+            link_close(links[i]);
+            free(links[i]);
+        }
+        stop();
+    }
+}
+
+/* --- Limits ---------------------------------------------------------------------------------------------------------
+ */
+
+static enum wire_result feed(enum wire_verb verb, size_t size, uint32_t max_frame) {
+    wire_parser parser = {.from_client = true, .max_frame = max_frame};
+    static unsigned char message[WIRE_HEADER + 4096];
+    size_t used;
+    wire_part part = {message + WIRE_HEADER, size};
+    wire_header(message, verb, &part, 1);
+    enum wire_result result = wire_feed(&parser, message, WIRE_HEADER + size, &used);
+    wire_free(&parser);
+    return result;
+}
+
+static void test_limits(void) {
+    begin("what a message may be");
+    CHECK(feed(WIRE_HAVE, 16, 0) == WIRE_MESSAGE && feed(WIRE_HAVE, 12, 0) == WIRE_TOO_LONG);
+    CHECK(feed(WIRE_LIST, 16, 0) == WIRE_MESSAGE && feed(WIRE_LIST, 24, 0) == WIRE_TOO_LONG);
+    CHECK(feed(WIRE_FRAME, 1200, 0) == WIRE_MESSAGE && feed(WIRE_FRAME, 1200, 1000) == WIRE_TOO_LONG);
+    CHECK(feed(WIRE_ACK, 16, 0) == WIRE_BAD_VERB && feed(WIRE_OPENED, WIRE_OPENED_BYTES, 0) == WIRE_BAD_VERB);
+    wire_parser parser = {.from_client = true};
+    unsigned char message[WIRE_HEADER + 8] = {0};
+    size_t used;
+    wire_part part = {message + WIRE_HEADER, 8};
+    wire_header(message, WIRE_HAVE, &part, 1);
+    message[WIRE_HEADER + 3] = 1;
+    CHECK(wire_feed(&parser, message, sizeof message, &used) == WIRE_BAD_CHECKSUM);
+    wire_free(&parser);
+}
+
+int main(void) {
+    make_root();
+    test_limits();
+    test_admission();
+    test_rights();
+    test_turns();
+    remove_root();
+    return 0;
+}

@@ -1,0 +1,182 @@
+/* A store with one dataset, whose frames and files tests know; see sample.h. */
+#include "sample.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../check.h"
+#include "../scratch.h"
+
+char doing[256];
+char home[128];
+bodhi_store *store;
+bodhi_dataset *run;
+bodhi_calls real;
+
+static char scratch[64];
+
+void make_home(void) {
+    real = bodhi_io;
+    CHECK(make_scratch(scratch, sizeof scratch, "/tmp"));
+    (void)snprintf(home, sizeof home, "%s/store", scratch);
+}
+
+void remove_home(void) {
+    remove_all(scratch);
+}
+
+void open_all(void) {
+    CHECK(bodhi_open(home, BODHI_CREATE, &store) == BODHI_OK);
+    CHECK(bodhi_dataset_open(store, "/run", "g", 1, BODHI_CREATE, &run) == BODHI_OK);
+}
+
+void close_all(void) {
+    bodhi_dataset_close(run);
+    bodhi_close(store);
+}
+
+float value_of(int64_t number, int64_t i) {
+    return (float)(number * 10007 + i) / 7.0F;
+}
+
+int append(bodhi_writer *writer, int64_t number, int64_t atoms) {
+    float *values = malloc((size_t)atoms * 12);
+    CHECK(values != NULL);
+    for (int64_t i = 0; i < atoms * 3; i++) {
+        values[i] = value_of(number, i);
+    }
+    bodhi_frame frame = {.number = number, .n_atoms = atoms, .positions = values, .velocities = values};
+    int status = bodhi_append(writer, &frame);
+    free(values);
+    return status;
+}
+
+void write_frames(int kind, int64_t first, int64_t last, int64_t segment_bytes) {
+    bodhi_writer *writer;
+    bodhi_write_options options = {.segment_bytes = segment_bytes, .block_atoms = 100};
+    CHECK(bodhi_writer_open(run, kind, &options, &writer) == BODHI_OK);
+    for (int64_t number = first; number < last; number++) {
+        CHECK(append(writer, number, ATOMS) == BODHI_OK);
+    }
+    CHECK(bodhi_flush(writer, 0) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
+}
+
+char *file_of(char kind, const char *end) {
+    static char path[300];
+    char folder[200];
+    (void)snprintf(folder, sizeof folder, "%s/%s", home, bodhi_dataset_directory(run));
+    DIR *listed = opendir(folder);
+    const struct dirent *entry;
+    *path = '\0';
+    while ((entry = readdir(listed)) != NULL) {
+        size_t size = strlen(entry->d_name);
+        if (entry->d_name[0] == kind && size > 4 && strcmp(entry->d_name + size - 4, end) == 0) {
+            (void)snprintf(path, sizeof path, "%.160s/%.100s", folder, entry->d_name);
+        }
+    }
+    (void)closedir(listed);
+    return path;
+}
+
+int count_files(char kind) {
+    char folder[200];
+    int n = 0;
+    (void)snprintf(folder, sizeof folder, "%s/%s", home, bodhi_dataset_directory(run));
+    DIR *listed = opendir(folder);
+    const struct dirent *entry;
+    while ((entry = readdir(listed)) != NULL) {
+        n += entry->d_name[0] == kind && entry->d_name[1] == '-';
+    }
+    (void)closedir(listed);
+    return n;
+}
+
+int64_t size_of(const char *path) {
+    struct stat status;
+    CHECK(stat(path, &status) == 0);
+    return status.st_size;
+}
+
+void overwrite(const char *path, int64_t at, const void *data, size_t size) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && pwrite(fd, data, size, at) == (ssize_t)size);
+    (void)close(fd);
+}
+
+void flip(const char *path, int64_t at) {
+    unsigned char byte;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    CHECK(fd >= 0 && pread(fd, &byte, 1, at) == 1);
+    byte ^= 0x40;
+    CHECK(pwrite(fd, &byte, 1, at) == 1);
+    (void)close(fd);
+}
+
+bodhi_place place_of(int64_t number) {
+    bodhi_place at;
+    CHECK(bodhi_dataset_locate(run, &number, 1, &at) == BODHI_OK);
+    return at;
+}
+
+uint64_t read_all(const bodhi_read_options *options) {
+    int64_t numbers[FRAMES];
+    bodhi_reader *reader;
+    bodhi_frame frame;
+    uint64_t there = 0;
+    int status;
+    for (int64_t i = 0; i < FRAMES; i++) {
+        numbers[i] = i * 7 % FRAMES;
+    }
+    CHECK(bodhi_reader_open(run, numbers, FRAMES, options, &reader) == BODHI_OK);
+    while ((status = bodhi_reader_next(reader, &frame)) != BODHI_END) {
+        CHECK(status == BODHI_OK || (status == BODHI_MISS && frame.reason != 0));
+        for (int64_t i = 0; status == BODHI_OK && i < frame.n_atoms * 3; i++) {
+            bool asked = options == NULL || options->atoms == NULL;
+            for (int64_t k = 0; !asked && k < options->n_ranges; k++) {
+                asked = i / 3 >= options->atoms[k].first && i / 3 < options->atoms[k].last;
+            }
+            CHECK(!asked || frame.positions[i] == value_of(frame.number, i));
+        }
+        there |= status == BODHI_OK ? UINT64_C(1) << frame.number : 0;
+    }
+    bodhi_reader_close(reader);
+    return there;
+}
+
+bool is_there(int64_t number) {
+    bodhi_reader *reader;
+    bodhi_frame frame;
+    CHECK(bodhi_reader_open(run, &number, 1, NULL, &reader) == BODHI_OK);
+    bool there = bodhi_reader_next(reader, &frame) == BODHI_OK && frame.positions[7] == value_of(number, 7);
+    bodhi_reader_close(reader);
+    return there;
+}
+
+void begin_empty(const char *what) {
+    (void)snprintf(doing, sizeof doing, "%s", what);
+    bodhi_io = real;
+    remove_all(home);
+    open_all();
+}
+
+void begin_both(const char *what, int64_t aliens, int64_t segment_bytes) {
+    begin_empty(what);
+    if (aliens > 0) {
+        write_frames(BODHI_ALIEN, 0, aliens, segment_bytes);
+    }
+    write_frames(BODHI_NATIVE, 0, FRAMES, 0);
+}
+
+void begin(const char *what) {
+    begin_both(what, 0, 0);
+}
+
+void reopen(void) {
+    close_all();
+    open_all();
+}

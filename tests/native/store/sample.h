@@ -1,0 +1,52 @@
+/* A store with one dataset, whose frames and files tests know. */
+#ifndef BODHI_TESTS_SAMPLE_H
+#define BODHI_TESTS_SAMPLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/io.h"
+#include "bodhi.h"
+
+enum { FRAMES = 20, ATOMS = 700 };
+static const uint64_t all_frames = (UINT64_C(1) << FRAMES) - 1;
+
+extern char home[128]; /* the store's path */
+extern bodhi_store *store;
+extern bodhi_dataset *run; /* "/run", generation "g" */
+extern bodhi_calls real;       /* the system's; tests put their own into bodhi_io */
+
+void make_home(void);
+void remove_home(void);
+
+/* A new store with an empty dataset; with all frames in one segment of natives; with the first of them as aliens
+ * before that. */
+void begin_empty(const char *what);
+void begin(const char *what);
+void begin_both(const char *what, int64_t aliens, int64_t segment_bytes);
+
+void open_all(void);
+void close_all(void);
+void reopen(void);
+
+/* What frame `number` holds at position i. */
+float value_of(int64_t number, int64_t i);
+int append(bodhi_writer *writer, int64_t number, int64_t atoms);
+
+/* Frames first to last - 1 into segments of their own. */
+void write_frames(int kind, int64_t first, int64_t last, int64_t segment_bytes);
+
+/* Read all; a bit for each frame that is there. What is delivered is right. */
+uint64_t read_all(const bodhi_read_options *options);
+bool is_there(int64_t number);
+bodhi_place place_of(int64_t number);
+
+/* Where a file of a segment lies: one whose name begins and ends so; "" if there is none. */
+char *file_of(char kind, const char *end);
+int count_files(char kind);
+int64_t size_of(const char *path);
+void overwrite(const char *path, int64_t at, const void *data, size_t size);
+void flip(const char *path, int64_t at); /* one bit */
+
+#endif

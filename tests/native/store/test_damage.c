@@ -1,0 +1,196 @@
+/* Files that are damaged, cut, moved or of another version: nothing wrong is read, and what is whole is found. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../check.h"
+#include "base/crc32c.h"
+#include "sample.h"
+#include "segments/record.h"
+
+static void test_damaged_payload(void) {
+    begin("a damaged block, in which a copy stands in");
+    bodhi_place at = place_of(5);
+    flip(file_of('n', ".seg"), at.offset + at.length - 64);
+    reopen();
+    CHECK(read_all(NULL) == (all_frames & ~(UINT64_C(1) << 5)));
+    CHECK(place_of(5).found == 0); /* nobody here tries it again */
+    reopen();
+    bodhi_read_options options = {.no_thread = 1};
+    CHECK(read_all(&options) == (all_frames & ~(UINT64_C(1) << 5)));
+    write_frames(BODHI_ALIEN, 5, 6, 0);
+    reopen();
+    CHECK(place_of(5).kind == BODHI_NATIVE && read_all(NULL) == all_frames && place_of(5).kind == BODHI_ALIEN);
+    close_all();
+}
+
+static void test_lost_index(void) {
+    static const unsigned char zeros[96];
+    begin("an index that is damaged, cut or away");
+    char index[300];
+    (void)snprintf(index, sizeof index, "%s", file_of('n', ".idx"));
+    overwrite(index, 64 + 3 * 32, zeros, sizeof zeros);
+    reopen();
+    CHECK(read_all(NULL) == all_frames);
+    CHECK(truncate(file_of('n', ".idx"), 64 + 3 * 32) == 0);
+    reopen();
+    CHECK(read_all(NULL) == all_frames);
+    int64_t size = size_of(file_of('n', ".seg"));
+    CHECK(unlink(file_of('n', ".idx")) == 0);
+    reopen();
+    CHECK(read_all(NULL) == all_frames && size_of(file_of('n', ".seg")) == size);
+    CHECK(size_of(file_of('n', ".idx")) == 64 + FRAMES * 32); /* it was made again */
+    close_all();
+}
+
+static void test_torn_segment(void) {
+    begin("a segment that ends too early");
+    bodhi_place at = place_of(18);
+    bodhi_place before = place_of(10);
+    CHECK(truncate(file_of('n', ".seg"), at.offset + at.length - 200) == 0);
+    reopen();
+    CHECK(place_of(18).found == 0 && place_of(19).found == 0 && read_all(NULL) == all_frames >> 2);
+    write_frames(BODHI_NATIVE, 18, FRAMES, 0);
+    reopen();
+    CHECK(read_all(NULL) == all_frames);
+    flip(file_of('n', ".seg"), before.offset + 20); /* its header */
+    CHECK(unlink(file_of('n', ".idx")) == 0);
+    at = place_of(19);
+    flip(file_of('n', ".seg"), at.offset + at.length - 64);
+    reopen();
+    CHECK(place_of(19).found == 0 && read_all(NULL) == (all_frames >> 1 & ~(UINT64_C(1) << 10)));
+    close_all();
+}
+
+static void test_cut_while_open(void) {
+    begin("a segment that is cut while it is open");
+    bodhi_place at = place_of(12);
+    CHECK(truncate(file_of('n', ".seg"), at.offset + at.length / 2) == 0);
+    bodhi_read_options options = {.unverified = 1};
+    CHECK(read_all(&options) == (UINT64_C(1) << 12) - 1);
+    close_all();
+}
+
+/* What lies where it was not written is nobody's. */
+static void test_misplaced(void) {
+    begin_both("records of another segment", FRAMES, 0);
+    char first[300];
+    char second[300];
+    char moved[300];
+    (void)snprintf(first, sizeof first, "%s", file_of('a', ".seg"));
+    (void)snprintf(moved, sizeof moved, "%s", first);
+    memcpy(strrchr(moved, '-') + 1, "0123456789abcdef", 16);
+    CHECK(rename(first, moved) == 0 && unlink(file_of('a', ".idx")) == 0);
+    unsigned char nothing[64] = {0};
+    overwrite(moved, 0, nothing, sizeof nothing); /* its header would tell */
+    reopen();
+    bodhi_facts facts;
+    CHECK(bodhi_dataset_query(run, &facts) == BODHI_OK && facts.alien == 0);
+    CHECK(unlink(moved) == 0);
+    close_all();
+    begin_both("entries of another index", FRAMES, 0);
+    (void)snprintf(second, sizeof second, "%s", file_of('n', ".idx"));
+    unsigned char entries[FRAMES * 32];
+    int fd = open(second, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && pread(fd, entries, sizeof entries, 64) == (ssize_t)sizeof entries);
+    (void)close(fd);
+    uint64_t number = 19;
+    for (size_t i = 0; i < FRAMES; i++, number--) { /* the same places, other frames: only the seed of the sum tells */
+        index_entry entry;
+        CHECK(parse_entry(entries + 32 * i, &entry, place_of((int64_t)i).segment) == PARSED);
+        entry.number = number;
+        write_entry(entries + 32 * i, &entry, place_of((int64_t)i).segment);
+    }
+    overwrite(file_of('a', ".idx"), 64, entries, sizeof entries);
+    CHECK(bodhi_dataset_query(run, &facts) == BODHI_OK);
+    reopen();
+    uint64_t listed[FRAMES];
+    int64_t count;
+    CHECK(bodhi_dataset_query(run, &facts) == BODHI_OK && facts.scanned > 0);
+    CHECK(bodhi_dataset_numbers(run, BODHI_ALIEN, 0, listed, FRAMES, &count) == BODHI_OK && count == FRAMES);
+    CHECK(read_all(NULL) == all_frames);
+    close_all();
+}
+
+/* An index that is valid and wrong costs misses, never another frame. */
+static void test_lying_index(void) {
+    begin("an index that names the wrong frames");
+    char index[300];
+    unsigned char bytes[2][32];
+    index_entry entry;
+    (void)snprintf(index, sizeof index, "%s", file_of('n', ".idx"));
+    for (int i = 0; i < 2; i++) {
+        bodhi_place at = place_of(4 + i);
+        entry = (index_entry){.type = ENTRY_FRAME,
+                              .fields = 3,
+                              .head_units = 4,
+                              .number = (uint64_t)(5 - i),
+                              .offset = (uint64_t)at.offset,
+                              .length = (uint64_t)at.length};
+        write_entry(bytes[i], &entry, at.segment);
+    }
+    overwrite(index, 64 + 4 * 32, bytes, sizeof bytes);
+    reopen();
+    CHECK(read_all(NULL) == (all_frames & ~(UINT64_C(3) << 4)));
+    close_all();
+}
+
+static void test_other_versions(void) {
+    begin("a record of another version");
+    unsigned char record[128] = {0};
+    static const unsigned char zeros[4];
+    uint32_t head[3] = {MAGIC_RECORD, 99, sizeof record};
+    memcpy(record, head, sizeof head);
+    uint32_t crc = bodhi_crc32c(bodhi_crc32c(0, record, 12), zeros, 4);
+    crc = bodhi_crc32c(crc, record + 16, sizeof record - 16);
+    memcpy(record + 12, &crc, 4);
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s", file_of('n', ".seg"));
+    int64_t size = size_of(path);
+    overwrite(path, size, record, sizeof record);
+    CHECK(unlink(file_of('n', ".idx")) == 0);
+    reopen();
+    CHECK(read_all(NULL) == all_frames && size_of(path) == size + (int64_t)sizeof record);
+    uint32_t header[16] = {MAGIC_SEGMENT, 99, 64};
+    crc = bodhi_crc32c(bodhi_crc32c(0, header, 12), zeros, 4);
+    header[3] = bodhi_crc32c(crc, header + 4, 48);
+    overwrite(path, 0, header, sizeof header);
+    bodhi_usage usage;
+    bodhi_stored_segment *listed;
+    int64_t n;
+    CHECK(bodhi_survey(home, &usage, &listed, &n) == BODHI_OK && n == 1);
+    CHECK(bodhi_store_evict(store, &listed[0]) == BODHI_ERROR_VERSION && size_of(path) > 0);
+    free(listed);
+    close_all();
+}
+
+/* A segment that nobody could repair when it was opened is repaired before it is written to. */
+static void test_late_repair(void) {
+    begin("an index that lacks entries while a writer holds its segment");
+    CHECK(truncate(file_of('n', ".idx"), 64 + 3 * 32) == 0);
+    int fd = open(file_of('n', ".seg"), O_RDWR | O_CLOEXEC);
+    CHECK(io_lock(fd, LOCK_WRITER, true) == LOCK_GOT);
+    reopen();
+    CHECK(place_of(2).found == 1 && place_of(3).found == 0);
+    (void)close(fd);
+    write_frames(BODHI_NATIVE, 300, 303, 0);
+    reopen();
+    CHECK(read_all(NULL) == all_frames && is_there(300) && is_there(302));
+    close_all();
+}
+
+int main(void) {
+    make_home();
+    test_damaged_payload();
+    test_lost_index();
+    test_torn_segment();
+    test_cut_while_open();
+    test_misplaced();
+    test_lying_index();
+    test_other_versions();
+    test_late_repair();
+    remove_home();
+    return 0;
+}

@@ -1,0 +1,92 @@
+/* Segments that are evicted while others read and write. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../check.h"
+#include "sample.h"
+
+static int count_descriptors(void) {
+    int n = 0;
+    DIR *listed = opendir("/proc/self/fd");
+    while (readdir(listed) != NULL) {
+        n++;
+    }
+    (void)closedir(listed);
+    return n;
+}
+
+static void test_eviction(void) {
+    begin_both("eviction beside readers and writers", FRAMES, 0);
+    bodhi_usage usage;
+    bodhi_stored_segment *listed;
+    bodhi_reader *reader;
+    bodhi_writer *writer;
+    bodhi_frame frame;
+    bodhi_segment_facts facts[4];
+    int64_t n;
+    int64_t number = 3;
+    CHECK(place_of(3).kind == BODHI_NATIVE);
+    CHECK(bodhi_survey(home, &usage, &listed, &n) == BODHI_OK && n == 2);
+    CHECK(listed[0].kind == BODHI_ALIEN && listed[1].kind == BODHI_NATIVE);
+    int before = count_descriptors();
+    CHECK(bodhi_reader_open(run, &number, 1, NULL, &reader) == BODHI_OK);
+    CHECK(bodhi_reader_next(reader, &frame) == BODHI_OK);
+    CHECK(bodhi_store_evict(store, &listed[1]) == BODHI_ERROR_BUSY);
+    bodhi_reader_close(reader);
+    CHECK(count_descriptors() == before);
+    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    CHECK(append(writer, 100, ATOMS) == BODHI_OK);
+    CHECK(append(writer, 100, ATOMS) == BODHI_EXISTS);
+    CHECK(append(writer, 3, ATOMS) == BODHI_EXISTS);
+    bodhi_writer *other;
+    CHECK(bodhi_writer_open(run, BODHI_ALIEN, NULL, &other) == BODHI_OK);
+    CHECK(append(other, 3, ATOMS) == BODHI_EXISTS && bodhi_writer_close(other) == BODHI_OK);
+    CHECK(bodhi_store_evict(store, &listed[1]) == BODHI_ERROR_BUSY);
+    CHECK(bodhi_dataset_segments(run, facts, 4, &n) == BODHI_OK && n == 2);
+    CHECK(bodhi_writer_close(writer) == BODHI_OK);
+    CHECK(bodhi_store_evict(store, &listed[1]) == BODHI_OK);
+    free(listed);
+    CHECK(bodhi_dataset_refresh(run) == BODHI_OK && place_of(3).kind == BODHI_ALIEN && place_of(100).found == 0);
+    CHECK(bodhi_dataset_segments(run, facts, 4, &n) == BODHI_OK && n == 1);
+    CHECK(read_all(NULL) == all_frames);
+    close_all();
+}
+
+static bool evicts; /* the next new segment, between its making and its lock */
+
+static int evicting_openat(int directory, const char *path, int flags, mode_t mode) {
+    int fd = real.openat(directory, path, flags, mode);
+    if (evicts && fd >= 0 && (flags & O_CREAT) != 0 && strstr(path, ".seg") != NULL) {
+        evicts = false;
+        CHECK(unlinkat(directory, path, 0) == 0);
+    }
+    return fd;
+}
+
+/* A segment that is evicted before its writer has locked it costs nothing but another one. */
+static void test_eviction_of_a_new_segment(void) {
+    bodhi_writer *writer;
+    begin_empty("a new segment that is evicted at once");
+    bodhi_io.openat = evicting_openat;
+    evicts = true;
+    CHECK(bodhi_writer_open(run, BODHI_ALIEN, NULL, &writer) == BODHI_OK);
+    for (int64_t number = 0; number < FRAMES; number++) {
+        CHECK(append(writer, number, number % 4 == 3 ? 30000 : ATOMS) == BODHI_OK);
+    }
+    CHECK(bodhi_flush(writer, 1) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
+    bodhi_io = real;
+    CHECK(!evicts && read_all(NULL) == all_frames);
+    close_all();
+}
+
+int main(void) {
+    make_home();
+    test_eviction();
+    test_eviction_of_a_new_segment();
+    remove_home();
+    return 0;
+}

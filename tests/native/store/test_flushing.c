@@ -1,0 +1,159 @@
+/* Durable flushes: what they sync, and what a failed sync makes of it. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "../check.h"
+#include "../scratch.h"
+#include "sample.h"
+#include "write/writer.h"
+
+enum { SMALL_SEGMENT = 40000 /* two frames */, MOST = 64 };
+
+static ino_t synced[MOST];
+static int n_synced;
+static bool sync_fails; /* the next one of a file */
+
+static int noted_fdatasync(int fd) {
+    struct stat status;
+    CHECK(fstat(fd, &status) == 0 && n_synced < MOST);
+    if (sync_fails && S_ISREG(status.st_mode)) {
+        sync_fails = false;
+        errno = EIO;
+        return -1;
+    }
+    synced[n_synced++] = status.st_ino;
+    return real.fdatasync(fd);
+}
+
+static bool is_synced(const char *path) {
+    struct stat status;
+    CHECK(stat(path, &status) == 0);
+    int i = 0;
+    while (i < n_synced && synced[i] != status.st_ino) {
+        i++;
+    }
+    return i < n_synced;
+}
+
+/* The dataset's segments that were not synced. */
+static int count_unsynced(void) {
+    char folder[200];
+    char path[400];
+    int n = 0;
+    (void)snprintf(folder, sizeof folder, "%s/%s", home, bodhi_dataset_directory(run));
+    DIR *listed = opendir(folder);
+    const struct dirent *entry;
+    while ((entry = readdir(listed)) != NULL) {
+        (void)snprintf(path, sizeof path, "%.160s/%.200s", folder, entry->d_name);
+        n += strstr(entry->d_name, ".seg") != NULL && !is_synced(path);
+    }
+    (void)closedir(listed);
+    return n;
+}
+
+static bool names_are_synced(void) {
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s/%s", home, bodhi_dataset_directory(run));
+    return is_synced(path);
+}
+
+static bodhi_writer *writer_with(int64_t first, int64_t last) {
+    bodhi_writer *writer;
+    bodhi_write_options options = {.segment_bytes = SMALL_SEGMENT};
+    CHECK(bodhi_writer_open(run, BODHI_NATIVE, &options, &writer) == BODHI_OK);
+    for (int64_t number = first; number < last; number++) {
+        CHECK(append(writer, number, ATOMS) == BODHI_OK);
+    }
+    n_synced = 0;
+    return writer;
+}
+
+static void watch(const char *what) {
+    begin_empty(what);
+    bodhi_io.fdatasync = noted_fdatasync;
+    n_synced = 0;
+}
+
+/* Segments that are full, that which is written to, and the names of both. */
+static void test_durable_flush(void) {
+    watch("what a durable flush syncs");
+    bodhi_writer *writer = writer_with(0, 10);
+    CHECK(bodhi_flush(writer, 1) == BODHI_OK && count_files('n') == 10 && count_unsynced() == 0);
+    CHECK(names_are_synced() && is_synced(home));
+    CHECK(append(writer, 10, ATOMS) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
+    writer = writer_with(11, 12); /* beside frame 10, in a segment whose name nobody has synced */
+    CHECK(bodhi_flush(writer, 1) == BODHI_OK && count_files('n') == 12 && names_are_synced());
+    CHECK(bodhi_writer_close(writer) == BODHI_OK);
+    close_all();
+}
+
+/* More full segments than a writer keeps for its next durable flush. */
+static void test_many_segments(void) {
+    watch("a durable flush of many segments");
+    n_synced = 0;
+    bodhi_writer *writer = writer_with(0, 0);
+    for (int64_t number = 0; number < FRAMES + 10; number++) {
+        CHECK(append(writer, number, ATOMS) == BODHI_OK);
+    }
+    CHECK(bodhi_flush(writer, 1) == BODHI_OK && count_files('n') > 2 * MAX_UNSYNCED && count_unsynced() == 0);
+    CHECK(bodhi_writer_close(writer) == BODHI_OK);
+    close_all();
+}
+
+static void test_flush_in_steps(void) {
+    sync_list list;
+    watch("what a durable flush in steps syncs");
+    bodhi_writer *writer = writer_with(0, 10);
+    CHECK(writer_begin_flush(writer, &list) == BODHI_OK && count_unsynced() == 5);
+    CHECK(append(writer, 10, ATOMS) == BODHI_OK);
+    CHECK(sync_listed(&list) && names_are_synced() && is_synced(home));
+    CHECK(writer_end_flush(writer, true) == BODHI_OK && count_unsynced() == count_files('n') / 2 - 5);
+    CHECK(bodhi_flush(writer, 1) == BODHI_OK && count_unsynced() == 0);
+    CHECK(bodhi_writer_close(writer) == BODHI_OK);
+    close_all();
+}
+
+/* Of what a failed sync was to bring to disk nothing is known: nothing of it counts as there. */
+static void test_failed_sync(void) {
+    sync_list list;
+    watch("a sync that fails");
+    bodhi_writer *writer = writer_with(0, 10);
+    CHECK(writer_begin_flush(writer, &list) == BODHI_OK);
+    sync_fails = true;
+    CHECK(!sync_listed(&list) && writer_end_flush(writer, false) == BODHI_ERROR_SYSTEM);
+    CHECK(bodhi_flush(writer, 1) == BODHI_ERROR_POISONED);
+    CHECK(bodhi_writer_close(writer) <= 0);
+    writer = writer_with(0, 10); /* none of them EXISTS */
+    CHECK(bodhi_flush(writer, 1) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
+    close_all();
+}
+
+/* The names of a directory that was made again are known to nobody's disk. */
+static void test_new_directory(void) {
+    char path[300];
+    watch("a durable flush into a directory that was made again");
+    bodhi_writer *writer = writer_with(0, 2);
+    CHECK(bodhi_flush(writer, 1) == BODHI_OK && is_synced(home) && bodhi_writer_close(writer) == BODHI_OK);
+    writer = writer_with(2, 3);
+    CHECK(bodhi_flush(writer, 1) == BODHI_OK && !is_synced(home) && bodhi_writer_close(writer) == BODHI_OK);
+    (void)snprintf(path, sizeof path, "%s/%s", home, bodhi_dataset_directory(run));
+    remove_all(path);
+    writer = writer_with(0, 2);
+    CHECK(bodhi_flush(writer, 1) == BODHI_OK && names_are_synced() && is_synced(home));
+    CHECK(bodhi_writer_close(writer) == BODHI_OK);
+    close_all();
+}
+
+int main(void) {
+    make_home();
+    test_durable_flush();
+    test_many_segments();
+    test_flush_in_steps();
+    test_failed_sync();
+    test_new_directory();
+    remove_home();
+    return 0;
+}

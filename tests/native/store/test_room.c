@@ -1,0 +1,139 @@
+/* Quotas, and disks that are full. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../check.h"
+#include "sample.h"
+
+static int pretend_full(int fd, struct statfs *status) {
+    int result = fstatfs(fd, status);
+    status->f_bavail = 4096;
+    return result;
+}
+
+static void test_quota(void) {
+    begin("a quota that two writers share");
+    enum { QUOTA = 3000000, LARGE = 5000 };
+    bodhi_dataset *second;
+    bodhi_writer *writers[2];
+    bodhi_usage usage;
+    bodhi_stored_segment *listed;
+    int64_t n;
+    bodhi_store_set_quota(store, QUOTA);
+    CHECK(bodhi_dataset_open(store, "/other", NULL, 0, BODHI_CREATE, &second) == BODHI_OK);
+    CHECK(bodhi_writer_open(second, BODHI_NATIVE, NULL, &writers[0]) == BODHI_OK);
+    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writers[1]) == BODHI_OK);
+    for (int64_t i = 0; i < 8; i++) {
+        CHECK(append(writers[0], i, LARGE) == BODHI_OK); /* gathered, and in no file yet */
+    }
+    int status = BODHI_OK;
+    for (int64_t i = 0; status == BODHI_OK; i++) {
+        status = append(writers[1], 1000 + i, LARGE);
+    }
+    CHECK(status == BODHI_ERROR_FULL && strstr(bodhi_message(), "quota") != NULL);
+    CHECK(bodhi_writer_close(writers[0]) == BODHI_OK && bodhi_writer_close(writers[1]) == BODHI_OK);
+    CHECK(bodhi_survey(home, &usage, &listed, &n) == BODHI_OK);
+    CHECK(usage.used <= QUOTA);
+    free(listed);
+    CHECK(read_all(NULL) == all_frames); /* what has no origin was not evicted */
+    bodhi_io.fstatfs = pretend_full;
+    bodhi_store_set_quota(store, INT64_C(1) << 40);
+    CHECK(bodhi_writer_open(second, BODHI_NATIVE, NULL, &writers[0]) == BODHI_OK);
+    CHECK(append(writers[0], 100, LARGE) == BODHI_ERROR_FULL);
+    CHECK(bodhi_writer_close(writers[0]) == BODHI_OK);
+    bodhi_io = real;
+    bodhi_dataset_close(second);
+    close_all();
+}
+
+/* Frames that somebody pushed are nowhere else, and are not evicted for others'; those of a trajectory are. */
+static void test_pushed_frames(void) {
+    enum { QUOTA = 1000000, LARGE = 5000 };
+    bodhi_dataset *second;
+    bodhi_writer *writer;
+    char path[300];
+    int64_t number = 0;
+    begin("room for others beside pushed frames");
+    bodhi_store_set_quota(store, QUOTA);
+    CHECK(bodhi_dataset_open(store, "/other", NULL, 0, BODHI_CREATE, &second) == BODHI_OK);
+    CHECK(bodhi_writer_open(second, BODHI_ALIEN, NULL, &writer) == BODHI_OK);
+    while (append(writer, number, LARGE) == BODHI_OK) {
+        number++;
+        CHECK(number < QUOTA / (LARGE * 12));
+    }
+    CHECK(append(writer, number, LARGE) == BODHI_ERROR_FULL && bodhi_writer_close(writer) == BODHI_OK);
+    CHECK(bodhi_dataset_refresh(run) == BODHI_OK && read_all(NULL) == all_frames);
+    (void)snprintf(path, sizeof path, "%s/%s/x-origin.json", home, bodhi_dataset_directory(run));
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(fd >= 0 && close(fd) == 0);
+    CHECK(bodhi_writer_open(second, BODHI_ALIEN, NULL, &writer) == BODHI_OK);
+    CHECK(append(writer, number, LARGE) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
+    CHECK(bodhi_dataset_refresh(run) == BODHI_OK && read_all(NULL) == 0);
+    bodhi_dataset_close(second);
+    close_all();
+}
+
+static ssize_t half_pwritev(int fd, const struct iovec *parts, int n, off_t offset) {
+    if (parts->iov_len < 4000 && n == 1) {
+        return real.pwritev(fd, parts, n, offset);
+    }
+    struct iovec half = {.iov_base = parts->iov_base, .iov_len = parts->iov_len / 2 + 1};
+    static bool again;
+    again = !again;
+    errno = ENOSPC;
+    return again ? real.pwritev(fd, &half, 1, offset) : -1;
+}
+
+static int no_index_openat(int directory, const char *path, int flags, mode_t mode) {
+    if ((flags & O_CREAT) != 0 && strstr(path, ".idx") != NULL) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return real.openat(directory, path, flags, mode);
+}
+
+static int locked_openat(int directory, const char *path, int flags, mode_t mode) {
+    errno = EACCES;
+    return strncmp(path, "a-", 2) == 0 ? -1 : real.openat(directory, path, flags, mode);
+}
+
+/* The disk is full in the middle of a record, or before the second file of a segment. */
+static void test_full_disk(void) {
+    begin("a full disk");
+    bodhi_writer *writer;
+    int64_t size = size_of(file_of('n', ".seg"));
+    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    bodhi_io.pwritev = half_pwritev;
+    CHECK(append(writer, 200, 30000) == BODHI_ERROR_FULL && size_of(file_of('n', ".seg")) == size);
+    CHECK(append(writer, 201, ATOMS) == BODHI_OK && bodhi_flush(writer, 0) == BODHI_ERROR_FULL);
+    CHECK(size_of(file_of('n', ".seg")) == size);
+    bodhi_io = real;
+    CHECK(append(writer, 203, ATOMS + 50) == BODHI_OK && append(writer, 204, ATOMS) == BODHI_OK);
+    CHECK(bodhi_flush(writer, 0) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
+    CHECK(is_there(203) && is_there(204));
+    CHECK(place_of(200).found == 0 && place_of(201).found == 0);
+    bodhi_io.openat = no_index_openat;
+    CHECK(bodhi_writer_open(run, BODHI_ALIEN, NULL, &writer) == BODHI_OK);
+    CHECK(append(writer, 202, ATOMS) == BODHI_ERROR_FULL && count_files('a') == 0);
+    CHECK(bodhi_writer_close(writer) == BODHI_OK);
+    bodhi_io = real;
+    write_frames(BODHI_ALIEN, 30, 31, 0);
+    bodhi_io.openat = locked_openat; /* a segment that cannot be opened costs its frames only */
+    reopen();
+    CHECK(bodhi_dataset_refresh(run) == BODHI_OK && read_all(NULL) == all_frames && place_of(30).found == 0);
+    bodhi_io = real;
+    close_all();
+}
+
+int main(void) {
+    make_home();
+    test_quota();
+    test_pushed_frames();
+    test_full_disk();
+    remove_home();
+    return 0;
+}
