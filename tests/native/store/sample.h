@@ -15,7 +15,7 @@ static const uint64_t all_frames = (UINT64_C(1) << FRAMES) - 1;
 extern char home[128]; /* the store's path */
 extern bodhi_store *store;
 extern bodhi_dataset *run; /* "/run", generation "g" */
-extern bodhi_calls real;       /* the system's; tests put their own into bodhi_io */
+extern bodhi_calls real;   /* the system's; tests put their own into bodhi_io */
 
 void make_home(void);
 void remove_home(void);
