@@ -13,7 +13,7 @@ from pathlib import Path
 
 from himach.analysis import Analysis
 from himach.engine.clock import Clock
-from himach.engine.mapping import Bind, Mapper, Read, Take, map_tasks
+from himach.engine.mapping import Bind, Keeper, Mapper, Read, Take, map_tasks
 from himach.engine.reducing import Reducer, Together, unguarded
 from himach.engine.results import Results
 from himach.engine.shuffle.runs import Memory
@@ -58,6 +58,7 @@ def run_pass(
     progress: Callable[[int], object],
     together: Together = unguarded,
     memory: Memory | None = None,
+    keeper: Keeper | None = None,
 ) -> Passed:
     """Run analyses over the frames in one pass (collective).
 
@@ -81,6 +82,8 @@ def run_pass(
         Runs this rank's part of a phase, after which all ranks meet, and raises an error of one of them on all.
     memory
         How much of it this rank's pairs may take, and where the rest goes; None: as much as they need.
+    keeper
+        Keeps what map() gives, and gives what was kept; then `take` need not give frames that all analyses have.
 
     Raises
     ------
@@ -90,9 +93,19 @@ def run_pass(
     """
     clock = Clock()
     memory = memory or Memory(sys.maxsize, Path(tempfile.gettempdir()))
-    mappers = [Mapper(chain[0], comm.rank, frames, bound, memory) for chain, bound in zip(analyses, bind, strict=True)]
+    keeps = keeper is not None
+    mappers = [
+        Mapper(chain[0], comm.rank, frames, bound, memory, keeps) for chain, bound in zip(analyses, bind, strict=True)
+    ]
+
+    def map_all() -> None:
+        if keeper is not None:
+            for i, mapper in enumerate(mappers):
+                mapper.has = keeper.restore(i, mapper)
+        map_tasks(mappers, frames, take, read, progress, keeper)
+
     with clock("map"):
-        together(lambda: map_tasks(mappers, frames, take, read, progress))
+        together(map_all)
     reducers = [Reducer(comm, frames, clock, memory, together) for _ in analyses]
     results = [
         reducer.run(chain, mapper.runs, mapper.stamps)

@@ -67,10 +67,12 @@ class Runs:
         """Return memory for a block that will be put, uint8 (nbytes,)."""
         return self._arena.take(nbytes)
 
-    def put(self, blocks: Sequence[Block]) -> None:
-        """Put the blocks of a chunk."""
+    def put(self, blocks: Sequence[Block]) -> int:
+        """Put the blocks of a chunk; return how many bytes they take."""
+        nbytes = sum(self._lots[block.kind].put(block) for block in blocks)
         if blocks:
-            self._memory.hold(self, sum(self._lots[block.kind].put(block) for block in blocks))
+            self._memory.hold(self, nbytes)
+        return nbytes
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return int64 (shards,): about how many bytes each shard will take in the shuffle."""
