@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from himach import examples, kernels
     from himach.analysis import Analysis, Pairs
-    from himach.errors import AnalysisError, HimachError, RankError, TrajectoryError, UsageError
+    from himach.errors import AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError
     from himach.io.push.openmm import OpenMMReporter
     from himach.io.push.writer import Writer
     from himach.output.table import Table
@@ -30,6 +30,7 @@ __all__ = [
     "RankError",
     "Result",
     "Table",
+    "TimeUpError",
     "TrajectoryError",
     "UsageError",
     "Writer",
@@ -48,6 +49,7 @@ _HOME = {
     "RankError": "himach.errors",
     "Result": "himach.result",
     "Table": "himach.output.table",
+    "TimeUpError": "himach.errors",
     "TrajectoryError": "himach.errors",
     "UsageError": "himach.errors",
     "Writer": "himach.io.push.writer",

@@ -1,7 +1,8 @@
 """The errors that himach raises, each with the exit code of a command that ends by it.
 
 `HimachError` is the root. `UsageError` is the caller's to mend (arguments, parameters, paths), `TrajectoryError` speaks
-of data, `AnalysisError` of a method of the user's analysis, `RankError` of ranks that could not start or died.
+of data, `AnalysisError` of a method of the user's analysis, `RankError` of ranks that could not start or died,
+`TimeUpError` of a run that goes on in another.
 """
 
 from __future__ import annotations
@@ -53,6 +54,12 @@ class NoFrameError(TrajectoryError):
 
 class RankError(HimachError):
     """Ranks that could not be started, do not fit the launcher, or died."""
+
+
+class TimeUpError(HimachError):
+    """The time that was given is over before all frames are mapped; what is mapped is kept, and a new run goes on."""
+
+    exit_code = 75  # of sysexits.h: try again
 
 
 class AnalysisError(HimachError):

@@ -54,6 +54,19 @@ BEGAN = time.time()  # before the imports that a run needs, which are part of wh
     "--memory", metavar="SIZE",
     help="What pairs may take on a node, for example 2GB; the rest goes to its disk.  [default: a quarter of it]",
 )  # fmt: skip
+@click.option(
+    "--pairs", type=PATH, metavar="DIR",
+    help="Keep here what map() gave; a run with the same DIR maps only frames that are not there.",
+)  # fmt: skip
+@click.option(
+    "--reuse", type=click.Choice(["auto", "always", "never"]),
+    help="Kept pairs of other code, parameters or data: map again and say why, use them, never use any.  "
+    "[default: auto]",
+)  # fmt: skip
+@click.option(
+    "--max-time", metavar="TIME",
+    help="End mapping in time (55m, 1h30m, HH:MM:SS), keep it, exit with 75; the same command goes on.",
+)  # fmt: skip
 @click.option("--out", "-o", type=PATH, metavar="DIR", help="Write tables, plot and record here.")
 @click.option(
     "--again", type=PATH, metavar="RUN.JSON",
@@ -74,6 +87,9 @@ def run(
     ranks: int | None,
     cache: str | None,
     memory: str | None,
+    pairs: Path | None,
+    reuse: str | None,
+    max_time: str | None,
     out: Path | None,
     again: Path | None,
     quiet: bool,
@@ -108,6 +124,9 @@ def run(
         step=step,
         cache=cache,
         memory=memory,
+        pairs=pairs,
+        reuse=reuse,
+        max_time=max_time,
         out=out,
         quiet=quiet,
         again=again,

@@ -70,7 +70,7 @@ class Request(TypedDict):
         As they were asked for, with absolute paths; a dataset by its name.
     universe
         Keywords for MDAnalysis; ``{"python": text}`` for a value that JSON has no form of.
-    start, stop, step, cache, memory
+    start, stop, step, cache, memory, pairs_directory, reuse
         As they were asked for.
     command, directory
         The words of the command (None in a notebook), and the folder in which the run worked.
@@ -89,6 +89,8 @@ class Request(TypedDict):
     step: int | None
     cache: str
     memory: int | None
+    pairs_directory: str | None
+    reuse: str
     command: list[str] | None
     directory: str
     digests: dict[str, str]

@@ -17,14 +17,16 @@ import signal
 from types import TracebackType
 from typing import NoReturn
 
-from himach.errors import AnalysisError, HimachError, RankError, TrajectoryError, UsageError
+from himach.errors import AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError
 from himach.parallel import leaving
 
 __all__ = ["Handover", "SpawnedRank"]
 
 #: Environment variable: process and descriptors of the one that started this rank, and what tells its pipe.
 STARTED_BY = "HIMACH_STARTED_BY"
-KINDS = {kind.__name__: kind for kind in (AnalysisError, HimachError, RankError, TrajectoryError, UsageError)}
+KINDS = {
+    kind.__name__: kind for kind in (AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError)
+}
 DONE = "done"
 
 

@@ -29,7 +29,7 @@ class RunCommand:
     ----------
     analyses, parameters
         As of `himach.runner.scripts.find_analyses`.
-    trajectories, topology, start, stop, step, cache, memory, out, quiet, command
+    trajectories, topology, start, stop, step, cache, memory, pairs, reuse, max_time, out, quiet, command
         As of a job; what is None, or empty, is as by default, or as in the run that is repeated.
     keywords
         ``NAME=VALUE`` for MDAnalysis.
@@ -49,6 +49,9 @@ class RunCommand:
     step: int | None
     cache: str | None
     memory: str | None
+    pairs: Path | None
+    reuse: str | None
+    max_time: str | None
     out: Path | None
     quiet: bool
     again: Path | None
@@ -90,6 +93,9 @@ class RunCommand:
             step=self.step,
             cache=self.cache or "auto",
             memory=self.memory,
+            pairs=self.pairs,
+            reuse=self.reuse or "auto",
+            max_time=self.max_time,
             out=self.out,
             quiet=self.quiet,
             several=len(self.analyses) > 1,
@@ -109,6 +115,9 @@ class RunCommand:
             "step": self.step,
             "cache": self.cache if self.cache in (None, "auto", "off") else str(absolute(Path(self.cache))),
             "memory": self.memory,
+            "pairs": absolute(self.pairs),
+            "reuse": self.reuse,
+            "max_time": self.max_time,
             "out": absolute(self.out),
             "quiet": self.quiet,
             "command": self.command,

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from himach.errors import UsageError
 from himach.io.store.sizes import parse_size
+from himach.parallel.duration import seconds_of
 from himach.runner.memory import LEAST
 
 if TYPE_CHECKING:
     from himach.analysis import Analysis
+
+REUSE = ("auto", "always", "never")
 
 
 @dataclass
@@ -41,6 +44,14 @@ class Job:
         ``"2GB"``; None for a quarter of what the node, or its control group, has.
     out
         Directory for the outcome and the record, or None.
+    pairs
+        Directory, seen by all ranks, in which what map() gave is kept from run to run (made absolute), or None.
+    reuse
+        What to do where kept pairs are of another map: ``"auto"``: map again, and say why; ``"always"``: use them;
+        ``"never"``: map again in any case.
+    max_time
+        Seconds from the start of the run after which no more frames are mapped, or text (see
+        `himach.parallel.duration.parse_duration`); None for no limit.
     quiet
         Whether to show no progress.
     several
@@ -61,6 +72,9 @@ class Job:
     cache: str = "auto"
     memory: int | str | None = None
     out: Path | None = None
+    pairs: Path | None = None
+    reuse: str = "auto"
+    max_time: float | str | None = None
     quiet: bool = False
     several: bool = False
     command: Sequence[str] = ()
@@ -87,8 +101,27 @@ class Job:
                 raise UsageError(f"memory: {error}") from None
         if self.memory is not None and self.memory < LEAST:
             raise UsageError(f"memory must be at least {LEAST} bytes (1MiB), not {self.memory}")
+        self._check_keeping()
         if self.step == 0:
             raise UsageError("step must not be 0")
+
+    def _check_keeping(self) -> None:
+        if self.pairs is not None:
+            if not str(self.pairs) or "\0" in str(self.pairs):
+                raise UsageError(f"pairs {str(self.pairs)!r}: it is a directory, in which pairs are kept")
+            self.pairs = Path(os.path.abspath(os.path.expanduser(self.pairs)))
+        if self.reuse not in REUSE:
+            raise UsageError(f"reuse {self.reuse!r}: there is {', '.join(map(repr, REUSE))}")
+        if self.max_time is not None:
+            self.max_time = seconds_of(self.max_time, "max_time")
+
+    def check_place(self) -> None:
+        """Refuse a limit of time where there is no place for what is mapped by then; on the first rank.
+
+        Others may not know `out`.
+        """
+        if self.max_time is not None and self.pairs is None and self.out is None:
+            raise UsageError("max_time needs a place for what is mapped by then: a directory for pairs, or for out")
 
 
 def this_command() -> tuple[str, ...]:

@@ -123,6 +123,8 @@ def _request(job: Job, opened: Opened, mpi: str | None) -> Request:
         step=job.step,
         cache=job.cache,
         memory=cast("int | None", job.memory),
+        pairs_directory=None if job.pairs is None else str(job.pairs),
+        reuse=job.reuse,
         command=list(job.command) or None,
         directory=os.getcwd(),
         digests={file: digest for file in dict.fromkeys(files) if (digest := _digest(file)) is not None},

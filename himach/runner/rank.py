@@ -94,6 +94,7 @@ def perform(world: World, job: Job, started: float) -> Done:
     labels = unique_labels(job.labels)
     # What a script asks for on its first rank alone holds for all.
     out, quiet = comm.bcast((job.out, job.quiet))
+    on_first_rank(comm, job.check_place)
     claim = None if out is None else on_first_rank(comm, partial(prepare_out, out, labels))
     write = None if out is None else partial(write_run, cast(Claim, claim), labels)  # on the first rank
     try:

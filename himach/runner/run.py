@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from himach.errors import HimachError, UsageError, as_himach
 from himach.parallel.environment import is_interruption, promised_rank, promised_ranks, under_launcher
@@ -45,6 +45,9 @@ def run(
     ranks: int | None = None,
     cache: PathLike = "auto",
     memory: int | str | None = None,
+    pairs: PathLike | None = None,
+    reuse: Literal["auto", "always", "never"] = "auto",
+    max_time: float | str | None = None,
     out: PathLike | None = None,
     progress: bool | None = None,
     universe: Mapping[str, Any] | None = None,
@@ -70,6 +73,16 @@ def run(
     memory
         Bytes that the pairs of a node's ranks may take together, or a size such as ``"2GB"``; what is beyond goes to
         the node's disk (``$TMPDIR``, else ``/var/tmp``). None: a quarter of what the node or its control group has.
+    pairs
+        Directory in which what map() gave is kept, so that a later run maps only frames that are not there: one that
+        goes on after an end of any kind, over a longer trajectory, another choice of frames, or with a new reduce().
+        All nodes must see it.
+    reuse
+        What to do where pairs were kept by another code, parameters or data: ``"auto"``: map again beside them, and say
+        why; ``"always"``: use them all the same; ``"never"``: map again in any case.
+    max_time
+        Time after which no more frames are mapped, in seconds or as ``"55m"``, ``"1h30m"``, ``"HH:MM:SS"``: what is
+        mapped is kept in `pairs`, or under `out`, and a `TimeUpError` is raised; the same call then goes on.
     out
         Directory for tables, arrays, plots and the record of the run.
     progress
@@ -93,6 +106,8 @@ def run(
         If a method of the analysis failed; the error says where.
     RankError
         If ranks could not be started, or one died.
+    TimeUpError
+        If `max_time` was over before all frames were mapped.
     """
     started = time.time()
     job = Job(
@@ -105,6 +120,9 @@ def run(
         step=step,
         cache=os.fspath(cache),
         memory=memory,
+        pairs=None if pairs is None else Path(pairs),
+        reuse=reuse,
+        max_time=max_time,
         out=None if out is None else Path(out),
         quiet=not (_watched() if progress is None else progress),
         several=_is_several(analysis),

@@ -126,6 +126,7 @@ def test_a_record_tells_what_was_asked_for_and_by_what(project, tmp_path):
 
 def test_a_built_in_is_repeated_from_another_folder(project, tmp_path):
     words = ["-t", "a.xtc", "-s", "top.psf", "--stop", 4, "-p", "selection=name CA", "--universe", "dt=0.1"]
+    words += ["--pairs", "kept", "--reuse", "never"]
     done("run", "rmsd", *words, "--out", "out", cwd=project)
     other = tmp_path / "other"
     other.mkdir()
@@ -133,7 +134,9 @@ def test_a_built_in_is_repeated_from_another_folder(project, tmp_path):
     same_files(project / "out", other / "out")
     assert "warning" not in again
     first, second = record(project / "out"), record(other / "out")
-    for name in ("analyses", "dataset", "trajectory", "topology", "universe", "stop", "digests", "versions", "ranks"):
+    assert (first["pairs_directory"], first["reuse"]) == (str(project / "kept"), "never")
+    same = ("analyses", "dataset", "trajectory", "topology", "universe", "stop", "digests", "versions", "ranks")
+    for name in (*same, "pairs_directory", "reuse"):
         assert first[name] == second[name], name
 
 

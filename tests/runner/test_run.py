@@ -16,6 +16,7 @@ from support.ranks import clean_environment, mpiexec
 
 import himach
 from himach import examples
+from himach.runner.job import Job
 
 
 class Radius(himach.Analysis):
@@ -122,6 +123,19 @@ def test_a_mistake_in_an_argument_is_an_exception():
         himach.run("rmsd", DCD, PSF)
     with pytest.raises(himach.UsageError, match="/nowhere"):
         himach.run(Radius(), "/nowhere/a.dcd", PSF, ranks=2)
+    with pytest.raises(himach.UsageError, match="reuse 'sometimes': there is 'auto'"):
+        himach.run(Radius(), DCD, PSF, reuse="sometimes")
+    with pytest.raises(himach.UsageError, match="max_time: '5x' is no length of time"):
+        himach.run(Radius(), DCD, PSF, max_time="5x", out="out")
+    for ranks in (None, 2):
+        with pytest.raises(himach.UsageError, match="max_time needs a place"):
+            himach.run(Radius(), DCD, PSF, max_time="55m", ranks=ranks)
+
+
+def test_where_pairs_are_kept_is_an_absolute_path_and_seconds_are_a_number(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    job = Job([Radius()], [Path(DCD)], pairs=Path("kept"), max_time="1h")
+    assert (job.pairs, job.max_time) == (tmp_path / "kept", 3600)
 
 
 def test_an_error_in_map_has_its_cause_in_process_and_its_text_from_ranks():

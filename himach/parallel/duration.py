@@ -1,0 +1,61 @@
+"""Lengths of time as people and SLURM write them: `parse_duration` reads ``55m``, ``1h30m``, ``55:00``, ``1-12``."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from himach.errors import UsageError
+
+__all__ = ["parse_duration", "seconds_of"]
+
+UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+WORDS = ("d(?:ays?)?", "h(?:ours?)?", "m(?:in(?:utes?)?)?", "s(?:ec(?:onds?)?)?")
+_NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
+_UNITS = re.compile("".join(rf"(?:{_NUMBER}\s*{word}\s*)?" for word in WORDS), re.IGNORECASE)
+_SECONDS = re.compile(_NUMBER)
+_DAYS = re.compile(r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?")
+_CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d+)")
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds that a text means.
+
+    Parameters
+    ----------
+    text
+        A number of seconds; numbers with units (``55m``, ``1h30m``, ``1.5h``, ``2d``); or with colons, as SLURM has it:
+        ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM``, ``D-HH:MM:SS``.
+
+    Raises
+    ------
+    UsageError
+        If it is no length of time.
+    """
+    text = text.strip()
+    if _SECONDS.fullmatch(text):
+        return float(text)
+    if match := _DAYS.fullmatch(text):
+        return _sum("dhms", match.groups())
+    if match := _CLOCK.fullmatch(text):
+        return _sum("hms", match.groups())
+    if text and (match := _UNITS.fullmatch(text)):
+        return _sum("dhms", match.groups())
+    raise UsageError(f"{text!r} is no length of time; write for example 55m, 1h30m, 3300 (seconds) or 00:55:00")
+
+
+def seconds_of(value: float | str, name: str) -> float:
+    """Return the seconds of an argument `name`, a number or a text; raises UsageError unless there are some."""
+    try:
+        seconds = parse_duration(value) if isinstance(value, str) else float(value)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from None
+    except (TypeError, ValueError):
+        raise UsageError(f"{name} is a number of seconds or a text such as '55m', not {value!r}") from None
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise UsageError(f"{name} must be longer than nothing, not {value!r}")
+    return seconds
+
+
+def _sum(units: str, numbers: tuple[str | None, ...]) -> float:
+    return sum(UNITS[unit] * float(number) for unit, number in zip(units, numbers, strict=True) if number)
