@@ -175,8 +175,17 @@ def summary(record: Record, out: str | os.PathLike[str] | None = None) -> str:
     cached = record["assignment"]["native"] + record["assignment"]["alien"]
     if cached:
         line += f", {cached} of them cached"
+    line += _reused(record)
     written = [] if out is None else [_written(os.fspath(out), [*record.get("files", []), "run.json"])]
     return "\n".join([line, *(f"error: {error}" for error in record["errors"]), *written])
+
+
+def _reused(record: Record) -> str:
+    """Say how many frames were not mapped again, or why they were."""
+    frames, reason = record["reused"]["frames"], record["reused"]["reason"]
+    if frames:
+        return f"; {count(frames, 'frame')} reused ({reason}), {record['frames'] - frames} mapped"
+    return f"; all mapped anew: {reason}" if reason else ""
 
 
 def _written(out: str, files: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import SHARDS, Block
 from himach.engine.pairs.emission import Emission
 from himach.engine.pairs.stamps import Frames, FrameTable, Stamps
-from himach.engine.shuffle.runs import Memory, Runs
+from himach.engine.shuffle.runs import Memory, OnDisk, Runs
 from himach.engine.watch import Watch, changing_line
 from himach.frame import Frame, RawFrame
 
@@ -76,41 +76,61 @@ class Keeper(Protocol):
     def keep(self, mapped: Sequence[Mapped]) -> None:
         """Keep what the mappers of all analyses made of some frames."""
 
+    def end(self) -> None:
+        """End the map phase (collective); raises an error where frames are left."""
 
-def map_tasks(
-    mappers: Sequence[Mapper],
-    frames: range,
-    take: Take,
-    read: Read,
-    progress: Callable[[int], object],
-    keeper: Keeper | None = None,
-) -> None:
-    """Map the frames of all tasks that `take` gives (see `himach.engine.run_pass`)."""
+
+@dataclass(frozen=True)
+class Work:
+    """The frames of a rank: which they are, where they come from, and what is done beside mapping them.
+
+    Attributes
+    ----------
+    frames
+        The selected frame numbers.
+    take
+        Gives the steps (positions in `frames`) of this rank's next task, int64 and ascending; None after the last.
+    read
+        Gives the frames of frame numbers, in their order.
+    bind
+        For each analysis what turns a raw frame and its step into the frame that its map() gets.
+    progress
+        Called with the number of frames that this rank has done, after each.
+    wait
+        Called when this rank has done all its frames; may wait until the other ranks have, too.
+    """
+
+    frames: range
+    take: Take
+    read: Read
+    bind: Sequence[Bind]
+    progress: Callable[[int], object]
+    wait: Callable[[], object] = lambda: None
+
+
+def map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None = None) -> None:
+    """Map the frames of all tasks."""
     for mapper in mappers:
         mapper.begin()
-    _map_tasks(mappers, frames, take, read, progress, keeper)
+    _map_tasks(mappers, work, keeper)
+    for mapper in mappers:
+        mapper.check(now=True)
     if keeper is not None:
         keep_now(mappers, keeper)
     for mapper in mappers:
-        mapper.check(now=True)
         mapper.flush()
+    work.wait()
 
 
-def _map_tasks(
-    mappers: Sequence[Mapper],
-    frames: range,
-    take: Take,
-    read: Read,
-    progress: Callable[[int], object],
-    keeper: Keeper | None,
-) -> None:
+def _map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None) -> None:
+    frames = work.frames
     done, due = 0, 1
     single = mappers[0] if len(mappers) == 1 else None
-    while (task := take()) is not None:
+    while (task := work.take()) is not None:
         # In order of frame number, also where the selection runs backwards: series are in that order.
         steps = task if frames.step > 0 else task[::-1]
         numbers = frames.start + frames.step * steps
-        for step, raw in zip(steps.tolist(), read(numbers), strict=True):
+        for step, raw in zip(steps.tolist(), work.read(numbers), strict=True):
             if single is not None:
                 single.map(single.bound(raw, step))
             else:
@@ -123,8 +143,10 @@ def _map_tasks(
                 due *= 2
                 for mapper in mappers:
                     mapper.check(now=done == 1)
-            progress(done)
+            work.progress(done)
             if keeper is not None and keeper.due(sum(mapper.fresh_bytes for mapper in mappers)):
+                for mapper in mappers:
+                    mapper.check(now=True)
                 keep_now(mappers, keeper)
                 if not keeper.going_on:
                     return
@@ -134,8 +156,6 @@ def _map_tasks(
 
 def keep_now(mappers: Sequence[Mapper], keeper: Keeper) -> None:
     """Have kept what was mapped since the last time."""
-    for mapper in mappers:
-        mapper.check(now=True)
     keeper.keep([mapper.taken() for mapper in mappers])
 
 
@@ -239,10 +259,11 @@ class Mapper:
             self._fresh += blocks
             self.fresh_bytes += nbytes
 
-    def adopt(self, blocks: Callable[[int], Sequence[Block]], table: FrameTable, pairs: int) -> None:
-        """Put what was mapped earlier: `pairs` pairs, as `blocks` whose frames are `table`, from the row given on."""
-        first = self.stamps.append(table)
-        self.runs.put(blocks(first))
+    def adopt(self, table: FrameTable, pairs: int, blocks: Sequence[Block], on_disk: Sequence[OnDisk] = ()) -> None:
+        """Put what was mapped earlier: `pairs` pairs, whose frames are `table`, to come behind `len(self.stamps)`."""
+        self.stamps.append(table)
+        self.runs.put(blocks)
+        self.runs.refer(on_disk)
         self.pairs += pairs
         self._first, self._pairs_before = len(self.stamps), self.pairs
 

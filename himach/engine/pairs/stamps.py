@@ -111,13 +111,11 @@ class Stamps:
         self._steps, self._times, self._boxes, self._sources = [], [], [], []
         self._boxed = False
 
-    def append(self, table: FrameTable) -> int:
-        """Add the rows of a table; return the row of the first."""
+    def append(self, table: FrameTable) -> None:
+        """Add the rows of a table."""
         self.compact()
-        first = self._first
         self._tables.append(table)
         self._first += len(table)
-        return first
 
     def rows(self, first: int) -> FrameTable:
         """Return the rows from `first` on, where a table was compacted or appended."""
