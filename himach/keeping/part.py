@@ -34,7 +34,17 @@ from himach.keeping.columns import (
 )
 from himach.keeping.plain import NotPlainError, read_keys, read_objects, write_keys, write_objects
 
-__all__ = ["BadPartError", "NotPlainError", "Part", "PartBlock", "Summary", "open_part", "read_summary", "write_part"]
+__all__ = [
+    "BadPartError",
+    "NotPlainError",
+    "Part",
+    "PartBlock",
+    "Summary",
+    "count_pairs",
+    "open_part",
+    "read_summary",
+    "write_part",
+]
 
 #: What names of parts end with, and of parts that are being written.
 SUFFIX, UNFINISHED = ".pairs", ".tmp"
@@ -56,6 +66,7 @@ def write_part(
     combined: bool,
     pickles: bool,
     identity: str = "",
+    pairs: int | None = None,
 ) -> Path:
     """Write a part; return its path.
 
@@ -77,6 +88,8 @@ def write_part(
         Whether values that are Python objects may be pickled.
     identity
         What the part belongs to; `open_part()` is to be given the same.
+    pairs
+        How many pairs map() yielded; None: as many as there are.
 
     Raises
     ------
@@ -99,7 +112,7 @@ def write_part(
                 {
                     "identity": identity,
                     "combined": combined,
-                    "pairs": sum(_pairs(block) for block in blocks),
+                    "pairs": sum(map(count_pairs, blocks)) if pairs is None else pairs,
                     "covered": _write_covered(writer, covered),
                     "numbers": writer.add(np.ascontiguousarray(numbers, dtype=np.int64)),
                     "times": writer.add(np.ascontiguousarray(table.times)),
@@ -188,6 +201,8 @@ class Part:
         Whether it can only be used as a whole.
     pairs, nbytes
         How many pairs it has, and the bytes of its file.
+    held
+        Whether its pairs are in memory.
     numbers, times, boxes
         The table of frames of its pairs: int64 (n,), float64 (n,) in ps, and float32 (n, 6) in Å and degrees, rows of
         NaN where a frame has no box, None if none has one.
@@ -207,10 +222,16 @@ class Part:
             self.boxes = file.column(said["boxes"], np.float32, len(self.numbers), 6)
         if len(self.numbers) and not BitMap64(self.numbers.astype(np.uint64)) <= self.covered:
             raise ValueError("it has pairs of frames that it does not cover")
+        self.held = file.held
         self._file = file
         self._blocks = [_read_block(file, described, pickles) for described in said["blocks"]]
         for block in self._blocks:
             block.check(len(self.numbers))
+
+    @property
+    def frames(self) -> KeptFrames:
+        """The table of frames of its pairs."""
+        return KeptFrames(self.numbers, self.times, self.boxes)
 
     def blocks(self) -> list[Block]:
         """Return all blocks, as they were written; `at` is the row of `numbers`."""
@@ -230,7 +251,7 @@ class Part:
         ValueError
             If only some frames are wanted of a part that can only be used as a whole.
         """
-        frames = KeptFrames(self.numbers, self.times, self.boxes)
+        frames = self.frames
         blocks = self.blocks()
         if wanted is not None and not self.covered <= wanted:
             if self.combined:
@@ -284,6 +305,13 @@ class PartBlock:
     _ends: Bounds  # the last rows of these pieces, no longer in them
     offset: int = 0
 
+    @property
+    def kind(self) -> Kind:
+        """As that of the `Block`."""
+        values = self.specs.get("values")
+        dtype, shape = (None, ()) if values is None else (values.dtype, values.shape)
+        return Kind(self.width, self.form, dtype, shape)
+
     def part(self, start: int, stop: int) -> Block:
         """Return the shards from `start` to `stop`, from memory if the part is there, else from the disk."""
         first, last = self.bounds[[start, stop]].tolist()
@@ -325,7 +353,7 @@ class PartBlock:
                 raise ValueError("pairs are of frames that are not there")
 
 
-def _pairs(block: Block) -> int:
+def count_pairs(block: Block) -> int:
     """Return how many pairs a block has."""
     if block.form == Form.PAIR or block.values is None:
         return len(block)

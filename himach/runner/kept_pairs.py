@@ -16,6 +16,8 @@ from himach.runner.job import Job
 from himach.runner.memory import default_memory
 
 if TYPE_CHECKING:
+    from himach.io.universe.view import View
+    from himach.keeping.identity import MapIdentity
     from himach.keeping.keeper import Asked, PassKeeper
     from himach.keeping.kept_run import KeptRun
     from himach.runner.opening import Opened
@@ -44,6 +46,7 @@ def kept_pairs(
     out: Path | None,
     labels: Sequence[str],
     chains: Sequence[Sequence[Analysis]],
+    views: Sequence[View],
     opened: Opened,
 ) -> Iterator[KeptRun | None]:
     """Have the pairs that are kept, if they are, until the outcome is there (collective)."""
@@ -52,14 +55,19 @@ def kept_pairs(
     if pairs is None:
         yield None
         return
+    from himach.io.dataset.origin_stamp import OriginStamp
     from himach.keeping.identity import map_identity
     from himach.keeping.kept_run import open_kept
     from himach.runner.opening import warn_once
 
     firsts = [chain[0] for chain in chains]
 
-    def identities() -> list[object]:
-        return [map_identity(first, opened) for first in firsts]
+    def identities() -> list[MapIdentity]:
+        stamp = opened.stamp or OriginStamp.of(opened.origin, job.keywords)
+        return [
+            map_identity(first, view.universe, dataset=stamp, frames=opened.frames, first=opened.first)
+            for first, view in zip(firsts, views, strict=True)
+        ]
 
     lasting = comm.bcast(job.pairs is not None)
     memory = int(job.memory or default_memory()) // world.node.size // IN_MEMORY
@@ -74,7 +82,9 @@ def kept_pairs(
         kept.release(well)
 
 
-def keeper_of(kept: KeptRun, comm: Communicator, total: int, confirm: Callable[[], object], asked: Asked) -> PassKeeper:
+def keeper_of(
+    kept: KeptRun, comm: Communicator, total: int, confirm: Callable[[], object], asked: Asked | None = None
+) -> PassKeeper:
     """Return what keeps the pairs of this rank's map phase, of `total` frames on all ranks."""
     from himach.keeping.keeper import EVERY as USUAL
     from himach.keeping.keeper import Asked, PassKeeper

@@ -131,7 +131,7 @@ def _perform(world: World, job: Job, started: float, quiet: bool, out: _Out, sai
     opened = open_job(world, job)
     asked = on_first_rank(comm, partial(asked_for, job, opened, world.library()), share=True)
     views = on_every_rank(comm, partial(_set_up, comm.rank, chains, opened))
-    with kept_pairs(world, job, out.path, out.labels, chains, opened) as kept:
+    with kept_pairs(world, job, out.path, out.labels, chains, views, opened) as kept:
         ready = time.time()
         share = _assign(world, opened, kept)
         assigned = time.time()
