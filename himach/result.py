@@ -170,8 +170,9 @@ def summary(record: Record, out: str | os.PathLike[str] | None = None) -> str:
     frames, ranks, nodes, seconds = record["frames"], record["ranks"], record["nodes"], record["seconds"]
     where = count(ranks, "rank") + (f" of {nodes} nodes" if nodes > 1 else "")
     line = f"{count(frames, 'frame')} on {where} in {_duration(seconds['total'])}"
-    if frames and seconds["map"] > 0:
-        line += f" (map: {_duration(seconds['map'])}, {_rate(frames / seconds['map'])} frames/s)"
+    mapped = frames - record["reused"]["frames"]
+    if mapped and seconds["map"] > 0:
+        line += f" (map: {_duration(seconds['map'])}, {_rate(mapped / seconds['map'])} frames/s)"
     cached = record["assignment"]["native"] + record["assignment"]["alien"]
     if cached:
         line += f", {cached} of them cached"
@@ -184,7 +185,7 @@ def _reused(record: Record) -> str:
     """Say how many frames were not mapped again, or why they were."""
     frames, reason = record["reused"]["frames"], record["reused"]["reason"]
     if frames:
-        return f"; {count(frames, 'frame')} reused ({reason}), {record['frames'] - frames} mapped"
+        return f"; {frames} of them mapped before ({reason})"
     return f"; all mapped anew: {reason}" if reason else ""
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,12 +58,17 @@ class Generation:
     def write(self) -> None:
         """Make the folder, and describe the map in it."""
         assert self.identity is not None
-        for folder in (self.path.parent, self.path):
+        for folder in (self.path.parent.parent, self.path.parent, self.path):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
         described = {"version": VERSION, "key": self.key, "map": self.identity.to_json()}
         described["digest"] = _digest(described)
         write_bytes(self.path / MAP, json.dumps(described, indent=1).encode())
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody but this user can have written what is in it."""
+        return all(map(is_private, (self.path, *self.path.parents[:2])))
 
     def parts(self) -> list[Path]:
         """Return the files of its parts, by name."""
@@ -152,9 +158,12 @@ class PairsDirectory:
 
 
 def is_private(path: Path) -> bool:
-    """Tell whether a directory is this user's, and nobody else may write to it."""
-    status = path.lstat()
-    return status.st_uid == os.geteuid() and not status.st_mode & OTHERS_WRITE
+    """Tell whether a directory, or a file, is this user's, and nobody else may write to it; also where it is not yet."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return True
+    return status.st_uid == os.geteuid() and not status.st_mode & OTHERS_WRITE and not stat.S_ISLNK(status.st_mode)
 
 
 def _numbered(folder: Path) -> Iterator[Path]:

@@ -37,6 +37,8 @@ PART = 0.02
 WORTH = 50
 #: Bytes of pairs that are kept at once, about: they wait in memory, beside those that go to the shuffle.
 MOST = 128 << 20
+#: The part of a rank's memory that pairs may take which wait for the beginning of keeping.
+WAITS = 4
 #: Commits that may wait for the disk; one more, and the disk is slower than the analysis.
 WAITING = 4
 
@@ -96,8 +98,10 @@ class PassKeeper:
         Raises an error if what was read so far may not be kept.
     asked
         What is asked of this rank from outside.
+    memory
+        Bytes that the pairs of this rank may take.
     after
-        Seconds of mapping after which keeping begins.
+        Seconds of mapping after which keeping begins, unless pairs get too many to wait in memory; 0: at once.
     every
         Seconds between two commits, at least.
     """
@@ -109,6 +113,7 @@ class PassKeeper:
         total: int,
         confirm: Callable[[], object],
         asked: Asked,
+        memory: int,
         after: float = 0.0,
         every: float = EVERY,
     ) -> None:
@@ -122,6 +127,7 @@ class PassKeeper:
         self._every = every
         self._began = time.monotonic()
         self._next = self._began + (after or every)
+        self._most = max(MOST, memory // WAITS) if after else MOST
         self._writer = _Writer(kept.places, kept.frames)
         # Where values must be plain, that they are is seen at the first frame.
         self._looks = kept.lasting and not all(place.pickles for place in kept.places)
@@ -148,7 +154,7 @@ class PassKeeper:
         asked = self._asked
         if asked.commit or asked.ending or asked.time_up or self._looks:
             return True
-        return nbytes > MOST or time.monotonic() >= self._next
+        return nbytes > self._most or time.monotonic() >= self._next
 
     def keep(self, mapped: Sequence[Mapped]) -> None:
         """Keep what was mapped; in this thread only where the process is about to end."""
@@ -156,6 +162,7 @@ class PassKeeper:
         asked, looked = self._asked, self._looks
         now = asked.commit or asked.ending or asked.time_up
         asked.commit = self._looks = False
+        self._most = MOST
         steps = [one.steps for one in mapped if len(one.steps)]
         self._mapped += len(steps[0]) if len(steps) == 1 else len(np.unique(np.concatenate(steps))) if steps else 0
         if steps and not self._writer.failed:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from himach.errors import HimachError
-from himach.keeping.directory import Generation, PairsDirectory, is_private
+from himach.keeping.directory import Generation, PairsDirectory
 from himach.keeping.identity import MapIdentity, differences
 from himach.keeping.keeper import Place
 from himach.keeping.reuse import Found, find_parts
@@ -53,7 +53,7 @@ class KeptRun:
         return "; ".join([*kept, *self.reasons])
 
     def release(self, well: bool) -> None:
-        """Let other runs have the directory; on the first rank."""
+        """Let other runs have the directory; on the first rank, and when all others write no more."""
         self.directory.release()
         if well and not self.lasting:
             shutil.rmtree(self.directory.path, ignore_errors=True)
@@ -100,26 +100,26 @@ def open_kept(
     """
     directory = PairsDirectory(path)
 
-    def begin() -> tuple[list[Generation], list[str], bool]:
+    def begin() -> tuple[list[Generation], list[str], list[bool]]:
         if lasting or path.exists():
             directory.claim()
         try:
             chosen = [_generation(directory, *named, reuse) for named in zip(labels, identities(), strict=True)]
-            private = is_private(path) if path.exists() else True
         except BaseException:
             directory.release()
             raise
         told = [(label, reason) for label, (_, reason) in zip(labels, chosen, strict=True) if reason]
         reasons = [reason if len(labels) == 1 else f"{label}: {reason}" for label, reason in told]
-        return [generation for generation, _ in chosen], reasons, private
+        generations = [generation for generation, _ in chosen]
+        return generations, reasons, [generation.private for generation in generations]
 
     try:
         generations, reasons, private = on_first_rank(comm, begin, share=True)
-        found = find_parts(comm, generations, [private] * len(labels), frames, memory)
+        found = find_parts(comm, generations, private, frames, memory)
     except BaseException:
         directory.release()
         raise
-    places = [Place(generation, one, private) for generation, one in zip(generations, combined, strict=True)]
+    places = [Place(*one) for one in zip(generations, combined, private, strict=True)]
     return KeptRun(directory, frames, places, found, reasons, lasting)
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from himach.engine.mapping import Mapper
-from himach.keeping.directory import Generation
+from himach.keeping.directory import Generation, is_private
 from himach.keeping.part import BadPartError, Part, count_pairs, open_part
 from himach.parallel.communicator import Communicator
 from himach.zazen.remaining import Remaining
@@ -124,7 +124,7 @@ def find_parts(
         for path, _ in names[comm.rank :: comm.size]:
             assert generation is not None
             try:
-                opened[path.name] = open_part(path, identity=generation.key, pickles=pickled, hold=hold)
+                opened[path.name] = open_part(path, identity=generation.key, pickles=pickled and is_private(path), hold=hold)
             except BadPartError as error:
                 bad.append(f"{path.name}: {error}")
         mine.append(opened)

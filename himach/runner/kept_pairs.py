@@ -79,11 +79,12 @@ def kept_pairs(
         yield kept
         well = True
     finally:
-        kept.release(well)
+        if comm.rank == 0:
+            kept.release(well)
 
 
 def keeper_of(
-    kept: KeptRun, comm: Communicator, total: int, confirm: Callable[[], object], asked: Asked | None = None
+    kept: KeptRun, comm: Communicator, total: int, confirm: Callable[[], object], memory: int, asked: Asked | None = None
 ) -> PassKeeper:
     """Return what keeps the pairs of this rank's map phase, of `total` frames on all ranks."""
     from himach.keeping.keeper import EVERY as USUAL
@@ -91,7 +92,7 @@ def keeper_of(
 
     every = _seconds(os.environ.get(EVERY), USUAL)
     after = 0.0 if kept.lasting else 2 * every
-    return PassKeeper(kept, comm, total, confirm, asked or Asked(), after, every)
+    return PassKeeper(kept, comm, total, confirm, asked or Asked(), memory, after, every)
 
 
 def mapping_ends(job: Job, started: float) -> float | None:

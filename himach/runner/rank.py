@@ -234,7 +234,7 @@ def _map_and_reduce(
             wait=partial(display.finish, meeting.look),
         )
         keep = True
-        keeper = None if kept is None else keeper_of(kept, comm, total, source.confirm)
+        keeper = None if kept is None else keeper_of(kept, comm, total, source.confirm, memory.limit)
         try:
             with before_termination(source.hurry):
                 passed = run_pass(comm, chains, work, meeting.together, memory, keeper)
