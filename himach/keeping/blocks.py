@@ -102,7 +102,7 @@ def write_blocks(writer: ColumnWriter, blocks: Sequence[Block], pickles: bool) -
     return {
         "form": int(blocks[0].form),
         "width": blocks[0].width,
-        "bounds": writer.add(bounds),
+        "sizes": _write_sizes(writer, np.diff(bounds)),
         "columns": {name: number for name, (number, _) in open_columns.items()},
         "objects": pieces,
         "counts": writer.add(np.array(counts if pieces else [], dtype=np.int64)),
@@ -112,9 +112,7 @@ def write_blocks(writer: ColumnWriter, blocks: Sequence[Block], pickles: bool) -
 def read_block(file: ColumnFile, described: dict[str, Any], pickles: bool) -> PartBlock:
     """Return a block of a file; one of `NONSENSE` if it is none."""
     form, width = Form(described["form"]), described["width"]
-    bounds: Bounds = file.column(described["bounds"], np.int64, SHARDS + 1)
-    if int(bounds[0]) != 0 or (np.diff(bounds) < 0).any():
-        raise ValueError("bounds of shards are none")
+    bounds = _read_bounds(file, described["sizes"])
     rows = int(bounds[-1])
     columns, pieces = described["columns"], described["objects"]
     specs = {name: Spec(dtype, shape[1:]) for name, (dtype, shape) in _specs(file, columns, rows)}
@@ -140,6 +138,21 @@ def _together(bounds: Bounds, most: int) -> Iterator[tuple[int, int]]:
         if bounds[stop] > bounds[start]:
             yield start, stop
         start = stop
+
+
+def _write_sizes(writer: ColumnWriter, sizes: Bounds) -> int:
+    """Write how many rows each shard has, in as few bytes as these take."""
+    return writer.add(sizes.astype(np.min_scalar_type(int(sizes.max()))))
+
+
+def _read_bounds(file: ColumnFile, number: Any) -> Bounds:
+    dtype, _ = file.spec(number)
+    sizes = file.column(number, dtype, SHARDS)
+    if dtype.kind != "u" or sum(sizes.tolist()) >= 1 << 62:
+        raise ValueError("sizes of shards are none")
+    bounds = np.zeros(SHARDS + 1, dtype=np.int64)
+    np.cumsum(sizes, out=bounds[1:])
+    return bounds
 
 
 def _plain_dtype(dtype: np.dtype[Any]) -> Any:

@@ -65,11 +65,11 @@ def chosen_rows(block: Block, kept: Rows) -> Block:
         assert values is not None
         # Frames that are kept of an interval are an interval again.
         values = places[block.at + values] - places[block.at]
-        rows = np.asarray(values > 0)
+        rows = values > 0
     else:
         assert values is not None
         values = _chosen_bits(block.at, values, kept)
-        rows = values.any(axis=1)
+        rows = np.asarray(values.any(axis=1))
     columns = block.columns() if values is None else block.columns() | {"values": values}
     chosen = {name: column[rows] for name, column in columns.items()}
     chosen["at"] = places[chosen["at"]]
