@@ -87,7 +87,7 @@ def _described(dtype: np.dtype[Any]) -> Any:
         base, shape = dtype.subdtype
         return [_described(base), list(shape)]
     if dtype.names is None:
-        return _simple(dtype.str, dtype.char, dtype.type)
+        return _simple(dtype.str, dtype.char)
     fields = [dtype.fields[name] for name in dtype.names]  # type: ignore[index]
     if any(len(field) > 2 for field in fields):
         return None  # titles
@@ -101,20 +101,20 @@ def _described(dtype: np.dtype[Any]) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _simple(text: str, char: str, kind: type) -> str | None:
+def _simple(text: str, char: str) -> str | None:
     """Return the text of a dtype without fields; some C types have the same size, and differ by their letter only."""
     for candidate in (text, text[0] + char):
         try:
             dtype = np.dtype(candidate)
         except TypeError:
             continue
-        if (dtype.str, dtype.char, dtype.type) == (text, char, kind):
+        if (dtype.str, dtype.char) == (text, char):
             return candidate
     return None
 
 
 def _same(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
-    return a == b and a.isalignedstruct == b.isalignedstruct and a.flags == b.flags
+    return a == b and a.type is b.type and a.isalignedstruct == b.isalignedstruct and a.flags == b.flags
 
 
 def _count(number: Any) -> int:
@@ -143,7 +143,7 @@ class WrittenColumn:
         data = raw(rows)
         for start in range(0, len(data), PIECE):
             piece = data[start : start + PIECE]
-            self._crc = crc32c(piece, self._crc)
+            self._crc = crc32c(piece.data, self._crc)
             write_all(self._file, piece, self._at)
             self._at += len(piece)
         self._left -= len(data)
@@ -230,7 +230,7 @@ class ColumnFile:
         self.nbytes = self.status.st_size
         end, crc = self._head()
         text = self._read(end, self.nbytes - end)
-        if crc32c(text) != crc:
+        if crc32c(text.data) != crc:
             raise self.bad("its description is damaged")
         try:
             self.description: dict[str, Any] = json.loads(bytes(text))
@@ -304,7 +304,7 @@ class ColumnFile:
                 size = min(PIECE, stop - at)
                 piece = held[at : at + size] if hold else spare[:size]
                 self._fill(at, piece)
-                crc = crc32c(piece, crc)
+                crc = crc32c(piece.data, crc)
             self._check(number, crc)
         if hold:
             self._held = held
@@ -314,7 +314,7 @@ class ColumnFile:
         """Return a column that is checked by itself."""
         column = self._columns[number]
         data = self._read(column.start, _padded(column.nbytes))
-        self._check(number, crc32c(data))
+        self._check(number, crc32c(data.data))
         return self._shaped(column, data[: column.nbytes], column.shape)
 
     def _check(self, number: int, crc: int) -> None:
