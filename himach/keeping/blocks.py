@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from himach.engine.pairs.block import SHARDS, Array, Block, Bounds, Form, objects
+from himach.engine.pairs.block import SHARDS, Array, Block, Bounds, Form, Kind, objects
 from himach.engine.pairs.keys import ENCODED
 from himach.engine.shuffle.stack import Spec, Stack
 from himach.keeping.columns import NONSENSE, ColumnFile, ColumnWriter, WrittenColumn, describe

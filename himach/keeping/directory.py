@@ -158,7 +158,7 @@ class PairsDirectory:
 
 
 def is_private(path: Path) -> bool:
-    """Tell whether a directory, or a file, is this user's, and nobody else may write to it; also where it is not yet."""
+    """Tell whether a directory, or a file, is this user's and nobody else may write to it, or is not there yet."""
     try:
         status = path.lstat()
     except FileNotFoundError:

@@ -25,7 +25,17 @@ from himach.keeping.columns import NONSENSE, BadPartError, ColumnFile, ColumnWri
 from himach.keeping.frames import KeptFrames, Numbers, among, chosen_rows, read_covered, write_covered
 from himach.keeping.plain import NotPlainError
 
-__all__ = ["BadPartError", "NotPlainError", "Part", "PartBlock", "Summary", "count_pairs", "open_part", "read_summary", "write_part"]
+__all__ = [
+    "BadPartError",
+    "NotPlainError",
+    "Part",
+    "PartBlock",
+    "Summary",
+    "count_pairs",
+    "open_part",
+    "read_summary",
+    "write_part",
+]
 
 #: What names of parts end with, and of parts that are being written.
 SUFFIX, UNFINISHED = ".pairs", ".tmp"

@@ -124,7 +124,8 @@ def find_parts(
         for path, _ in names[comm.rank :: comm.size]:
             assert generation is not None
             try:
-                opened[path.name] = open_part(path, identity=generation.key, pickles=pickled and is_private(path), hold=hold)
+                trusted = pickled and is_private(path)
+                opened[path.name] = open_part(path, identity=generation.key, pickles=trusted, hold=hold)
             except BadPartError as error:
                 bad.append(f"{path.name}: {error}")
         mine.append(opened)

@@ -84,7 +84,12 @@ def kept_pairs(
 
 
 def keeper_of(
-    kept: KeptRun, comm: Communicator, total: int, confirm: Callable[[], object], memory: int, asked: Asked | None = None
+    kept: KeptRun,
+    comm: Communicator,
+    total: int,
+    confirm: Callable[[], object],
+    memory: int,
+    asked: Asked | None = None,
 ) -> PassKeeper:
     """Return what keeps the pairs of this rank's map phase, of `total` frames on all ranks."""
     from himach.keeping.keeper import EVERY as USUAL

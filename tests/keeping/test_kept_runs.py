@@ -81,7 +81,7 @@ def test_a_grown_trajectory_keeps_its_pairs(place):
 
 def test_what_differs_is_mapped_again_beside_it(place):
     run(place, pairs=place / "pairs")
-    (place / "script.py").write_text(SCRIPT.replace("% 7 < 3.5", "% 7 < 2.5"))
+    (place / "script.py").write_text(SCRIPT.replace("% 7 < 3.5", "% 7 < 2.25"))
     found = run(place, pairs=place / "pairs")
     assert text(found) == text(run(place))
     assert "Columns: map() was changed" in found.record["reused"]["reason"]
