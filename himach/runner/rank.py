@@ -27,7 +27,7 @@ from himach.output.record import Bytes, Record, Times
 from himach.output.table import default_outcome
 from himach.parallel.collective import Meeting, on_every_rank, on_first_rank
 from himach.parallel.communicator import Communicator, World
-from himach.parallel.farewell import before_termination
+from himach.parallel.orders import Orders
 from himach.parallel.progress import Progress
 from himach.parallel.quiet import heard
 from himach.runner.job import Job
@@ -210,7 +210,7 @@ def _map_and_reduce(
         take = partial(_take, share, source, display, meeting)
         keep = True
         try:
-            with before_termination(source.hurry):
+            with Orders(None, source.hurry, comm=comm):
                 passed = run_pass(
                     comm, chains, frames, take, source.read, binds, meeting.watched(display), meeting.together, memory
                 )
