@@ -9,10 +9,11 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import numpy as np
 from pyroaring import BitMap64
@@ -62,25 +63,28 @@ class Place:
     pickles: bool
 
 
-class Asked:
-    """What is asked of the map phase from outside; nothing, unless somebody sets it.
+class Asked(Protocol):
+    """What is asked of the map phase from outside (see `himach.parallel.orders.Orders`)."""
 
-    Attributes
-    ----------
-    commit
-        Keep now what there is.
-    ending
-        Keep it, and end.
-    time_up
-        Keep it, and leave the frames that remain to another run.
-    """
+    heeded: bool  #: whether somebody looks at the rest
+    commit: bool  #: keep now what there is
+    ending: bool  #: keep it, and end
 
-    commit = False
-    ending = False
-    time_up = False
+    @property
+    def time_up(self) -> bool:
+        """Keep it, and leave the frames that remain to another run."""
 
-    def leave(self) -> None:
+    def leave(self) -> NoReturn:
         """End, now that all is kept."""
+
+
+class _Nothing:
+    """Nothing is asked."""
+
+    heeded = commit = ending = time_up = False
+
+    def leave(self) -> NoReturn:
+        raise AssertionError("nobody has asked for the end")
 
 
 class PassKeeper:
@@ -96,8 +100,8 @@ class PassKeeper:
         How many frames are to be mapped on all ranks.
     confirm
         Raises an error if what was read so far may not be kept.
-    asked
-        What is asked of this rank from outside.
+    hurry
+        Called before this process ends by a signal.
     memory
         Bytes that the pairs of this rank may take.
     after
@@ -112,7 +116,7 @@ class PassKeeper:
         comm: Communicator,
         total: int,
         confirm: Callable[[], object],
-        asked: Asked,
+        hurry: Callable[[], object],
         memory: int,
         after: float = 0.0,
         every: float = EVERY,
@@ -123,7 +127,8 @@ class PassKeeper:
         self._total = total
         self._mapped = 0
         self._confirm = confirm
-        self._asked = asked
+        self._hurry = hurry
+        self._asked: Asked = _Nothing()
         self._every = every
         self._began = time.monotonic()
         self._next = self._began + (after or every)
@@ -172,10 +177,30 @@ class PassKeeper:
             self._writer.wait()
         if isinstance(self._writer.error, NotPlainError) and looked:
             raise UsageError(str(self._writer.error))
-        if asked.ending:
-            asked.leave()
+        self.look()
         cost, so_far = time.monotonic() - began, time.monotonic() - self._began
         self._next = time.monotonic() + max(self._every, WORTH * cost * (not now), PART * so_far)
+
+    @contextmanager
+    def heeding(self, asked: Asked) -> Iterator[None]:
+        """Heed what is asked, from now to the end of the map phase."""
+        self._asked = asked
+        asked.heeded = True
+        try:
+            yield
+        finally:
+            asked.heeded = False
+
+    def look(self) -> None:
+        """End this process if that is asked, once all that was given to `keep` is written."""
+        if self._asked.ending:
+            self.hurry()
+            self._asked.leave()
+
+    def hurry(self) -> None:
+        """Have written what was given to `keep`, and all else that is to be written; from any thread."""
+        self._writer.wait()
+        self._hurry()
 
     def end(self) -> None:
         """End the map phase (collective).
@@ -186,6 +211,7 @@ class PassKeeper:
             If frames are left, on all ranks, when everything is written.
         """
         mapped = self._comm.allreduce(self._mapped)
+        self._asked.heeded = False
         if mapped < self._total:
             on_every_rank(self._comm, self._writer.close)
             on_every_rank(self._comm, partial(self._tell, mapped))
