@@ -210,6 +210,7 @@ class PassKeeper:
         TimeUpError
             If frames are left, on all ranks, when everything is written.
         """
+        self.look()
         mapped = self._comm.allreduce(self._mapped)
         self._asked.heeded = False
         if mapped < self._total:
