@@ -40,8 +40,9 @@ WORTH = 50
 MOST = 128 << 20
 #: The part of a rank's memory that pairs may take which wait for the beginning of keeping.
 WAITS = 4
-#: Commits that may wait for the disk; one more, and the disk is slower than the analysis.
+#: Commits that may wait for the disk; where one more would, the run waits so many seconds, if keeping was asked for.
 WAITING = 4
+PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ class PassKeeper:
     memory
         Bytes that the pairs of this rank may take.
     after
-        Seconds of mapping after which keeping begins, unless pairs get too many to wait in memory; 0: at once.
+        Seconds of mapping after which keeping begins, unless pairs get too many to wait in memory; 0: at once, and the
+        disk is waited for.
     every
         Seconds between two commits, at least.
     """
@@ -132,8 +134,9 @@ class PassKeeper:
         self._every = every
         self._began = time.monotonic()
         self._next = self._began + (after or every)
+        self._begun = not after
         self._most = max(MOST, memory // WAITS) if after else MOST
-        self._writer = _Writer(kept.places, kept.frames)
+        self._writer = _Writer(kept.places, kept.frames, 0.0 if after else PATIENCE)
         # Where values must be plain, that they are is seen at the first frame.
         self._looks = kept.lasting and not all(place.pickles for place in kept.places)
 
@@ -157,9 +160,11 @@ class PassKeeper:
     def due(self, nbytes: int) -> bool:
         """Tell whether what was mapped since the last time is to be kept now."""
         asked = self._asked
-        if asked.commit or asked.ending or asked.time_up or self._looks:
+        told = asked.commit or asked.ending or asked.time_up or self._looks
+        if told or nbytes > self._most or time.monotonic() >= self._next:
+            self._begun = True
             return True
-        return nbytes > self._most or time.monotonic() >= self._next
+        return False
 
     def keep(self, mapped: Sequence[Mapped]) -> None:
         """Keep what was mapped; in this thread only where the process is about to end."""
@@ -167,12 +172,13 @@ class PassKeeper:
         asked, looked = self._asked, self._looks
         now = asked.commit or asked.ending or asked.time_up
         asked.commit = self._looks = False
-        self._most = MOST
         steps = [one.steps for one in mapped if len(one.steps)]
         self._mapped += len(steps[0]) if len(steps) == 1 else len(np.unique(np.concatenate(steps))) if steps else 0
-        if steps and not self._writer.failed:
-            self._confirm()
-            self._writer.put(mapped)
+        if self._begun:  # else the phase was short
+            self._most = MOST
+            if steps and not self._writer.failed:
+                self._confirm()
+                self._writer.put(mapped)
         if now or looked:
             self._writer.wait()
         if isinstance(self._writer.error, NotPlainError) and looked:
@@ -238,10 +244,11 @@ class _Writer:
         What ended the writing, if it was ended.
     """
 
-    def __init__(self, places: Sequence[Place], frames: range) -> None:
+    def __init__(self, places: Sequence[Place], frames: range, patience: float) -> None:
         self.error: Exception | None = None
         self._places = places
         self._frames = frames
+        self._patience = patience
         self._made: set[int] = set()
         self._queue: queue.Queue[Sequence[Mapped] | None] = queue.Queue(WAITING)
         self._thread: threading.Thread | None = None
@@ -259,7 +266,7 @@ class _Writer:
             self._thread = threading.Thread(target=self._work, name="himach-keeper", daemon=True)
             self._thread.start()
         try:
-            self._queue.put_nowait(mapped)
+            self._queue.put(mapped, timeout=self._patience or None, block=self._patience > 0)
         except queue.Full:
             self.error = HimachError("the disk is slower than the analysis")
 
@@ -279,7 +286,7 @@ class _Writer:
             try:
                 if self.error is None:
                     self._write(mapped)
-            except (OSError, HimachError, MemoryError) as error:
+            except Exception as error:  # whatever it is, the run goes on
                 self.error = error
             finally:
                 del mapped
