@@ -158,9 +158,8 @@ def _functions(tree: ast.AST, inside: str) -> Iterator[tuple[str, ast.AST]]:
             yield from _functions(node, inside)
 
 
-def _first_line(node: ast.AST) -> int:
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min(each.lineno for each in (node, *decorators))  # type: ignore[attr-defined]
+def _first_line(node: Any) -> int:
+    return min(int(each.lineno) for each in (node, *getattr(node, "decorator_list", ())))
 
 
 def _dump(node: Any) -> Iterator[str]:

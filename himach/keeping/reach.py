@@ -27,7 +27,7 @@ from himach.keeping.state import OpaqueError, Values
 if TYPE_CHECKING:
     from MDAnalysis import Universe
 
-__all__ = ["Found", "Reach"]
+__all__ = ["Found", "Reach", "content_digest"]
 
 #: What runs after map() and combine(), and is followed only where these name it.
 LATER = frozenset({"reduce", "reduce_many", "finish", "plot"})
@@ -37,9 +37,12 @@ OWN = frozenset({MAPPING, "frames", "dt", "caches", "then"})
 LONGEST = 60
 #: What a class has beside what is written in it.
 _MADE = frozenset(
-    "__doc__ __module__ __dict__ __weakref__ __qualname__ __firstlineno__ __static_attributes__ __annotations__ "
-    "__annotate__ __annotate_func__ __annotations_cache__ __abstractmethods__ _abc_impl __dataclass_fields__ "
-    "__dataclass_params__ __orig_bases__ __parameters__ __slotnames__ __classdictcell__ __classcell__".split()
+    {
+        *("__doc__", "__module__", "__dict__", "__weakref__", "__qualname__", "__firstlineno__", "__slotnames__"),
+        *("__static_attributes__", "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"),
+        *("__abstractmethods__", "_abc_impl", "__dataclass_fields__", "__dataclass_params__", "__orig_bases__"),
+        *("__parameters__", "__classdictcell__", "__classcell__"),
+    }
 )
 
 #: Digest, and the text by which a difference is shown; "" for none.
@@ -85,9 +88,11 @@ class Reach:
         self._all = False
         self._todo: list[tuple[Any, str]] = []
         self._seen: dict[Any, Any] = {}
-        self._own = [cls for cls in type(analysis).__mro__ if issubclass(cls, Analysis) and cls is not Analysis]
-        self._own += [cls for cls in type(analysis).__mro__ if not issubclass(cls, Analysis) and self._is_ours(cls)]
-        self._own.sort(key=type(analysis).__mro__.index)
+        self._own: list[type] = [
+            cls
+            for cls in type(analysis).__mro__
+            if cls is not Analysis and (issubclass(cls, Analysis) or self._is_ours(cls))
+        ]
         self._follow(["map", "combine"], keep_state=True)
         later = set(self.attributes)
         self._follow(["setup", "atoms", "__init__"], keep_state=False)
@@ -212,9 +217,8 @@ class Reach:
         ):
             self._add_digest("constants", f"{name}{where}", self._reached(value).encode())
         else:
-            self._add(
-                "code" if callable(value) else "constants", f"{name}{'()' if callable(value) else ''}{where}", value
-            )
+            kind, brackets = ("code", "()") if callable(value) else ("constants", "")
+            self._add(kind, f"{name}{brackets}{where}", value)
 
     def _go_to_import(self, function: types.FunctionType, name: str, level: int, taken: tuple[str, ...]) -> None:
         """Go to what a function imports when it runs."""
@@ -251,7 +255,7 @@ class Reach:
         """Go to all that a module defines, as it is handed on as a whole."""
         file = getattr(module, "__file__", None) or ""
         if not file.endswith(".py"):
-            self._add_digest("code", os.path.basename(file).partition(".")[0], _content(file))
+            self._add_digest("code", os.path.basename(file).partition(".")[0], content_digest(file).encode())
             self._all = True  # whatever attributes it reads
             return
         for name in sorted(vars(module)):
@@ -337,7 +341,7 @@ class Owned:
 
     @staticmethod
     def file_of(thing: Any) -> str:
-        """Return the file that a function or class was written in, in this process or in another; "" if none is known."""
+        """Return the file that a function or class was written in, in whichever process; "" if none is known."""
         if isinstance(thing, types.FunctionType):
             return thing.__code__.co_filename
         if isinstance(thing, type):
@@ -389,12 +393,13 @@ def _dunder(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
-def _content(file: str) -> bytes:
+def content_digest(file: str) -> str:
+    """Return the SHA-256 (hex) of a file, or why it cannot be read."""
     try:
         with open(file, "rb") as content:
-            return hashlib.file_digest(content, "sha256").digest()
-    except OSError:
-        return b"missing"
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError as error:
+        return type(error).__name__
 
 
 def _settled(found: dict[str, set[tuple[bytes, str]]]) -> Found:

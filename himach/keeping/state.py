@@ -25,7 +25,20 @@ if TYPE_CHECKING:
 __all__ = ["OpaqueError", "Values", "topology_digest"]
 
 _PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented), range})
-_BUILTIN_BASES = (list, tuple, dict, set, frozenset, str, bytes, bytearray, int, float, complex, np.ndarray)
+_BUILTIN_BASES: tuple[Any, ...] = (
+    list,
+    tuple,
+    dict,
+    set,
+    frozenset,
+    str,
+    bytes,
+    bytearray,
+    int,
+    float,
+    complex,
+    np.ndarray,
+)
 _HEAP_TYPE = 1 << 9  # of a class that Python code made
 #: Attributes of a topology that come from the rest.
 _DERIVED = frozenset({"top", "_cache"})
@@ -96,21 +109,32 @@ class Values:
         return found
 
     def _digest(self, value: Any) -> bytes:
+        found = self._digest_code(value)
+        if found is not None:
+            return found
+        kind = type(value)
+        if kind in (list, tuple, dict, set, frozenset, bytearray, slice, memoryview, types.MappingProxyType):
+            return self._digest_container(value, kind.__name__)
+        if isinstance(value, np.generic):
+            if value.dtype.hasobject:
+                return _hash("fields", str(value.dtype), self.digest(value.item()))
+            return _hash("scalar", str(value.dtype.descr if value.dtype.names else value.dtype.str), value.tobytes())
+        if kind is np.ndarray:
+            return self._digest_array(value)
+        if isinstance(value, logging.Logger | logging.LoggerAdapter):
+            return _hash("logger")
+        if kind.__module__.partition(".")[0] == "MDAnalysis" and (found := self._digest_atoms(value)) is not None:
+            return found
+        return self._digest_object(value)
+
+    def _digest_code(self, value: Any) -> bytes | None:
+        """Return the digest of what stands for code, with what was given to it; None for other values."""
         if isinstance(value, types.FunctionType):
             return self._digest_function(value)
         if isinstance(value, types.BuiltinFunctionType) and not isinstance(value.__self__, types.ModuleType | None):
             return _hash("method", value.__name__, self.digest(value.__self__))
         if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType | np.ufunc):
             return _hash("code", self._reach(value))
-        kind = type(value)
-        if kind in (list, tuple, dict, set, frozenset, bytearray, slice, memoryview, types.MappingProxyType):
-            return self._digest_container(value, kind.__name__)
-        if isinstance(value, np.generic):
-            return (
-                _hash("scalar", value.dtype.str, value.tobytes()) if not value.dtype.hasobject else self._fields(value)
-            )
-        if kind is np.ndarray:
-            return self._digest_array(value)
         if isinstance(value, types.MethodType):
             return _hash("method", value.__func__.__name__, self.digest(value.__func__), self.digest(value.__self__))
         if isinstance(value, functools.partial):
@@ -119,11 +143,7 @@ class Values:
             if callable(value) and hasattr(value, name):
                 options = getattr(value, "targetoptions", None)
                 return _hash("wrapper", _type_name(value), *map(self.digest, (getattr(value, name), options)))
-        if isinstance(value, logging.Logger | logging.LoggerAdapter):
-            return _hash("logger")
-        if kind.__module__.partition(".")[0] == "MDAnalysis" and (found := self._digest_atoms(value)) is not None:
-            return found
-        return self._digest_object(value)
+        return None
 
     def _digest_function(self, function: types.FunctionType) -> bytes:
         """Return the digest of a function by what it is called, and of what it was given when it was made."""
@@ -155,9 +175,6 @@ class Values:
                 return _hash("array", *about, self.digest(array.tolist()))
             return _hash("array", *about, self._digest_container(array.ravel().tolist(), "list"))
         return _hash("array", *about, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-
-    def _fields(self, value: Any) -> bytes:
-        return _hash("fields", str(value.dtype), self.digest(value.item()))
 
     def _digest_atoms(self, value: Any) -> bytes | None:
         """Return the digest of a group of atoms, or of a Universe; None for MDAnalysis's other objects."""
@@ -201,7 +218,7 @@ class Values:
                 if issubclass(base, np.ndarray):
                     yield self._digest_array(value.view(np.ndarray))
                 elif base in _PLAIN:
-                    yield _hash("plain", _text(base.__new__(base, value)))  # type: ignore[call-overload]
+                    yield _hash("plain", _text(_as_plain(value, base)))
                 else:
                     yield self._digest_container(value, base.__name__)
 
@@ -243,6 +260,10 @@ def topology_digest(topology: Any) -> str:
 def _type_name(value: Any) -> str:
     kind = value if isinstance(value, type) else type(value)
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _as_plain(value: Any, base: Any) -> Any:
+    return base.__new__(base, value)
 
 
 def _text(value: Any) -> str:

@@ -38,10 +38,9 @@ def identity_of(
 
 def identity_of_script(folder, parameters=None, name="script.py", cls=None, **options):
     """Return the identity of the analysis of a script, loaded as if for the first time."""
-    for module in [*sys.modules]:
-        file = getattr(sys.modules[module], "__file__", None) or ""
-        if file.startswith(str(Path(folder).parent)):
-            del sys.modules[module]
+    for file in Path(folder).rglob("*.py"):
+        for module in (file.stem, f"himach_script_{file.stem}"):
+            sys.modules.pop(module, None)
     path = [*sys.path]
     try:
         found = load_script(Path(folder, name))
