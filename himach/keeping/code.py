@@ -26,6 +26,8 @@ __all__ = ["CodeUse", "Codes"]
 _REFLECTION = frozenset({"getattr", "attrgetter", "methodcaller", "vars", "__dict__", "__getattribute__", "getmembers"})
 #: Names by which code gets at anything in its module.
 _GLOBAL_REFLECTION = frozenset({"globals", "eval", "exec", "locals"})
+#: Names by which code imports modules whose names are strings.
+_IMPORTING = frozenset({"__import__", "import_module", "modules"})
 _GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_CLASSDEREF", "STORE_GLOBAL")
 _ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
 #: Fields of a syntax tree that say nothing of what is done.
@@ -61,13 +63,18 @@ class CodeUse:
 
     @property
     def names(self) -> frozenset[str]:
-        """First names of `chains`, and attributes."""
-        return self.attributes | {chain[0] for chain in self.chains}
+        """All names of `chains`, and attributes."""
+        return self.attributes.union(*self.chains)
 
     @property
     def reflects(self) -> bool:
         """Whether attributes may be read whose names are nowhere in it."""
         return not _REFLECTION.isdisjoint(self.names)
+
+    @property
+    def imports_by_name(self) -> bool:
+        """Whether it may import modules by names that are strings."""
+        return not _IMPORTING.isdisjoint(self.names)
 
     @property
     def reflects_module(self) -> bool:

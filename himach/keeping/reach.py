@@ -173,6 +173,10 @@ class Reach:
             self._go_along(function.__globals__, chain, file)
         for name, level, taken in sorted(use.imports):
             self._go_to_import(function, name, level, taken)
+        if use.imports_by_name:
+            for text in sorted(use.literals):
+                if all(part.isidentifier() for part in text.split(".")):
+                    self._go_to_import(function, text, 0, (), asked=False)
         if use.reflects_module:
             for name in sorted(function.__globals__):
                 if not _dunder(name):
@@ -220,8 +224,10 @@ class Reach:
             kind, brackets = ("code", "()") if callable(value) else ("constants", "")
             self._add(kind, f"{name}{brackets}{where}", value)
 
-    def _go_to_import(self, function: types.FunctionType, name: str, level: int, taken: tuple[str, ...]) -> None:
-        """Go to what a function imports when it runs."""
+    def _go_to_import(
+        self, function: types.FunctionType, name: str, level: int, taken: tuple[str, ...], asked: bool = True
+    ) -> None:
+        """Go to what a function imports when it runs; or may, by this string (not `asked` for)."""
         package = function.__globals__.get("__package__") or ""
         try:
             full = importlib.util.resolve_name("." * level + name, package) if level else name
@@ -233,7 +239,8 @@ class Reach:
                 return
             module = importlib.import_module(full)
         except Exception:  # map() will say so, or live without it
-            self._add_digest("constants", name, b"missing")
+            if asked:
+                self._add_digest("constants", name, b"missing")
             return
         for each in taken:
             if each != "*" and not hasattr(module, each):
@@ -242,6 +249,8 @@ class Reach:
                 self._go_along(vars(module), (each,), getattr(module, "__file__", None) or "")
         if not taken or "*" in taken:
             self._reached(module)
+            if top != full and not taken:  # `import a.b` gives a
+                self._reached(importlib.import_module(top))
 
     def _go_into_class(self, cls: type) -> None:
         label = f"{cls.__qualname__}{self._owned.told(self._owned.file_of(cls))}"
@@ -299,8 +308,8 @@ class Reach:
         except OpaqueError as error:
             self.opaque[label] = str(error)
             digest = str(error).encode()
-        text = "" if callable(value) else repr(value)
-        self._found[kind][label].add((digest, text if len(text) <= LONGEST and " at 0x" not in text else ""))
+        text = repr(value) if _shows(value) else ""
+        self._found[kind][label].add((digest, text if len(text) <= LONGEST else ""))
 
     def _add_digest(self, kind: str, label: str, digest: bytes) -> None:
         self._found[kind][label].add((digest, ""))
@@ -383,6 +392,8 @@ def _functions_of(member: Any) -> Iterator[types.FunctionType]:
             yield from _functions_of(function)
     elif isinstance(member, functools.cached_property | functools.partialmethod):
         yield from _functions_of(member.func)
+    elif callable(member) and not isinstance(member, type):
+        yield from _functions_of(getattr(member, "__wrapped__", getattr(member, "py_func", None)))
 
 
 def _is_code(member: Any) -> bool:
@@ -400,6 +411,15 @@ def content_digest(file: str) -> str:
             return hashlib.file_digest(content, "sha256").hexdigest()
     except OSError as error:
         return type(error).__name__
+
+
+def _shows(value: Any) -> bool:
+    """Tell whether a value has a text that is short and the same in every process."""
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if type(value) in (list, tuple):
+        return len(value) <= LONGEST and all(map(_shows, value))
+    return type(value) in (int, float, complex, bool, str, bytes, type(None), range)
 
 
 def _settled(found: dict[str, set[tuple[bytes, str]]]) -> Found:

@@ -39,8 +39,9 @@ def identity_of(
 def identity_of_script(folder, parameters=None, name="script.py", cls=None, **options):
     """Return the identity of the analysis of a script, loaded as if for the first time."""
     for file in Path(folder).rglob("*.py"):
-        for module in (file.stem, f"himach_script_{file.stem}"):
-            sys.modules.pop(module, None)
+        module = ".".join(file.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
+        for known in (module, f"himach_script_{module}"):
+            sys.modules.pop(known, None)
     path = [*sys.path]
     try:
         found = load_script(Path(folder, name))
