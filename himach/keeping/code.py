@@ -15,7 +15,7 @@ import os
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -104,7 +104,7 @@ class Codes:
 
     def _digest(self, code: CodeType) -> bytes:
         node = self._node(code)
-        text = f"{sys.flags.optimize} " + (_plain(code) if node is None else "".join(_dump(node)))
+        text = f"{sys.flags.optimize} " + (_plain(code) if node is None else _dumped(node))
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
     def _node(self, code: CodeType) -> ast.AST | None:
@@ -119,8 +119,8 @@ class Codes:
             for compiled, node in several
             if _plain(compiled) == runs
         ]
-        trees = {"".join(_dump(node)) for node in found}
-        return found[0] if len(trees) == 1 else None
+        alike = len(found) == 1 or len({_dumped(node) for node in found}) == 1
+        return found[0] if alike else None
 
 
 def _definitions(filename: str) -> dict[tuple[str, int], list[tuple[CodeType, ast.AST]]]:
@@ -169,25 +169,30 @@ def _first_line(node: Any) -> int:
     return min(int(each.lineno) for each in (node, *getattr(node, "decorator_list", ())))
 
 
-def _dump(node: Any) -> Iterator[str]:
-    """Give a syntax tree as text: without places and docstrings, and in the same way in every version of Python."""
+def _dumped(node: ast.AST) -> str:
+    """Return a syntax tree as text: without places and docstrings, the same in every version of Python."""
+    text: list[str] = []
+    _dump(node, text.append)
+    return "".join(text)
+
+
+def _dump(node: Any, write: Callable[[str], None]) -> None:
     if isinstance(node, ast.AST):
-        yield f"({type(node).__name__}"
+        write(f"({type(node).__name__}")
         documented = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and _documented(node.body)
-        for name, value in ast.iter_fields(node):
-            if name in _SILENT or value is None or value == []:
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if value is None or value == [] or name in _SILENT:
                 continue
-            yield f" {name}="
-            yield from _dump(value[1:] if documented and name == "body" else value)
-        yield ")"
+            write(f" {name}=")
+            _dump(value[1:] if documented and name == "body" else value, write)
+        write(")")
     elif isinstance(node, list):
-        yield "["
         for each in node:
-            yield from _dump(each)
-            yield ","
-        yield "]"
+            _dump(each, write)
+            write(",")
     else:
-        yield f"{type(node).__name__} {node!r}"
+        write(f"{type(node).__name__} {node!r}")
 
 
 def _documented(body: list[ast.stmt]) -> bool:

@@ -13,7 +13,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from himach.analysis import Analysis
@@ -90,6 +89,8 @@ def map_identity(
     first
         The first of them.
     """
+    import MDAnalysis
+
     reach = Reach(analysis, universe)
     values = Values(lambda thing: f"{thing.__module__}.{thing.__qualname__}", universe)
     opaque = dict(reach.opaque)
@@ -107,7 +108,10 @@ def map_identity(
         "keywords": dict(_keywords(dataset)),
         "topology": {"topology": (topology_digest(universe._topology), "")},
         "selection": dict(_selection(reach, analysis, dataset, frames, bool(changed))),
-        "versions": {"himach's format": _shown(FORMAT), "MDAnalysis": _shown(int(version("MDAnalysis").split(".")[0]))},
+        "versions": {
+            "himach's format": _shown(FORMAT),
+            "MDAnalysis": _shown(int(MDAnalysis.__version__.partition(".")[0])),
+        },
     }
     return MapIdentity({kind: found for kind, found in parts.items() if found}, dataset)
 

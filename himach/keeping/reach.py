@@ -77,6 +77,7 @@ class Reach:
     def __init__(self, analysis: Analysis, universe: Universe | None) -> None:
         self._analysis = analysis
         self._owned = Owned(type(analysis))
+        self._parameters = analysis.parameters().keys()
         self._codes = Codes()
         self._values = Values(self._reached, universe, [(analysis, "self")])
         self._found: dict[str, dict[str, set[tuple[bytes, str]]]] = {
@@ -131,7 +132,7 @@ class Reach:
         return len(self._seen) + len(self._todo)
 
     def _keep_state(self) -> None:
-        ignored = OWN | self._analysis.cache_names() | self._analysis.parameters().keys()
+        ignored = OWN | self._analysis.cache_names() | self._parameters
         used = self.attributes | self._words | {"map", "combine"}
         for name, value in vars(self._analysis).items():
             if name not in ignored and (self._all or name in used) and ("state", name) not in self._seen:
@@ -140,7 +141,7 @@ class Reach:
 
     def _go_to_members(self, name: str, first: bool = False) -> None:
         """Go to what the classes of the analysis have under a name: the first of them, or all, for super()."""
-        if name in OWN or name in self._analysis.parameters():
+        if name in OWN or name in self._parameters:
             return
         defined = [cls for cls in self._own if name in vars(cls)]
         for place, cls in enumerate(defined[:1] if first else defined):
@@ -328,13 +329,13 @@ class Owned:
 
     def has(self, file: str, module: str) -> bool:
         """Tell whether what is defined in this file, or in a module of this name, is the user's."""
-        if not os.path.isabs(file) or not os.path.exists(file):
+        if not os.path.isabs(file) or not _real(file):
             known = sys.modules.get(module)
             file = getattr(known, "__file__", None) or ""
             top = module.partition(".")[0]
             if top in sys.stdlib_module_names and top != "__main__":
                 return False
-            if not file:
+            if not file or not _real(file):
                 return top not in ("himach", "")
         path = os.path.realpath(file)
         installed = max(
@@ -344,7 +345,7 @@ class Owned:
 
     def told(self, file: str) -> str:
         """Return `` in tools.py`` for a file other than the analysis's own; nothing for a notebook's cell."""
-        if not os.path.isfile(file) or os.path.realpath(file) == os.path.realpath(self._own_file):
+        if not _real(file) or _real(file) == _real(self._own_file):
             return ""
         return f" in {os.path.basename(file)}"
 
@@ -359,6 +360,12 @@ class Owned:
                 if function.__module__ == thing.__module__ and function.__qualname__.startswith(thing.__qualname__):
                     return function.__code__.co_filename
         return getattr(sys.modules.get(getattr(thing, "__module__", None) or ""), "__file__", None) or ""
+
+
+@functools.lru_cache(1024)
+def _real(file: str) -> str:
+    """Return where a file lies; "" if there is none."""
+    return os.path.realpath(file) if os.path.isfile(file) else ""
 
 
 def _home(cls: type) -> str:

@@ -204,6 +204,9 @@ class Values:
         )
         if own and not installed:
             return _hash("object", self.digest(kind), *self._inherited(value), self.digest(attributes(value)))
+        if isinstance(value, np.ma.MaskedArray):
+            parts = (value.data, np.ma.getmaskarray(value), value.fill_value)
+            return _hash("masked", _type_name(kind), *map(self.digest, parts))
         if isinstance(value, np.ndarray):
             return _hash("array", self.digest(kind), self.digest(value.view(np.ndarray)), self.digest(vars(value)))
         made_of = value.__reduce_ex__(4)
