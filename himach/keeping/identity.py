@@ -7,7 +7,6 @@ installed packages other than MDAnalysis.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ from himach.analysis import Analysis
 from himach.io.dataset.origin_content import digest
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.keeping.reach import Found, Reach, content_digest
-from himach.keeping.state import OpaqueError, Values, topology_digest
+from himach.keeping.state import Values, topology_digest
 
 if TYPE_CHECKING:
     from MDAnalysis import Universe
@@ -139,10 +138,7 @@ def _shown(value: Any) -> tuple[str, str]:
 
 def _parameters(analysis: Analysis, values: Values) -> Iterator[tuple[str, tuple[str, str]]]:
     for name, value in analysis.settings().items():
-        made_of, text = _shown(value)
-        with contextlib.suppress(OpaqueError):  # setup() put it there
-            made_of = values.digest(value).hex()
-        yield name, (made_of, text)
+        yield name, (values.digest(value).hex(), _shown(value)[1])
 
 
 def _keywords(dataset: OriginStamp) -> Iterator[tuple[str, tuple[str, str]]]:

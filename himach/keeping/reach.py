@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import himach
 from himach.analysis import MAPPING, Analysis
 from himach.keeping.code import Codes, CodeUse
-from himach.keeping.state import OpaqueError, Values
+from himach.keeping.state import Values
 
 if TYPE_CHECKING:
     from MDAnalysis import Universe
@@ -33,6 +33,8 @@ __all__ = ["Found", "Reach", "content_digest"]
 LATER = frozenset({"reduce", "reduce_many", "finish", "plot"})
 #: Attributes of an analysis that himach looks after.
 OWN = frozenset({MAPPING, "frames", "dt", "caches", "then"})
+#: Attributes that every Universe has; a topology has a digest of its own.
+_OF_UNIVERSE = frozenset({"atoms", "residues", "segments", "filename", "name", "trajectory"})
 #: Longest text by which a constant is shown.
 LONGEST = 60
 #: What a class has beside what is written in it.
@@ -44,6 +46,9 @@ _MADE = frozenset(
         *("__parameters__", "__classdictcell__", "__classcell__"),
     }
 )
+
+#: What a module is called, and where it lies.
+_MODULES_OWN = frozenset({"__name__", "__file__", "__path__", "__package__", "__spec__", "__loader__", "__doc__"})
 
 #: Digest, and the text by which a difference is shown; "" for none.
 Found = dict[str, tuple[str, str]]
@@ -74,8 +79,9 @@ class Reach:
         something is opaque.
     """
 
-    def __init__(self, analysis: Analysis, universe: Universe | None) -> None:
+    def __init__(self, analysis: Analysis, universe: Universe) -> None:
         self._analysis = analysis
+        self._universe = universe
         self._owned = Owned(type(analysis))
         self._parameters = analysis.parameters().keys()
         self._codes = Codes()
@@ -138,6 +144,12 @@ class Reach:
             if name not in ignored and (self._all or name in used) and ("state", name) not in self._seen:
                 self._seen["state", name] = value
                 self._add("state", f"self.{name}", value)
+        for name, value in vars(self._universe).items():
+            if name in used and name not in _OF_UNIVERSE and ("universe", name) not in self._seen:
+                self._seen["universe", name] = value
+                self._add("state", f"universe.{name}", value)
+        if not {"__name__", "__qualname__"}.isdisjoint(self.attributes):
+            self._add_digest("constants", "the class's name", type(self._analysis).__qualname__.encode())
 
     def _go_to_members(self, name: str, first: bool = False) -> None:
         """Go to what the classes of the analysis have under a name: the first of them, or all, for super()."""
@@ -193,6 +205,8 @@ class Reach:
     def _go_along(self, names: dict[str, Any], chain: tuple[str, ...], file: str) -> None:
         """Go to what a global name, with attributes taken of it, stands for."""
         first, *rest = chain
+        if first in _MODULES_OWN:
+            return
         if first not in names:
             if first not in vars(builtins):
                 self._add_digest("constants", f"{first}{self._owned.told(file)}", b"missing")
@@ -204,6 +218,8 @@ class Reach:
                 self._add_digest("constants", first, value.__name__.encode())
             module, name = value, rest.pop(0)
             file = getattr(module, "__file__", None) or ""
+            if self._is_ours(module) and not file.endswith(".py") and file:
+                self._reached(module)  # compiled
             if name not in vars(module) and self._is_ours(module) and "__getattr__" in vars(module):
                 self._go_along(vars(module), ("__getattr__",), file)
             try:
@@ -304,11 +320,10 @@ class Reach:
     # -- what it finds ------------------------------------------------------------------------------------------------
 
     def _add(self, kind: str, label: str, value: Any) -> None:
-        try:
-            digest = self._values.digest(value)
-        except OpaqueError as error:
-            self.opaque[label] = str(error)
-            digest = str(error).encode()
+        digest = self._values.digest(value)
+        if self._values.opaque:
+            self.opaque[label] = self._values.opaque[-1]
+            self._values.opaque.clear()
         text = repr(value) if _shows(value) else ""
         self._found[kind][label].add((digest, text if len(text) <= LONGEST else ""))
 

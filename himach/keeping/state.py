@@ -1,7 +1,7 @@
 """Digests of values: `Values.digest()`, the same in every process for values that are the same.
 
 What is a function, class or module is handed to somebody else (`reach`), who looks at its code. What cannot be looked
-into raises `OpaqueError`.
+into is listed (`Values.opaque`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from MDAnalysis import Universe
 
-__all__ = ["OpaqueError", "Values", "topology_digest"]
+__all__ = ["Values", "topology_digest"]
 
 _PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented), range})
 _BUILTIN_BASES: tuple[Any, ...] = (
@@ -47,10 +47,6 @@ _GROUPS = frozenset({"AtomGroup", "ResidueGroup", "SegmentGroup"})
 _SINGLE = frozenset({"Atom", "Residue", "Segment"})
 
 
-class OpaqueError(Exception):
-    """A value that cannot be looked into; its text is the value's type."""
-
-
 class Values:
     """Digests of values.
 
@@ -62,6 +58,11 @@ class Values:
         The Universe of the analysis: its atoms are known by their indices. Those of others count with their positions.
     known
         Things that count by a name alone.
+
+    Attributes
+    ----------
+    opaque
+        Types of what cannot be looked into.
     """
 
     def __init__(
@@ -76,15 +77,10 @@ class Values:
                 self._known[id(thing)] = (name, thing)
         self._done: dict[int, tuple[bytes, Any]] = {}  # with the things, so that no other gets the same id
         self._open: dict[int, int] = {}
+        self.opaque: list[str] = []
 
     def digest(self, value: Any) -> bytes:
-        """Return a digest of a value.
-
-        Raises
-        ------
-        OpaqueError
-            Something in it cannot be looked into.
-        """
+        """Return a digest of a value; what of it cannot be looked into comes to `opaque`, and counts by its type."""
         if type(value) in _PLAIN:
             return _hash("plain", _text(value))
         place = id(value)
@@ -97,12 +93,9 @@ class Values:
         self._open[place] = len(self._open)
         try:
             found = self._digest(value)
-        except OpaqueError:
-            raise
-        except RecursionError:
-            raise OpaqueError(_type_name(value)) from None
-        except Exception as error:  # of somebody's class that does not show itself
-            raise OpaqueError(_type_name(value)) from error
+        except Exception:  # of somebody's class that does not show itself; or it is too deep
+            self.opaque.append(_type_name(value))
+            found = _hash("opaque", _type_name(value))
         finally:
             del self._open[place]
         self._done[place] = found, value
@@ -211,7 +204,7 @@ class Values:
             return _hash("array", self.digest(kind), self.digest(value.view(np.ndarray)), self.digest(vars(value)))
         made_of = value.__reduce_ex__(4)
         if isinstance(made_of, str):  # the name of a global
-            return _hash("global", _type_name(kind), made_of)
+            return _hash("global", self._reach(value), made_of)
         return _hash("object", *(self.digest(list(each) if hasattr(each, "__next__") else each) for each in made_of))
 
     def _inherited(self, value: Any) -> Iterable[bytes]:
@@ -253,10 +246,7 @@ def topology_digest(topology: Any) -> str:
         value = vars(attribute)[field]
         if field in _DERIVED:
             continue
-        try:
-            parts.append(_hash(name, values.digest(value)))
-        except OpaqueError:
-            parts.append(_hash(name, repr(value)))
+        parts.append(_hash(name, values.digest(value)))
     return _hash("topology", *parts).hex()
 
 

@@ -360,6 +360,70 @@ SCRIPTS = {
         "self.a = 2",
         ["__init__() was changed", "self.a is another after setup()"],
     ),
+    "singledispatch": (
+        "@functools.singledispatch\ndef part(x):\n    return 1\n@part.register\ndef _(x: int):\n    return 3\n"
+        "class Mine(himach.Analysis):\n    def map(self, frame):\n        yield 1, part(1)\n",
+        "return 3",
+        "return 2",
+        None,
+    ),
+    "vectorize": (
+        "def part(x):\n    return 3\nparts = np.vectorize(part)\n"
+        "class Mine(himach.Analysis):\n    def map(self, frame):\n        yield 1, parts([1])\n",
+        "return 3",
+        "return 2",
+        ["part() was changed"],
+    ),
+    "the class's name": (
+        "class Mine(himach.Analysis):\n    def map(self, frame):\n        yield type(self).__qualname__, 1\n"
+        "Mine.__qualname__ = 'Mine'\n",
+        "'Mine'",
+        "'Other'",
+        ["the class's name is another"],
+    ),
+    "a function's name and the module's": (
+        "class Mine(himach.Analysis):\n    def map(self, frame):\n        yield __name__, __file__  # here\n",
+        "# here",
+        "",
+        [],
+    ),
+    "a function that hangs on another": (
+        "def part():\n    return 1\ndef more():\n    return 2\npart.more = more\n"
+        "class Mine(himach.Analysis):\n    def map(self, frame):\n        yield 1, part.more()\n",
+        "return 2",
+        "return 3",
+        ["more() was changed"],
+    ),
+    "eval": (
+        "def part():\n    return 1\n"
+        "class Mine(himach.Analysis):\n    def map(self, frame):\n        yield 1, eval('part' + '()')\n",
+        "return 1",
+        "return 3",
+        ["part() was changed"],
+    ),
+    "a class within a function": (
+        "def part():\n    return 1\n"
+        "class Mine(himach.Analysis):\n    def map(self, frame):\n        class Inner:\n            x = part()\n"
+        "        yield 1, Inner.x\n",
+        "return 1",
+        "return 3",
+        ["part() was changed"],
+    ),
+    "a descriptor": (
+        "class Lazy:\n    def __get__(self, thing, cls):\n        return 1\n"
+        "class Mine(himach.Analysis):\n    part = Lazy()\n    def map(self, frame):\n        yield 1, self.part\n",
+        "return 1",
+        "return 3",
+        ["Lazy.__get__() was changed"],
+    ),
+    "match": (
+        "class Part:\n    __match_args__ = ('a',)\n    a = 1\n"
+        "class Mine(himach.Analysis):\n    def map(self, frame):\n        match Part():\n            case Part(x):\n"
+        "                yield 1, x\n",
+        "a = 1",
+        "a = 2",
+        ["Part.a is now 2"],
+    ),
     "a metaclass": (
         "class Meta(type):\n    def __getitem__(cls, i):\n        return 1\nclass Part(metaclass=Meta):\n    pass\n"
         "class Mine(himach.Analysis):\n    def map(self, frame):\n        yield 1, Part[0]\n",

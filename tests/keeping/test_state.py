@@ -18,7 +18,7 @@ from scipy.spatial import cKDTree
 
 from himach import Analysis
 from himach.keeping.identity import differences
-from himach.keeping.state import OpaqueError, Values, topology_digest
+from himach.keeping.state import Values, topology_digest
 
 
 class Kept(Analysis):
@@ -123,7 +123,7 @@ def test_then_the_selection_counts_where_setup_reads_it():
             self.thing = (threading.Lock(), len(self.frames))
 
     told = differences(identity_of(Mine()), identity_of(Mine(), stop=5))
-    assert told == ["map() uses self.frames, and the selection is another"]
+    assert told == [*OTHER, "map() uses self.frames, and the selection is another"]
 
 
 TRANSFORMATIONS = {
@@ -249,8 +249,26 @@ def test_things_that_lie_in_themselves_end():
     deep = []
     for _ in range(100_000):
         deep = [deep]
-    with pytest.raises(OpaqueError):
-        digest(deep)
+    values = Values(str)
+    values.digest(deep)
+    assert values.opaque
+
+
+def test_what_lies_beside_something_opaque_counts():
+    values = [digest([threading.Lock(), {"a": (1, n)}]) for n in range(2)]
+    assert values[0] != values[1]
+
+
+def test_what_setup_attached_to_the_universe_counts():
+    class Mine(Analysis):
+        def setup(self, universe):
+            universe.reference = universe.atoms.positions
+
+        def map(self, frame):
+            yield 1, frame.universe.reference
+
+    told = differences(identity_of(Mine()), identity_of(Mine(), start=1))
+    assert told == ["universe.reference is another after setup()"]
 
 
 def test_topologies_differ_by_every_attribute():
