@@ -56,7 +56,6 @@ def kept_pairs(
     if pairs is None:
         yield None
         return
-    from himach.io.dataset.origin_stamp import OriginStamp
     from himach.keeping.identity import map_identity
     from himach.keeping.kept_run import open_kept
     from himach.runner.opening import warn_once
@@ -64,7 +63,7 @@ def kept_pairs(
     firsts = [chain[0] for chain in chains]
 
     def identities() -> list[MapIdentity]:
-        stamp = opened.stamp or OriginStamp.of(opened.origin, job.keywords)
+        stamp = opened.stamp(job.keywords)
         return [
             map_identity(first, view.universe, dataset=stamp, frames=opened.frames, first=opened.first)
             for first, view in zip(firsts, views, strict=True)
