@@ -9,12 +9,15 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from himach.engine.pairs.block import Array, Block, Form
+from himach.engine.merging.grouping import gather, renumber
+from himach.engine.pairs.block import Array, Block, Form, raw, row_bytes
 from himach.engine.pairs.stamps import FrameTable
 from himach.keeping.columns import ColumnFile, ColumnWriter
 
 #: Frames that a part covers, at most, and where the last one is, at most.
 COVERED, LAST = 1 << 27, 1 << 48
+#: What is no row of a table, and rows that are looked at at a time.
+NOWHERE, SPAN = np.uint32(2**32 - 1), 1 << 20
 #: Rows of bits that are spread out at a time, for a byte a bit.
 SPREAD = 1 << 14
 
@@ -60,21 +63,21 @@ def chosen_rows(block: Block, kept: Rows) -> Block:
     np.cumsum(kept, out=places[1:])
     values = block.values
     if block.form == Form.PAIR:
-        rows = kept[block.at]
-    elif block.form == Form.INTERVAL:
-        assert values is not None
-        # Frames that are kept of an interval are an interval again.
-        values = places[block.at + values] - places[block.at]
-        rows = values > 0
+        at = renumber(block.at, np.where(kept, places[:-1], NOWHERE))
+        rows = np.flatnonzero(at != NOWHERE)
     else:
         assert values is not None
-        values = _chosen_bits(block.at, values, kept)
-        rows = np.asarray(values.any(axis=1))
-    columns = block.columns() if values is None else block.columns() | {"values": values}
-    chosen = {name: column[rows] for name, column in columns.items()}
-    chosen["at"] = places[chosen["at"]]
-    ends = np.concatenate([[0], np.cumsum(rows)])
-    return Block(block.form, block.width, ends[block.bounds], **chosen)
+        at = places[block.at]
+        if block.form == Form.INTERVAL:
+            # Frames that are kept of an interval are an interval again.
+            values = places[block.at + values] - at
+            rows = np.flatnonzero(values)
+        else:
+            values = _chosen_bits(block.at, values, kept)
+            rows = np.flatnonzero(values.any(axis=1))
+    columns = block.columns() | {"at": at} | ({} if values is None else {"values": values})
+    chosen = {name: _picked(column, rows) for name, column in columns.items()}
+    return Block(block.form, block.width, np.searchsorted(rows, block.bounds), **chosen)
 
 
 def write_covered(writer: ColumnWriter, covered: BitMap64) -> list[int]:
@@ -104,6 +107,19 @@ def read_covered(file: ColumnFile, described: Any) -> BitMap64:
     for start, count in listed:
         covered.update(range(start, start + count * step, step))
     return covered
+
+
+def _picked(column: Array, rows: npt.NDArray[np.intp]) -> Array:
+    """Return some rows of a column, byte by byte as they are."""
+    if column.dtype.hasobject:
+        return column[rows]
+    picked = np.empty((len(rows), *column.shape[1:]), dtype=column.dtype)
+    size = row_bytes(column)
+    for start in range(0, len(column), SPAN):
+        first, last = np.searchsorted(rows, [start, start + SPAN]).tolist()
+        some = (rows[first:last] - start).astype(np.uint32)
+        gather(raw(column)[start * size :], some, raw(picked)[first * size : last * size], size)
+    return picked
 
 
 def _chosen_bits(at: Array, bits: Array, kept: Rows) -> Array:
