@@ -31,6 +31,7 @@ class PartBlock:
     _pieces: dict[str, list[Any]]  # columns of objects, as pieces of some rows each
     _ends: Bounds  # the last rows of these pieces, no longer in them
     offset: int = 0
+    _known: dict[tuple[str, int], Array] = field(default_factory=dict, repr=False)  # pieces that have been read
 
     def part(self, start: int, stop: int) -> Block:
         """Return the shards from `start` to `stop`, from memory if the part is there, else from the disk."""
@@ -48,7 +49,9 @@ class PartBlock:
         piece = int(np.searchsorted(ends, first, side="right"))
         while first < last:
             begin, end = int(ends[piece - 1]) if piece else 0, int(ends[piece])
-            some.append(self._piece(name, pieces[piece], end - begin)[first - begin : last - begin])
+            known = self._known.get((name, piece))
+            rows = self._piece(name, pieces[piece], end - begin) if known is None else known
+            some.append(rows[first - begin : last - begin])
             first, piece = end, piece + 1
         return np.concatenate(some)
 
@@ -59,6 +62,12 @@ class PartBlock:
             return objects(read_objects(self._file, described, count))
         except NONSENSE as error:
             raise self._file.bad(f"its {name} make no sense: {error}") from error
+
+    def know(self) -> None:
+        """Read all Python objects, and keep them."""
+        for name, pieces in self._pieces.items():
+            for number, count in enumerate(np.diff(self._ends, prepend=0).tolist()):
+                self._known[name, number] = self._piece(name, pieces[number], count)
 
     def check(self, frames: int) -> None:
         """Raise ValueError if a row is of a frame beyond those of the table."""

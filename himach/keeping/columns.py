@@ -316,6 +316,11 @@ class ColumnFile:
         if crc != self._columns[number].crc:
             raise self.bad(f"its column {number} is damaged")
 
+    @property
+    def held(self) -> bool:
+        """Whether columns are in memory."""
+        return self._held is not None
+
     def spec(self, number: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
         """Return dtype and shape of a column."""
         column = self._columns[self._known(number)]

@@ -54,8 +54,10 @@ def exact(value):
     if kind is np.ndarray or isinstance(value, np.generic):
         dtype = value.dtype
         layout = (dtype.str, dtype.char, dtype.descr, dtype.isalignedstruct) if kind is np.ndarray else dtype.char
-        writeable = value.flags.writeable and value.flags.c_contiguous if kind is np.ndarray else None
-        return kind, repr(layout), value.shape, value.tobytes(), writeable
+        writeable = value.flags.writeable if kind is np.ndarray else None
+        # Copies of numpy's leave out what lies between fields.
+        parts = tuple(exact(value[name]) for name in dtype.names) if dtype.names else value.tobytes()
+        return kind, repr(layout), value.shape, parts, writeable
     if kind in (int, str, bytes, bool, type(None), Pickled):
         return kind, value
     raise AssertionError(f"a value of {kind} is in a block")

@@ -27,7 +27,7 @@ from himach.keeping.part import BadPartError, NotPlainError, open_part, read_sum
 
 from .emitted import Made, exact, some_frames, spread, twin
 
-QUICK = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class Point:
