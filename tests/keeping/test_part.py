@@ -169,8 +169,9 @@ def test_plain_values_need_no_pickle(tmp_path, value):
     assert list(map(exact, block.values)) == list(map(exact, made.blocks[0].values))
 
 
-def test_many_pieces_of_objects(tmp_path, monkeypatch):
-    monkeypatch.setattr(blocks_module, "TOGETHER", 64 * 7)
+@pytest.mark.parametrize("together", [1, 12, 64, 450])
+def test_many_pieces(tmp_path, monkeypatch, together):
+    monkeypatch.setattr(blocks_module, "TOGETHER", together)
     made = Made(some_frames(100))
     check(made, made.write(tmp_path), BitMap64(range(0, 100, 3)), False)
 
@@ -344,8 +345,10 @@ def test_nothing_is_left_on_a_full_disk(tmp_path):
         assert os.listdir(disk) == [path.name]
 
 
-def test_memory_to_write_and_to_look_through_a_part_is_small(tmp_path):
-    blocks = [Made([[[himach.Pairs(np.arange(200_000), np.arange(200_000.0))]]]).blocks[0] for _ in range(20)]
+@pytest.mark.parametrize("keys", ["many", "one"])
+def test_memory_to_write_and_to_look_through_a_part_is_small(tmp_path, keys):
+    key = np.arange(200_000) if keys == "many" else np.zeros(200_000, np.int64)
+    blocks = [Made([[[himach.Pairs(key, np.arange(200_000.0))]]]).blocks[0] for _ in range(20)]
     table = FrameTable(np.zeros(1, np.int64), np.zeros(1))
     tracemalloc.start()
     try:
