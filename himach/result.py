@@ -170,13 +170,23 @@ def summary(record: Record, out: str | os.PathLike[str] | None = None) -> str:
     frames, ranks, nodes, seconds = record["frames"], record["ranks"], record["nodes"], record["seconds"]
     where = count(ranks, "rank") + (f" of {nodes} nodes" if nodes > 1 else "")
     line = f"{count(frames, 'frame')} on {where} in {_duration(seconds['total'])}"
-    if frames and seconds["map"] > 0:
-        line += f" (map: {_duration(seconds['map'])}, {_rate(frames / seconds['map'])} frames/s)"
+    mapped = frames - record["reused"]["frames"]
+    if mapped and seconds["map"] > 0:
+        line += f" (map: {_duration(seconds['map'])}, {_rate(mapped / seconds['map'])} frames/s)"
     cached = record["assignment"]["native"] + record["assignment"]["alien"]
     if cached:
         line += f", {cached} of them cached"
+    line += _reused(record)
     written = [] if out is None else [_written(os.fspath(out), [*record.get("files", []), "run.json"])]
     return "\n".join([line, *(f"error: {error}" for error in record["errors"]), *written])
+
+
+def _reused(record: Record) -> str:
+    """Say how many frames were not mapped again, or why they were."""
+    frames, reason = record["reused"]["frames"], record["reused"]["reason"]
+    if frames:
+        return f"; {frames} of them mapped before ({reason})"
+    return f"; all mapped anew: {reason}" if reason else ""
 
 
 def _written(out: str, files: Sequence[str]) -> str:

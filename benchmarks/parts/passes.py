@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import Analysis
-from himach.engine import Memory, Passed, run_pass
+from himach.engine import Memory, Passed, Work, run_pass
 from himach.frame import Frame, RawFrame
 from himach.parallel.communicator import Communicator
 
@@ -33,11 +33,13 @@ def timed_pass(
     passed = run_pass(
         comm,
         [[analysis]],
-        range(frames),
-        take,
-        lambda numbers: (RawFrame(number, float(number), positions) for number in numbers.tolist()),
-        [lambda raw, step: Frame(raw.number, step, raw.time, raw.positions, None, None, None, None)],
-        lambda done: None,
+        Work(
+            range(frames),
+            take,
+            lambda numbers: (RawFrame(number, float(number), positions) for number in numbers.tolist()),
+            [lambda raw, step: Frame(raw.number, step, raw.time, raw.positions, None, None, None, None)],
+            lambda done: None,
+        ),
         memory=memory,
     )
     return max(comm.allgather(perf_counter() - start)), passed

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +15,8 @@ from himach.engine.failures import RAISED, failure
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import SHARDS, Block
 from himach.engine.pairs.emission import Emission
-from himach.engine.pairs.stamps import Frames, Stamps
-from himach.engine.shuffle.runs import Memory, Runs
+from himach.engine.pairs.stamps import Frames, FrameTable, Stamps
+from himach.engine.shuffle.runs import Memory, OnDisk, Runs
 from himach.engine.watch import Watch, changing_line
 from himach.frame import Frame, RawFrame
 
@@ -27,48 +29,166 @@ Read = Callable[[npt.NDArray[np.int64]], Iterator[RawFrame]]
 Bind = Callable[[RawFrame, int], Frame]
 
 
-def map_tasks(
-    mappers: Sequence[Mapper], frames: range, take: Take, read: Read, progress: Callable[[int], object]
-) -> None:
-    """Map the frames of all tasks that `take` gives (see `himach.engine.run_pass`)."""
-    done, due = 0, 1
-    single = mappers[0] if len(mappers) == 1 else None
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """What a mapper made of some frames, all of it.
+
+    Attributes
+    ----------
+    blocks
+        Pairs, whose `at` counts rows from `first` on.
+    table
+        The frames that have pairs: rows from `first` on.
+    first
+        The row that `table` begins with.
+    steps
+        All the frames, int64 (n,): positions in the selection.
+    pairs
+        How many map() yielded.
+    """
+
+    blocks: Sequence[Block]
+    table: FrameTable
+    first: int
+    steps: Steps
+    pairs: int
+
+
+class Keeper(Protocol):
+    """Keeps what map() gave, for later runs, and has some of it from earlier ones; there is one for a pass.
+
+    Attributes
+    ----------
+    going_on
+        Whether the frames that are left are to be mapped.
+    """
+
+    @property
+    def going_on(self) -> bool:
+        """Whether the frames that are left are to be mapped."""
+
+    def restore(self, index: int, mapper: Mapper) -> Collection[int]:
+        """Give the mapper of an analysis what was kept of it; return the steps that it has and another has not."""
+
+    def due(self, nbytes: int) -> bool:
+        """Tell, after each frame, whether what was mapped since the last time, of so many bytes, is to be kept now."""
+
+    def keep(self, mapped: Sequence[Mapped]) -> None:
+        """Keep what the mappers of all analyses made of some frames."""
+
+    def end(self) -> None:
+        """End the map phase (collective); raises an error where frames are left."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The frames of a rank: which they are, where they come from, and what is done beside mapping them.
+
+    Attributes
+    ----------
+    frames
+        The selected frame numbers.
+    take
+        Gives the steps (positions in `frames`) of this rank's next task, int64 and ascending; None after the last.
+    read
+        Gives the frames of frame numbers, in their order.
+    bind
+        For each analysis what turns a raw frame and its step into the frame that its map() gets.
+    progress
+        Called with the number of frames that this rank has done, after each.
+    wait
+        Called when this rank has done all its frames; may wait until the other ranks have, too.
+    """
+
+    frames: range
+    take: Take
+    read: Read
+    bind: Sequence[Bind]
+    progress: Callable[[int], object]
+    wait: Callable[[], object] = lambda: None
+
+
+def map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None = None) -> None:
+    """Map the frames of all tasks."""
     for mapper in mappers:
         mapper.begin()
-    while (task := take()) is not None:
+    _map_tasks(mappers, work, keeper)
+    for mapper in mappers:
+        mapper.check(now=True)
+    if keeper is not None:
+        keep_now(mappers, keeper)
+    for mapper in mappers:
+        mapper.flush()
+    work.wait()
+
+
+def _map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None) -> None:
+    frames = work.frames
+    done, due = 0, 1
+    single = mappers[0] if len(mappers) == 1 else None
+    while (task := work.take()) is not None:
         # In order of frame number, also where the selection runs backwards: series are in that order.
         steps = task if frames.step > 0 else task[::-1]
         numbers = frames.start + frames.step * steps
-        for step, raw in zip(steps.tolist(), read(numbers), strict=True):
+        for step, raw in zip(steps.tolist(), work.read(numbers), strict=True):
             if single is not None:
                 single.map(single.bound(raw, step))
             else:
                 # All frames are bound before the first map(), which may write to the positions it gets.
-                for mapper, frame in [(mapper, mapper.bound(raw, step)) for mapper in mappers]:
+                wanting = [mapper for mapper in mappers if step not in mapper.has]
+                for mapper, frame in [(mapper, mapper.bound(raw, step)) for mapper in wanting]:
                     mapper.map(frame)
             done += 1
             if done == due:
                 due *= 2
                 for mapper in mappers:
                     mapper.check(now=done == 1)
-            progress(done)
+            work.progress(done)
+            if keeper is not None and keeper.due(sum(mapper.fresh_bytes for mapper in mappers)):
+                for mapper in mappers:
+                    mapper.check(now=True)
+                keep_now(mappers, keeper)
+                if not keeper.going_on:
+                    return
         for mapper in mappers:
             mapper.check()
-    for mapper in mappers:
-        mapper.check(now=True)
-        mapper.flush()
+
+
+def keep_now(mappers: Sequence[Mapper], keeper: Keeper) -> None:
+    """Have kept what was mapped since the last time."""
+    keeper.keep([mapper.taken() for mapper in mappers])
 
 
 class Mapper:
     """Calls map() of one analysis and puts what it yields into `runs`, in chunks of whole frames.
 
-    `stamps` are the frames that these blocks know by their rows, `pairs` is how many pairs map() yielded.
+    Attributes
+    ----------
+    runs
+        What map() yielded so far, or combine() made of it.
+    stamps
+        The frames that these blocks know by their rows.
+    pairs
+        How many pairs map() yielded.
+    has
+        Steps that need not be mapped, while others analyses of the pass have use for them.
+    fresh_bytes
+        What was put into `runs` since `taken`, if that is to be called at all.
     """
 
-    def __init__(self, analysis: Analysis, rank: int, frames: range, bind: Bind, memory: Memory) -> None:
+    def __init__(
+        self, analysis: Analysis, rank: int, frames: range, bind: Bind, memory: Memory, keeps: bool = False
+    ) -> None:
         self.runs = Runs(memory)
         self.stamps = Stamps()
         self.pairs = 0
+        self.has: Collection[int] = frozenset()
+        self.fresh_bytes = 0
+        self._keeps = keeps
+        self._fresh: list[Block] = []
+        self._steps: list[int] = []  # that were mapped since they were taken
+        self._first = 0  # row of the first frame that was put since then
+        self._pairs_before = 0
         self._analysis = analysis
         self._state = vars(analysis)
         self._rank = rank
@@ -125,13 +245,37 @@ class Mapper:
             raise failure(analysis, "map", error, self._rank, frame, items=items) from error
         finally:
             state[MAPPING] = False
+        if self._keeps:
+            self._steps.append(frame.step)
         if emission.nbytes >= CHUNK:
             self.flush(last=False)
 
     def flush(self, last: bool = True) -> None:
         """Put the pairs of the frames that are done; unless it is the `last` time, bits with room for more wait."""
         self.pairs += self._emission.pairs
-        self.runs.put(self._combined() if self._combines else self._emission.close_chunk(SHARDS, last))
+        blocks = self._combined() if self._combines else self._emission.close_chunk(SHARDS, last)
+        nbytes = self.runs.put(blocks)
+        if self._keeps:
+            self._fresh += blocks
+            self.fresh_bytes += nbytes
+
+    def adopt(self, table: FrameTable, pairs: int, blocks: Sequence[Block], on_disk: Sequence[OnDisk] = ()) -> None:
+        """Put what was mapped earlier: `pairs` pairs, whose frames are `table`, to come behind `len(self.stamps)`."""
+        self.stamps.append(table)
+        self.runs.put(blocks)
+        self.runs.refer(on_disk)
+        self.pairs += pairs
+        self._first, self._pairs_before = len(self.stamps), self.pairs
+
+    def taken(self) -> Mapped:
+        """Return what was mapped since the last time, all that map() yielded for these frames."""
+        self.flush()
+        table = self.stamps.rows(self._first)
+        steps = np.array(self._steps, dtype=np.int64)
+        mapped = Mapped(self._fresh, table, self._first, steps, self.pairs - self._pairs_before)
+        self._fresh, self._steps, self.fresh_bytes = [], [], 0
+        self._first, self._pairs_before = len(self.stamps), self.pairs
+        return mapped
 
     def _combined(self) -> list[Block]:
         """Return the chunk with one value per key, in place of all that map() yielded."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from himach.analysis import Analysis
 from himach.engine.clock import Clock
-from himach.engine.mapping import Bind, Mapper, Read, Take, map_tasks
+from himach.engine.mapping import Keeper, Mapper, Work, map_tasks
 from himach.engine.reducing import Reducer, Together, unguarded
 from himach.engine.results import Results
 from himach.engine.shuffle.runs import Memory
@@ -51,13 +51,10 @@ class Passed:
 def run_pass(
     comm: Communicator,
     analyses: Sequence[Sequence[Analysis]],
-    frames: range,
-    take: Take,
-    read: Read,
-    bind: Sequence[Bind],
-    progress: Callable[[int], object],
+    work: Work,
     together: Together = unguarded,
     memory: Memory | None = None,
+    keeper: Keeper | None = None,
 ) -> Passed:
     """Run analyses over the frames in one pass (collective).
 
@@ -67,20 +64,14 @@ def run_pass(
         All ranks.
     analyses
         For each analysis its chain: itself, then its `then`, and so on; setup() of all has been called.
-    frames
-        The selected frame numbers.
-    take
-        Gives the steps (positions in `frames`) of this rank's next task, int64 and ascending; None after the last.
-    read
-        Gives the frames of frame numbers, in their order.
-    bind
-        For each analysis what turns a raw frame and its step into the frame that its map() gets.
-    progress
-        Called with the number of frames that this rank has done, after each.
+    work
+        The frames of this rank.
     together
         Runs this rank's part of a phase, after which all ranks meet, and raises an error of one of them on all.
     memory
         How much of it this rank's pairs may take, and where the rest goes; None: as much as they need.
+    keeper
+        Keeps what map() gives, and gives what was kept; then `work` need not give frames that all analyses have.
 
     Raises
     ------
@@ -90,10 +81,23 @@ def run_pass(
     """
     clock = Clock()
     memory = memory or Memory(sys.maxsize, Path(tempfile.gettempdir()))
-    mappers = [Mapper(chain[0], comm.rank, frames, bound, memory) for chain, bound in zip(analyses, bind, strict=True)]
+    keeps = keeper is not None
+    mappers = [
+        Mapper(chain[0], comm.rank, work.frames, bound, memory, keeps)
+        for chain, bound in zip(analyses, work.bind, strict=True)
+    ]
+
+    def map_all() -> None:
+        if keeper is not None:
+            for i, mapper in enumerate(mappers):
+                mapper.has = keeper.restore(i, mapper)
+        map_tasks(mappers, work, keeper)
+
     with clock("map"):
-        together(lambda: map_tasks(mappers, frames, take, read, progress))
-    reducers = [Reducer(comm, frames, clock, memory, together) for _ in analyses]
+        together(map_all)
+        if keeper is not None:
+            keeper.end()
+    reducers = [Reducer(comm, work.frames, clock, memory, together) for _ in analyses]
     results = [
         reducer.run(chain, mapper.runs, mapper.stamps)
         for reducer, chain, mapper in zip(reducers, analyses, mappers, strict=True)

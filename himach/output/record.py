@@ -41,6 +41,13 @@ class Assignment(TypedDict):
     residue: int
 
 
+class Reused(TypedDict):
+    """How many of the frames were mapped by earlier runs, whose pairs were kept; and why those, or why not more."""
+
+    frames: int
+    reason: str
+
+
 class Bytes(TypedDict):
     """Bytes read from the cache and from the origin, and bytes of pairs that travelled between ranks."""
 
@@ -116,7 +123,9 @@ class Record(Request):
     dataset
         What was read from.
     frames
-        Frames read.
+        Frames that were reduced: mapped by this run, and by earlier ones.
+    reused
+        Those mapped by earlier ones.
     ranks, nodes
         How many of each took part.
     assignment, bytes, seconds
@@ -137,6 +146,7 @@ class Record(Request):
     analyses: list[AnalysisRecord]
     dataset: DatasetRecord
     frames: int
+    reused: Reused
     ranks: int
     nodes: int
     assignment: Assignment

@@ -59,6 +59,8 @@ class Opened:
         Whether a simulation pushed the dataset: then frames that are nowhere are left out.
     watch
         Looks to it that the origin stays what it was; None if it is away.
+    stamp
+        Of the origin as it is, or was when it was there; None without a cache.
     """
 
     origin: Origin
@@ -68,6 +70,7 @@ class Opened:
     cached: Dataset | Client | None
     quota: int
     watch: OriginWatch | None
+    stamp: OriginStamp | None
     pushed: bool = False
 
 
@@ -121,7 +124,7 @@ def open_job(world: World, job: Job) -> Opened:
     watch = _watch(world, choice)
     cached = _open_dataset(world, store, choice, job, quota)
     frames, origin, topology, first = _look(comm, job, choice, files, cached, quota > 0)
-    return Opened(origin, topology, frames, first, cached, quota, watch, choice.pushed)
+    return Opened(origin, topology, frames, first, cached, quota, watch, choice.stamp, choice.pushed)
 
 
 def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:

@@ -8,22 +8,23 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from himach.analysis import Analysis
-from himach.engine import Memory, run_pass
+from himach.engine import Memory, Work, run_pass
 from himach.engine.failures import RAISED, failure
 from himach.errors import UsageError
 from himach.frame import POSITIONS, Needs
 from himach.output.claim import Claim
 from himach.output.directory import prepare_out, write_run
 from himach.output.names import unique_labels
-from himach.output.record import Bytes, Record, Times
+from himach.output.record import Bytes, Record, Reused, Times
 from himach.output.table import default_outcome
 from himach.parallel.collective import Meeting, on_every_rank, on_first_rank
 from himach.parallel.communicator import Communicator, World
@@ -31,6 +32,7 @@ from himach.parallel.orders import Orders
 from himach.parallel.progress import Progress
 from himach.parallel.quiet import heard
 from himach.runner.job import Job
+from himach.runner.kept_pairs import keeper_of, kept_pairs, mapping_ends
 from himach.runner.memory import default_memory, scratch_directory
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from himach.io.server.client import Client
     from himach.io.store.store import Dataset as Cached
     from himach.io.universe.view import View
+    from himach.keeping.kept_run import KeptRun
     from himach.runner.opening import Opened
     from himach.zazen.share import Share
 
@@ -96,19 +99,30 @@ def perform(world: World, job: Job, started: float) -> Done:
     out, quiet = comm.bcast((job.out, job.quiet))
     on_first_rank(comm, job.check_place)
     claim = None if out is None else on_first_rank(comm, partial(prepare_out, out, labels))
-    write = None if out is None else partial(write_run, cast(Claim, claim), labels)  # on the first rank
     try:
         with heard() as said:
-            return _perform(world, job, started, quiet, write, said)
+            return _perform(world, job, started, quiet, _Out(out, claim, labels), said)
     finally:
         if claim is not None:  # on the first rank
             claim.release()
 
 
-def _perform(
-    world: World, job: Job, started: float, quiet: bool, write: Callable[..., list[str]] | None, said: list[str]
-) -> Done:
-    """Carry out `job`, and `write` analyses, outcomes and record on the first rank; `said` gets what is warned of."""
+@dataclass(frozen=True)
+class _Out:
+    """Where the outcome is written, the same on every rank but for the claim, which the first one has."""
+
+    path: Path | None
+    claim: Claim | None
+    labels: Sequence[str]
+
+    def write(self, *parts: Any) -> list[str]:
+        """Write analyses, outcomes and record; on the first rank."""
+        assert self.claim is not None
+        return write_run(self.claim, self.labels, *parts)
+
+
+def _perform(world: World, job: Job, started: float, quiet: bool, out: _Out, said: list[str]) -> Done:
+    """Carry out `job`, and write to `out` on the first rank; `said` gets what is warned of."""
     from himach.runner.opening import open_job
     from himach.runner.provenance import asked_for
 
@@ -117,22 +131,22 @@ def _perform(
     opened = open_job(world, job)
     asked = on_first_rank(comm, partial(asked_for, job, opened, world.library()), share=True)
     views = on_every_rank(comm, partial(_set_up, comm.rank, chains, opened))
-    ready = time.time()
-
-    share = _assign(world, opened)
-    assigned = time.time()
-    passed, read = _map_and_reduce(world, job, chains, opened, views, share, quiet)
-    _say_empty(chains, opened.frames, passed.mapped)
-    reduced = time.time()
-
-    ends = [chain[-1] for chain in chains]
-    outcomes = on_first_rank(comm, lambda: _finish(ends, passed.results or []))
-    seconds = {"startup": ready - started, "zazen": assigned - ready, **passed.seconds, "finish": time.time() - reduced}
-    seconds = _slowest(comm, {**seconds, "total": time.time() - started})
-    record = _record(world, asked, opened, share, passed, read, seconds, (started, said))
-    if write is not None:
-        drawing = partial(located, method="plot", rank=0)
-        record["files"] = on_first_rank(comm, partial(write, ends, outcomes, record, drawing)) or []
+    with kept_pairs(world, job, out.path, out.labels, chains, views, opened) as kept:
+        ready = time.time()
+        share = _assign(world, opened, kept)
+        assigned = time.time()
+        passed, read = _map_and_reduce(world, job, chains, opened, views, share, kept, quiet, started)
+        _say_empty(chains, opened.frames, passed.mapped)
+        reduced = time.time()
+        ends = [chain[-1] for chain in chains]
+        outcomes = on_first_rank(comm, lambda: _finish(ends, passed.results or []))
+        before = {"startup": ready - started, "zazen": assigned - ready}
+        seconds = {**before, **passed.seconds, "finish": time.time() - reduced}
+        seconds = _slowest(comm, {**seconds, "total": time.time() - started})
+        record = _record(world, asked, share, kept, passed, read, seconds, (started, said))
+        if out.path is not None:
+            drawing = partial(located, method="plot", rank=0)
+            record["files"] = on_first_rank(comm, partial(out.write, ends, outcomes, record, drawing)) or []
     return Done(outcomes, record, ends)
 
 
@@ -176,13 +190,14 @@ def _set_up(rank: int, chains: Sequence[Sequence[Analysis]], opened: Opened) -> 
     return views
 
 
-def _assign(world: World, opened: Opened) -> Share:
-    """Agree with all nodes who reads which frame."""
+def _assign(world: World, opened: Opened, kept: KeptRun | None) -> Share:
+    """Agree with all nodes who reads which frame, of those that are to be mapped."""
     from himach.zazen import assign
 
     held = None if world.leaders is None else opened.cached
     origin, whole = opened.origin.present, not opened.pushed
-    return on_every_rank(world.comm, lambda: assign(world, held, opened.frames, origin=origin, whole=whole))
+    frames = opened.frames if kept is None or kept.found.remaining is None else kept.found.remaining
+    return on_every_rank(world.comm, lambda: assign(world, held, frames, origin=origin, whole=whole))
 
 
 def _map_and_reduce(
@@ -192,7 +207,9 @@ def _map_and_reduce(
     opened: Opened,
     views: Sequence[View],
     share: Share,
+    kept: KeptRun | None,
     quiet: bool,
+    started: float,
 ) -> tuple[Passed, Mapping[str, int]]:
     """Take every frame of this rank through map(), all pairs through reduce(); return also the bytes read, by place."""
     from himach.io.dataset.lookup import server_of
@@ -205,21 +222,39 @@ def _map_and_reduce(
     source = Source(opened.origin, opened.cached, opened.quota > 0, server_of(opened.cached), needs, opened.watch)
     binds = [partial(view.bind, late=source.late) for view in views]
     memory = Memory(int(job.memory or default_memory()) // world.node.size, scratch_directory())
-    with Progress(comm, sum(share.counts.values()), sys.stderr, quiet=quiet) as display:
+    total = sum(share.counts.values())
+    with Progress(comm, total, sys.stderr, quiet=quiet) as display:
         meeting = Meeting(comm)
-        take = partial(_take, share, source, display, meeting)
+        keeper = None if kept is None else keeper_of(kept, comm, total, source, memory.limit)
+        orders = Orders(mapping_ends(job, started), source.hurry if keeper is None else keeper.hurry, comm=comm)
+
+        def look() -> None:
+            meeting.look()
+            if keeper is not None:
+                keeper.look()
+
+        work = Work(
+            frames=frames,
+            take=partial(_take, share, source),
+            read=source.read,
+            bind=binds,
+            progress=meeting.watched(display),
+            wait=partial(display.finish, look),
+        )
         keep = True
         try:
-            with Orders(None, source.hurry, comm=comm):
-                passed = run_pass(
-                    comm, chains, frames, take, source.read, binds, meeting.watched(display), meeting.together, memory
-                )
+            with orders, nullcontext() if keeper is None else keeper.heeding(orders):
+                passed = run_pass(comm, chains, work, meeting.together, memory, keeper)
         except OriginChangedError:
             keep = False
             raise
         finally:
             written = source.close(keep)
+            if keeper is not None:
+                keeper.close()
     share.close()
+    if keeper is not None:
+        warn_once(comm, [keeper.reason] if keeper.reason else [])
     _settle(world, opened.cached, share, written)
     warn_once(comm, [source.lost] if source.lost else [])
     return passed, {"cache": source.bytes_cache, "origin": source.bytes_origin}
@@ -236,8 +271,8 @@ def _say_empty(chains: Sequence[Sequence[Analysis]], frames: range, mapped: Sequ
 def _record(
     world: World,
     asked: Mapping[str, Any],
-    opened: Opened,
     share: Share,
+    kept: KeptRun | None,
     passed: Passed,
     read: Mapping[str, int],
     seconds: Mapping[str, float],
@@ -251,7 +286,8 @@ def _record(
             said.append(text)
     times = [datetime.fromtimestamp(second).astimezone() for second in (started, time.time())]
     done = {
-        "frames": sum(share.counts.values()),
+        "frames": sum(share.counts.values()) + (0 if kept is None else kept.found.reused),
+        "reused": Reused(frames=0, reason="") if kept is None else Reused(frames=kept.found.reused, reason=kept.reason),
         "ranks": world.comm.size,
         "nodes": len(world.nodes),
         "assignment": share.counts,
@@ -302,12 +338,11 @@ def _settle(world: World, cached: Cached | Client | None, share: Share, written:
     warn_once(world.comm, reasons)
 
 
-def _take(share: Share, source: Source, display: Progress, meeting: Meeting) -> Steps | None:
-    """Take the next task; after the last one, show how far the others are until all ranks can meet in the shuffle."""
+def _take(share: Share, source: Source) -> Steps | None:
+    """Take the next task; after the last one, see that what was read is still so."""
     steps = share.take()
     if steps is None:
         source.confirm()
-        display.finish(meeting.look)
     return steps
 
 

@@ -19,6 +19,7 @@ from himach.parallel.communicator import Words
 from himach.zazen.bitmaps import block_counts
 from himach.zazen.patterns import Pattern, Search
 from himach.zazen.positions import n_words
+from himach.zazen.remaining import Remaining, Selection
 
 Numbers = npt.NDArray[np.int64]
 
@@ -84,12 +85,12 @@ class NodeFrames:
         Time spent on marking, on patterns, and on counting.
     """
 
-    def __init__(self, cached: Cached, frames: range, budget: int) -> None:
+    def __init__(self, cached: Cached, frames: Selection, budget: int) -> None:
         self.seconds = 0.0
         self.n_frames = len(frames)
         with self._timed():
             self.native, self.alien = (np.zeros(n_words(len(frames)), dtype=np.uint64) for _ in range(2))
-            cached.mark(frames, self.native, self.alien)
+            _mark(cached, frames, self.native, self.alien)
             both = (self.native, self.alien) if budget else ()
             self._searches = [Search(words, self.n_frames, budget) for words in both]
 
@@ -115,6 +116,17 @@ class NodeFrames:
         start = time.perf_counter()
         yield
         self.seconds += time.perf_counter() - start
+
+
+def _mark(cached: Cached, frames: Selection, native: Words, alien: Words) -> None:
+    """Set the bits of those `frames` that are native, and of those that are alien (see `Cached.mark`)."""
+    if isinstance(frames, Remaining):
+        of_all = [np.zeros(n_words(len(frames.frames)), dtype=np.uint64) for _ in range(2)]
+        cached.mark(frames.frames, *of_all)
+        for words, out in zip(of_all, (native, alien), strict=True):
+            frames.choose(words, out)
+    else:
+        cached.mark(frames, native, alien)
 
 
 def count_chunks(native: Words, alien: Words, chunk_words: int) -> Numbers:

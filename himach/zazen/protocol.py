@@ -35,6 +35,7 @@ from himach.parallel.communicator import Words, World
 from himach.zazen.node_frames import NOTHING, Cached, NodeFrames
 from himach.zazen.positions import Bits, Pieces, n_words
 from himach.zazen.reduction import ByBits, ByPatterns, Reduced, by_patterns
+from himach.zazen.remaining import Selection
 from himach.zazen.rounds import CHUNK_WORDS, Leaders, Rules
 from himach.zazen.share import Share
 
@@ -48,7 +49,7 @@ FEW = 1 << 22  # frames whose bitmaps cost less than looking for patterns
 class _Request:
     """The arguments of `assign()` that are the same on every rank."""
 
-    frames: range
+    frames: Selection
     origin: bool
     whole: bool
     chunk_words: int
@@ -68,7 +69,7 @@ class _Outcome:
 def assign(
     world: World,
     cached: Cached | None,
-    frames: range,
+    frames: Selection,
     *,
     origin: bool = True,
     whole: bool = True,
@@ -84,7 +85,7 @@ def assign(
     cached
         What this node's store holds; only the node's first rank is asked. None: nothing.
     frames
-        Frame numbers of the selection, the same on every rank; `step` may be negative.
+        Frame numbers of the selection, or what is left of it, the same on every rank; `step` may be negative.
     origin
         Whether frames can be read from the origin, the same on every rank.
     whole
@@ -241,7 +242,7 @@ def fill_evenly(loads: Sequence[int], weights: Sequence[int], amount: int) -> li
     return parts
 
 
-def _unreachable(reduced: Reduced, frames: range) -> str:
+def _unreachable(reduced: Reduced, frames: Selection) -> str:
     """Say which frames lie nowhere."""
     count = reduced.n_nowhere
     named = ", ".join(str(frames[int(p)]) for p in reduced.nowhere(NAMED)) + (", ..." if count > NAMED else "")

@@ -15,6 +15,7 @@ import pyroaring
 
 from himach.parallel.communicator import Counter, SharedWords
 from himach.zazen.positions import PositionSet
+from himach.zazen.remaining import Remaining, Selection, numbers_at
 
 MAX_TASK_FRAMES = 512
 #: A task is this part of what remains for each rank to read, if all were equally fast.
@@ -80,7 +81,7 @@ class Share:
     def __init__(
         self,
         *,
-        frames: range,
+        frames: Selection,
         positions: PositionSet,
         shared: SharedWords,
         counter: Counter,
@@ -114,7 +115,8 @@ class Share:
         number = self._counter.next()
         if number >= len(self._tasks):
             return None
-        return self._positions.some(*self._tasks.bounds(number))
+        positions = self._positions.some(*self._tasks.bounds(number))
+        return self._frames.steps(positions) if isinstance(self._frames, Remaining) else positions
 
     @cached_property
     def surplus(self) -> pyroaring.BitMap64:
@@ -124,7 +126,7 @@ class Share:
         """
         numbers = pyroaring.BitMap64()
         for positions in self._surplus:
-            numbers.update(pyroaring.BitMap64((self._frames.start + self._frames.step * positions).astype(np.uint64)))
+            numbers.update(pyroaring.BitMap64(numbers_at(self._frames, positions).astype(np.uint64)))
         return numbers
 
     def close(self) -> None:

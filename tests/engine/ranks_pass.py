@@ -228,11 +228,17 @@ def test_ranks_without_frames_and_ranks_with_all():
     passed = himach.engine.run_pass(
         comm,
         [[Everything()]],
-        frames,
-        lambda: next(steps, None),
-        lambda numbers: (raws[number] for number in numbers.tolist()),
-        [lambda raw, step: himach.frame.Frame(raw.number, step, raw.time, raw.positions, raw.box, None, None, None)],
-        lambda done: None,
+        himach.engine.Work(
+            frames,
+            lambda: next(steps, None),
+            lambda numbers: (raws[number] for number in numbers.tolist()),
+            [
+                lambda raw, step: himach.frame.Frame(
+                    raw.number, step, raw.time, raw.positions, raw.box, None, None, None
+                )
+            ],
+            lambda done: None,
+        ),
     )
     if comm.rank == 0:
         expected = run_twin([Everything()], frames, raws)

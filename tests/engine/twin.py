@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from himach.analysis import Analysis, Pairs
-from himach.engine import Passed, run_pass
+from himach.engine import Passed, Work, run_pass
 from himach.engine.shuffle.runs import Memory
 from himach.frame import Frame, RawFrame
 from himach.parallel.communicator import Communicator, alone
@@ -172,11 +172,13 @@ def run_engine(
     return run_pass(
         comm,
         chains,
-        frames,
-        lambda: next(queue, None),
-        lambda numbers: (raws[number] for number in numbers.tolist()),
-        [bind] * len(chains),
-        lambda done: None,
+        Work(
+            frames,
+            lambda: next(queue, None),
+            lambda numbers: (raws[number] for number in numbers.tolist()),
+            [bind] * len(chains),
+            lambda done: None,
+        ),
         memory=None if MEMORY is None else Memory(MEMORY, Path(tempfile.gettempdir())),
     )
 

@@ -111,6 +111,25 @@ class Stamps:
         self._steps, self._times, self._boxes, self._sources = [], [], [], []
         self._boxed = False
 
+    def append(self, table: FrameTable) -> None:
+        """Add the rows of a table."""
+        self.compact()
+        self._tables.append(table)
+        self._first += len(table)
+
+    def rows(self, first: int) -> FrameTable:
+        """Return the rows from `first` on, where a table was compacted or appended."""
+        self.compact()
+        tables: list[FrameTable] = []
+        left = self._first
+        for table in reversed(self._tables):
+            if left <= first:
+                break
+            left -= len(table)
+            tables.insert(0, table)
+        joined = FrameTable.joined(tables)
+        return joined if left == first else joined.chosen(np.arange(first - left, len(joined)))
+
     def table(self) -> FrameTable:
         """Return all rows."""
         self.compact()

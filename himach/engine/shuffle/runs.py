@@ -7,19 +7,39 @@ comes later has few blocks to do with, however many chunks there were.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.engine.pairs.arena import Arena
-from himach.engine.pairs.block import SHARDS, Block, Kind, Raw
-from himach.engine.shuffle.spill import Scratch, Spilled, spill
-from himach.engine.shuffle.stack import Stack
+from himach.engine.pairs.block import SHARDS, Block, Bounds, Kind, Raw
+from himach.engine.shuffle.spill import Scratch, spill
+from himach.engine.shuffle.stack import Spec, Stack
 
 #: Bytes that are ordered at a time on their way to the disk.
 PIECE = 1 << 22
+
+
+class OnDisk(Protocol):
+    """A block on a disk, whose shards are read when they are asked for."""
+
+    @property
+    def kind(self) -> Kind:
+        """What it has in common with blocks of its lot."""
+
+    @property
+    def bounds(self) -> Bounds:
+        """As those of a `Block`."""
+
+    @property
+    def specs(self) -> Mapping[str, Spec]:
+        """What its columns are."""
+
+    def part(self, start: int, stop: int) -> Block:
+        """Read the shards from `start` to `stop`."""
 
 
 class Memory:
@@ -62,15 +82,24 @@ class Runs:
         self._lots: defaultdict[Kind, _Lot] = defaultdict(_Lot)
         self._arena = Arena()
         self._scratch: Scratch | None = None
+        self._refers = False
 
     def room(self, nbytes: int) -> Raw:
         """Return memory for a block that will be put, uint8 (nbytes,)."""
         return self._arena.take(nbytes)
 
-    def put(self, blocks: Sequence[Block]) -> None:
-        """Put the blocks of a chunk."""
+    def put(self, blocks: Sequence[Block]) -> int:
+        """Put the blocks of a chunk; return how many bytes they take."""
+        nbytes = sum(self._lots[block.kind].put(block) for block in blocks)
         if blocks:
-            self._memory.hold(self, sum(self._lots[block.kind].put(block) for block in blocks))
+            self._memory.hold(self, nbytes)
+        return nbytes
+
+    def refer(self, parts: Sequence[OnDisk]) -> None:
+        """Put blocks that are on a disk already, and stay there; they come before all that is in memory."""
+        for part in parts:
+            self._lots[part.kind].refer(part)
+            self._refers = True
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return int64 (shards,): about how many bytes each shard will take in the shuffle."""
@@ -94,7 +123,7 @@ class Runs:
     @property
     def spilled(self) -> bool:
         """Whether some of the blocks are on the disk."""
-        return self._scratch is not None
+        return self._scratch is not None or self._refers
 
     def clear(self) -> None:
         """Forget everything that was put."""
@@ -111,7 +140,7 @@ class _Lot:
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
-        self._spilled: list[Spilled] = []
+        self._spilled: list[OnDisk] = []
         self._stacked: Stack | None = None
         self._nbytes = 0  # of the blocks in memory
 
@@ -123,6 +152,10 @@ class _Lot:
         self._nbytes += nbytes
         return nbytes
 
+    def refer(self, part: OnDisk) -> None:
+        """Put a block that is on a disk."""
+        self._spilled.append(part)
+
     def _stack(self) -> Stack:
         """Return the blocks in memory as one."""
         if self._stacked is None:
@@ -131,7 +164,7 @@ class _Lot:
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return int64 (shards,): about how many bytes each shard takes."""
-        parts: list[Stack | Spilled] = [*self._spilled]
+        parts: list[Stack | OnDisk] = [*self._spilled]
         rows = sum(part.bounds for part in self._spilled)
         if self._blocks:
             parts.append(self._stack())

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from himach.engine.pairs.block import Array, Block, Bounds, Form, Raw, objects, raw
+from himach.engine.pairs.block import Array, Block, Bounds, Form, Kind, Raw, objects, raw
 from himach.engine.shuffle.stack import Spec, Stack
 from himach.errors import HimachError
 
@@ -110,6 +110,13 @@ class Spilled:
     _scratch: Scratch
     _starts: dict[str, int]  # where columns begin, but for those of objects
     _pickles: Bounds  # where the objects of each shard begin
+
+    @property
+    def kind(self) -> Kind:
+        """As that of the `Block`."""
+        values = self.specs.get("values")
+        dtype, shape = (None, ()) if values is None else (values.dtype, values.shape)
+        return Kind(self.width, self.form, dtype, shape)
 
     def part(self, start: int, stop: int) -> Block:
         """Read the shards from `start` to `stop`."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import himach
-from himach.engine import Memory, mapping, run_pass
+from himach.engine import Memory, Work, mapping, run_pass
 from himach.engine.shuffle.spill import Scratch, SpillError
 from himach.frame import Frame
 from himach.parallel.communicator import alone
@@ -42,11 +42,13 @@ def run(memory):
     return run_pass(
         alone().comm,
         [[Heavy()]],
-        range(FRAMES),
-        lambda: next(queue, None),
-        lambda numbers: (raws[number] for number in numbers.tolist()),
-        [lambda raw, step: Frame(raw.number, step, raw.time, raw.positions, raw.box, None, None, None)],
-        lambda done: None,
+        Work(
+            range(FRAMES),
+            lambda: next(queue, None),
+            lambda numbers: (raws[number] for number in numbers.tolist()),
+            [lambda raw, step: Frame(raw.number, step, raw.time, raw.positions, raw.box, None, None, None)],
+            lambda done: None,
+        ),
         memory=memory,
     )
 

@@ -1,0 +1,186 @@
+"""A directory of kept pairs: for each analysis the generations of its map, and in each the parts that runs left.
+
+One run at a time works in it (`claim()`). A generation belongs to one map, which its ``map.json`` describes; parts are
+written under names of their own and are never changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from himach.errors import UsageError
+from himach.keeping.identity import MapIdentity
+from himach.output.files import write_bytes
+from himach.output.lock import HeldError, Lock
+
+__all__ = ["Generation", "PairsDirectory", "is_private"]
+
+LOCK = ".lock"
+MAP = "map.json"
+PART = ".pairs"
+TEMPORARY = ".tmp"
+#: Of map.json.
+VERSION = 1
+OTHERS_WRITE = 0o022
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Parts of one map.
+
+    Attributes
+    ----------
+    path
+        Its folder, which may not be there yet.
+    number
+        1, 2, ...
+    key
+        What its parts say that they belong to, hex.
+    identity
+        What made up the map when it was last used; None if that cannot be read.
+    """
+
+    path: Path
+    number: int
+    key: str
+    identity: MapIdentity | None
+
+    def write(self) -> None:
+        """Make the folder, and describe the map in it."""
+        assert self.identity is not None
+        for folder in (self.path.parent.parent, self.path.parent, self.path):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+        described = {"version": VERSION, "key": self.key, "map": self.identity.to_json()}
+        described["digest"] = _digest(described)
+        write_bytes(self.path / MAP, json.dumps(described, indent=1).encode())
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody but this user can have written what is in it."""
+        return all(map(is_private, (self.path, *self.path.parents[:2])))
+
+    def parts(self) -> list[Path]:
+        """Return the files of its parts, by name."""
+        return sorted(self.path.glob(f"*{PART}"))
+
+
+class PairsDirectory:
+    """A directory in which runs keep pairs.
+
+    Attributes
+    ----------
+    path
+        Where it is; made when it is claimed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: Lock | None = None
+
+    def claim(self) -> None:
+        """Make the directory, hold it against other runs, and sweep what killed ones left.
+
+        Raises
+        ------
+        UsageError
+            If another run has it, if it is no directory of kept pairs, or if it cannot be written.
+        """
+        try:
+            if not self.path.exists():
+                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._check()
+            self._lock = Lock(self.path / LOCK)
+        except HeldError as error:
+            raise UsageError(
+                f"pairs {self.path}: another run keeps its pairs there ({error}); wait for its end, or name another "
+                "directory"
+            ) from None
+        except FileExistsError:
+            raise UsageError(f"pairs {self.path} is a file; name a directory") from None
+        except OSError as error:
+            raise UsageError(
+                f"pairs {self.path} cannot be written ({error.strerror}); name another directory"
+            ) from None
+        for temporary in self.path.glob(f"*/*/.*{TEMPORARY}"):
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+    def release(self) -> None:
+        """Let other runs have it."""
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                self._lock.remove()
+            self._lock.release()
+            self._lock = None
+
+    def labels(self) -> list[str]:
+        """Return the names of the analyses whose pairs are here."""
+        return sorted(path.name for path in self.path.iterdir() if path.is_dir() and any(_numbered(path)))
+
+    def generations(self, label: str) -> list[Generation]:
+        """Return the generations of an analysis, the oldest first."""
+        return [_read(path) for path in sorted(_numbered(self.path / label), key=lambda path: int(path.name))]
+
+    def begin(self, label: str, identity: MapIdentity) -> Generation:
+        """Return a new generation, of which nothing is written yet."""
+        last = max((int(path.name) for path in _numbered(self.path / label)), default=0)
+        return Generation(self.path / label / str(last + 1), last + 1, secrets.token_hex(16), identity)
+
+    def evict(self, label: str, number: int) -> None:
+        """Delete a generation, and the analysis's folder with the last."""
+        folder = self.path / label / str(number)
+        with contextlib.suppress(FileNotFoundError):
+            (folder / MAP).unlink()  # first, so that what is left of it is nothing to use
+        shutil.rmtree(folder)
+        with contextlib.suppress(OSError):
+            folder.parent.rmdir()
+
+    def _check(self) -> None:
+        """Raise UsageError if there are other things in the directory."""
+        other = [path for path in self.path.iterdir() if path.name != LOCK and not any(_numbered(path))]
+        strange = [path for path in other if not path.is_dir() or any(path.iterdir())]
+        if strange:
+            raise UsageError(
+                f"pairs {self.path} is neither empty nor a directory of kept pairs ({strange[0].name} is in it); name "
+                "another directory"
+            )
+
+
+def is_private(path: Path) -> bool:
+    """Tell whether a directory, or a file, is this user's and nobody else may write to it, or is not there yet."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return True
+    return status.st_uid == os.geteuid() and not status.st_mode & OTHERS_WRITE and not stat.S_ISLNK(status.st_mode)
+
+
+def _numbered(folder: Path) -> Iterator[Path]:
+    """Give the generations in an analysis's folder."""
+    if folder.is_dir():
+        yield from (path for path in folder.iterdir() if path.name.isdecimal() and path.is_dir())
+
+
+def _read(path: Path) -> Generation:
+    try:
+        described: dict[str, Any] = json.loads((path / MAP).read_bytes())
+        if described.pop("digest") != _digest(described) or described["version"] != VERSION:
+            raise ValueError
+        return Generation(path, int(path.name), str(described["key"]), MapIdentity.from_json(described["map"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Generation(path, int(path.name), "", None)
+
+
+def _digest(described: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,125 @@
+"""Frames of a part: those that it covers, those that its pairs are of, and of a block the pairs of some of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from himach.engine.pairs.block import Array, Block, Form
+from himach.engine.pairs.stamps import FrameTable
+from himach.keeping.columns import ColumnFile, ColumnWriter
+
+#: Frames that a part covers, at most, and where the last one is, at most.
+COVERED, LAST = 1 << 27, 1 << 48
+#: Rows of bits that are spread out at a time, for a byte a bit.
+SPREAD = 1 << 14
+
+Numbers = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFrames:
+    """Frames by row, as in a `Part`."""
+
+    numbers: Numbers
+    times: npt.NDArray[np.float64]
+    boxes: npt.NDArray[np.float32] | None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def chosen(self, kept: npt.NDArray[np.bool_]) -> KeptFrames:
+        """Return some rows."""
+        boxes = None if self.boxes is None else self.boxes[kept]
+        # As if the other frames had never been read.
+        boxed = boxes is not None and not np.isnan(boxes).all()
+        return KeptFrames(self.numbers[kept], self.times[kept], boxes if boxed else None)
+
+    def table(self, selected: range) -> FrameTable:
+        """Return the frames as a table of a run that selects them, among others."""
+        return FrameTable((self.numbers - selected.start) // selected.step, self.times, self.boxes)
+
+
+def among(numbers: Numbers, wanted: BitMap64) -> Rows:
+    """Return which numbers are wanted, bool (n,)."""
+    there = np.array((BitMap64(numbers.astype(np.uint64)) & wanted).to_array(), dtype=np.int64)
+    return np.isin(numbers, there)
+
+
+def chosen_rows(block: Block, kept: Rows) -> Block:
+    """Return the pairs of a block whose frames are `kept`, bool (n,) by row of its table.
+
+    `at` of what is returned counts the rows that are kept; a key that is then at no frame has no row.
+    """
+    places = np.zeros(len(kept) + 1, dtype=np.uint32)
+    np.cumsum(kept, out=places[1:])
+    values = block.values
+    if block.form == Form.PAIR:
+        rows = kept[block.at]
+    elif block.form == Form.INTERVAL:
+        assert values is not None
+        # Frames that are kept of an interval are an interval again.
+        values = places[block.at + values] - places[block.at]
+        rows = values > 0
+    else:
+        assert values is not None
+        values = _chosen_bits(block.at, values, kept)
+        rows = np.asarray(values.any(axis=1))
+    columns = block.columns() if values is None else block.columns() | {"values": values}
+    chosen = {name: column[rows] for name, column in columns.items()}
+    chosen["at"] = places[chosen["at"]]
+    ends = np.concatenate([[0], np.cumsum(rows)])
+    return Block(block.form, block.width, ends[block.bounds], **chosen)
+
+
+def write_covered(writer: ColumnWriter, covered: BitMap64) -> list[int]:
+    """Write frame numbers as runs of numbers that are all one step apart: where each begins, and how many they are."""
+    numbers = np.array(covered.to_array(), dtype=np.int64)
+    steps, counts = np.unique(np.diff(numbers), return_counts=True)
+    step = int(steps[np.argmax(counts)]) if len(steps) else 1
+    first = np.flatnonzero(np.diff(numbers, prepend=np.int64(-1) - step) != step)
+    runs = np.stack([numbers[first], np.diff(first, append=len(numbers))], axis=1)
+    return [step, writer.add(runs)]
+
+
+def read_covered(file: ColumnFile, described: Any) -> BitMap64:
+    """Return the frame numbers that `write_covered()` wrote; one of `NONSENSE` if that is not what is there."""
+    step, number = described
+    shape = file.spec(number)
+    runs = file.verified(number)
+    if shape[0] != np.int64 or runs.ndim != 2 or runs.shape[1] != 2 or type(step) is not int or step < 1:
+        raise ValueError("covered frames are none")
+    listed = runs.tolist()
+    if any(not 0 <= start < LAST or not 0 < count <= COVERED for start, count in listed):
+        raise ValueError("covered frames are none")
+    # Numbers that are far from one another take memory each.
+    if sum(count for _, count in listed) > COVERED or sum(min(c, c * step >> 16) for _, c in listed) > COVERED >> 7:
+        raise ValueError("too many frames are covered")
+    covered = BitMap64()
+    for start, count in listed:
+        covered.update(range(start, start + count * step, step))
+    return covered
+
+
+def _chosen_bits(at: Array, bits: Array, kept: Rows) -> Array:
+    """Return rows of bits (n, w), which begin at frames `at`, with the bits of frames that are kept only, together."""
+    chosen = np.empty_like(bits)
+    width = 64 * bits.shape[1]
+    for first in np.unique(at).tolist():
+        mask = np.zeros(width, dtype=bool)
+        frames = kept[first : first + width]
+        mask[: len(frames)] = frames
+        rows = np.flatnonzero(at == first)
+        for start in range(0, len(rows), SPREAD):
+            some = rows[start : start + SPREAD]
+            spread = np.unpackbits(bits[some].astype("<u8").view(np.uint8), axis=1, bitorder="little")
+            packed = np.zeros((len(some), width // 8), dtype=np.uint8)
+            together = np.packbits(spread[:, mask], axis=1, bitorder="little")
+            packed[:, : together.shape[1]] = together
+            chosen[some] = packed.view("<u8")
+    return chosen

@@ -1,0 +1,311 @@
+"""Keeping pairs while a run goes on: `PassKeeper`, which the map loop of a rank asks after each frame.
+
+Every so often, all that was mapped since the last time goes to a thread, which writes it as one part for each analysis.
+So a run that is killed loses what it mapped in less than a minute, or in 2 % of its time.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+import numpy as np
+from pyroaring import BitMap64
+
+from himach.engine.mapping import Mapped, Mapper
+from himach.engine.pairs.block import Block
+from himach.errors import HimachError, TimeUpError, UsageError
+from himach.keeping.directory import Generation
+from himach.keeping.part import NotPlainError, write_part
+from himach.parallel.collective import on_every_rank
+from himach.parallel.communicator import Communicator
+
+if TYPE_CHECKING:
+    from himach.keeping.kept_run import KeptRun
+
+__all__ = ["Asked", "PassKeeper", "Place"]
+
+#: Seconds between commits, at least, and the part of the time so far that they may lie apart.
+EVERY = 30.0
+PART = 0.02
+#: A commit is worth this many times what it holds up the map loop.
+WORTH = 50
+#: Bytes of pairs that are kept at once, about: they wait in memory, beside those that go to the shuffle.
+MOST = 128 << 20
+#: The part of a rank's memory that pairs may take which wait for the beginning of keeping.
+WAITS = 4
+#: Commits that may wait for the disk; one more, and the disk is slower than the analysis.
+WAITING = 4
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the pairs of one analysis go.
+
+    Attributes
+    ----------
+    generation
+        Made at the first commit.
+    combined
+        Whether they are combine()'s.
+    pickles
+        Whether values may be kept as pickles: only where nobody but this user can write.
+    """
+
+    generation: Generation
+    combined: bool
+    pickles: bool
+
+
+class Asked(Protocol):
+    """What is asked of the map phase from outside (see `himach.parallel.orders.Orders`)."""
+
+    heeded: bool  #: whether somebody looks at the rest
+    commit: bool  #: keep now what there is
+    ending: bool  #: keep it, and end
+
+    @property
+    def time_up(self) -> bool:
+        """Keep it, and leave the frames that remain to another run."""
+
+    def leave(self) -> NoReturn:
+        """End, now that all is kept."""
+
+
+class _Nothing:
+    """Nothing is asked."""
+
+    heeded = commit = ending = time_up = False
+
+    def leave(self) -> NoReturn:
+        raise AssertionError("nobody has asked for the end")
+
+
+class PassKeeper:
+    """Keeps what this rank maps (see `himach.engine.mapping.Keeper`).
+
+    Parameters
+    ----------
+    kept
+        Where the pairs go, and what this rank takes over from earlier runs.
+    comm
+        All ranks.
+    total
+        How many frames are to be mapped on all ranks.
+    confirm
+        Raises an error if what was read so far may not be kept.
+    hurry
+        Called before this process ends by a signal.
+    memory
+        Bytes that the pairs of this rank may take.
+    after
+        Seconds of mapping after which keeping begins, unless pairs get too many to wait in memory; 0: at once.
+    every
+        Seconds between two commits, at least.
+    """
+
+    def __init__(
+        self,
+        kept: KeptRun,
+        comm: Communicator,
+        total: int,
+        confirm: Callable[[], object],
+        hurry: Callable[[], object],
+        memory: int,
+        after: float = 0.0,
+        every: float = EVERY,
+    ) -> None:
+        self._kept = kept
+        self._comm = comm
+        self._frames = kept.frames
+        self._total = total
+        self._mapped = 0
+        self._confirm = confirm
+        self._hurry = hurry
+        self._asked: Asked = _Nothing()
+        self._every = every
+        self._began = time.monotonic()
+        self._next = self._began + (after or every)
+        self._most = max(MOST, memory // WAITS) if after else MOST
+        self._writer = _Writer(kept.places, kept.frames)
+        # Where values must be plain, that they are is seen at the first frame.
+        self._looks = kept.lasting and not all(place.pickles for place in kept.places)
+
+    @property
+    def reason(self) -> str:
+        """Why keeping has ended; "" if it has not."""
+        return self._writer.failed
+
+    @property
+    def going_on(self) -> bool:
+        """Whether the frames that are left are to be mapped."""
+        return not self._asked.time_up
+
+    def restore(self, index: int, mapper: Mapper) -> Collection[int]:
+        """Give a mapper what was kept; return the steps that it has and another has not."""
+        loaded = self._kept.found.loaded[index]
+        for part in loaded.parts:
+            part.give(mapper, self._frames)
+        return loaded.skip
+
+    def due(self, nbytes: int) -> bool:
+        """Tell whether what was mapped since the last time is to be kept now."""
+        asked = self._asked
+        if asked.commit or asked.ending or asked.time_up or self._looks:
+            return True
+        return nbytes > self._most or time.monotonic() >= self._next
+
+    def keep(self, mapped: Sequence[Mapped]) -> None:
+        """Keep what was mapped; in this thread only where the process is about to end."""
+        began = time.monotonic()
+        asked, looked = self._asked, self._looks
+        now = asked.commit or asked.ending or asked.time_up
+        asked.commit = self._looks = False
+        self._most = MOST
+        steps = [one.steps for one in mapped if len(one.steps)]
+        self._mapped += len(steps[0]) if len(steps) == 1 else len(np.unique(np.concatenate(steps))) if steps else 0
+        if steps and not self._writer.failed:
+            self._confirm()
+            self._writer.put(mapped)
+        if now or looked:
+            self._writer.wait()
+        if isinstance(self._writer.error, NotPlainError) and looked:
+            raise UsageError(str(self._writer.error))
+        self.look()
+        cost, so_far = time.monotonic() - began, time.monotonic() - self._began
+        self._next = time.monotonic() + max(self._every, WORTH * cost * (not now), PART * so_far)
+
+    @contextmanager
+    def heeding(self, asked: Asked) -> Iterator[None]:
+        """Heed what is asked, from now to the end of the map phase."""
+        self._asked = asked
+        asked.heeded = True
+        try:
+            yield
+        finally:
+            asked.heeded = False
+
+    def look(self) -> None:
+        """End this process if that is asked, once all that was given to `keep` is written."""
+        if self._asked.ending:
+            self.hurry()
+            self._asked.leave()
+
+    def hurry(self) -> None:
+        """Have written what was given to `keep`, and all else that is to be written; from any thread."""
+        self._writer.wait()
+        self._hurry()
+
+    def end(self) -> None:
+        """End the map phase (collective).
+
+        Raises
+        ------
+        TimeUpError
+            If frames are left, on all ranks, when everything is written.
+        """
+        mapped = self._comm.allreduce(self._mapped)
+        self._asked.heeded = False
+        if mapped < self._total:
+            on_every_rank(self._comm, self._writer.close)
+            on_every_rank(self._comm, partial(self._tell, mapped))
+
+    def close(self) -> None:
+        """Wait until all is written."""
+        self._writer.close()
+
+    def _tell(self, mapped: int) -> NoReturn:
+        reused, where = self._kept.found.reused, self._kept.directory.path
+        done = f"time is up after {mapped + reused} of {len(self._frames)} frames"
+        if self.reason:
+            raise TimeUpError(f"{done}, and not all of them are kept in {where}: {self.reason}")
+        raise TimeUpError(f"{done}; they are kept in {where}, and the same command goes on from there")
+
+
+class _Writer:
+    """Writes parts in a thread, one after another.
+
+    Attributes
+    ----------
+    error
+        What ended the writing, if it was ended.
+    """
+
+    def __init__(self, places: Sequence[Place], frames: range) -> None:
+        self.error: Exception | None = None
+        self._places = places
+        self._frames = frames
+        self._made: set[int] = set()
+        self._queue: queue.Queue[Sequence[Mapped] | None] = queue.Queue(WAITING)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def failed(self) -> str:
+        """Why nothing more is kept."""
+        error = self.error
+        if error is None:
+            return ""
+        return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+
+    def put(self, mapped: Sequence[Mapped]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="himach-keeper", daemon=True)
+            self._thread.start()
+        try:
+            self._queue.put_nowait(mapped)
+        except queue.Full:
+            self.error = HimachError("the disk is slower than the analysis")
+
+    def wait(self) -> None:
+        """Wait until what was put is written."""
+        if self._thread is not None:
+            self._queue.join()
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        while (mapped := self._queue.get()) is not None:
+            try:
+                if self.error is None:
+                    self._write(mapped)
+            except (OSError, HimachError, MemoryError) as error:
+                self.error = error
+            finally:
+                del mapped
+                self._queue.task_done()
+
+    def _write(self, mapped: Sequence[Mapped]) -> None:
+        for index, (place, one) in enumerate(zip(self._places, mapped, strict=True)):
+            if not len(one.steps):
+                continue
+            if index not in self._made:
+                place.generation.write()
+                self._made.add(index)
+            write_part(
+                place.generation.path,
+                [_moved(block, -one.first) for block in one.blocks],
+                one.table,
+                self._frames.start + self._frames.step * one.table.steps,
+                BitMap64((self._frames.start + self._frames.step * one.steps).astype(np.uint64)),
+                identity=place.generation.key,
+                pairs=one.pairs,
+                combined=place.combined,
+                pickles=place.pickles,
+            )
+
+
+def _moved(block: Block, rows: int) -> Block:
+    """Return a block whose frames stand so many rows further on in the table."""
+    if rows == 0:
+        return block
+    return replace(block, at=(block.at.astype(np.int64) + rows).astype(np.uint32))

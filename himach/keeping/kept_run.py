@@ -1,0 +1,140 @@
+"""A run that keeps its pairs: `open_kept()` finds what is kept already, and where what is mapped now will go."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from himach.errors import HimachError
+from himach.keeping.directory import Generation, PairsDirectory
+from himach.keeping.identity import MapIdentity, differences
+from himach.keeping.keeper import Place
+from himach.keeping.reuse import Found, find_parts
+from himach.parallel.collective import on_first_rank
+from himach.parallel.communicator import Communicator
+
+__all__ = ["KeptRun", "open_kept"]
+
+
+@dataclass
+class KeptRun:
+    """What a run has from earlier ones, and where it keeps its own.
+
+    Attributes
+    ----------
+    directory
+        Held by the first rank until `release`.
+    frames
+        The selected frame numbers.
+    places
+        For each analysis where its pairs go.
+    found
+        What is there already.
+    reasons
+        Why pairs that are there are not used, or that they are; for people.
+    lasting
+        Whether pairs stay when the run has ended well.
+    """
+
+    directory: PairsDirectory
+    frames: range
+    places: list[Place]
+    found: Found
+    reasons: list[str]
+    lasting: bool
+
+    @property
+    def reason(self) -> str:
+        """What of earlier runs is used, and why not more."""
+        kept = [f"kept in {self.directory.path}"] if self.found.reused else []
+        return "; ".join([*kept, *self.reasons])
+
+    def release(self, well: bool) -> None:
+        """Let other runs have the directory; on the first rank, and when all others write no more."""
+        self.directory.release()
+        if well and not self.lasting:
+            shutil.rmtree(self.directory.path, ignore_errors=True)
+
+
+def open_kept(
+    comm: Communicator,
+    path: Path,
+    labels: Sequence[str],
+    identities: Callable[[], Sequence[MapIdentity]],
+    combined: Sequence[bool],
+    frames: range,
+    reuse: str,
+    lasting: bool,
+    memory: int,
+) -> KeptRun:
+    """Find what is kept, and begin to keep (collective).
+
+    Parameters
+    ----------
+    comm
+        All ranks.
+    path
+        The directory of kept pairs.
+    labels
+        Names of the analyses, each once.
+    identities
+        Gives what makes up the map of each; called on the first rank.
+    combined
+        Whether each has a combine().
+    frames
+        The selected frame numbers.
+    reuse
+        ``"auto"``, ``"always"`` or ``"never"``.
+    lasting
+        Whether the user named the directory: then it stays.
+    memory
+        Bytes that kept pairs may take on this rank before they are left on the disk.
+
+    Raises
+    ------
+    UsageError
+        On every rank, where the directory cannot be used.
+    """
+    directory = PairsDirectory(path)
+
+    def begin() -> tuple[list[Generation], list[str], list[bool]]:
+        if lasting or path.exists():
+            directory.claim()
+        try:
+            chosen = [_generation(directory, *named, reuse) for named in zip(labels, identities(), strict=True)]
+        except BaseException:
+            directory.release()
+            raise
+        told = [(label, reason) for label, (_, reason) in zip(labels, chosen, strict=True) if reason]
+        reasons = [reason if len(labels) == 1 else f"{label}: {reason}" for label, reason in told]
+        generations = [generation for generation, _ in chosen]
+        return generations, reasons, [generation.private for generation in generations]
+
+    try:
+        generations, reasons, private = on_first_rank(comm, begin, share=True)
+        found = find_parts(comm, generations, private, frames, memory)
+    except BaseException:
+        directory.release()
+        raise
+    places = [Place(*one) for one in zip(generations, combined, private, strict=True)]
+    return KeptRun(directory, frames, places, found, reasons, lasting)
+
+
+def _generation(directory: PairsDirectory, label: str, now: MapIdentity, reuse: str) -> tuple[Generation, str]:
+    """Return the generation that a run uses, and why it is not the last one as it is."""
+    there = directory.generations(label)
+    known = [generation for generation in there if generation.identity is not None]
+    if reuse == "never" or not known:
+        return directory.begin(label, now), "what was kept is left aside" if known else ""
+    told = [differences(generation.identity, now) for generation in known if generation.identity is not None]
+    same = next((generation for generation, differs in zip(known[::-1], told[::-1], strict=True) if not differs), None)
+    if same is None and reuse == "auto":
+        return directory.begin(label, now), "; ".join(told[-1])
+    used = same or known[-1]
+    current = Generation(used.path, used.number, used.key, now)
+    with contextlib.suppress(OSError, HimachError):
+        current.write()  # as the trajectory is now
+    return current, "" if same else f"used although {'; '.join(told[-1])}"

@@ -1,0 +1,196 @@
+"""What earlier runs kept, for this one: which parts each rank takes over, and which frames are left to be mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from himach.engine.mapping import Mapper
+from himach.keeping.directory import Generation, is_private
+from himach.keeping.part import BadPartError, Part, count_pairs, open_part
+from himach.parallel.communicator import Communicator
+from himach.zazen.remaining import Remaining
+
+__all__ = ["Chosen", "Found", "Loaded", "find_parts", "numbers_of", "take_over"]
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A part that a rank takes over.
+
+    Attributes
+    ----------
+    part
+        Verified.
+    wanted
+        Numbers of its frames that the run takes from it; None for all.
+    """
+
+    part: Part
+    wanted: BitMap64 | None
+
+    def give(self, mapper: Mapper, frames: range) -> None:
+        """Give a mapper the pairs, of a selection of frames."""
+        row = len(mapper.stamps)
+        if self.wanted is None and not self.part.held:
+            mapper.adopt(self.part.frames.table(frames), self.part.pairs, [], self.part.on_disk(row))
+        else:
+            blocks, rows = self.part.chosen(self.wanted, row)
+            pairs = self.part.pairs if self.wanted is None else sum(map(count_pairs, blocks))
+            mapper.adopt(rows.table(frames), pairs, blocks)
+            self.part.close()
+
+
+@dataclass
+class Loaded:
+    """What a rank takes over for one analysis.
+
+    Attributes
+    ----------
+    parts
+        What it puts among its own pairs.
+    skip
+        Steps that need not be mapped for this analysis, though another one needs them.
+    """
+
+    parts: list[Chosen] = field(default_factory=list)
+    skip: Collection[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Found:
+    """What all ranks found.
+
+    Attributes
+    ----------
+    loaded
+        For each analysis.
+    remaining
+        Frames that at least one analysis has to map; None for all.
+    reused
+        How many frames need not be mapped.
+    bad
+        Why parts cannot be used, a text for each.
+    """
+
+    loaded: list[Loaded]
+    remaining: Remaining | None
+    reused: int
+    bad: list[str]
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What a rank tells of a part that it has verified."""
+
+    rank: int
+    name: str
+    covered: BitMap64
+    combined: bool
+
+
+def find_parts(
+    comm: Communicator, generations: Sequence[Generation | None], pickles: Sequence[bool], frames: range, memory: int
+) -> Found:
+    """Verify the parts of generations, and divide them among the ranks (collective).
+
+    Parameters
+    ----------
+    comm
+        All ranks.
+    generations
+        For each analysis where its pairs are kept, the same on every rank; None: nowhere.
+    pickles
+        For each whether values may be pickles.
+    frames
+        The selected frame numbers.
+    memory
+        Bytes that parts may take on this rank; where they are more, they stay on the disk.
+    """
+    listed = comm.bcast([_by_size(generation) for generation in generations] if comm.rank == 0 else None)
+    mine: list[dict[str, Part]] = []
+    told: list[list[_Told]] = []
+    bad: list[str] = []
+    hold = sum(size for names in listed for _, size in names[comm.rank :: comm.size]) <= memory
+    for generation, names, pickled in zip(generations, listed, pickles, strict=True):
+        opened: dict[str, Part] = {}
+        for path, _ in names[comm.rank :: comm.size]:
+            assert generation is not None
+            try:
+                trusted = pickled and is_private(path)
+                opened[path.name] = open_part(path, identity=generation.key, pickles=trusted, hold=hold)
+            except BadPartError as error:
+                bad.append(f"{path.name}: {error}")
+        mine.append(opened)
+        told.append([_Told(comm.rank, name, part.covered, part.combined) for name, part in opened.items()])
+    everyone = comm.gather((told, bad))
+    choice = comm.bcast(_choose(everyone, frames) if comm.rank == 0 else None)
+    wanted, remaining, reused, skips, all_bad = choice
+    loaded = [
+        Loaded([Chosen(opened[name], some) for name, some in chosen.get(comm.rank, {}).items()], skip)
+        for opened, chosen, skip in zip(mine, wanted, skips, strict=True)
+    ]
+    return Found(loaded, remaining, reused, all_bad)
+
+
+#: For each rank the parts that it takes over, by name, each with the frames that are wanted of it; None for all.
+_Wanted = dict[int, dict[str, BitMap64 | None]]
+
+
+def _choose(
+    everyone: Sequence[tuple[list[list[_Told]], list[str]]], frames: range
+) -> tuple[list[_Wanted], Remaining | None, int, list[Collection[int]], list[str]]:
+    """Decide which parts are used; on the first rank."""
+    selected = BitMap64(frames)
+    bad = [text for _, texts in everyone for text in texts]
+    wanted: list[_Wanted] = []
+    taken: list[BitMap64] = []
+    for analysis in zip(*(told for told, _ in everyone), strict=True):
+        chosen, covered = take_over([part for rank in analysis for part in rank], selected)
+        wanted.append(chosen)
+        taken.append(covered)
+    shared = BitMap64.intersection(*taken)
+    if not any(taken):
+        return wanted, None, 0, [frozenset() for _ in taken], bad
+    left = np.ones(len(frames), dtype=np.bool_)
+    left[_steps(shared, frames)] = False
+    skips: list[Collection[int]] = [frozenset(_steps(own - shared, frames).tolist()) for own in taken]
+    return wanted, Remaining.of(frames, left), len(shared), skips, bad
+
+
+def take_over(told: Sequence[_Told], selected: BitMap64) -> tuple[_Wanted, BitMap64]:
+    """Choose parts so that no frame comes twice; return also the frames that they have.
+
+    What combine() made of many frames can be used only where all of them are selected, and in no other part.
+    """
+    wanted: _Wanted = {}
+    taken = BitMap64()
+    for part in sorted(told, key=lambda part: (-len(part.covered), part.name)):
+        some = (part.covered & selected) - taken
+        if not some or (part.combined and len(some) < len(part.covered)):
+            continue
+        wanted.setdefault(part.rank, {})[part.name] = None if len(some) == len(part.covered) else some
+        taken |= some
+    return wanted, taken
+
+
+def numbers_of(frames: BitMap64) -> Numbers:
+    """Return frame numbers as int64 (n,), ascending."""
+    return np.asarray(frames.to_array()).astype(np.int64)
+
+
+def _steps(numbers: BitMap64, frames: range) -> Numbers:
+    return (numbers_of(numbers) - frames.start) // frames.step
+
+
+def _by_size(generation: Generation | None) -> list[tuple[Path, int]]:
+    """Return the parts and their bytes, the largest first, so that each rank gets about as much as any other."""
+    parts = [] if generation is None else [(path, path.stat().st_size) for path in generation.parts()]
+    return sorted(parts, key=lambda part: (-part[1], part[0]))

@@ -1,0 +1,102 @@
+"""One at a time: `Lock`, a file that a process holds as long as it works in a directory."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import time
+from pathlib import Path
+
+#: What a file system answers that has no locks: then a run on this machine is known by its process.
+LOCKLESS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+
+
+class HeldError(Exception):
+    """Another process holds the lock; the text says which."""
+
+
+class Lock:
+    """The lock on a directory, which the kernel gives up when this process ends in whatever way.
+
+    Parameters
+    ----------
+    path
+        Its file; the folder that it lies in is made if it is not there.
+
+    Raises
+    ------
+    HeldError
+        If another process has it.
+    OSError
+        If it cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = self._held()
+        try:
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}, since {_now()}".encode(), 0)
+        except OSError:
+            self.release()
+            raise
+
+    @property
+    def held(self) -> bool:
+        """Whether it was not released yet."""
+        return self._file >= 0
+
+    def remove(self) -> None:
+        """Remove its file while it is held: whoever opened that before finds that it has gone."""
+        self.path.unlink()
+
+    def release(self) -> None:
+        """Let others have it."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _held(self) -> int:
+        """Return the file, open and locked."""
+        while True:
+            self.path.parent.mkdir(exist_ok=True)
+            try:
+                lock = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            except FileNotFoundError:
+                continue  # the folder went with another's
+            try:
+                _take(lock)
+                if os.path.samestat(os.fstat(lock), os.stat(self.path)):
+                    return lock
+            except FileNotFoundError:
+                pass
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
+
+
+def _take(lock: int) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    except BlockingIOError:
+        pass
+    except OSError as error:
+        if error.errno not in LOCKLESS:
+            raise
+        if not _lives(os.pread(lock, 200, 0).decode(errors="replace")):
+            return
+    raise HeldError(os.pread(lock, 200, 0).decode(errors="replace") or "just started")
+
+
+def _lives(holder: str) -> bool:
+    """Tell whether the process that a lock names is on this machine and alive."""
+    words = holder.replace(",", "").split()
+    return len(words) > 3 and words[3] == socket.gethostname() and Path("/proc", words[1]).exists()
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S")

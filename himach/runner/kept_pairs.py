@@ -1,0 +1,115 @@
+"""A run and the pairs that it keeps: where, what it takes over from earlier ones, and what is asked of it meanwhile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from himach.analysis import Analysis
+from himach.errors import UsageError
+from himach.output.claim import FOLDER, PAIRS
+from himach.parallel.communicator import Communicator, World
+from himach.runner.job import Job
+from himach.runner.memory import default_memory
+
+if TYPE_CHECKING:
+    from himach.io.dataset.source import Source
+    from himach.io.universe.view import View
+    from himach.keeping.identity import MapIdentity
+    from himach.keeping.keeper import PassKeeper
+    from himach.keeping.kept_run import KeptRun
+    from himach.runner.opening import Opened
+
+__all__ = ["keeper_of", "kept_pairs", "mapping_ends", "place_of"]
+
+#: Environment variable: seconds between two commits; keeping without being asked begins after twice as many.
+EVERY = "HIMACH_KEEP_EVERY"
+#: What is left of the time that was given, for commits: this part, and so many seconds at most.
+LEFT, MOST_LEFT = 0.05, 20.0
+#: The part of a rank's memory that kept pairs may take before they are left on the disk.
+IN_MEMORY = 4
+
+
+def place_of(job: Job, out: Path | None) -> Path | None:
+    """Return where a run keeps its pairs: where it was asked to, else under its output directory."""
+    if job.pairs is not None:
+        return job.pairs
+    return None if out is None else out / FOLDER / PAIRS
+
+
+@contextmanager
+def kept_pairs(
+    world: World,
+    job: Job,
+    out: Path | None,
+    labels: Sequence[str],
+    chains: Sequence[Sequence[Analysis]],
+    views: Sequence[View],
+    opened: Opened,
+) -> Iterator[KeptRun | None]:
+    """Have the pairs that are kept, if they are, until the outcome is there (collective)."""
+    comm = world.comm
+    pairs, reuse = comm.bcast((place_of(job, out), job.reuse))
+    if pairs is None:
+        yield None
+        return
+    from himach.io.dataset.origin_stamp import OriginStamp
+    from himach.keeping.identity import map_identity
+    from himach.keeping.kept_run import open_kept
+    from himach.runner.opening import warn_once
+
+    firsts = [chain[0] for chain in chains]
+
+    def identities() -> list[MapIdentity]:
+        stamp = opened.stamp or OriginStamp.of(opened.origin, job.keywords)
+        return [
+            map_identity(first, view.universe, dataset=stamp, frames=opened.frames, first=opened.first)
+            for first, view in zip(firsts, views, strict=True)
+        ]
+
+    lasting = comm.bcast(job.pairs is not None)
+    memory = int(job.memory or default_memory()) // world.node.size // IN_MEMORY
+    combined = [first.defines("combine") for first in firsts]
+    kept = open_kept(comm, pairs, labels, identities, combined, opened.frames, reuse, lasting, memory)
+    well = False
+    try:
+        warn_once(comm, [_bad(pairs, kept.found.bad)] if kept.found.bad else [])
+        yield kept
+        well = True
+    finally:
+        if comm.rank == 0:
+            kept.release(well)
+
+
+def keeper_of(kept: KeptRun, comm: Communicator, total: int, source: Source, memory: int) -> PassKeeper:
+    """Return what keeps the pairs of this rank's map phase, of `total` frames on all ranks."""
+    from himach.keeping.keeper import EVERY as USUAL
+    from himach.keeping.keeper import PassKeeper
+
+    every = _seconds(os.environ.get(EVERY), USUAL)
+    after = 0.0 if kept.lasting else 2 * every
+    return PassKeeper(kept, comm, total, source.confirm, source.hurry, memory, after, every)
+
+
+def mapping_ends(job: Job, started: float) -> float | None:
+    """Return the time at which mapping ends, so that there is time to commit; None: not before the last frame."""
+    if job.max_time is None:
+        return None
+    seconds = float(job.max_time)
+    return started + seconds - min(LEFT * seconds, MOST_LEFT)
+
+
+def _seconds(text: str | None, usual: float) -> float:
+    try:
+        return usual if text is None else float(text)
+    except ValueError:
+        raise UsageError(f"{EVERY}={text}: it is a number of seconds") from None
+
+
+def _bad(path: Path, texts: Sequence[str]) -> str:
+    """Say which parts cannot be used."""
+    what = f"{len(texts)} parts" if len(texts) > 1 else "a part"
+    return f"{what} of the pairs kept in {path} cannot be used ({texts[0]}); their frames are mapped again"

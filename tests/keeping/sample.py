@@ -1,0 +1,82 @@
+"""A trajectory, and analyses of every kind of pairs, for the tests of kept pairs."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import MDAnalysis as mda
+import numpy as np
+
+N_ATOMS = 60
+
+
+def write_trajectory(path: Path, n_frames: int, seed: int = 1) -> Path:
+    """Write an XTC file of a random walk; the first frames of a longer one are those of a shorter."""
+    universe = mda.Universe.empty(N_ATOMS, trajectory=True)
+    rng = np.random.default_rng(seed)
+    positions = rng.uniform(0, 30, (N_ATOMS, 3))
+    with mda.Writer(str(path), N_ATOMS) as writer:
+        for number in range(n_frames):
+            positions = positions + rng.normal(0, 1, positions.shape)
+            universe.atoms.positions = positions
+            universe.dimensions = [30, 30, 30, 90, 90, 90]
+            universe.trajectory.ts.time = 2.0 * number
+            writer.write(universe.atoms)
+    return path
+
+
+def write_topology(path: Path) -> Path:
+    """Write a topology of atoms without bonds."""
+    universe = mda.Universe.empty(N_ATOMS, trajectory=True)
+    universe.add_TopologyAttr("names", ["CA"] * N_ATOMS)
+    universe.add_TopologyAttr("resids", [1])
+    universe.add_TopologyAttr("resnames", ["ALA"])
+    universe.atoms.write(str(path))
+    return path
+
+
+#: Analyses whose pairs are of every kind; values tell their frame, so that a wrong one shows.
+SCRIPT = textwrap.dedent('''
+    import himach
+    import numpy as np
+
+    class Columns(himach.Analysis):
+        """Values in columns, present keys, and pairs one by one, under keys of several widths."""
+        factor: float = 1.0
+        def map(self, frame):
+            near = np.flatnonzero(frame.positions[:, 0] % 7 < 3.5)
+            yield himach.Pairs(near)
+            yield himach.Pairs(near + 1000, frame.positions[near, 1] * np.float32(self.factor))
+            yield himach.Pairs(np.stack([near, near % 5], axis=1), frame.positions[near])
+            yield "frame", frame.number
+            yield ("text", frame.number % 3), {"time": frame.time}
+            yield 5000 + frame.number % 2, float(frame.positions.sum())
+        def reduce(self, key, series):
+            values = [] if series.values is None else [str(value) for value in series.values]
+            return f"{series.times.tolist()} {series.frames.tolist()} {values}"
+
+    class Presence(himach.Analysis):
+        def map(self, frame):
+            yield himach.Pairs(np.flatnonzero(frame.positions[:, 2] % 9 < 4))
+        def reduce(self, key, series):
+            return str(series.frames.tolist())
+
+    class Last(himach.Analysis):
+        def map(self, frame):
+            yield 0, 0
+        def reduce(self, key, series):
+            return sorted(series.values)
+
+    class Chain(himach.Analysis):
+        """Counts, made fewer on the way, in two stages."""
+        then = Last
+        def map(self, frame):
+            counts = np.bincount((frame.positions[:, 0] // 5).astype(int) % 4, minlength=4)
+            yield himach.Pairs(np.arange(4), counts)
+            yield "all", int(counts.sum()) + frame.number
+        def combine(self, key, series):
+            return sum(int(value) for value in series.values)
+        def reduce(self, key, series):
+            yield 0, sum(int(value) for value in series.values)
+''')
