@@ -228,10 +228,12 @@ def _map_and_reduce(
         keeper = None if kept is None else keeper_of(kept, comm, total, source, memory.limit)
         orders = Orders(mapping_ends(job, started), source.hurry if keeper is None else keeper.hurry, comm=comm)
 
+        if keeper is not None:
+            meeting.meanwhile = keeper.look
+
         def look() -> None:
             meeting.look()
-            if keeper is not None:
-                keeper.look()
+            meeting.meanwhile()
 
         work = Work(
             frames=frames,
