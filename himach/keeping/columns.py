@@ -54,7 +54,8 @@ def describe(dtype: np.dtype[Any]) -> Any:
     """Return a dtype as JSON has it; None if it could not be made again of that, to the last detail."""
     described = _described(dtype)
     try:
-        return described if described is not None and _same(as_dtype(described), dtype) else None
+        again = as_dtype(json.loads(json.dumps(described)))
+        return described if _same(again, dtype) else None
     except NONSENSE:
         return None
 
@@ -71,7 +72,7 @@ def as_dtype(described: Any) -> np.dtype[Any]:
     else:
         aligned = bool(described["aligned"])
         formats = [as_dtype(inner) for inner in described["formats"]]
-        fields = {"names": described["names"], "offsets": described["offsets"], "itemsize": described["itemsize"]}
+        fields = {name: described[name] for name in ("names", "titles", "offsets", "itemsize")}
         if any(type(offset) is not int for offset in (*fields["offsets"], fields["itemsize"])):
             raise ValueError("an offset is no integer")
         dtype = np.dtype({**fields, "formats": formats}, align=aligned)  # type: ignore[call-overload]
@@ -88,13 +89,12 @@ def _described(dtype: np.dtype[Any]) -> Any:
         return [_described(base), list(shape)]
     if dtype.names is None:
         return _simple(dtype.str, dtype.char)
-    fields = [dtype.fields[name] for name in dtype.names]  # type: ignore[index]
-    if any(len(field) > 2 for field in fields):
-        return None  # titles
+    fields: list[Any] = [dtype.fields[name] for name in dtype.names]  # type: ignore[index]
     return {
         "names": list(dtype.names),
         "formats": [_described(field[0]) for field in fields],
         "offsets": [field[1] for field in fields],
+        "titles": [field[2] if len(field) > 2 else None for field in fields],
         "itemsize": dtype.itemsize,
         "aligned": dtype.isalignedstruct,
     }
@@ -320,6 +320,11 @@ class ColumnFile:
     def _check(self, number: int, crc: int) -> None:
         if crc != self._columns[number].crc:
             raise self.bad(f"its column {number} is damaged")
+
+    @property
+    def held(self) -> bool:
+        """Whether columns are in memory."""
+        return self._held is not None
 
     def spec(self, number: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
         """Return dtype and shape of a column."""

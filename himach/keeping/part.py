@@ -157,7 +157,8 @@ def open_part(path: Path, *, pickles: bool, identity: str = "", hold: bool = Tru
     Raises
     ------
     BadPartError
-        For whatever is wrong with it.
+        For whatever is wrong with it. Of a part that is not held, reading may raise it later, if its file is made
+        shorter, or was made up to deceive.
     """
     file = ColumnFile(path)
     try:
@@ -212,6 +213,8 @@ class Part:
         self._blocks = [read_block(file, described, pickles) for described in said["blocks"]]
         for block in self._blocks:
             block.check(len(self.numbers))
+            if file.held:
+                block.know()
 
     @property
     def frames(self) -> KeptFrames:
