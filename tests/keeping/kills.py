@@ -376,9 +376,10 @@ class Run:
         ranks = self.rank_processes()
         if victim == "node":
             node = f"node{rng.randrange(self.ranks) + 1}"
-            subprocess.run([CLUSTER, "kill", node], env=self.environ, check=False, timeout=30, capture_output=True)
-            self.settle([])
-            subprocess.run([CLUSTER, "revive", node], env=self.environ, check=False, timeout=30, capture_output=True)
+            environ = clean_environment(**self.ground.slurm)  # daemons are to be none of the run's
+            subprocess.run([CLUSTER, "kill", node], env=environ, check=False, timeout=30, capture_output=True)
+            self.settle([])  # SLURM notices after a while
+            subprocess.run([CLUSTER, "revive", node], env=environ, check=False, timeout=30, capture_output=True)
             return
         named = {"mpiexec": self.processes_called(b"mpiexec"), "one": [rng.choice(ranks)] if ranks else [], "all": ranks}
         for process in named.get(victim, []) or [self.process.pid]:
@@ -437,14 +438,14 @@ def _parts(generation: Generation) -> Iterator[set[int]]:
 
 def _again(mapped: dict[str, dict[int, float]], kept: dict[str, set[int]], who: str) -> list[str]:
     """Say which frames were mapped though they were kept."""
-    labels = {label.replace("-", ""): frames for label, frames in kept.items()}
+    labels = {label.replace("-", "").lower(): frames for label, frames in kept.items()}
     twice = {name: len(labels.get(name.lower(), set()) & set(found)) for name, found in mapped.items()}
     return [f"{who} mapped {count} frames of {name} again" for name, count in twice.items() if count]
 
 
 def _lost(mapped: dict[str, dict[int, float]], kept: dict[str, set[int]]) -> list[float]:
     """Return how long before the last frame those were mapped that are not kept."""
-    labels = {label.replace("-", ""): frames for label, frames in kept.items()}
+    labels = {label.replace("-", "").lower(): frames for label, frames in kept.items()}
     times = [when for found in mapped.values() for when in found.values()]
     return [
         max(times) - when
@@ -502,6 +503,7 @@ def trials(runs: int, seed: int, launchers: list[str]) -> int:
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what has been started is ended
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--seed", type=int, default=int(time.time()))
