@@ -110,5 +110,5 @@ def _seconds(text: str | None, usual: float) -> float:
 
 def _bad(path: Path, texts: Sequence[str]) -> str:
     """Say which parts cannot be used."""
-    what = f"{len(texts)} parts" if len(texts) > 1 else "a part"
-    return f"{what} of the pairs kept in {path} cannot be used ({texts[0]}); their frames are mapped again"
+    what, their = (f"{len(texts)} parts", "their") if len(texts) > 1 else ("a part", "its")
+    return f"{what} of the pairs kept in {path} cannot be used ({texts[0]}); {their} frames are mapped again"
