@@ -241,11 +241,6 @@ class ColumnFile:
     def __del__(self) -> None:
         self.close()
 
-    @property
-    def held(self) -> bool:
-        """Whether its columns are in memory."""
-        return self._held is not None
-
     def close(self) -> None:
         """Close the file; columns that are held stay."""
         file, self._file = self._file, -1
