@@ -103,7 +103,7 @@ def map_identity(
         "parameters": dict(_parameters(analysis, values)),
         "files": dict(_files(analysis)),
         "state": reach.state,
-        "first": {what: (_of_frame(first), f"{first.number}") for what in sorted(opaque)},
+        "first": dict.fromkeys(sorted(opaque), _of_frame(first)) if opaque else {},
         "keywords": dict(_keywords(dataset)),
         "topology": {"topology": (topology_digest(universe._topology), "")},
         "selection": dict(_selection(reach, analysis, dataset, frames, bool(changed))),
@@ -157,10 +157,10 @@ def _files(analysis: Analysis) -> Iterator[tuple[str, tuple[str, str]]]:
                 yield f"{text} (parameter {name})", (content_digest(text), "")
 
 
-def _of_frame(first: RawFrame) -> str:
+def _of_frame(first: RawFrame) -> tuple[str, str]:
     result = hashlib.sha256(repr((first.number, first.time)).encode())
     result.update(first.positions.tobytes())
-    return result.hexdigest()[:40]
+    return result.hexdigest()[:40], f"{first.number}"
 
 
 def _selection(
