@@ -37,28 +37,9 @@ OWN = frozenset({MAPPING, "frames", "dt", "caches", "then"})
 LONGEST = 60
 #: What a class has beside what is written in it.
 _MADE = frozenset(
-    [
-        "__doc__",
-        "__module__",
-        "__dict__",
-        "__weakref__",
-        "__qualname__",
-        "__firstlineno__",
-        "__static_attributes__",
-        "__annotations__",
-        "__annotate__",
-        "__annotate_func__",
-        "__annotations_cache__",
-        "__abstractmethods__",
-        "_abc_impl",
-        "__dataclass_fields__",
-        "__dataclass_params__",
-        "__orig_bases__",
-        "__parameters__",
-        "__slotnames__",
-        "__classdictcell__",
-        "__classcell__",
-    ]
+    "__doc__ __module__ __dict__ __weakref__ __qualname__ __firstlineno__ __static_attributes__ __annotations__ "
+    "__annotate__ __annotate_func__ __annotations_cache__ __abstractmethods__ _abc_impl __dataclass_fields__ "
+    "__dataclass_params__ __orig_bases__ __parameters__ __slotnames__ __classdictcell__ __classcell__".split()
 )
 
 #: Digest, and the text by which a difference is shown; "" for none.
