@@ -259,7 +259,8 @@ class _Writer:
         error = self.error
         if error is None:
             return ""
-        return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        return said or type(error).__name__
 
     def put(self, mapped: Sequence[Mapped]) -> None:
         if self._thread is None:

@@ -21,12 +21,13 @@ from pyroaring import BitMap64
 from himach.engine.pairs.block import SHARDS, Block, Form, Kind
 from himach.engine.pairs.stamps import FrameTable
 from himach.keeping.blocks import PartBlock, read_block, write_blocks
-from himach.keeping.columns import NONSENSE, BadPartError, ColumnFile, ColumnWriter
+from himach.keeping.columns import NONSENSE, BadPartError, ColumnFile, ColumnWriter, DamagedPartError
 from himach.keeping.frames import KeptFrames, Numbers, among, chosen_rows, read_covered, write_covered
 from himach.keeping.plain import NotPlainError
 
 __all__ = [
     "BadPartError",
+    "DamagedPartError",
     "NotPlainError",
     "Part",
     "PartBlock",
