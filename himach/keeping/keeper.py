@@ -171,7 +171,8 @@ class PassKeeper:
         if now or looked:
             self._writer.wait()
         if isinstance(self._writer.error, NotPlainError) and looked:
-            raise UsageError(str(self._writer.error))
+            where = self._kept.directory.path
+            raise UsageError(f"pairs {where}: {self._writer.error}, or let nobody else write there: chmod go-w {where}")
         if asked.ending:
             asked.leave()
         cost, so_far = time.monotonic() - began, time.monotonic() - self._began
