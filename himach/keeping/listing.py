@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,7 +95,7 @@ class Evicted:
 
 
 def kept_in(path: Path) -> Kept | None:
-    """Return where pairs are kept in a directory, or in an output directory, of a run that did not end; None: nowhere."""
+    """Return where pairs are kept: in a directory, or in the output directory of a run that did not end; None: nowhere."""
     for place in (path, path / FOLDER / PAIRS):
         try:
             if not PairsDirectory(place).labels():
@@ -122,8 +122,7 @@ def entries(path: Path, verify: bool = False) -> list[Entry]:
     found = []
     for label in directory.labels():
         generations = sorted(directory.generations(label), key=_used, reverse=True)
-        for generation in generations:
-            found.append(_entry(label, generation, generations[0], verify))
+        found += [_entry(label, generation, generations[0], verify) for generation in generations]
     return found
 
 
@@ -203,7 +202,9 @@ def _entry(label: str, generation: Generation, last: Generation, verify: bool) -
     identity = generation.identity
     if identity is None:
         bad.append("map.json: what made these pairs cannot be read, so no run uses them")
-    differs = [] if generation is last or None in (identity, last.identity) else differences(identity, last.identity)
+    differs = []
+    if identity is not None and last.identity is not None and generation is not last:
+        differs = differences(identity, last.identity)
     return Entry(
         analysis=label,
         generation=generation.number,
@@ -214,13 +215,15 @@ def _entry(label: str, generation: Generation, last: Generation, verify: bool) -
         parts=parts,
         nbytes=nbytes,
         used=_used(generation)[1],
-        parameters={}
-        if identity is None
-        else {name: text or "..." for name, (_, text) in identity.parts.get("parameters", {}).items()},
+        parameters={} if identity is None else _texts(identity.parts.get("parameters", {})),
         trajectory=() if identity is None else identity.dataset.paths,
         differs=differs,
         bad=bad,
     )
+
+
+def _texts(found: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    return {name: text or "..." for name, (_, text) in found.items()}
 
 
 def _used(generation: Generation) -> tuple[bool, float]:

@@ -117,7 +117,7 @@ def write_part(
 
 @dataclass(frozen=True)
 class Summary:
-    """What a part says of itself: what it belongs to, the frames that it covers, how many pairs it has, and its bytes."""
+    """What a part says of itself: what it belongs to, the frames that it covers, how many pairs and bytes it has."""
 
     identity: str
     covered: BitMap64 = field(repr=False)

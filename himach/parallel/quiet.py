@@ -1,4 +1,4 @@
-"""One voice for many ranks: `quiet_ranks` silences all but the first, which `say`s; `heard` notes what each warns of."""
+"""One voice for many ranks: `quiet_ranks` silences all but the first; `heard` notes what each warns of; `say`."""
 
 from __future__ import annotations
 
