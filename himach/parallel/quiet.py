@@ -1,4 +1,4 @@
-"""One voice for many ranks: `quiet_ranks` silences all but the first; `heard` notes what each of them warns of."""
+"""One voice for many ranks: `quiet_ranks` silences all but the first; `heard` notes what each warns of; `say`."""
 
 from __future__ import annotations
 
@@ -73,10 +73,11 @@ class _Once:
         self._shown.add(text)
         stream = file or sys.stderr
         encoding = getattr(stream, "encoding", None) or "utf-8"
-        _print_beside_bars(f"himach: warning: {text}".encode(encoding, "backslashreplace").decode(encoding), stream)
+        say(f"himach: warning: {text}".encode(encoding, "backslashreplace").decode(encoding), stream)
 
 
-def _print_beside_bars(text: str, stream: TextIO) -> None:
+def say(text: str, stream: TextIO) -> None:
+    """Write a line to a stream on which a bar may be shown."""
     tqdm = sys.modules.get("tqdm")
     if tqdm is None:
         print(text, file=stream, flush=True)

@@ -94,7 +94,7 @@ def test_other_directories_are_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match=r"neither empty nor a directory of kept pairs .notes\.txt is in it"):
         PairsDirectory(tmp_path).claim()
-    with pytest.raises(UsageError, match=r"notes\.txt is a file; name a directory"):
+    with pytest.raises(UsageError, match=r"notes\.txt is a file; name another"):
         PairsDirectory(tmp_path / "notes.txt").claim()
     assert os.listdir(tmp_path) == ["notes.txt"]
 
