@@ -106,7 +106,7 @@ class PairsDirectory:
                 f"pairs {self.path}: another run keeps its pairs there ({error}); wait for its end, or name another "
                 "directory"
             ) from None
-        except FileExistsError:
+        except (FileExistsError, NotADirectoryError):
             raise UsageError(f"pairs {self.path} is a file; name a directory") from None
         except OSError as error:
             raise UsageError(

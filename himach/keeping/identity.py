@@ -10,15 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from himach.analysis import Analysis
+from himach.io.dataset.origin_content import digest
 from himach.io.dataset.origin_stamp import OriginStamp
-from himach.keeping.reach import Found, Reach
-from himach.keeping.state import OpaqueError, Values, topology_digest
+from himach.keeping.reach import Found, Reach, content_digest
+from himach.keeping.state import Values, topology_digest
 
 if TYPE_CHECKING:
     from MDAnalysis import Universe
@@ -88,6 +88,8 @@ def map_identity(
     first
         The first of them.
     """
+    import MDAnalysis
+
     reach = Reach(analysis, universe)
     values = Values(lambda thing: f"{thing.__module__}.{thing.__qualname__}", universe)
     opaque = dict(reach.opaque)
@@ -102,10 +104,13 @@ def map_identity(
         "files": dict(_files(analysis)),
         "state": reach.state,
         "first": {what: (_of_frame(first), f"{first.number}") for what in sorted(opaque)},
-        "keywords": {name: _shown(value) for name, value in json.loads(dataset.keywords).items()},
+        "keywords": dict(_keywords(dataset)),
         "topology": {"topology": (topology_digest(universe._topology), "")},
         "selection": dict(_selection(reach, analysis, dataset, frames, bool(changed))),
-        "versions": {"himach's format": _shown(FORMAT), "MDAnalysis": _shown(int(version("MDAnalysis").split(".")[0]))},
+        "versions": {
+            "himach's format": _shown(FORMAT),
+            "MDAnalysis": _shown(int(MDAnalysis.__version__.partition(".")[0])),
+        },
     }
     return MapIdentity({kind: found for kind, found in parts.items() if found}, dataset)
 
@@ -133,12 +138,15 @@ def _shown(value: Any) -> tuple[str, str]:
 
 def _parameters(analysis: Analysis, values: Values) -> Iterator[tuple[str, tuple[str, str]]]:
     for name, value in analysis.settings().items():
-        digest, text = _shown(value)
-        try:
-            digest = values.digest(value).hex()
-        except OpaqueError:  # setup() put it there
-            pass
-        yield name, (digest, text)
+        yield name, (values.digest(value).hex(), _shown(value)[1])
+
+
+def _keywords(dataset: OriginStamp) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Give the keywords on which frames depend; the format counts as it was found to be."""
+    for name, value in json.loads(dataset.keywords).items():
+        if name != "format":
+            yield name, _shown(value)
+    yield "format", _shown(sorted(set(dataset.kinds)))
 
 
 def _files(analysis: Analysis) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -146,12 +154,7 @@ def _files(analysis: Analysis) -> Iterator[tuple[str, tuple[str, str]]]:
     for name, value in analysis.settings().items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and 0 < len(text) < LONGEST_PATH and "\0" not in text and os.path.isfile(text):
-                try:
-                    with open(text, "rb") as file:
-                        digest = hashlib.file_digest(file, "sha256").hexdigest()
-                except OSError as error:
-                    digest = type(error).__name__
-                yield f"{text} (parameter {name})", (digest, "")
+                yield f"{text} (parameter {name})", (content_digest(text), "")
 
 
 def _of_frame(first: RawFrame) -> str:
@@ -218,7 +221,7 @@ def _first(name: str, before: str | None, after: str | None) -> str:
     return f"{name} may depend on the first frame selected, which was {before} and is {after}"
 
 
-_TELL = {
+_TELL: Mapping[str, Callable[[str, str | None, str | None], str]] = {
     "constants": _constant,
     "parameters": _parameter,
     "files": lambda name, before, after: f"{name} has another content",
@@ -238,7 +241,18 @@ def _data(then: OriginStamp, now: OriginStamp) -> list[str]:
         same = (then.kinds, then.content, then.sketch, then.files) == (now.kinds, now.content, now.sketch, now.files)
         return [] if same else ["the trajectory is another"]
     try:
-        compared = then.compare(now)
+        same = then.compare(now) != "changed" or _longer(then, now)
     except OSError as error:
         return [f"the trajectory is not as it was, and cannot be compared ({error.strerror or error})"]
-    return ["the trajectory has another content"] if compared == "changed" else []
+    return [] if same else ["the trajectory has another content"]
+
+
+def _longer(then: OriginStamp, now: OriginStamp) -> bool:
+    """Tell whether a trajectory of several files begins with all of the earlier one, frame by frame."""
+    n_files, n_parts = len(then.files), len(then.part_frames)
+    if n_files >= len(now.files) or n_files != n_parts or then.part_frames != now.part_frames[:n_parts]:
+        return False
+    begins = now.files[:n_files]
+    if then.files == begins:
+        return True
+    return [old.size for old in then.files] == [new.size for new in begins] and digest(begins) == then.content

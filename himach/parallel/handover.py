@@ -28,6 +28,7 @@ KINDS = {
     kind.__name__: kind for kind in (AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError)
 }
 DONE = "done"
+SIGNALS = (signal.SIGKILL, signal.SIGUSR1, signal.SIGTERM)
 
 
 class Handover:
@@ -45,14 +46,15 @@ class Handover:
         )
         with open(self._work, "wb", closefd=False) as file:
             file.write(work)
-        # Only this process has the pipe's writing end, and nothing is ever written.
-        self._reader, self._life = os.pipe()
+        # Only this process has the writing ends. The kernel sends ranks the signal when something is written, which to
+        # the first one, the word that this process lives, nothing ever is; or when the end is closed.
+        self._lines: dict[int, tuple[int, int]] = {signum: os.pipe() for signum in SIGNALS}
 
     @property
     def variable(self) -> dict[str, str]:
         """The environment variable by which ranks find this process."""
-        numbers = (os.getpid(), self._work, self._result, self._words, self._reader, os.fstat(self._reader).st_ino)
-        return {STARTED_BY: " ".join(map(str, numbers))}
+        lines = [number for reader, _ in self._lines.values() for number in (reader, os.fstat(reader).st_ino)]
+        return {STARTED_BY: " ".join(map(str, (os.getpid(), self._work, self._result, self._words, *lines)))}
 
     def error(self) -> HimachError | None:
         """Return the first error that a rank left."""
@@ -63,11 +65,16 @@ class Handover:
         """Return what rank 0 left; None if it ended before."""
         return _content(self._result) if any(word["kind"] == DONE for word in self._said()) else None
 
+    def send(self, signum: int) -> None:
+        """Send SIGUSR1 or SIGTERM to every rank that `hold_lifeline`; who comes later learns of SIGTERM then."""
+        os.write(self._lines[signum][1], b"\n")
+
     def end_ranks(self) -> None:
         """Kill the ranks that are left."""
-        if self._life >= 0:
-            os.close(self._life)
-            self._life = -1
+        for reader, writer in self._lines.values():
+            os.close(writer)
+            os.close(reader)
+        self._lines = {}
 
     def _said(self) -> list[dict[str, str]]:
         lines = _content(self._words).split(b"\n")[:-1]  # a line that a rank was killed in has no end
@@ -80,7 +87,7 @@ class Handover:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.end_ranks()
-        for descriptor in (self._work, self._result, self._words, self._reader):
+        for descriptor in (self._work, self._result, self._words):
             os.close(descriptor)
 
 
@@ -93,9 +100,10 @@ class SpawnedRank:
         The process that started this rank.
     """
 
-    def __init__(self, process: int, work: int, result: int, words: int, line: int, inode: int) -> None:
+    def __init__(self, process: int, work: int, result: int, words: int, *lines: int) -> None:
         self.process = process
-        self._work, self._result, self._words, self._line, self._inode = work, result, words, line, inode
+        self._work, self._result, self._words = work, result, words
+        self._lines = tuple(zip(SIGNALS, lines[::2], lines[1::2], strict=True))
 
     @classmethod
     def here(cls) -> SpawnedRank | None:
@@ -104,13 +112,17 @@ class SpawnedRank:
         return cls(*map(int, found.split())) if found else None
 
     def hold_lifeline(self) -> None:
-        """Have the kernel kill this process as soon as the one that started it has gone.
+        """Have the kernel kill this process as soon as the one that started it has gone, and send what that sends.
 
         That needs no thread, which would wait for Python's lock while MPI initialises, and does not ask who the parent
         is: mpiexec and its helpers stand in between.
         """
+        for signum, line, inode in self._lines:
+            self._hold(signum, line, inode)
+
+    def _hold(self, signum: int, number: int, inode: int) -> None:
         try:
-            line = os.open(self._path(self._line), os.O_RDONLY | os.O_NONBLOCK)
+            line = os.open(self._path(number), os.O_RDONLY | os.O_NONBLOCK)
         except PermissionError as error:
             raise SystemExit(
                 f"himach: a rank may not look into the process that started it ({error}); start ranks by mpiexec"
@@ -118,10 +130,11 @@ class SpawnedRank:
         except OSError:
             os._exit(1)
         fcntl.fcntl(line, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(line, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(line, fcntl.F_SETSIG, signum)
         fcntl.fcntl(line, fcntl.F_SETFL, fcntl.fcntl(line, fcntl.F_GETFL) | os.O_ASYNC)
         # It may have gone before the signal was ordered, and its number may be another's by now.
-        if select.select([line], [], [], 0)[0] or os.fstat(line).st_ino != self._inode:
+        late = signum != signal.SIGUSR1 and select.select([line], [], [], 0)[0]
+        if late or os.fstat(line).st_ino != inode:
             os._exit(1)
 
     def work(self) -> bytes:

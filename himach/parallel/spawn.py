@@ -23,18 +23,23 @@ from himach.errors import RankError
 from himach.parallel import segments
 from himach.parallel.environment import FOREIGN
 from himach.parallel.handover import Handover
+from himach.parallel.orders import LIMIT, Terminated, relayed
 
 __all__ = ["run_ranks", "spawn"]
 
 #: Runs mpiexec and outlives this process, if need be, to remove what killed ranks leave. It hears SIGTERM and waits on,
-#: for mpiexec, which gets it too.
-KEEPER = """trap : TERM; python=$0 sweeper=$1 since=$2; shift 2; "$@" || exec "$python" -I -S "$sweeper" "$since" $?"""
+#: for mpiexec, which gets it too; SIGUSR1 it does not hear.
+KEEPER = (
+    "trap '' USR1; trap : TERM; python=$0 sweeper=$1 since=$2; shift 2; "
+    '"$@" || exec "$python" -I -S "$sweeper" "$since" $?'
+)
 #: Signals that a rank dies of, as a rule: an mpiexec that ends with one of these numbers means the signal.
 DEADLY = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM}
 GRACE = 3.0  # seconds between asking mpiexec to end and killing
+ENDING = LIMIT + 2.0  # seconds that ranks which keep pairs may take to end after SIGTERM
 
 
-def spawn(command: Sequence[str], ranks: int, work: bytes) -> bytes:
+def spawn(command: Sequence[str], ranks: int, work: bytes, keeps: bool = False) -> bytes:
     """Have `ranks` ranks of this machine run ``command``, which does some `work`; return what rank 0 left.
 
     Parameters
@@ -45,6 +50,8 @@ def spawn(command: Sequence[str], ranks: int, work: bytes) -> bytes:
         Number of ranks.
     work
         For the ranks to read.
+    keeps
+        Whether ranks may keep pairs, which takes time when they are told to end.
 
     Raises
     ------
@@ -52,7 +59,7 @@ def spawn(command: Sequence[str], ranks: int, work: bytes) -> bytes:
         As `run_ranks` does.
     """
     with Handover(work) as handover:
-        run_ranks(command, ranks, handover)
+        run_ranks(command, ranks, handover, keeps)
         result = handover.result()
     if result is None:
         raise RankError(
@@ -62,7 +69,7 @@ def spawn(command: Sequence[str], ranks: int, work: bytes) -> bytes:
     return result
 
 
-def run_ranks(command: Sequence[str], ranks: int, handover: Handover) -> None:
+def run_ranks(command: Sequence[str], ranks: int, handover: Handover, keeps: bool = False) -> None:
     """Run ``command`` as `ranks` MPI ranks of this machine and wait for them.
 
     Parameters
@@ -72,10 +79,14 @@ def run_ranks(command: Sequence[str], ranks: int, handover: Handover) -> None:
     ranks
         Number of ranks.
     handover
-        Where ranks leave errors; those that are left when mpiexec has ended are killed.
+        Where ranks leave errors; those that are left when mpiexec has ended are killed. SIGUSR1 goes to them by it.
+    keeps
+        Whether ranks may keep pairs, which takes time when they are told to end.
 
     Raises
     ------
+    Terminated
+        After SIGTERM, when all ranks have ended.
     RankError
         If there is no mpiexec, or a rank died without a word.
     HimachError
@@ -97,10 +108,8 @@ def run_ranks(command: Sequence[str], ranks: int, handover: Handover) -> None:
         _relay(process.stderr, sys.stderr),
     ]
     try:
-        status = process.wait()
-    except BaseException:
-        _end(process)
-        raise
+        with relayed(handover.send):
+            status = _wait(process, handover, ENDING if keeps else 0.0)
     finally:
         handover.end_ranks()
         for relay in relays:
@@ -182,6 +191,19 @@ def _pass_on(text: str, sink: IO[str]) -> None:
         encoding = getattr(sink, "encoding", None) or "utf-8"
         sink.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sink.flush()
+
+
+def _wait(process: subprocess.Popen[bytes], handover: Handover, patience: float) -> int:
+    """Wait for mpiexec; if that is interrupted, end it, by SIGTERM only after ranks had some time to end by that."""
+    try:
+        return process.wait()
+    except BaseException as error:
+        if patience and isinstance(error, Terminated):
+            handover.send(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=patience)
+        _end(process)
+        raise
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

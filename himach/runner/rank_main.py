@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from himach.errors import as_himach
 from himach.parallel.handover import SpawnedRank
 from himach.parallel.leaving import working
@@ -14,6 +16,7 @@ def main() -> None:
     spawned = SpawnedRank.here()
     if spawned is None:
         raise SystemExit("himach.runner.rank_main is how himach starts its ranks; it is not started by hand")
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # but while a run maps
     spawned.hold_lifeline()
     try:
         from himach.parallel.mpi import connect

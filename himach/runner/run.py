@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 from himach.errors import HimachError, UsageError, as_himach
 from himach.parallel.environment import is_interruption, promised_rank, promised_ranks, under_launcher
 from himach.parallel.leaving import working
+from himach.parallel.orders import spared
 from himach.parallel.quiet import quiet_ranks
 from himach.parallel.spawn import spawn
 from himach.runner.job import Job, this_command
@@ -147,7 +148,7 @@ def run_here(world: World, job: Job, started: float) -> Result:
     return Result(done.last_stages, done.outcomes, done.record, job.several, job.labels, job.out)
 
 
-def on_ranks(work: Callable[[World], T], ranks: int = 0) -> T:
+def on_ranks(work: Callable[[World], T], ranks: int = 0, keeps: bool = False) -> T:
     """Do `work` on several ranks, or alone; return what it returned on rank 0, or here.
 
     Parameters
@@ -156,6 +157,8 @@ def on_ranks(work: Callable[[World], T], ranks: int = 0) -> T:
         Called with the world on every rank; can be pickled if ranks are to be started.
     ranks
         Ranks of this machine to start; 0: this process works alone, or is one of the ranks that a launcher started.
+    keeps
+        Whether it may keep pairs, for which ranks that are started get time when they are told to end.
 
     Raises
     ------
@@ -165,13 +168,13 @@ def on_ranks(work: Callable[[World], T], ranks: int = 0) -> T:
     if ranks:
         from himach.runner.job_pickle import pack_work, unpack_value
 
-        value: T = unpack_value(spawn(RANK, ranks, pack_work(work)))
+        value: T = unpack_value(spawn(RANK, ranks, pack_work(work), keeps))
         return value
     from himach.parallel.collective import is_everywhere
 
     world = _world_of_this_process()
     try:
-        with working():
+        with working(), spared():
             return work(world)
     except BaseException as error:
         if world.comm.size > 1 and not is_everywhere(error):
@@ -214,7 +217,7 @@ def _run_on_spawned_ranks(job: Job, ranks: int, started: float) -> Result:
 
     if ranks < 1:
         raise UsageError(f"ranks must be 1 or more, not {ranks}")
-    packed = on_ranks(PickledJob.of(job, started), ranks)
+    packed = on_ranks(PickledJob.of(job, started), ranks, job.keeps)
     assert packed is not None
     return unpack_result(packed, job)
 

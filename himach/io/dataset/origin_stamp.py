@@ -43,7 +43,7 @@ class OriginStamp:
     content
         `digest` of these files.
     sketch
-        `sketch` of them.
+        `sketch` of them; of pushed frames, number and content of the first one.
     own_keywords
         Keywords of MDAnalysis that the dataset itself brings (see `FrameFile.keywords`), and those it was opened with
         that JSON holds; they are used where the origin is away.
@@ -111,6 +111,7 @@ class OriginStamp:
         """
         one, other = first[0], first[-1]
         between = other.number - one.number
+        seen = hashlib.sha256(one.positions.tobytes()).hexdigest()
         return cls(
             paths=(name,),
             kinds=("pushed",),
@@ -124,6 +125,7 @@ class OriginStamp:
             has_forces=one.forces is not None,
             files=(),
             content=f"pushed {generation.hex()}",
+            sketch=f"frame {one.number:020d} {seen}",  # the least is of the frame of the lowest number
         )
 
     @classmethod
