@@ -80,7 +80,7 @@ def main(
 
 
 def start(bench: Bench) -> None:
-    """What a run's start costs more where a directory is named and nothing is kept in it."""
+    """Measure what a run's start costs more where a directory is named and nothing is kept in it."""
     data = bench.contest.data(bench.frames).first(FEW)
     for what, question in QUESTIONS.items():
         times = bench.contest.run(_beside(bench, bench.contest.himach("without", question, data)))
@@ -105,7 +105,7 @@ def values(bench: Bench) -> None:
 
 
 def grown(bench: Bench) -> None:
-    """A trajectory that has one per cent more frames than when its pairs were kept."""
+    """Measure a trajectory that has one per cent more frames than when its pairs were kept."""
     whole = bench.contest.data(bench.frames)
     trajectory = bench.place / "grows.xtc"
     data = whole._replace(trajectory=trajectory)
@@ -138,7 +138,7 @@ def grown(bench: Bench) -> None:
 
 
 def reduced(bench: Bench) -> None:
-    """A new reduce() for pairs that are kept."""
+    """Measure a new reduce() for pairs that are kept."""
     data = bench.values_data(bench.kept)
     changed = bench.place / "changed" / VALUES.name
     changed.parent.mkdir()

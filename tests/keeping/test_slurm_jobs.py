@@ -1,4 +1,4 @@
-"""The batch script of docs/slurm.md under a real SLURM: whatever ends it, it goes on, to the bytes of a run in one go."""
+"""The batch script of docs/slurm.md under a real SLURM: whatever ends it, it goes on to the bytes of one run."""
 
 from __future__ import annotations
 
