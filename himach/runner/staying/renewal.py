@@ -189,9 +189,8 @@ def _reset() -> None:
 
 def _dicts() -> list[tuple[dict[Any, Any], dict[Any, Any]]]:
     """Return the names that code can set for all, and what MDAnalysis knows of readers, parsers and attributes."""
-    found = [vars(builtins), vars(sys.modules["__main__"])]
-    found += [value for value in vars(MDAnalysis).values() if type(value) is dict]
-    return [(kept, dict(kept)) for kept in found if kept is not vars(MDAnalysis)["__builtins__"]]
+    registries = [value for name, value in vars(MDAnalysis).items() if type(value) is dict and name != "__builtins__"]
+    return [(kept, dict(kept)) for kept in (vars(builtins), vars(sys.modules["__main__"]), *registries)]
 
 
 def _set_dicts(before: list[tuple[dict[Any, Any], dict[Any, Any]]]) -> None:
