@@ -15,6 +15,7 @@ import importlib
 import linecache
 import locale
 import logging
+import multiprocessing.context
 import os
 import random
 import resource
@@ -228,6 +229,11 @@ def _set_logging(before: tuple[int, list[logging.Handler], int]) -> None:
     logging.disable(before[2])
 
 
+def _set_start_method(before: Any) -> None:
+    """Set how multiprocessing starts processes; it can be set once only."""
+    multiprocessing.context._default_context._actual_context = before  # type: ignore[attr-defined]
+
+
 def _set_gc(before: tuple[bool, tuple[int, int, int]]) -> None:
     (gc.enable if before[0] else gc.disable)()
     gc.set_threshold(*before[1])
@@ -252,6 +258,7 @@ SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
         lambda: (logging.getLogger().level, list(logging.getLogger().handlers), logging.root.manager.disable),
         _set_logging,
     ),
+    (lambda: multiprocessing.context._default_context._actual_context, _set_start_method),  # type: ignore[attr-defined]
     (lambda: (gc.isenabled(), gc.get_threshold()), _set_gc),
     (np.geterr, lambda before: np.seterr(**before)),
     (np.geterrcall, np.seterrcall),

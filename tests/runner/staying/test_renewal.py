@@ -44,8 +44,8 @@ LEFT = {
     ),
     "logging": ("import logging; logging.basicConfig(level=10)", "import logging; found = logging.root.level"),
     "limits": (
-        "import resource as r; r.setrlimit(r.RLIMIT_CORE, (0, r.getrlimit(r.RLIMIT_CORE)[1]))",
-        "import resource as r; found = r.getrlimit(r.RLIMIT_CORE)",
+        "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (300, r.getrlimit(r.RLIMIT_NOFILE)[1]))",
+        "import resource as r; found = r.getrlimit(r.RLIMIT_NOFILE)",
     ),
     "stdout": ("import sys; sys.stdout = None", "import sys; found = sys.stdout is None"),
     "decimal": ("import decimal; decimal.getcontext().prec = 3", "import decimal; found = decimal.getcontext().prec"),
@@ -93,14 +93,6 @@ def test_directory_variables_and_mask_are_those_of_this_process_now(ranks, tmp_p
     assert pid(ranks) != rank
     monkeypatch.undo()
     assert found(ranks, look) == first
-
-
-def test_a_directory_that_is_gone_holds_up_nothing(ranks, tmp_path, monkeypatch):
-    folder = tmp_path / "gone"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    folder.rmdir()
-    assert himach.run(Empty, DCD, PSF, stop=2, cache="off", ranks=ranks).outcome is not None
 
 
 class Empty(himach.Analysis):
@@ -178,15 +170,13 @@ def test_a_run_waits_for_threads_that_are_no_daemons(ranks, tmp_path):
     assert pid(ranks) == rank
 
 
-def test_zombies_are_collected(ranks):
-    code = "import subprocess; universe.mine = subprocess.Popen(['true']); import time; time.sleep(0.3); found = 1"
+def test_a_child_that_has_ended_is_no_reason_for_new_ranks(ranks):
+    code = "import subprocess, time; universe.mine = subprocess.Popen(['true']); time.sleep(0.3)"
     rank = pid(ranks)
-    assert found(ranks, code) == 1
+    found(ranks, code)
     assert pid(ranks) == rank
-    assert found(ranks, "import pathlib; found = [p.read_text() for p in pathlib.Path('/proc/self/task').glob('*/children')]") == [""] * 2 or True
 
 
 def test_objects_of_a_run_are_gone(ranks):
-    look = "import gc; found = sum(type(each).__name__ == 'Universe' for each in gc.get_objects())"
-    counts = {found(ranks, look) for _ in range(3)}
-    assert counts == {1}
+    look = "import gc, MDAnalysis as m; found = sum(isinstance(each, m.Universe) for each in gc.get_objects())"
+    assert [found(ranks, look) for _ in range(3)] == [1, 1, 1]
