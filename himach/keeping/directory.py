@@ -110,7 +110,8 @@ class PairsDirectory:
                 "directory"
             ) from None
         except (FileExistsError, NotADirectoryError):
-            raise UsageError(f"pairs {self.path} is a file; name a directory") from None
+            file = next((path for path in (self.path, *self.path.parents) if path.is_file()), self.path)
+            raise UsageError(f"pairs {self.path}: {file} is a file; name another directory") from None
         except OSError as error:
             raise UsageError(
                 f"pairs {self.path} cannot be written ({error.strerror}); name another directory"

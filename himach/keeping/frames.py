@@ -75,13 +75,26 @@ def chosen_rows(block: Block, kept: Rows) -> Block:
     return Block(block.form, block.width, bounds, **{name: column[:used] for name, column in chosen.items()})
 
 
-def write_covered(writer: ColumnWriter, covered: BitMap64) -> list[int]:
-    """Write frame numbers as runs of numbers that are all one step apart: where each begins, and how many they are."""
+def stretches(covered: BitMap64) -> tuple[int, Numbers]:
+    """Return frame numbers as runs of numbers that are all one step apart.
+
+    Returns
+    -------
+    int
+        The step.
+    ndarray
+        int64 (n, 2): where each run begins, and how many numbers it has.
+    """
     numbers = np.array(covered.to_array(), dtype=np.int64)
     steps, counts = np.unique(np.diff(numbers), return_counts=True)
     step = int(steps[np.argmax(counts)]) if len(steps) else 1
     first = np.flatnonzero(np.diff(numbers, prepend=np.int64(-1) - step) != step)
-    runs = np.stack([numbers[first], np.diff(first, append=len(numbers))], axis=1)
+    return step, np.stack([numbers[first], np.diff(first, append=len(numbers))], axis=1)
+
+
+def write_covered(writer: ColumnWriter, covered: BitMap64) -> list[int]:
+    """Write frame numbers as `stretches()`: their step, and the number of the column that has them."""
+    step, runs = stretches(covered)
     return [step, writer.add(runs)]
 
 

@@ -182,7 +182,8 @@ class PassKeeper:
         if now or looked:
             self._writer.wait()
         if isinstance(self._writer.error, NotPlainError) and looked:
-            raise UsageError(str(self._writer.error))
+            where = self._kept.directory.path
+            raise UsageError(f"pairs {where}: {self._writer.error}, or let nobody else write there: chmod go-w {where}")
         self.look()
         cost, so_far = time.monotonic() - began, time.monotonic() - self._began
         self._next = time.monotonic() + max(self._every, WORTH * cost * (not now), PART * so_far)

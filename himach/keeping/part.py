@@ -118,8 +118,9 @@ def write_part(
 
 @dataclass(frozen=True)
 class Summary:
-    """What a part says of itself: the frames that it covers, how many pairs it has, and its bytes."""
+    """What a part says of itself: what it belongs to, the frames that it covers, how many pairs and bytes it has."""
 
+    identity: str
     covered: BitMap64 = field(repr=False)
     pairs: int
     nbytes: int
@@ -268,9 +269,9 @@ def count_pairs(block: Block) -> int:
 def _summary(file: ColumnFile) -> Summary:
     said = file.description
     try:
-        pairs, combined = said["pairs"], said["combined"]
-        if type(pairs) is not int or type(combined) is not bool:
+        identity, pairs, combined = said["identity"], said["pairs"], said["combined"]
+        if type(identity) is not str or type(pairs) is not int or type(combined) is not bool:
             raise ValueError("it does not say what it has")
-        return Summary(read_covered(file, said["covered"]), pairs, file.nbytes, combined)
+        return Summary(identity, read_covered(file, said["covered"]), pairs, file.nbytes, combined)
     except NONSENSE as error:
         raise file.bad(f"it makes no sense: {error}") from error

@@ -77,6 +77,8 @@ class Found:
         Frames that at least one analysis has to map; None for all.
     reused
         How many frames need not be mapped.
+    lost
+        For each analysis how many selected frames are there, and combined with others that are not selected.
     bad
         Why parts cannot be used, a text for each.
     """
@@ -84,6 +86,7 @@ class Found:
     loaded: list[Loaded]
     remaining: Remaining | None
     reused: int
+    lost: list[int]
     bad: list[str]
 
 
@@ -138,12 +141,12 @@ def find_parts(
         told.append([_Told(comm.rank, name, part.covered, part.combined) for name, part in opened.items()])
     everyone = comm.gather((told, bad))
     choice = comm.bcast(_choose(everyone, frames) if comm.rank == 0 else None)
-    wanted, remaining, reused, skips, all_bad = choice
+    wanted, remaining, reused, lost, skips, all_bad = choice
     loaded = [
         Loaded([Chosen(opened[name], some) for name, some in chosen.get(comm.rank, {}).items()], skip)
         for opened, chosen, skip in zip(mine, wanted, skips, strict=True)
     ]
-    return Found(loaded, remaining, reused, all_bad)
+    return Found(loaded, remaining, reused, lost, all_bad)
 
 
 #: For each rank the parts that it takes over, by name, each with the frames that are wanted of it; None for all.
@@ -152,23 +155,26 @@ _Wanted = dict[int, dict[str, BitMap64 | None]]
 
 def _choose(
     everyone: Sequence[tuple[list[list[_Told]], list[str]]], frames: range
-) -> tuple[list[_Wanted], Remaining | None, int, list[Collection[int]], list[str]]:
+) -> tuple[list[_Wanted], Remaining | None, int, list[int], list[Collection[int]], list[str]]:
     """Decide which parts are used; on the first rank."""
     selected = BitMap64(frames)
     bad = [text for _, texts in everyone for text in texts]
     wanted: list[_Wanted] = []
     taken: list[BitMap64] = []
+    lost: list[int] = []
     for analysis in zip(*(told for told, _ in everyone), strict=True):
-        chosen, covered = take_over([part for rank in analysis for part in rank], selected)
+        parts = [part for rank in analysis for part in rank]
+        chosen, covered = take_over(parts, selected)
         wanted.append(chosen)
         taken.append(covered)
+        lost.append(len((BitMap64.union(*(part.covered for part in parts)) & selected) - covered) if parts else 0)
     shared = BitMap64.intersection(*taken)
     if not any(taken):
-        return wanted, None, 0, [frozenset() for _ in taken], bad
+        return wanted, None, 0, lost, [frozenset() for _ in taken], bad
     left = np.ones(len(frames), dtype=np.bool_)
     left[_steps(shared, frames)] = False
     skips: list[Collection[int]] = [frozenset(_steps(own - shared, frames).tolist()) for own in taken]
-    return wanted, Remaining.of(frames, left), len(shared), skips, bad
+    return wanted, Remaining.of(frames, left), len(shared), lost, skips, bad
 
 
 def take_over(told: Sequence[_Told], selected: BitMap64) -> tuple[_Wanted, BitMap64]:

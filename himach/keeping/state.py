@@ -157,8 +157,8 @@ class Values:
         parts: Iterable[Any] = value
         if isinstance(value, dict | types.MappingProxyType):  # in its order, which map() may depend on
             parts = [*value.keys(), *value.values()]
-        if {type(part) for part in parts} <= _PLAIN:
-            return _hash(name, *map(_text, parts))
+        if set(map(type, parts)) <= _PLAIN:  # a topology has some that are long; their texts tell all of them apart
+            return _hash(name, repr(list(parts)))
         return _hash(name, *map(self.digest, parts))
 
     def _digest_array(self, array: npt.NDArray[Any]) -> bytes:

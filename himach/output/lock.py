@@ -1,4 +1,4 @@
-"""One at a time: `Lock`, a file that a process holds as long as it works in a directory."""
+"""One at a time: `Lock`, a file that a process holds as long as it works in a directory; `holder()` tells which."""
 
 from __future__ import annotations
 
@@ -80,6 +80,19 @@ class Lock:
                 os.close(lock)
                 raise
             os.close(lock)
+
+
+def holder(path: Path) -> str:
+    """Return which process holds a lock, as its file says; "" if nobody does.
+
+    Of a process on another machine it cannot be told whether it lives still.
+    """
+    try:
+        said = path.read_bytes()[:200].decode(errors="replace")
+    except OSError:
+        return ""
+    elsewhere = f" on {socket.gethostname()}," not in said
+    return said if elsewhere or _lives(said) else ""
 
 
 def _take(lock: int) -> bool:

@@ -22,7 +22,7 @@ class Slow(himach.Analysis):
             time.sleep(float(os.environ["PACE"]))
             if frame.number == int(os.environ.get("HANGS", -1)) and not os.path.exists(notes + ".hung"):
                 open(notes + ".hung", "w").close()
-                time.sleep(60)
+                time.sleep(float(os.environ.get("HANG", 60)))
         yield frame.number % 5, frame.number
         yield "x", float(frame.positions[0, 0])
     def reduce(self, key, series):
