@@ -57,11 +57,14 @@ class Place:
         Whether they are combine()'s.
     pickles
         Whether values may be kept as pickles: only where nobody but this user can write.
+    home
+        The module of the analysis.
     """
 
     generation: Generation
     combined: bool
     pickles: bool
+    home: str
 
 
 class Asked(Protocol):
@@ -311,6 +314,7 @@ class _Writer:
                 pairs=one.pairs,
                 combined=place.combined,
                 pickles=place.pickles,
+                home=place.home,
             )
 
 
