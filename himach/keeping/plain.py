@@ -194,10 +194,10 @@ def _pickled(value: Any, pickles: bool) -> Pickled:
             "to; yield numbers, text, arrays, or tuples of these"
         )
     data = value if type(value) is Pickled else Pickled(pickle.dumps(value, protocol=5))
-    if BY_VALUE in data:
+    if data.find(BY_VALUE) >= 0:
         raise NotPlainError(
-            f"values of type {type(restore(data)).__name__} are not kept, as their class, or one that they hold, is that "
-            "of a program or of a notebook's cell, and another one in the next run; put it in a module"
+            f"values of type {type(restore(data)).__name__} are not kept, as their class, or one that they hold, is "
+            "that of a program or of a notebook's cell, and another one in the next run; put it in a module"
         )
     return data
 
