@@ -31,7 +31,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def jobs():
-    with cluster_up(6) as environ:
+    with cluster_up(4) as environ:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # of `himach`
         yield Jobs({**environ, "PATH": path, "HIMACH_KEEP_EVERY": "1"})
 
@@ -91,15 +91,11 @@ def long_ones(jobs, tmp_path_factory):
     hangs.submit(*ON_ONE_NODE, "--time=2").until(10)
     assert not hangs.ground.parts()
     jobs.call("scontrol", "update", f"jobid={hangs.number}", "TimeLimit=1")
-    headless = Job(jobs, tmp_path_factory.mktemp("headless")).submit("--nodes=2", "--ntasks-per-node=1", ON_TWO)
-    headless.until(20)
-    jobs.call(str(CLUSTER), "kill", "node5")
-    return up, hangs, headless
+    return up, hangs
 
 
 ON_ONE_NODE = ("--nodes=1", "--ntasks-per-node=2", "--nodelist=node4")
-ON_THREE = ("--nodes=3", "--ntasks-per-node=1", "--exclude=node[4-6]")
-ON_TWO = "--exclude=node[1-4]"
+ON_THREE = ("--nodes=3", "--ntasks-per-node=1", "--exclude=node4")
 
 
 def test_a_node_that_is_lost_is_left_out(jobs, long_ones, whole, tmp_path):
@@ -118,7 +114,7 @@ def test_a_job_that_is_cancelled_goes_on_when_it_is_submitted_again(jobs, long_o
     job = Job(jobs, tmp_path).submit(*ON_THREE).until(25)
     jobs.call("scancel", job.number)
     job.ends("CANCELLED")
-    job.submit("--nodes=2", "--ntasks-per-node=2", "--exclude=node[4-6]").ends().is_done(whole)
+    job.submit("--nodes=2", "--ntasks-per-node=2", "--exclude=node4").ends().is_done(whole)
 
 
 def test_a_job_that_is_put_into_the_queue_again_goes_on(jobs, long_ones, whole, tmp_path):
@@ -145,24 +141,15 @@ def test_a_job_whose_run_fails_ends_with_its_exit_code(jobs, long_ones, tmp_path
     assert job.log().count("ZeroDivisionError") == 1
 
 
-def test_the_loss_of_the_first_node_has_the_job_begin_again(jobs, long_ones, whole):
-    _, _, job = long_ones
-    try:
-        assert wait_until(lambda: job.says("Restarts") == "1", 60), job.log()
-    finally:
-        jobs.call(str(CLUSTER), "revive", "node5")
-    job.goes_on().ends().is_done(whole, twice=2 * 5)
-
-
 def test_a_job_whose_time_is_up_is_put_into_the_queue_again_and_goes_on(long_ones, whole):
-    job, _, _ = long_ones
+    job, _ = long_ones
     job.goes_on(90).ends().is_done(whole)
     assert job.log().count("time is up after") == 1
 
 
 def test_a_job_at_its_limit_of_time_has_kept_what_it_mapped(jobs, long_ones, whole):
     """SIGUSR1 comes before; at the end one rank hangs in map(), whatever it is asked."""
-    _, job, _ = long_ones
+    _, job = long_ones
     job.ends("TIMEOUT", 180)
     before = sum(job.ground.mapped().values())
     assert len(job.ground.parts()) >= 2
