@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 
+import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
 from support.commands import processes_with, wait_until
@@ -45,7 +46,8 @@ def test_runs_take_the_same_ranks_and_leave_none(mark):
         result = himach.run(himach.examples.load("rmsd"), DCD, PSF, cache="off", ranks=ranks)
         assert result.record["ranks"] == 2
         again = himach.run(himach.examples.load("rmsd"), DCD, PSF, cache="off", ranks=2)
-        assert result.outcome["rmsd"].to_csv() == again.outcome["rmsd"].to_csv()
+        for one, other in zip(result.outcome["rmsd"].values(), again.outcome["rmsd"].values(), strict=True):
+            np.testing.assert_array_equal(one, other)
     assert not processes_with(mark)
     assert repr(ranks) == "<himach.Ranks: 2 ranks, closed>"
     with pytest.raises(himach.UsageError, match=r"were closed; make new ones: himach.Ranks\(2\)"):
@@ -158,7 +160,7 @@ def test_a_run_whose_rank_is_killed_fails_and_the_next_one_works(mark, tmp_path)
                 at_frame(ranks, kill_soon(file))
             killer.join()
             assert not ranks.alive
-            assert at_frame(ranks, "pass") == {"n": 98} or True
+            assert at_frame(ranks, "pass")
 
 
 FATAL = {
