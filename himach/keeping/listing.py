@@ -95,7 +95,7 @@ class Evicted:
 
 
 def kept_in(path: Path) -> Kept | None:
-    """Return where pairs are kept: in a directory, or in the output directory of a run that did not end; None: nowhere."""
+    """Return where pairs are kept: in a directory, or in a killed run's output directory; None: nowhere."""
     for place in (path, path / FOLDER / PAIRS):
         try:
             if not PairsDirectory(place).labels():
@@ -187,9 +187,9 @@ def _entry(label: str, generation: Generation, last: Generation, verify: bool) -
         try:
             nbytes += path.stat().st_size
             summary = read_summary(path)
-            if summary.identity != generation.key:
+            if generation.identity is not None and summary.identity != generation.key:
                 raise BadPartError(f"{path.name}: it is of another map")
-            if verify:
+            if verify and generation.identity is not None:
                 trusted = generation.private and is_private(path)
                 open_part(path, identity=generation.key, pickles=trusted, hold=False).close()
         except (OSError, BadPartError) as error:
