@@ -81,7 +81,8 @@ class HydrogenBonds(himach.Analysis):
             raise himach.UsageError(
                 f"{self.label()}: no hydrogen of {self.hydrogens!r} is within 1.2 Å of any donor of {self.donors!r}"
             )
-        return donors.indices[near[:, 0]], hydrogens.indices[near[:, 1]]
+        donor, hydrogen = near[np.lexsort(near.T[::-1])].T  # the same at whichever frame
+        return donors.indices[donor], hydrogens.indices[hydrogen]
 
     def atoms(self, universe):
         return [universe.atoms[indices] for indices in (self.donor_atoms, self.hydrogen_atoms, self.acceptor_atoms)]

@@ -1,7 +1,7 @@
 """The command line: click commands, one file a group, no logic.
 
 `main()` is the command ``himach``. It turns errors into one message and an exit code: 0 done, 1 the analysis or the run
-failed, 2 wrong usage, 130 interrupted, 143 terminated.
+failed, 2 wrong usage, 75 its time is over, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import time
-from types import FrameType
 from typing import NoReturn
 
 import click
@@ -23,8 +22,9 @@ from himach.cli.pairs import pairs
 from himach.cli.run import run
 from himach.cli.stage import stage
 from himach.cli.trajectory import info, split
-from himach.errors import Interruption, UsageError, as_himach
+from himach.errors import UsageError, as_himach
 from himach.parallel.environment import promised_rank, under_launcher
+from himach.parallel.orders import Terminated, terminate
 
 __all__ = ["main"]
 
@@ -39,19 +39,16 @@ for command in (run, analyses, info, split, stage, pairs, cache, bench):
     himach.add_command(command)
 
 
-class _Terminated(Interruption):
-    """SIGTERM arrived."""
-
-
 def main() -> NoReturn:
     """Run the command line and exit."""
     if os.environ.get("_HIMACH_COMPLETE"):
         himach.main(prog_name="himach")  # click answers the shell and exits
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # but while a run maps, which it asks to keep what it has
     if under_launcher():
         # Within an MPI call Python's handlers wait for its end, which may never come: let signals end a rank at once.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     else:
-        signal.signal(signal.SIGTERM, _terminate)
+        signal.signal(signal.SIGTERM, terminate)
     sys.exit(_exit_code())
 
 
@@ -62,7 +59,7 @@ def _exit_code() -> int:
     except (click.Abort, KeyboardInterrupt):
         print("himach: interrupted", file=sys.stderr)
         return 130
-    except _Terminated:
+    except Terminated:
         print("himach: terminated", file=sys.stderr)
         return 143
     except BrokenPipeError:
@@ -103,7 +100,3 @@ def _with_context(error: click.ClickException) -> str:
         return text
     joint = " " if text.endswith("?") else "; "
     return f"{text}{joint}'{context.command_path} --help' shows what there is"
-
-
-def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
-    raise _Terminated

@@ -159,6 +159,23 @@ def watching(frames: int, repeats: int, directory: Path | None) -> None:
 
 
 @bench.command()
+@_only("start, whole, values, grown or reduced")
+@click.option("--frames", type=click.IntRange(min=100), default=10_000, show_default=True, help="Frames of AdK.")
+@click.option("--values", type=float, default=5e8, show_default=True, help="Pairs with values that a run keeps.")
+@click.option("--kept", type=float, default=1e8, show_default=True, help="Kept pairs for another reduce().")
+@RANKS
+@_repeats(5)
+@DIRECTORY
+def pairs(
+    only: tuple[str, ...], frames: int, values: float, kept: float, ranks: int, repeats: int, directory: Path | None
+) -> None:
+    """Time what keeping pairs costs a run, and what it saves the next."""
+    from himach.benchmarks.runs import pairs as benchmark
+
+    benchmark.main(only, frames, int(values), int(kept), ranks, repeats, directory)
+
+
+@bench.command()
 @_only("warm, cold, mixed, small, runs, push or server")
 @_repeats(5)
 @DIRECTORY

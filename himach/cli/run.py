@@ -133,6 +133,6 @@ def run(
         command=("himach", *sys.argv[1:]),
         began=BEGAN,
     )
-    summary = on_ranks(command, started_ranks(ranks))
+    summary = on_ranks(command, started_ranks(ranks), keeps=(pairs or out) is not None)
     if summary is not None:
         print(summary, file=sys.stderr)

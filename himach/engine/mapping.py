@@ -74,7 +74,7 @@ class Keeper(Protocol):
         """Tell, after each frame, whether what was mapped since the last time, of so many bytes, is to be kept now."""
 
     def keep(self, mapped: Sequence[Mapped]) -> None:
-        """Keep what the mappers of all analyses made of some frames."""
+        """Keep what the mappers of all analyses made of some frames; called where it is due, and after the last."""
 
     def end(self) -> None:
         """End the map phase (collective); raises an error where frames are left."""

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -26,6 +26,8 @@ __all__ = ["CodeUse", "Codes"]
 _REFLECTION = frozenset({"getattr", "attrgetter", "methodcaller", "vars", "__dict__", "__getattribute__", "getmembers"})
 #: Names by which code gets at anything in its module.
 _GLOBAL_REFLECTION = frozenset({"globals", "eval", "exec", "locals"})
+#: Names by which code imports modules whose names are strings.
+_IMPORTING = frozenset({"__import__", "import_module", "modules"})
 _GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_CLASSDEREF", "STORE_GLOBAL")
 _ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
 #: Fields of a syntax tree that say nothing of what is done.
@@ -61,13 +63,18 @@ class CodeUse:
 
     @property
     def names(self) -> frozenset[str]:
-        """First names of `chains`, and attributes."""
-        return self.attributes | {chain[0] for chain in self.chains}
+        """All names of `chains`, and attributes."""
+        return self.attributes.union(*self.chains)
 
     @property
     def reflects(self) -> bool:
         """Whether attributes may be read whose names are nowhere in it."""
         return not _REFLECTION.isdisjoint(self.names)
+
+    @property
+    def imports_by_name(self) -> bool:
+        """Whether it may import modules by names that are strings."""
+        return not _IMPORTING.isdisjoint(self.names)
 
     @property
     def reflects_module(self) -> bool:
@@ -97,7 +104,7 @@ class Codes:
 
     def _digest(self, code: CodeType) -> bytes:
         node = self._node(code)
-        text = f"{sys.flags.optimize} " + (_plain(code) if node is None else "".join(_dump(node)))
+        text = f"{sys.flags.optimize} " + (_plain(code) if node is None else _dumped(node))
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
     def _node(self, code: CodeType) -> ast.AST | None:
@@ -112,8 +119,8 @@ class Codes:
             for compiled, node in several
             if _plain(compiled) == runs
         ]
-        trees = {"".join(_dump(node)) for node in found}
-        return found[0] if len(trees) == 1 else None
+        alike = len(found) == 1 or len({_dumped(node) for node in found}) == 1
+        return found[0] if alike else None
 
 
 def _definitions(filename: str) -> dict[tuple[str, int], list[tuple[CodeType, ast.AST]]]:
@@ -158,30 +165,34 @@ def _functions(tree: ast.AST, inside: str) -> Iterator[tuple[str, ast.AST]]:
             yield from _functions(node, inside)
 
 
-def _first_line(node: ast.AST) -> int:
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min(each.lineno for each in (node, *decorators))  # type: ignore[attr-defined]
+def _first_line(node: Any) -> int:
+    return min(int(each.lineno) for each in (node, *getattr(node, "decorator_list", ())))
 
 
-def _dump(node: Any) -> Iterator[str]:
-    """Give a syntax tree as text: without places and docstrings, and in the same way in every version of Python."""
+def _dumped(node: ast.AST) -> str:
+    """Return a syntax tree as text: without places and docstrings, the same in every version of Python."""
+    text: list[str] = []
+    _dump(node, text.append)
+    return "".join(text)
+
+
+def _dump(node: Any, write: Callable[[str], None]) -> None:
     if isinstance(node, ast.AST):
-        yield f"({type(node).__name__}"
+        write(f"({type(node).__name__}")
         documented = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and _documented(node.body)
-        for name, value in ast.iter_fields(node):
-            if name in _SILENT or value is None or value == []:
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if value is None or value == [] or name in _SILENT:
                 continue
-            yield f" {name}="
-            yield from _dump(value[1:] if documented and name == "body" else value)
-        yield ")"
+            write(f" {name}=")
+            _dump(value[1:] if documented and name == "body" else value, write)
+        write(")")
     elif isinstance(node, list):
-        yield "["
         for each in node:
-            yield from _dump(each)
-            yield ","
-        yield "]"
+            _dump(each, write)
+            write(",")
     else:
-        yield f"{type(node).__name__} {node!r}"
+        write(f"{type(node).__name__} {node!r}")
 
 
 def _documented(body: list[ast.stmt]) -> bool:

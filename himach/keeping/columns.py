@@ -50,11 +50,16 @@ class BadPartError(HimachError):
     """A file of kept pairs that cannot be used: damaged, of another version, or of another map."""
 
 
+class DamagedPartError(BadPartError):
+    """A file of kept pairs that is not what was written, and never will be again."""
+
+
 def describe(dtype: np.dtype[Any]) -> Any:
     """Return a dtype as JSON has it; None if it could not be made again of that, to the last detail."""
     described = _described(dtype)
     try:
-        return described if described is not None and _same(as_dtype(described), dtype) else None
+        again = as_dtype(json.loads(json.dumps(described)))
+        return described if _same(again, dtype) else None
     except NONSENSE:
         return None
 
@@ -71,7 +76,7 @@ def as_dtype(described: Any) -> np.dtype[Any]:
     else:
         aligned = bool(described["aligned"])
         formats = [as_dtype(inner) for inner in described["formats"]]
-        fields = {"names": described["names"], "offsets": described["offsets"], "itemsize": described["itemsize"]}
+        fields = {name: described[name] for name in ("names", "titles", "offsets", "itemsize")}
         if any(type(offset) is not int for offset in (*fields["offsets"], fields["itemsize"])):
             raise ValueError("an offset is no integer")
         dtype = np.dtype({**fields, "formats": formats}, align=aligned)  # type: ignore[call-overload]
@@ -88,13 +93,12 @@ def _described(dtype: np.dtype[Any]) -> Any:
         return [_described(base), list(shape)]
     if dtype.names is None:
         return _simple(dtype.str, dtype.char)
-    fields = [dtype.fields[name] for name in dtype.names]  # type: ignore[index]
-    if any(len(field) > 2 for field in fields):
-        return None  # titles
+    fields: list[Any] = [dtype.fields[name] for name in dtype.names]  # type: ignore[index]
     return {
         "names": list(dtype.names),
         "formats": [_described(field[0]) for field in fields],
         "offsets": [field[1] for field in fields],
+        "titles": [field[2] if len(field) > 2 else None for field in fields],
         "itemsize": dtype.itemsize,
         "aligned": dtype.isalignedstruct,
     }
@@ -231,7 +235,7 @@ class ColumnFile:
         end, crc = self._head()
         text = self._read(end, self.nbytes - end)
         if crc32c(text.data) != crc:
-            raise self.bad("its description is damaged")
+            raise self.damaged("its description is damaged")
         try:
             self.description: dict[str, Any] = json.loads(bytes(text))
             self._columns = self._placed(end)
@@ -240,11 +244,6 @@ class ColumnFile:
 
     def __del__(self) -> None:
         self.close()
-
-    @property
-    def held(self) -> bool:
-        """Whether its columns are in memory."""
-        return self._held is not None
 
     def close(self) -> None:
         """Close the file; columns that are held stay."""
@@ -256,20 +255,24 @@ class ColumnFile:
         """Return the error that says why this file cannot be used."""
         return BadPartError(f"{self.path.name}: {reason}")
 
+    def damaged(self, reason: str) -> DamagedPartError:
+        """Return the error that says how this file is damaged."""
+        return DamagedPartError(f"{self.path.name}: {reason}")
+
     def _head(self) -> tuple[int, int]:
         """Return where the description begins, and its checksum."""
         if self.nbytes < HEAD_BYTES:
-            raise self.bad("it is torn: it ends within its head")
+            raise self.damaged("it is torn: it ends within its head")
         head = bytes(self._read(0, HEAD_BYTES))
         magic, version, crc, nbytes, end = HEAD.unpack_from(head)
         if magic != MAGIC:
-            raise self.bad("it is no file of kept pairs")
+            raise self.damaged("it is no file of kept pairs")
         if version != VERSION:
             raise self.bad(f"it has the format {version} of kept pairs, this himach has {VERSION}")
         if struct.pack("<I", crc32c(head[: HEAD.size])) != head[HEAD.size :]:
-            raise self.bad("its head is damaged")
+            raise self.damaged("its head is damaged")
         if nbytes != self.nbytes:
-            raise self.bad(f"it is torn: it has {self.nbytes} bytes of {nbytes}")
+            raise self.damaged(f"it is torn: it has {self.nbytes} bytes of {nbytes}")
         if not HEAD_BYTES <= end <= nbytes <= end + DESCRIBED:
             raise self.bad("its head makes no sense")
         return end, crc
@@ -319,7 +322,12 @@ class ColumnFile:
 
     def _check(self, number: int, crc: int) -> None:
         if crc != self._columns[number].crc:
-            raise self.bad(f"its column {number} is damaged")
+            raise self.damaged(f"its column {number} is damaged")
+
+    @property
+    def held(self) -> bool:
+        """Whether columns are in memory."""
+        return self._held is not None
 
     def spec(self, number: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
         """Return dtype and shape of a column."""
@@ -372,6 +380,6 @@ class ColumnFile:
             except OSError as error:
                 raise self.bad(f"it cannot be read: {error.strerror}") from error
             if count == 0:
-                raise self.bad("it is torn: it became shorter")
+                raise self.damaged("it is torn: it became shorter")
             view = view[count:]
             at += count

@@ -12,13 +12,13 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from himach.analysis import Analysis
+from himach.io.dataset.origin_content import digest
 from himach.io.dataset.origin_stamp import OriginStamp
-from himach.keeping.reach import Found, Reach
-from himach.keeping.state import OpaqueError, Values, topology_digest
+from himach.keeping.reach import Found, Reach, content_digest
+from himach.keeping.state import Values, topology_digest
 
 if TYPE_CHECKING:
     from MDAnalysis import Universe
@@ -88,6 +88,8 @@ def map_identity(
     first
         The first of them.
     """
+    import MDAnalysis
+
     reach = Reach(analysis, universe)
     values = Values(lambda thing: f"{thing.__module__}.{thing.__qualname__}", universe)
     opaque = dict(reach.opaque)
@@ -101,11 +103,14 @@ def map_identity(
         "parameters": dict(_parameters(analysis, values)),
         "files": dict(_files(analysis)),
         "state": reach.state,
-        "first": {what: (_of_frame(first), f"{first.number}") for what in sorted(opaque)},
-        "keywords": {name: _shown(value) for name, value in json.loads(dataset.keywords).items()},
+        "first": dict.fromkeys(sorted(opaque), _of_frame(first)) if opaque else {},
+        "keywords": dict(_keywords(dataset)),
         "topology": {"topology": (topology_digest(universe._topology), "")},
         "selection": dict(_selection(reach, analysis, dataset, frames, bool(changed))),
-        "versions": {"himach's format": _shown(FORMAT), "MDAnalysis": _shown(int(version("MDAnalysis").split(".")[0]))},
+        "versions": {
+            "himach's format": _shown(FORMAT),
+            "MDAnalysis": _shown(int(MDAnalysis.__version__.partition(".")[0])),
+        },
     }
     return MapIdentity({kind: found for kind, found in parts.items() if found}, dataset)
 
@@ -126,12 +131,15 @@ def _shown(value: Any) -> tuple[str, str]:
 
 def _parameters(analysis: Analysis, values: Values) -> Iterator[tuple[str, tuple[str, str]]]:
     for name, value in analysis.settings().items():
-        digest, text = _shown(value)
-        try:
-            digest = values.digest(value).hex()
-        except OpaqueError:  # setup() put it there
-            pass
-        yield name, (digest, text)
+        yield name, (values.digest(value).hex(), _shown(value)[1])
+
+
+def _keywords(dataset: OriginStamp) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Give the keywords on which frames depend; the format counts as it was found to be."""
+    for name, value in json.loads(dataset.keywords).items():
+        if name != "format":
+            yield name, _shown(value)
+    yield "format", _shown(sorted(set(dataset.kinds)))
 
 
 def _files(analysis: Analysis) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -139,18 +147,13 @@ def _files(analysis: Analysis) -> Iterator[tuple[str, tuple[str, str]]]:
     for name, value in analysis.settings().items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and 0 < len(text) < LONGEST_PATH and "\0" not in text and os.path.isfile(text):
-                try:
-                    with open(text, "rb") as file:
-                        digest = hashlib.file_digest(file, "sha256").hexdigest()
-                except OSError as error:
-                    digest = type(error).__name__
-                yield f"{text} (parameter {name})", (digest, "")
+                yield f"{text} (parameter {name})", (content_digest(text), "")
 
 
-def _of_frame(first: RawFrame) -> str:
+def _of_frame(first: RawFrame) -> tuple[str, str]:
     result = hashlib.sha256(repr((first.number, first.time)).encode())
     result.update(first.positions.tobytes())
-    return result.hexdigest()[:40]
+    return result.hexdigest()[:40], f"{first.number}"
 
 
 def _selection(
@@ -248,7 +251,18 @@ def _data(then: OriginStamp, now: OriginStamp) -> list[str]:
         same = (then.kinds, then.content, then.sketch, then.files) == (now.kinds, now.content, now.sketch, now.files)
         return [] if same else ["the trajectory is another"]
     try:
-        compared = then.compare(now)
+        same = then.compare(now) != "changed" or _longer(then, now)
     except OSError as error:
         return [f"the trajectory is not as it was, and cannot be compared ({error.strerror or error})"]
-    return ["the trajectory has another content"] if compared == "changed" else []
+    return [] if same else ["the trajectory has another content"]
+
+
+def _longer(then: OriginStamp, now: OriginStamp) -> bool:
+    """Tell whether a trajectory of several files begins with all of the earlier one, frame by frame."""
+    n_files, n_parts = len(then.files), len(then.part_frames)
+    if n_files >= len(now.files) or n_files != n_parts or then.part_frames != now.part_frames[:n_parts]:
+        return False
+    begins = now.files[:n_files]
+    if then.files == begins:
+        return True
+    return [old.size for old in then.files] == [new.size for new in begins] and digest(begins) == then.content

@@ -9,10 +9,11 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import numpy as np
 from pyroaring import BitMap64
@@ -39,8 +40,9 @@ WORTH = 50
 MOST = 128 << 20
 #: The part of a rank's memory that pairs may take which wait for the beginning of keeping.
 WAITS = 4
-#: Commits that may wait for the disk; one more, and the disk is slower than the analysis.
+#: Commits that may wait for the disk; where one more would, the run waits so many seconds, if keeping was asked for.
 WAITING = 4
+PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -62,25 +64,28 @@ class Place:
     pickles: bool
 
 
-class Asked:
-    """What is asked of the map phase from outside; nothing, unless somebody sets it.
+class Asked(Protocol):
+    """What is asked of the map phase from outside (see `himach.parallel.orders.Orders`)."""
 
-    Attributes
-    ----------
-    commit
-        Keep now what there is.
-    ending
-        Keep it, and end.
-    time_up
-        Keep it, and leave the frames that remain to another run.
-    """
+    heeded: bool  #: whether somebody looks at the rest
+    commit: bool  #: keep now what there is
+    ending: bool  #: keep it, and end
 
-    commit = False
-    ending = False
-    time_up = False
+    @property
+    def time_up(self) -> bool:
+        """Keep it, and leave the frames that remain to another run."""
 
-    def leave(self) -> None:
+    def leave(self) -> NoReturn:
         """End, now that all is kept."""
+
+
+class _Nothing:
+    """Nothing is asked."""
+
+    heeded = commit = ending = time_up = False
+
+    def leave(self) -> NoReturn:
+        raise AssertionError("nobody has asked for the end")
 
 
 class PassKeeper:
@@ -96,12 +101,13 @@ class PassKeeper:
         How many frames are to be mapped on all ranks.
     confirm
         Raises an error if what was read so far may not be kept.
-    asked
-        What is asked of this rank from outside.
+    hurry
+        Called before this process ends by a signal.
     memory
         Bytes that the pairs of this rank may take.
     after
-        Seconds of mapping after which keeping begins, unless pairs get too many to wait in memory; 0: at once.
+        Seconds of mapping after which keeping begins, unless pairs get too many to wait in memory; 0: at once, and the
+        disk is waited for.
     every
         Seconds between two commits, at least.
     """
@@ -112,7 +118,7 @@ class PassKeeper:
         comm: Communicator,
         total: int,
         confirm: Callable[[], object],
-        asked: Asked,
+        hurry: Callable[[], object],
         memory: int,
         after: float = 0.0,
         every: float = EVERY,
@@ -123,12 +129,14 @@ class PassKeeper:
         self._total = total
         self._mapped = 0
         self._confirm = confirm
-        self._asked = asked
+        self._hurry = hurry
+        self._asked: Asked = _Nothing()
         self._every = every
         self._began = time.monotonic()
         self._next = self._began + (after or every)
+        self._begun = not after
         self._most = max(MOST, memory // WAITS) if after else MOST
-        self._writer = _Writer(kept.places, kept.frames)
+        self._writer = _Writer(kept.places, kept.frames, 0.0 if after else PATIENCE)
         # Where values must be plain, that they are is seen at the first frame.
         self._looks = kept.lasting and not all(place.pickles for place in kept.places)
 
@@ -152,9 +160,11 @@ class PassKeeper:
     def due(self, nbytes: int) -> bool:
         """Tell whether what was mapped since the last time is to be kept now."""
         asked = self._asked
-        if asked.commit or asked.ending or asked.time_up or self._looks:
+        told = asked.commit or asked.ending or asked.time_up or self._looks
+        if told or nbytes > self._most or time.monotonic() >= self._next:
+            self._begun = True
             return True
-        return nbytes > self._most or time.monotonic() >= self._next
+        return False
 
     def keep(self, mapped: Sequence[Mapped]) -> None:
         """Keep what was mapped; in this thread only where the process is about to end."""
@@ -162,21 +172,42 @@ class PassKeeper:
         asked, looked = self._asked, self._looks
         now = asked.commit or asked.ending or asked.time_up
         asked.commit = self._looks = False
-        self._most = MOST
         steps = [one.steps for one in mapped if len(one.steps)]
         self._mapped += len(steps[0]) if len(steps) == 1 else len(np.unique(np.concatenate(steps))) if steps else 0
-        if steps and not self._writer.failed:
-            self._confirm()
-            self._writer.put(mapped)
+        if self._begun:  # else the phase was short
+            self._most = MOST
+            if steps and not self._writer.failed:
+                self._confirm()
+                self._writer.put(mapped)
         if now or looked:
             self._writer.wait()
         if isinstance(self._writer.error, NotPlainError) and looked:
             where = self._kept.directory.path
             raise UsageError(f"pairs {where}: {self._writer.error}, or let nobody else write there: chmod go-w {where}")
-        if asked.ending:
-            asked.leave()
+        self.look()
         cost, so_far = time.monotonic() - began, time.monotonic() - self._began
         self._next = time.monotonic() + max(self._every, WORTH * cost * (not now), PART * so_far)
+
+    @contextmanager
+    def heeding(self, asked: Asked) -> Iterator[None]:
+        """Heed what is asked, from now to the end of the map phase."""
+        self._asked = asked
+        asked.heeded = True
+        try:
+            yield
+        finally:
+            asked.heeded = False
+
+    def look(self) -> None:
+        """End this process if that is asked, once all that was given to `keep` is written."""
+        if self._asked.ending:
+            self.hurry()
+            self._asked.leave()
+
+    def hurry(self) -> None:
+        """Have written what was given to `keep`, and all else that is to be written; from any thread."""
+        self._writer.wait()
+        self._hurry()
 
     def end(self) -> None:
         """End the map phase (collective).
@@ -186,7 +217,9 @@ class PassKeeper:
         TimeUpError
             If frames are left, on all ranks, when everything is written.
         """
+        self.look()
         mapped = self._comm.allreduce(self._mapped)
+        self._asked.heeded = False
         if mapped < self._total:
             on_every_rank(self._comm, self._writer.close)
             on_every_rank(self._comm, partial(self._tell, mapped))
@@ -212,10 +245,11 @@ class _Writer:
         What ended the writing, if it was ended.
     """
 
-    def __init__(self, places: Sequence[Place], frames: range) -> None:
+    def __init__(self, places: Sequence[Place], frames: range, patience: float) -> None:
         self.error: Exception | None = None
         self._places = places
         self._frames = frames
+        self._patience = patience
         self._made: set[int] = set()
         self._queue: queue.Queue[Sequence[Mapped] | None] = queue.Queue(WAITING)
         self._thread: threading.Thread | None = None
@@ -226,14 +260,15 @@ class _Writer:
         error = self.error
         if error is None:
             return ""
-        return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        return said or type(error).__name__
 
     def put(self, mapped: Sequence[Mapped]) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="himach-keeper", daemon=True)
             self._thread.start()
         try:
-            self._queue.put_nowait(mapped)
+            self._queue.put(mapped, timeout=self._patience or None, block=self._patience > 0)
         except queue.Full:
             self.error = HimachError("the disk is slower than the analysis")
 
@@ -253,7 +288,7 @@ class _Writer:
             try:
                 if self.error is None:
                     self._write(mapped)
-            except (OSError, HimachError, MemoryError) as error:
+            except Exception as error:  # whatever it is, the run goes on
                 self.error = error
             finally:
                 del mapped

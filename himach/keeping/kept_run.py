@@ -125,7 +125,8 @@ def _generation(directory: PairsDirectory, label: str, now: MapIdentity, reuse: 
     there = directory.generations(label)
     known = [generation for generation in there if generation.identity is not None]
     if reuse == "never" or not known:
-        return directory.begin(label, now), "reuse is 'never'" if known else ""
+        lost = "" if reuse == "never" else "; ".join(generation.damage for generation in there if generation.damage)
+        return directory.begin(label, now), "reuse is 'never'" if known else lost
     told = [differences(generation.identity, now) for generation in known if generation.identity is not None]
     same = next((generation for generation, differs in zip(known[::-1], told[::-1], strict=True) if not differs), None)
     if same is None and reuse == "auto":

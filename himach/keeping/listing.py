@@ -95,7 +95,7 @@ class Evicted:
 
 
 def kept_in(path: Path) -> Kept | None:
-    """Return where pairs are kept: in a directory, or in a killed run's output directory; None: nowhere."""
+    """Return where pairs are kept: here, or under the output directory of a run that did not end; None: nowhere."""
     for place in (path, path / FOLDER / PAIRS):
         try:
             if not PairsDirectory(place).labels():

@@ -21,12 +21,13 @@ from pyroaring import BitMap64
 from himach.engine.pairs.block import SHARDS, Block, Form, Kind
 from himach.engine.pairs.stamps import FrameTable
 from himach.keeping.blocks import PartBlock, read_block, write_blocks
-from himach.keeping.columns import NONSENSE, BadPartError, ColumnFile, ColumnWriter
+from himach.keeping.columns import NONSENSE, BadPartError, ColumnFile, ColumnWriter, DamagedPartError
 from himach.keeping.frames import KeptFrames, Numbers, among, chosen_rows, read_covered, write_covered
 from himach.keeping.plain import NotPlainError
 
 __all__ = [
     "BadPartError",
+    "DamagedPartError",
     "NotPlainError",
     "Part",
     "PartBlock",
@@ -158,7 +159,8 @@ def open_part(path: Path, *, pickles: bool, identity: str = "", hold: bool = Tru
     Raises
     ------
     BadPartError
-        For whatever is wrong with it.
+        For whatever is wrong with it. Of a part that is not held, reading may raise it later, if its file is made
+        shorter, or was made up to deceive.
     """
     file = ColumnFile(path)
     try:
@@ -213,6 +215,8 @@ class Part:
         self._blocks = [read_block(file, described, pickles) for described in said["blocks"]]
         for block in self._blocks:
             block.check(len(self.numbers))
+            if file.held:
+                block.know()
 
     @property
     def frames(self) -> KeptFrames:

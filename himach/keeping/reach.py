@@ -22,25 +22,33 @@ from typing import TYPE_CHECKING, Any
 import himach
 from himach.analysis import MAPPING, Analysis
 from himach.keeping.code import Codes, CodeUse
-from himach.keeping.state import OpaqueError, Values
+from himach.keeping.state import Values
 
 if TYPE_CHECKING:
     from MDAnalysis import Universe
 
-__all__ = ["Found", "Reach"]
+__all__ = ["Found", "Reach", "content_digest"]
 
 #: What runs after map() and combine(), and is followed only where these name it.
 LATER = frozenset({"reduce", "reduce_many", "finish", "plot"})
 #: Attributes of an analysis that himach looks after.
 OWN = frozenset({MAPPING, "frames", "dt", "caches", "then"})
+#: Attributes that every Universe has; a topology has a digest of its own.
+_OF_UNIVERSE = frozenset({"atoms", "residues", "segments", "filename", "name", "trajectory"})
 #: Longest text by which a constant is shown.
 LONGEST = 60
 #: What a class has beside what is written in it.
 _MADE = frozenset(
-    "__doc__ __module__ __dict__ __weakref__ __qualname__ __firstlineno__ __static_attributes__ __annotations__ "
-    "__annotate__ __annotate_func__ __annotations_cache__ __abstractmethods__ _abc_impl __dataclass_fields__ "
-    "__dataclass_params__ __orig_bases__ __parameters__ __slotnames__ __classdictcell__ __classcell__".split()
+    {
+        *("__doc__", "__module__", "__dict__", "__weakref__", "__qualname__", "__firstlineno__", "__slotnames__"),
+        *("__static_attributes__", "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"),
+        *("__abstractmethods__", "_abc_impl", "__dataclass_fields__", "__dataclass_params__", "__orig_bases__"),
+        *("__parameters__", "__classdictcell__", "__classcell__"),
+    }
 )
+
+#: What a module is called, and where it lies.
+_MODULES_OWN = frozenset({"__name__", "__file__", "__path__", "__package__", "__spec__", "__loader__", "__doc__"})
 
 #: Digest, and the text by which a difference is shown; "" for none.
 Found = dict[str, tuple[str, str]]
@@ -71,9 +79,11 @@ class Reach:
         something is opaque.
     """
 
-    def __init__(self, analysis: Analysis, universe: Universe | None) -> None:
+    def __init__(self, analysis: Analysis, universe: Universe) -> None:
         self._analysis = analysis
+        self._universe = universe
         self._owned = Owned(type(analysis))
+        self._parameters = analysis.parameters().keys()
         self._codes = Codes()
         self._values = Values(self._reached, universe, [(analysis, "self")])
         self._found: dict[str, dict[str, set[tuple[bytes, str]]]] = {
@@ -85,9 +95,11 @@ class Reach:
         self._all = False
         self._todo: list[tuple[Any, str]] = []
         self._seen: dict[Any, Any] = {}
-        self._own = [cls for cls in type(analysis).__mro__ if issubclass(cls, Analysis) and cls is not Analysis]
-        self._own += [cls for cls in type(analysis).__mro__ if not issubclass(cls, Analysis) and self._is_ours(cls)]
-        self._own.sort(key=type(analysis).__mro__.index)
+        self._own: list[type] = [
+            cls
+            for cls in type(analysis).__mro__
+            if cls is not Analysis and (issubclass(cls, Analysis) or self._is_ours(cls))
+        ]
         self._follow(["map", "combine"], keep_state=True)
         later = set(self.attributes)
         self._follow(["setup", "atoms", "__init__"], keep_state=False)
@@ -126,16 +138,22 @@ class Reach:
         return len(self._seen) + len(self._todo)
 
     def _keep_state(self) -> None:
-        ignored = OWN | self._analysis.cache_names() | self._analysis.parameters().keys()
+        ignored = OWN | self._analysis.cache_names() | self._parameters
         used = self.attributes | self._words | {"map", "combine"}
         for name, value in vars(self._analysis).items():
             if name not in ignored and (self._all or name in used) and ("state", name) not in self._seen:
                 self._seen["state", name] = value
                 self._add("state", f"self.{name}", value)
+        for name, value in vars(self._universe).items():
+            if name in used and name not in _OF_UNIVERSE and ("universe", name) not in self._seen:
+                self._seen["universe", name] = value
+                self._add("state", f"universe.{name}", value)
+        if not {"__name__", "__qualname__"}.isdisjoint(self.attributes):
+            self._add_digest("constants", "the class's name", type(self._analysis).__qualname__.encode())
 
     def _go_to_members(self, name: str, first: bool = False) -> None:
         """Go to what the classes of the analysis have under a name: the first of them, or all, for super()."""
-        if name in OWN or name in self._analysis.parameters():
+        if name in OWN or name in self._parameters:
             return
         defined = [cls for cls in self._own if name in vars(cls)]
         for place, cls in enumerate(defined[:1] if first else defined):
@@ -168,6 +186,10 @@ class Reach:
             self._go_along(function.__globals__, chain, file)
         for name, level, taken in sorted(use.imports):
             self._go_to_import(function, name, level, taken)
+        if use.imports_by_name:
+            for text in sorted(use.literals):
+                if all(part.isidentifier() for part in text.split(".")):
+                    self._go_to_import(function, text, 0, (), asked=False)
         if use.reflects_module:
             for name in sorted(function.__globals__):
                 if not _dunder(name):
@@ -183,6 +205,8 @@ class Reach:
     def _go_along(self, names: dict[str, Any], chain: tuple[str, ...], file: str) -> None:
         """Go to what a global name, with attributes taken of it, stands for."""
         first, *rest = chain
+        if first in _MODULES_OWN:
+            return
         if first not in names:
             if first not in vars(builtins):
                 self._add_digest("constants", f"{first}{self._owned.told(file)}", b"missing")
@@ -194,6 +218,8 @@ class Reach:
                 self._add_digest("constants", first, value.__name__.encode())
             module, name = value, rest.pop(0)
             file = getattr(module, "__file__", None) or ""
+            if self._is_ours(module) and not file.endswith(".py") and file:
+                self._reached(module)  # compiled
             if name not in vars(module) and self._is_ours(module) and "__getattr__" in vars(module):
                 self._go_along(vars(module), ("__getattr__",), file)
             try:
@@ -212,12 +238,13 @@ class Reach:
         ):
             self._add_digest("constants", f"{name}{where}", self._reached(value).encode())
         else:
-            self._add(
-                "code" if callable(value) else "constants", f"{name}{'()' if callable(value) else ''}{where}", value
-            )
+            kind, brackets = ("code", "()") if callable(value) else ("constants", "")
+            self._add(kind, f"{name}{brackets}{where}", value)
 
-    def _go_to_import(self, function: types.FunctionType, name: str, level: int, taken: tuple[str, ...]) -> None:
-        """Go to what a function imports when it runs."""
+    def _go_to_import(
+        self, function: types.FunctionType, name: str, level: int, taken: tuple[str, ...], asked: bool = True
+    ) -> None:
+        """Go to what a function imports when it runs; or may, by this string (not `asked` for)."""
         package = function.__globals__.get("__package__") or ""
         try:
             full = importlib.util.resolve_name("." * level + name, package) if level else name
@@ -229,7 +256,8 @@ class Reach:
                 return
             module = importlib.import_module(full)
         except Exception:  # map() will say so, or live without it
-            self._add_digest("constants", name, b"missing")
+            if asked:
+                self._add_digest("constants", name, b"missing")
             return
         for each in taken:
             if each != "*" and not hasattr(module, each):
@@ -238,6 +266,8 @@ class Reach:
                 self._go_along(vars(module), (each,), getattr(module, "__file__", None) or "")
         if not taken or "*" in taken:
             self._reached(module)
+            if top != full and not taken:  # `import a.b` gives a
+                self._reached(importlib.import_module(top))
 
     def _go_into_class(self, cls: type) -> None:
         label = f"{cls.__qualname__}{self._owned.told(self._owned.file_of(cls))}"
@@ -251,7 +281,7 @@ class Reach:
         """Go to all that a module defines, as it is handed on as a whole."""
         file = getattr(module, "__file__", None) or ""
         if not file.endswith(".py"):
-            self._add_digest("code", os.path.basename(file).partition(".")[0], _content(file))
+            self._add_digest("code", os.path.basename(file).partition(".")[0], content_digest(file).encode())
             self._all = True  # whatever attributes it reads
             return
         for name in sorted(vars(module)):
@@ -290,13 +320,12 @@ class Reach:
     # -- what it finds ------------------------------------------------------------------------------------------------
 
     def _add(self, kind: str, label: str, value: Any) -> None:
-        try:
-            digest = self._values.digest(value)
-        except OpaqueError as error:
-            self.opaque[label] = str(error)
-            digest = str(error).encode()
-        text = "" if callable(value) else repr(value)
-        self._found[kind][label].add((digest, text if len(text) <= LONGEST and " at 0x" not in text else ""))
+        digest = self._values.digest(value)
+        if self._values.opaque:
+            self.opaque[label] = self._values.opaque[-1]
+            self._values.opaque.clear()
+        text = repr(value) if _shows(value) else ""
+        self._found[kind][label].add((digest, text if len(text) <= LONGEST else ""))
 
     def _add_digest(self, kind: str, label: str, digest: bytes) -> None:
         self._found[kind][label].add((digest, ""))
@@ -315,13 +344,13 @@ class Owned:
 
     def has(self, file: str, module: str) -> bool:
         """Tell whether what is defined in this file, or in a module of this name, is the user's."""
-        if not os.path.isabs(file) or not os.path.exists(file):
+        if not os.path.isabs(file) or not _real(file):
             known = sys.modules.get(module)
             file = getattr(known, "__file__", None) or ""
             top = module.partition(".")[0]
             if top in sys.stdlib_module_names and top != "__main__":
                 return False
-            if not file:
+            if not file or not _real(file):
                 return top not in ("himach", "")
         path = os.path.realpath(file)
         installed = max(
@@ -331,13 +360,13 @@ class Owned:
 
     def told(self, file: str) -> str:
         """Return `` in tools.py`` for a file other than the analysis's own; nothing for a notebook's cell."""
-        if not os.path.isfile(file) or os.path.realpath(file) == os.path.realpath(self._own_file):
+        if not _real(file) or _real(file) == _real(self._own_file):
             return ""
         return f" in {os.path.basename(file)}"
 
     @staticmethod
     def file_of(thing: Any) -> str:
-        """Return the file that a function or class was written in, in this process or in another; "" if none is known."""
+        """Return the file that a function or class was written in, in whichever process; "" if none is known."""
         if isinstance(thing, types.FunctionType):
             return thing.__code__.co_filename
         if isinstance(thing, type):
@@ -346,6 +375,12 @@ class Owned:
                 if function.__module__ == thing.__module__ and function.__qualname__.startswith(thing.__qualname__):
                     return function.__code__.co_filename
         return getattr(sys.modules.get(getattr(thing, "__module__", None) or ""), "__file__", None) or ""
+
+
+@functools.lru_cache(1024)
+def _real(file: str) -> str:
+    """Return where a file lies; "" if there is none."""
+    return os.path.realpath(file) if os.path.isfile(file) else ""
 
 
 def _home(cls: type) -> str:
@@ -379,6 +414,8 @@ def _functions_of(member: Any) -> Iterator[types.FunctionType]:
             yield from _functions_of(function)
     elif isinstance(member, functools.cached_property | functools.partialmethod):
         yield from _functions_of(member.func)
+    elif callable(member) and not isinstance(member, type):
+        yield from _functions_of(getattr(member, "__wrapped__", getattr(member, "py_func", None)))
 
 
 def _is_code(member: Any) -> bool:
@@ -389,12 +426,22 @@ def _dunder(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
-def _content(file: str) -> bytes:
+def content_digest(file: str) -> str:
+    """Return the SHA-256 (hex) of a file, or why it cannot be read."""
     try:
         with open(file, "rb") as content:
-            return hashlib.file_digest(content, "sha256").digest()
-    except OSError:
-        return b"missing"
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError as error:
+        return type(error).__name__
+
+
+def _shows(value: Any) -> bool:
+    """Tell whether a value has a text that is short and the same in every process."""
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if type(value) in (list, tuple):
+        return len(value) <= LONGEST and all(map(_shows, value))
+    return type(value) in (int, float, complex, bool, str, bytes, type(None), range)
 
 
 def _settled(found: dict[str, set[tuple[bytes, str]]]) -> Found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from pyroaring import BitMap64
 
 from himach.engine.mapping import Mapper
 from himach.keeping.directory import Generation, is_private
-from himach.keeping.part import BadPartError, Part, count_pairs, open_part
+from himach.keeping.part import BadPartError, DamagedPartError, Part, count_pairs, open_part
 from himach.parallel.communicator import Communicator
 from himach.zazen.remaining import Remaining
 
@@ -104,6 +105,8 @@ def find_parts(
 ) -> Found:
     """Verify the parts of generations, and divide them among the ranks (collective).
 
+    Those that are damaged are deleted.
+
     Parameters
     ----------
     comm
@@ -131,6 +134,9 @@ def find_parts(
                 opened[path.name] = open_part(path, identity=generation.key, pickles=trusted, hold=hold)
             except BadPartError as error:
                 bad.append(str(error))
+                if isinstance(error, DamagedPartError):
+                    with suppress(OSError):
+                        path.unlink()  # so that it is said once
         mine.append(opened)
         told.append([_Told(comm.rank, name, part.covered, part.combined) for name, part in opened.items()])
     everyone = comm.gather((told, bad))
@@ -198,5 +204,13 @@ def _steps(numbers: BitMap64, frames: range) -> Numbers:
 
 def _by_size(generation: Generation | None) -> list[tuple[Path, int]]:
     """Return the parts and their bytes, the largest first, so that each rank gets about as much as any other."""
-    parts = [] if generation is None else [(path, path.stat().st_size) for path in generation.parts()]
+    parts = [] if generation is None else [(path, _size(path)) for path in generation.parts()]
     return sorted(parts, key=lambda part: (-part[1], part[0]))
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a file; 0 where there is none, which whoever opens it says."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

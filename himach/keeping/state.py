@@ -1,7 +1,7 @@
 """Digests of values: `Values.digest()`, the same in every process for values that are the same.
 
 What is a function, class or module is handed to somebody else (`reach`), who looks at its code. What cannot be looked
-into raises `OpaqueError`.
+into is listed (`Values.opaque`).
 """
 
 from __future__ import annotations
@@ -22,20 +22,29 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from MDAnalysis import Universe
 
-__all__ = ["OpaqueError", "Values", "topology_digest"]
+__all__ = ["Values", "topology_digest"]
 
 _PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented), range})
-_BUILTIN_BASES = (list, tuple, dict, set, frozenset, str, bytes, bytearray, int, float, complex, np.ndarray)
+_BUILTIN_BASES: tuple[Any, ...] = (
+    list,
+    tuple,
+    dict,
+    set,
+    frozenset,
+    str,
+    bytes,
+    bytearray,
+    int,
+    float,
+    complex,
+    np.ndarray,
+)
 _HEAP_TYPE = 1 << 9  # of a class that Python code made
 #: Attributes of a topology that come from the rest.
 _DERIVED = frozenset({"top", "_cache"})
 #: The classes of MDAnalysis that are groups of atoms, and single ones.
 _GROUPS = frozenset({"AtomGroup", "ResidueGroup", "SegmentGroup"})
 _SINGLE = frozenset({"Atom", "Residue", "Segment"})
-
-
-class OpaqueError(Exception):
-    """A value that cannot be looked into; its text is the value's type."""
 
 
 class Values:
@@ -49,6 +58,11 @@ class Values:
         The Universe of the analysis: its atoms are known by their indices. Those of others count with their positions.
     known
         Things that count by a name alone.
+
+    Attributes
+    ----------
+    opaque
+        Types of what cannot be looked into.
     """
 
     def __init__(
@@ -63,15 +77,10 @@ class Values:
                 self._known[id(thing)] = (name, thing)
         self._done: dict[int, tuple[bytes, Any]] = {}  # with the things, so that no other gets the same id
         self._open: dict[int, int] = {}
+        self.opaque: list[str] = []
 
     def digest(self, value: Any) -> bytes:
-        """Return a digest of a value.
-
-        Raises
-        ------
-        OpaqueError
-            Something in it cannot be looked into.
-        """
+        """Return a digest of a value; what of it cannot be looked into comes to `opaque`, and counts by its type."""
         if type(value) in _PLAIN:
             return _hash("plain", _text(value))
         place = id(value)
@@ -84,33 +93,41 @@ class Values:
         self._open[place] = len(self._open)
         try:
             found = self._digest(value)
-        except OpaqueError:
-            raise
-        except RecursionError:
-            raise OpaqueError(_type_name(value)) from None
-        except Exception as error:  # of somebody's class that does not show itself
-            raise OpaqueError(_type_name(value)) from error
+        except Exception:  # of somebody's class that does not show itself; or it is too deep
+            self.opaque.append(_type_name(value))
+            found = _hash("opaque", _type_name(value))
         finally:
             del self._open[place]
         self._done[place] = found, value
         return found
 
     def _digest(self, value: Any) -> bytes:
+        found = self._digest_code(value)
+        if found is not None:
+            return found
+        kind = type(value)
+        if kind in (list, tuple, dict, set, frozenset, bytearray, slice, memoryview, types.MappingProxyType):
+            return self._digest_container(value, kind.__name__)
+        if isinstance(value, np.generic):
+            if value.dtype.hasobject:
+                return _hash("fields", str(value.dtype), self.digest(value.item()))
+            return _hash("scalar", str(value.dtype.descr if value.dtype.names else value.dtype.str), value.tobytes())
+        if kind is np.ndarray:
+            return self._digest_array(value)
+        if isinstance(value, logging.Logger | logging.LoggerAdapter):
+            return _hash("logger")
+        if kind.__module__.partition(".")[0] == "MDAnalysis" and (found := self._digest_atoms(value)) is not None:
+            return found
+        return self._digest_object(value)
+
+    def _digest_code(self, value: Any) -> bytes | None:
+        """Return the digest of what stands for code, with what was given to it; None for other values."""
         if isinstance(value, types.FunctionType):
             return self._digest_function(value)
         if isinstance(value, types.BuiltinFunctionType) and not isinstance(value.__self__, types.ModuleType | None):
             return _hash("method", value.__name__, self.digest(value.__self__))
         if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType | np.ufunc):
             return _hash("code", self._reach(value))
-        kind = type(value)
-        if kind in (list, tuple, dict, set, frozenset, bytearray, slice, memoryview, types.MappingProxyType):
-            return self._digest_container(value, kind.__name__)
-        if isinstance(value, np.generic):
-            return (
-                _hash("scalar", value.dtype.str, value.tobytes()) if not value.dtype.hasobject else self._fields(value)
-            )
-        if kind is np.ndarray:
-            return self._digest_array(value)
         if isinstance(value, types.MethodType):
             return _hash("method", value.__func__.__name__, self.digest(value.__func__), self.digest(value.__self__))
         if isinstance(value, functools.partial):
@@ -119,11 +136,7 @@ class Values:
             if callable(value) and hasattr(value, name):
                 options = getattr(value, "targetoptions", None)
                 return _hash("wrapper", _type_name(value), *map(self.digest, (getattr(value, name), options)))
-        if isinstance(value, logging.Logger | logging.LoggerAdapter):
-            return _hash("logger")
-        if kind.__module__.partition(".")[0] == "MDAnalysis" and (found := self._digest_atoms(value)) is not None:
-            return found
-        return self._digest_object(value)
+        return None
 
     def _digest_function(self, function: types.FunctionType) -> bytes:
         """Return the digest of a function by what it is called, and of what it was given when it was made."""
@@ -144,8 +157,8 @@ class Values:
         parts: Iterable[Any] = value
         if isinstance(value, dict | types.MappingProxyType):  # in its order, which map() may depend on
             parts = [*value.keys(), *value.values()]
-        if {type(part) for part in parts} <= _PLAIN:
-            return _hash(name, *map(_text, parts))
+        if set(map(type, parts)) <= _PLAIN:  # a topology has some that are long; their texts tell all of them apart
+            return _hash(name, repr(list(parts)))
         return _hash(name, *map(self.digest, parts))
 
     def _digest_array(self, array: npt.NDArray[Any]) -> bytes:
@@ -155,9 +168,6 @@ class Values:
                 return _hash("array", *about, self.digest(array.tolist()))
             return _hash("array", *about, self._digest_container(array.ravel().tolist(), "list"))
         return _hash("array", *about, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-
-    def _fields(self, value: Any) -> bytes:
-        return _hash("fields", str(value.dtype), self.digest(value.item()))
 
     def _digest_atoms(self, value: Any) -> bytes | None:
         """Return the digest of a group of atoms, or of a Universe; None for MDAnalysis's other objects."""
@@ -187,11 +197,14 @@ class Values:
         )
         if own and not installed:
             return _hash("object", self.digest(kind), *self._inherited(value), self.digest(attributes(value)))
+        if isinstance(value, np.ma.MaskedArray):
+            parts = (value.data, np.ma.getmaskarray(value), value.fill_value)
+            return _hash("masked", _type_name(kind), *map(self.digest, parts))
         if isinstance(value, np.ndarray):
             return _hash("array", self.digest(kind), self.digest(value.view(np.ndarray)), self.digest(vars(value)))
         made_of = value.__reduce_ex__(4)
         if isinstance(made_of, str):  # the name of a global
-            return _hash("global", _type_name(kind), made_of)
+            return _hash("global", self._reach(value), made_of)
         return _hash("object", *(self.digest(list(each) if hasattr(each, "__next__") else each) for each in made_of))
 
     def _inherited(self, value: Any) -> Iterable[bytes]:
@@ -201,7 +214,7 @@ class Values:
                 if issubclass(base, np.ndarray):
                     yield self._digest_array(value.view(np.ndarray))
                 elif base in _PLAIN:
-                    yield _hash("plain", _text(base.__new__(base, value)))  # type: ignore[call-overload]
+                    yield _hash("plain", _text(_as_plain(value, base)))
                 else:
                     yield self._digest_container(value, base.__name__)
 
@@ -233,16 +246,17 @@ def topology_digest(topology: Any) -> str:
         value = vars(attribute)[field]
         if field in _DERIVED:
             continue
-        try:
-            parts.append(_hash(name, values.digest(value)))
-        except OpaqueError:
-            parts.append(_hash(name, repr(value)))
+        parts.append(_hash(name, values.digest(value)))
     return _hash("topology", *parts).hex()
 
 
 def _type_name(value: Any) -> str:
     kind = value if isinstance(value, type) else type(value)
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _as_plain(value: Any, base: Any) -> Any:
+    return base.__new__(base, value)
 
 
 def _text(value: Any) -> str:

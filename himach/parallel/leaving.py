@@ -166,7 +166,7 @@ class StepGuard:
     """
 
     SCRIPT = (
-        "trap '' INT TERM; last=; while read -r word; do last=$word; done; "
+        "trap '' INT TERM USR1; last=; while read -r word; do last=$word; done; "
         '[ "$last" = done ] && exit; '
         "sleep 0.3; "  # a rank that is ended with all others has its guard ended with it
         '[ "$last" = told ] || echo "himach: error: $1" >&2; '

@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 
@@ -100,6 +100,13 @@ def _no_stdout() -> Iterator[None]:
             sys.stdout = stdout
             os.dup2(kept, 1)
             os.close(kept)
+
+
+def flush_all() -> None:
+    """Flush what was printed, by libraries in C too."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # user's code may have closed it
+            _flush(stream)
 
 
 def _flush(stream: TextIO) -> None:

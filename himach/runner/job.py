@@ -85,6 +85,11 @@ class Job:
         """Names of the analyses."""
         return [analysis.label() for analysis in self.analyses]
 
+    @property
+    def keeps(self) -> bool:
+        """Whether there is a place in which pairs may be kept."""
+        return self.pairs is not None or self.out is not None
+
     def __post_init__(self) -> None:
         if not self.analyses:
             raise UsageError("no analysis to run")
@@ -120,7 +125,7 @@ class Job:
 
         Others may not know `out`.
         """
-        if self.max_time is not None and self.pairs is None and self.out is None:
+        if self.max_time is not None and not self.keeps:
             raise UsageError("max_time needs a place for what is mapped by then: a directory for pairs, or for out")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +17,10 @@ from himach.runner.job import Job
 from himach.runner.memory import default_memory
 
 if TYPE_CHECKING:
+    from himach.io.dataset.source import Source
     from himach.io.universe.view import View
     from himach.keeping.identity import MapIdentity
-    from himach.keeping.keeper import Asked, PassKeeper
+    from himach.keeping.keeper import PassKeeper
     from himach.keeping.kept_run import KeptRun
     from himach.runner.opening import Opened
 
@@ -56,7 +57,6 @@ def kept_pairs(
     if pairs is None:
         yield None
         return
-    from himach.io.dataset.origin_stamp import OriginStamp
     from himach.keeping.identity import map_identity
     from himach.keeping.kept_run import open_kept
     from himach.parallel.quiet import say
@@ -65,7 +65,7 @@ def kept_pairs(
     firsts = [chain[0] for chain in chains]
 
     def identities() -> list[MapIdentity]:
-        stamp = opened.stamp or OriginStamp.of(opened.origin, job.keywords)
+        stamp = opened.stamp(job.keywords)
         return [
             map_identity(first, view.universe, dataset=stamp, frames=opened.frames, first=opened.first)
             for first, view in zip(firsts, views, strict=True)
@@ -87,21 +87,14 @@ def kept_pairs(
             kept.release(well)
 
 
-def keeper_of(
-    kept: KeptRun,
-    comm: Communicator,
-    total: int,
-    confirm: Callable[[], object],
-    memory: int,
-    asked: Asked | None = None,
-) -> PassKeeper:
+def keeper_of(kept: KeptRun, comm: Communicator, total: int, source: Source, memory: int) -> PassKeeper:
     """Return what keeps the pairs of this rank's map phase, of `total` frames on all ranks."""
     from himach.keeping.keeper import EVERY as USUAL
-    from himach.keeping.keeper import Asked, PassKeeper
+    from himach.keeping.keeper import PassKeeper
 
     every = _seconds(os.environ.get(EVERY), USUAL)
     after = 0.0 if kept.lasting else 2 * every
-    return PassKeeper(kept, comm, total, confirm, asked or Asked(), memory, after, every)
+    return PassKeeper(kept, comm, total, source.confirm, source.hurry, memory, after, every)
 
 
 def not_kept(kept: KeptRun | None, keeper: PassKeeper) -> list[str]:

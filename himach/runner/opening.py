@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from himach.parallel.collective import on_every_rank, on_first_rank
 from himach.parallel.communicator import Communicator, World
@@ -59,8 +59,8 @@ class Opened:
         Whether a simulation pushed the dataset: then frames that are nowhere are left out.
     watch
         Looks to it that the origin stays what it was; None if it is away.
-    stamp
-        Of the origin as it is, or was when it was there; None without a cache.
+    noted
+        Stamp of the origin, on the first rank; None where no cache asked for one.
     """
 
     origin: Origin
@@ -70,8 +70,16 @@ class Opened:
     cached: Dataset | Client | None
     quota: int
     watch: OriginWatch | None
-    stamp: OriginStamp | None
     pushed: bool = False
+    noted: OriginStamp | None = None
+
+    def stamp(self, keywords: Mapping[str, Any]) -> OriginStamp:
+        """Return the stamp of the origin as it is (as it was last, where it is away). On the first rank."""
+        from himach.io.dataset.origin_stamp import OriginStamp
+
+        if self.noted is None:
+            self.noted = OriginStamp.of(self.origin, keywords)
+        return self.noted
 
 
 @dataclass(frozen=True)
@@ -124,7 +132,7 @@ def open_job(world: World, job: Job) -> Opened:
     watch = _watch(world, choice)
     cached = _open_dataset(world, store, choice, job, quota)
     frames, origin, topology, first = _look(comm, job, choice, files, cached, quota > 0)
-    return Opened(origin, topology, frames, first, cached, quota, watch, choice.stamp, choice.pushed)
+    return Opened(origin, topology, frames, first, cached, quota, watch, choice.pushed, choice.stamp)
 
 
 def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:
@@ -184,7 +192,7 @@ def _find(world: World, store: Store | ServedStore | None, job: Job) -> tuple[bo
 def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bool, list[Candidate]]]) -> _Choice:
     """Open the origin, or find out which store stands in for it. On the first rank."""
     from himach.io.dataset.attachment import attached_indexes
-    from himach.io.dataset.lookup import deputy, kept_otherwise, match, names_of
+    from himach.io.dataset.lookup import deputy, kept_otherwise, match, names_of, told_apart
     from himach.io.dataset.origin_watch import OriginNote, at_rest
     from himach.io.trajectory.origin import open_origin
 
@@ -197,7 +205,7 @@ def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bo
             if reason := kept_otherwise(best, job.keywords):
                 warnings.warn(reason, stacklevel=2)
             holder = next((rank, one) for rank, one in found if one is best)
-            return _Choice(None, best.stamp, None, best.name, generations, holder)
+            return _Choice(None, told_apart(best, [one for _, one in found]), None, best.name, generations, holder)
     mine = [(one.name, one.generation) for one in told[0][1] if one.name == name]
     known = {} if store is None else attached_indexes(store, mine)
 

@@ -9,7 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -28,11 +28,11 @@ from himach.output.record import Bytes, Record, Reused, Times
 from himach.output.table import default_outcome
 from himach.parallel.collective import Meeting, on_every_rank, on_first_rank
 from himach.parallel.communicator import Communicator, World
-from himach.parallel.farewell import before_termination
+from himach.parallel.orders import Orders
 from himach.parallel.progress import Progress
 from himach.parallel.quiet import heard
 from himach.runner.job import Job
-from himach.runner.kept_pairs import keeper_of, kept_pairs, not_kept
+from himach.runner.kept_pairs import keeper_of, kept_pairs, mapping_ends, not_kept
 from himach.runner.memory import default_memory, scratch_directory
 
 if TYPE_CHECKING:
@@ -225,18 +225,27 @@ def _map_and_reduce(
     total = sum(share.counts.values())
     with Progress(comm, total, sys.stderr, quiet=quiet) as display:
         meeting = Meeting(comm)
+        keeper = None if kept is None else keeper_of(kept, comm, total, source, memory.limit)
+        orders = Orders(mapping_ends(job, started), source.hurry if keeper is None else keeper.hurry, comm=comm)
+
+        if keeper is not None:
+            meeting.meanwhile = keeper.look
+
+        def look() -> None:
+            meeting.look()
+            meeting.meanwhile()
+
         work = Work(
             frames=frames,
             take=partial(_take, share, source),
             read=source.read,
             bind=binds,
             progress=meeting.watched(display),
-            wait=partial(display.finish, meeting.look),
+            wait=partial(display.finish, look),
         )
         keep = True
-        keeper = None if kept is None else keeper_of(kept, comm, total, source.confirm, memory.limit)
         try:
-            with before_termination(source.hurry):
+            with orders, nullcontext() if keeper is None else keeper.heeding(orders):
                 passed = run_pass(comm, chains, work, meeting.together, memory, keeper)
         except OriginChangedError:
             keep = False

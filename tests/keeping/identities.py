@@ -15,6 +15,7 @@ from himach.keeping.identity import MapIdentity, map_identity
 from himach.runner.scripts import load_script
 
 TRAJECTORY, TOPOLOGY = sample("villin")
+_SAMPLE = []
 
 
 def identity_of(
@@ -25,7 +26,7 @@ def identity_of(
     origin = open_origin([Path(path) for path in trajectories], Path(topology), keywords)
     frames = range(origin.n_frames)[slice(start, stop, step)]
     first = next(origin.read([frames[0]]))
-    view = View(load_topology(Path(topology), origin, keywords), origin, frames, first, name=analysis.label())
+    view = View(_parsed(topology, keywords, origin), origin, frames, first, name=analysis.label())
     analysis.__dict__.update(frames=frames, dt=origin.dt(frames))
     analysis.setup(view.universe)
     if analysis.defines("atoms"):
@@ -36,12 +37,21 @@ def identity_of(
     return MapIdentity.from_json(json.loads(json.dumps(found.to_json())))
 
 
+def _parsed(topology, keywords, origin):
+    """Parse a topology, the sample's once."""
+    if keywords or topology != TOPOLOGY:
+        return load_topology(Path(topology), origin, keywords)
+    if not _SAMPLE:
+        _SAMPLE.append(load_topology(TOPOLOGY, origin))
+    return _SAMPLE[0]
+
+
 def identity_of_script(folder, parameters=None, name="script.py", cls=None, **options):
     """Return the identity of the analysis of a script, loaded as if for the first time."""
-    for module in [*sys.modules]:
-        file = getattr(sys.modules[module], "__file__", None) or ""
-        if file.startswith(str(Path(folder).parent)):
-            del sys.modules[module]
+    for file in Path(folder).rglob("*.py"):
+        module = ".".join(file.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
+        for known in (module, f"himach_script_{module}"):
+            sys.modules.pop(known, None)
     path = [*sys.path]
     try:
         found = load_script(Path(folder, name))

@@ -123,6 +123,19 @@ def _pushed(dataset: Dataset | Client) -> OriginStamp | None:
     return OriginStamp.pushed(dataset.name, dataset.generation, native.max() + 1, frames) if frames else None
 
 
+def told_apart(best: Candidate, found: Iterable[Candidate]) -> OriginStamp:
+    """Return the stamp of a dataset; of one that was pushed, with what tells it from another pushed under its name.
+
+    That is what its simulation said of itself, and the content of the first frame that any store has.
+    """
+    stamp = best.stamp
+    if stamp.kinds != ("pushed",):
+        return stamp
+    alike = [one for one in found if one.name == best.name and one.stamp.content == stamp.content]
+    author = max((one.author for one in alike), default="")
+    return replace(stamp, content=f"{stamp.content} {author}", sketch=min(one.stamp.sketch for one in alike))
+
+
 def deputy(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> tuple[Candidate, list[bytes]] | None:
     """Return which dataset stands in for an origin that is away, and all generations of its content.
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from himach.errors import UsageError
 from himach.frame import RawFrame
 from himach.io.dataset.origin_content import FileState, content_files, digest, sketch
+from himach.io.store.bodhi import crc32c
 from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS
 from himach.io.trajectory.origin import Origin
 
@@ -43,7 +44,7 @@ class OriginStamp:
     content
         `digest` of these files.
     sketch
-        `sketch` of them.
+        `sketch` of them; of pushed frames, number and content of the first one.
     own_keywords
         Keywords of MDAnalysis that the dataset itself brings (see `FrameFile.keywords`), and those it was opened with
         that JSON holds; they are used where the origin is away.
@@ -111,6 +112,7 @@ class OriginStamp:
         """
         one, other = first[0], first[-1]
         between = other.number - one.number
+        seen = crc32c(memoryview(one.positions).cast("B"))
         return cls(
             paths=(name,),
             kinds=("pushed",),
@@ -124,6 +126,7 @@ class OriginStamp:
             has_forces=one.forces is not None,
             files=(),
             content=f"pushed {generation.hex()}",
+            sketch=f"frame {one.number:020d} {seen:08x}",  # the least is of the frame of the lowest number
         )
 
     @classmethod

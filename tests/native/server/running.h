@@ -35,7 +35,7 @@ float value_of(int64_t number, int64_t i);
 bodhi_frame frame_of(int64_t number, float *positions);
 void send_frame(wire_link *link, int64_t number);
 
-/* Wait for an ACK, which must be of these frames. */
+/* Wait for ACKs of these frames, and no others; on a busy machine they are more than one. */
 void take_acks(wire_link *link, int64_t first, uint32_t n);
 
 /* Write to the store, beside the server; an attachment to "/run", generation "one". */

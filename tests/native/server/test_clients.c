@@ -1,4 +1,5 @@
 /* What clients make of a server: questions, reading, pushing, and whose frames a dataset has. */
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include "../check.h"
+#include "../store/syncs.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "net/served.h"
@@ -156,6 +158,9 @@ static void test_wrong_answers(void) {
 static void test_acknowledgements(void) {
     begin("acknowledgements");
     uint8_t token[WIRE_TOKEN] = {7};
+    char path[200];
+    bodhi_calls real = bodhi_io;
+    watch_syncs();
     start((bodhi_serve_options){.batch_ms = 100});
     wire_link one = opened(WIRE_PUSHES | WIRE_DURABLE, no_token, "/run", "one");
     wire_link two = opened(WIRE_PUSHES, token, "/run", "one");
@@ -180,9 +185,12 @@ static void test_acknowledgements(void) {
         CHECK(bodhi_dataset_segments(dataset, &facts, 1, &n) == BODHI_OK && n == 1);
     }
     CHECK(!facts.busy); /* nobody pushes any more */
+    (void)snprintf(path, sizeof path, "%s/%s/n-%016" PRIx64 ".seg", home, bodhi_dataset_directory(dataset), facts.id);
+    CHECK(is_synced(path)); /* as one of the pushers wants, who were answered together */
     bodhi_dataset_close(dataset);
     bodhi_close(store);
     stop();
+    bodhi_io = real;
 }
 
 static void test_refused_frames(void) {

@@ -184,8 +184,11 @@ static void push_one(bodhi_pusher *pusher, int64_t number) {
     CHECK(bodhi_push(pusher, &frame) == BODHI_OK);
 }
 
+static atomic_bool has_flushed;
+
 static void *flush_pusher(void *pusher) {
     CHECK(bodhi_push_flush(pusher) == BODHI_OK);
+    atomic_store(&has_flushed, true);
     return NULL;
 }
 
@@ -218,6 +221,7 @@ static void test_a_flush_that_hangs(void) {
     push_one(pusher, 1);
     CHECK(pthread_create(&flushing, NULL, flush_pusher, pusher) == 0);
     while (atomic_load(&n_syncs) == before) {
+        CHECK(!atomic_load(&has_flushed));
         (void)usleep(1000);
     }
     for (int i = 0; i < 2; i++) {

@@ -1,42 +1,15 @@
 /* Durable flushes: what they sync, and what a failed sync makes of it. */
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "../check.h"
 #include "../scratch.h"
 #include "sample.h"
+#include "syncs.h"
 #include "write/writer.h"
 
-enum { SMALL_SEGMENT = 40000 /* two frames */, MOST = 64 };
-
-static ino_t synced[MOST];
-static int n_synced;
-static bool sync_fails; /* the next one of a file */
-
-static int noted_fdatasync(int fd) {
-    struct stat status;
-    CHECK(fstat(fd, &status) == 0 && n_synced < MOST);
-    if (sync_fails && S_ISREG(status.st_mode)) {
-        sync_fails = false;
-        errno = EIO;
-        return -1;
-    }
-    synced[n_synced++] = status.st_ino;
-    return real.fdatasync(fd);
-}
-
-static bool is_synced(const char *path) {
-    struct stat status;
-    CHECK(stat(path, &status) == 0);
-    int i = 0;
-    while (i < n_synced && synced[i] != status.st_ino) {
-        i++;
-    }
-    return i < n_synced;
-}
+enum { SMALL_SEGMENT = 40000 /* two frames */ };
 
 /* The dataset's segments that were not synced. */
 static int count_unsynced(void) {
@@ -67,22 +40,23 @@ static bodhi_writer *writer_with(int64_t first, int64_t last) {
     for (int64_t number = first; number < last; number++) {
         CHECK(append(writer, number, ATOMS) == BODHI_OK);
     }
-    n_synced = 0;
+    forget_syncs();
     return writer;
 }
 
 static void watch(const char *what) {
     begin_empty(what);
-    bodhi_io.fdatasync = noted_fdatasync;
-    n_synced = 0;
+    watch_syncs();
 }
 
 /* Segments that are full, that which is written to, and the names of both. */
 static void test_durable_flush(void) {
+    char parent[sizeof home + 4];
     watch("what a durable flush syncs");
+    (void)snprintf(parent, sizeof parent, "%s/..", home);
     bodhi_writer *writer = writer_with(0, 10);
     CHECK(bodhi_flush(writer, 1) == BODHI_OK && count_files('n') == 10 && count_unsynced() == 0);
-    CHECK(names_are_synced() && is_synced(home));
+    CHECK(names_are_synced() && is_synced(home) && is_synced(parent));
     CHECK(append(writer, 10, ATOMS) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
     writer = writer_with(11, 12); /* beside frame 10, in a segment whose name nobody has synced */
     CHECK(bodhi_flush(writer, 1) == BODHI_OK && count_files('n') == 12 && names_are_synced());
@@ -93,7 +67,6 @@ static void test_durable_flush(void) {
 /* More full segments than a writer keeps for its next durable flush. */
 static void test_many_segments(void) {
     watch("a durable flush of many segments");
-    n_synced = 0;
     bodhi_writer *writer = writer_with(0, 0);
     for (int64_t number = 0; number < FRAMES + 10; number++) {
         CHECK(append(writer, number, ATOMS) == BODHI_OK);
@@ -122,7 +95,7 @@ static void test_failed_sync(void) {
     watch("a sync that fails");
     bodhi_writer *writer = writer_with(0, 10);
     CHECK(writer_begin_flush(writer, &list) == BODHI_OK);
-    sync_fails = true;
+    atomic_store(&sync_fails, true);
     CHECK(!sync_listed(&list) && writer_end_flush(writer, false) == BODHI_ERROR_SYSTEM);
     CHECK(bodhi_flush(writer, 1) == BODHI_ERROR_POISONED);
     CHECK(bodhi_writer_close(writer) <= 0);

@@ -1,0 +1,170 @@
+/* The threads that write and sync for the event loop, given tasks by hand: when each comes back, and what the disk
+ * knows then. */
+#include <fcntl.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../check.h"
+#include "../store/sample.h"
+#include "../store/syncs.h"
+#include "net/wire.h"
+#include "server/ingest.h"
+
+enum { SOON_MS = 10000, LONG_ENOUGH_MS = 200, BODY = ATOMS * 12 };
+
+static ingest *in;
+static int wake[2];
+static task *came_back;
+
+static void open_ingest(const char *what) {
+    begin_empty(what);
+    watch_syncs();
+    CHECK(pipe2(wake, O_NONBLOCK | O_CLOEXEC) == 0);
+    in = ingest_start(run, wake[1]);
+    CHECK(in != NULL);
+}
+
+static void close_ingest(void) {
+    CHECK(came_back == NULL);
+    ingest_finish(in);
+    ingest_free(in);
+    (void)close(wake[0]);
+    (void)close(wake[1]);
+    close_all();
+}
+
+static task *new_task(enum task_verb verb, bool durable, size_t bytes) {
+    task *t = task_new(verb, 1, durable);
+    CHECK(t != NULL);
+    t->body = bytes == 0 ? NULL : calloc(1, bytes);
+    CHECK(bytes == 0 || t->body != NULL);
+    t->capacity = bytes;
+    return t;
+}
+
+static bodhi_frame frame_in(void *body, int64_t number) {
+    float *values = body;
+    for (int64_t i = 0; i < (int64_t)ATOMS * 3; i++) {
+        values[i] = value_of(number, i);
+    }
+    return (bodhi_frame){.number = number, .n_atoms = ATOMS, .positions = values, .velocities = values};
+}
+
+static void give_frame(int64_t number, bool durable) {
+    task *t = new_task(TASK_FRAME, durable, BODY);
+    t->n = BODY;
+    t->frame = frame_in(t->body, number);
+    ingest_submit(in, t);
+}
+
+static void give_flush(bool durable) {
+    ingest_submit(in, new_task(TASK_FLUSH, durable, 0));
+}
+
+/* Ask whether a frame is kept with these positions. */
+static void give_question(int64_t number, int64_t as) {
+    unsigned char body[BODY];
+    bodhi_frame frame = frame_in(body, as);
+    frame.number = number;
+    task *t = new_task(TASK_KEPT, true, WIRE_KEEP_BYTES);
+    t->n = 1;
+    wire_put64(t->body, (uint64_t)number);
+    wire_put32(t->body + 8, wire_frame_crc(&frame));
+    ingest_submit(in, t);
+}
+
+static bool is_woken(int within_ms) {
+    struct pollfd polled = {.fd = wake[0], .events = POLLIN};
+    return poll(&polled, 1, within_ms) == 1;
+}
+
+/* Wait for the next task that comes back, which must be such a one and well. */
+static task *take(enum task_verb verb) {
+    char bytes[16];
+    while (came_back == NULL) {
+        CHECK(is_woken(SOON_MS) && read(wake[0], bytes, sizeof bytes) > 0);
+        came_back = ingest_take_done(in);
+    }
+    task *t = came_back;
+    came_back = t->next;
+    CHECK(t->verb == verb && t->status == BODHI_OK);
+    return t;
+}
+
+static void take_flush(int64_t number, int status) {
+    task *t = take(TASK_FLUSH);
+    CHECK(t->batch != NULL && t->batch->frame.number == number && t->batch->status == status);
+    CHECK(t->batch->next == NULL);
+    task_free(t);
+}
+
+static void take_answer(enum wire_kept expected) {
+    task *t = take(TASK_KEPT);
+    CHECK(t->body[0] == expected);
+    task_free(t);
+}
+
+/* Nothing comes back before the sync that it stands behind has ended. */
+static void test_a_sync_under_way(void) {
+    open_ingest("tasks behind a sync that is under way");
+    atomic_store(&syncs_held, true);
+    for (int64_t number = 0; number < 2; number++) {
+        give_frame(number, true);
+        give_flush(true);
+    }
+    give_question(1, 1);
+    CHECK(!is_woken(LONG_ENOUGH_MS) && ingest_take_done(in) == NULL && place_of(1).found == 0);
+    atomic_store(&syncs_held, false);
+    take_flush(0, BODHI_OK);
+    take_flush(1, BODHI_OK);
+    take_answer(WIRE_HELD);
+    close_ingest();
+}
+
+static void test_flushes(void) {
+    open_ingest("flushes, plain and durable");
+    give_frame(0, false);
+    give_flush(false);
+    take_flush(0, BODHI_OK);
+    CHECK(!is_synced(file_of('n', ".seg")));
+    give_frame(1, true);
+    give_flush(true);
+    take_flush(1, BODHI_OK);
+    CHECK(is_synced(file_of('n', ".seg")));
+    close_ingest();
+}
+
+/* Who wrote a frame need not have synced it. */
+static void test_frames_that_are_there(void) {
+    open_ingest("frames that are there");
+    write_frames(BODHI_NATIVE, 0, 2, 0);
+    for (int durable = 0; durable < 2; durable++) {
+        forget_syncs();
+        give_frame(0, durable == 1);
+        give_flush(durable == 1);
+        take_flush(0, BODHI_EXISTS);
+        CHECK(is_synced(file_of('n', ".seg")) == (durable == 1));
+    }
+    forget_syncs();
+    give_question(1, 0);
+    take_answer(WIRE_OTHER);
+    give_question(2, 2);
+    take_answer(WIRE_ABSENT);
+    CHECK(!is_synced(file_of('n', ".seg")));
+    give_question(1, 1);
+    take_answer(WIRE_HELD);
+    CHECK(is_synced(file_of('n', ".seg")));
+    close_ingest();
+}
+
+int main(void) {
+    make_home();
+    test_a_sync_under_way();
+    test_flushes();
+    test_frames_that_are_there();
+    remove_home();
+    return 0;
+}

@@ -1,0 +1,58 @@
+/* What was synced; see syncs.h. */
+#include "syncs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../check.h"
+#include "base/io.h"
+
+enum { MOST = 64 };
+
+atomic_bool syncs_held, sync_fails;
+static _Atomic ino_t synced[MOST];
+static atomic_int n_begun, n_synced;
+
+static int noted_fdatasync(int fd) {
+    struct stat status;
+    CHECK(fstat(fd, &status) == 0);
+    (void)atomic_fetch_add(&n_begun, 1);
+    while (atomic_load(&syncs_held)) {
+        (void)usleep(1000);
+    }
+    if (S_ISREG(status.st_mode) && atomic_exchange(&sync_fails, false)) {
+        errno = EIO;
+        return -1;
+    }
+    int result = fdatasync(fd);
+    int i = atomic_fetch_add(&n_synced, 1);
+    CHECK(result == 0 && i < MOST);
+    atomic_store(&synced[i], status.st_ino);
+    return result;
+}
+
+void watch_syncs(void) {
+    bodhi_io.fdatasync = noted_fdatasync;
+    forget_syncs();
+}
+
+void forget_syncs(void) {
+    atomic_store(&n_begun, 0);
+    atomic_store(&n_synced, 0);
+}
+
+bool is_synced(const char *path) {
+    struct stat status;
+    CHECK(stat(path, &status) == 0);
+    int i = 0;
+    while (i < atomic_load(&n_synced) && atomic_load(&synced[i]) != status.st_ino) {
+        i++;
+    }
+    return i < atomic_load(&n_synced);
+}
+
+int count_syncs(void) {
+    return atomic_load(&n_begun);
+}

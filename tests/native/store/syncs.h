@@ -1,0 +1,21 @@
+/* What was synced, by any thread; syncs can be held, and made to fail. */
+#ifndef BODHI_TESTS_SYNCS_H
+#define BODHI_TESTS_SYNCS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+extern atomic_bool syncs_held; /* those that begin do not end */
+extern atomic_bool sync_fails; /* the next one of a file */
+
+/* Put itself into the table of system calls, which no other thread may use just now; forget what was synced. */
+void watch_syncs(void);
+void forget_syncs(void);
+
+/* Whether a file, or the names in a directory, were synced since. */
+bool is_synced(const char *path);
+
+/* Syncs that began. */
+int count_syncs(void);
+
+#endif
