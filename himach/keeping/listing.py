@@ -200,8 +200,8 @@ def _entry(label: str, generation: Generation, last: Generation, verify: bool) -
         pairs += summary.pairs
         parts += 1
     identity = generation.identity
-    if identity is None:
-        bad.append("map.json: what made these pairs cannot be read, so no run uses them")
+    if generation.damage:
+        bad.append(generation.damage)
     differs = []
     if identity is not None and last.identity is not None and generation is not last:
         differs = differences(identity, last.identity)

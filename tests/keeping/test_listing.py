@@ -182,7 +182,7 @@ def test_damage_is_told_and_the_rest_counts(kept, verify):
     assert [text for text in told if text.startswith("torn.pairs: it is torn")]
     assert any(text.startswith(part.name) for text in told) == verify
     assert len(told) == (3 if verify else 2)
-    assert there["Other", 1].bad == ["map.json: what made these pairs cannot be read, so no run uses them"]
+    assert there["Other", 1].bad == [f"{kept}/Other/1/map.json is damaged, so what is kept there is not used"]
     assert there["Other", 1].of is None
     assert evict_chosen(kept, None).generations == 3
 
