@@ -80,7 +80,7 @@ def main(
 
 
 def start(bench: Bench) -> None:
-    """What a run's start costs more where a directory is named and nothing is kept in it."""
+    """Print what a run's start costs more where a directory is named and nothing is kept in it."""
     data = bench.contest.data(bench.frames).first(FEW)
     for what, question in QUESTIONS.items():
         times = bench.contest.run(_beside(bench, bench.contest.himach("without", question, data)))
@@ -88,14 +88,14 @@ def start(bench: Bench) -> None:
 
 
 def whole(bench: Bench) -> None:
-    """Water residence over cached frames."""
+    """Print what keeping costs water residence over cached frames."""
     data = bench.contest.data(bench.frames)
     side = bench.contest.himach("without", QUESTIONS["water residence"], data)
     _ratio(f"water residence, {data.frames:,} frames: whole run", bench.contest.run(_beside(bench, side)), WHOLE)
 
 
 def values(bench: Bench) -> None:
-    """So many pairs with values that most of them do not fit into memory."""
+    """Print what keeping costs where there are so many pairs with values that not all fit into memory."""
     data = bench.values_data(bench.values)
     memory = int(default_memory() * min(1.0, data.frames * PER_FRAME / FULL))
     side = bench.contest.himach("without", _values(VALUES), data)
@@ -105,7 +105,7 @@ def values(bench: Bench) -> None:
 
 
 def grown(bench: Bench) -> None:
-    """A trajectory that has one per cent more frames than when its pairs were kept."""
+    """Print what it takes where a trajectory has one per cent more frames than when its pairs were kept."""
     whole = bench.contest.data(bench.frames)
     trajectory = bench.place / "grows.xtc"
     data = whole._replace(trajectory=trajectory)
@@ -138,7 +138,7 @@ def grown(bench: Bench) -> None:
 
 
 def reduced(bench: Bench) -> None:
-    """A new reduce() for pairs that are kept."""
+    """Print what a new reduce() takes over pairs that are kept."""
     data = bench.values_data(bench.kept)
     changed = bench.place / "changed" / VALUES.name
     changed.parent.mkdir()

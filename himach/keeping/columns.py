@@ -14,7 +14,8 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -38,6 +39,8 @@ HEAD_BYTES = HEAD.size + 4
 PIECE = 1 << 20
 #: Bytes of a description, at most.
 DESCRIBED = 1 << 24
+#: What of a file's status tells that it is still the same.
+SAME = ("st_dev", "st_ino", "st_size")
 
 # What numpy calls types without fields; more than that it would parse as Python.
 SIMPLE = re.compile(r"[<>|=][b-zA-NP-Z?]\d*(\[[0-9a-zA-Z]+\])?")
@@ -207,7 +210,10 @@ class _Column:
 
 
 class ColumnFile:
-    """A file of columns, open for reading; `description` is what was given to `finish()`, `nbytes` the file's size.
+    """A file of columns, to be read; `description` is what was given to `finish()`, `nbytes` the file's size.
+
+    It is open until `close()`; what is read later opens it for that time, for there may be more of them than a process
+    may have open.
 
     Raises
     ------
@@ -218,13 +224,7 @@ class ColumnFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._held: Raw | None = None
-        self._file = -1
-        try:
-            # A pipe of that name would be waited for.
-            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            self.status = os.fstat(self._file)
-        except OSError as error:
-            raise self.bad(f"it cannot be opened: {error.strerror}") from error
+        self._file, self.status = self._open()
         if not stat.S_ISREG(self.status.st_mode):
             raise self.bad("it is no file")
         self.nbytes = self.status.st_size
@@ -250,6 +250,28 @@ class ColumnFile:
         """Close the file; columns that are held stay."""
         file, self._file = self._file, -1
         if file >= 0:
+            os.close(file)
+
+    def _open(self) -> tuple[int, os.stat_result]:
+        try:
+            # A pipe of that name would be waited for.
+            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            return file, os.fstat(file)
+        except OSError as error:
+            raise self.bad(f"it cannot be opened: {error.strerror}") from error
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """Have the file open."""
+        if self._file >= 0:
+            yield self._file
+            return
+        file, status = self._open()
+        try:
+            if any(getattr(status, name) != getattr(self.status, name) for name in SAME):
+                raise BadPartError(f"{self.path} became another file while a run used it; run again")
+            yield file
+        finally:
             os.close(file)
 
     def bad(self, reason: str) -> BadPartError:
@@ -308,7 +330,6 @@ class ColumnFile:
             self._check(number, crc)
         if hold:
             self._held = held
-            self.close()
 
     def verified(self, number: int) -> Array:
         """Return a column that is checked by itself."""
@@ -366,12 +387,13 @@ class ColumnFile:
 
     def _fill(self, at: int, target: Raw) -> None:
         view = memoryview(target)
-        while view:
-            try:
-                count = os.preadv(self._file, [view], at)
-            except OSError as error:
-                raise self.bad(f"it cannot be read: {error.strerror}") from error
-            if count == 0:
-                raise self.bad("it is torn: it became shorter")
-            view = view[count:]
-            at += count
+        with self._opened() as file:
+            while view:
+                try:
+                    count = os.preadv(file, [view], at)
+                except OSError as error:
+                    raise self.bad(f"it cannot be read: {error.strerror}") from error
+                if count == 0:
+                    raise self.bad("it is torn: it became shorter")
+                view = view[count:]
+                at += count
