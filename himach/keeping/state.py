@@ -246,7 +246,7 @@ def topology_digest(topology: Any) -> str:
     }
     for name, (attribute, field) in sorted(by_name.items()):
         value = vars(attribute)[field]
-        if field in _DERIVED or (field == "values" and _INTERNED <= vars(attribute).keys()):
+        if field in _DERIVED or (field == "values" and vars(attribute).keys() >= _INTERNED):
             continue
         parts.append(_hash(name, values.digest(value)))
     return _hash("topology", *parts).hex()
