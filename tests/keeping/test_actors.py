@@ -47,7 +47,9 @@ class Ground:
         (folder / "script.py").write_text(SLOW)
         self.whole = self.right("whole")
 
-    def start(self, out: str, *words: object, slow: float = 0.0, every: float = 0.05, ulimit: str = "") -> subprocess.Popen[str]:
+    def start(
+        self, out: str, *words: object, slow: float = 0.0, every: float = 0.05, ulimit: str = ""
+    ) -> subprocess.Popen[str]:
         """Start a run with ``--out``."""
         analyses = [f"{self.folder / 'script.py'}:{name}" for name in ANALYSES]
         data = ["--trajectory", self.folder / "run.xtc", "--topology", self.folder / "top.gro", "--cache", "off"]

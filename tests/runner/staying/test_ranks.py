@@ -92,7 +92,11 @@ def test_nothing_is_left_when_the_process_ends(mark, number, seconds):
     if number is None and seconds:
         code = f"{SCRIPT}\nrun(0)\nraise ValueError"
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=clean_environment()
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=clean_environment(),
     )
     with process:
         expected = ["began"] if number is None and seconds else ["began", "began"] + ["done"] * (not seconds)
