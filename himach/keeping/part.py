@@ -171,14 +171,16 @@ def open_part(path: Path, *, pickles: bool, identity: str = "", hold: bool = Tru
         summary = _summary(file)
         if check:
             file.verify(hold)
+        file.rest()
         part = Part(file, summary, pickles)
         if check:
             part.check()
         return part
     except NONSENSE as error:
         raise file.bad(f"it makes no sense: {error}") from error
-    finally:
+    except BaseException:
         file.close()
+        raise
 
 
 class Part:
@@ -223,7 +225,7 @@ class Part:
         """Raise ValueError if pairs are of frames that are not there."""
         for block in self._blocks:
             block.check(len(self.numbers))
-            if file.held:
+            if self.held:
                 block.know()
 
     @property
@@ -260,6 +262,10 @@ class Part:
         if offset:
             blocks = [replace(block, at=block.at + np.uint32(offset)) for block in blocks]
         return [block for block in blocks if len(block)], frames
+
+    def close(self) -> None:
+        """Close the file; what is in memory stays."""
+        self._file.close()
 
 
 def count_pairs(block: Block) -> int:
