@@ -187,9 +187,9 @@ def _entry(label: str, generation: Generation, last: Generation, verify: bool) -
         try:
             nbytes += path.stat().st_size
             summary = read_summary(path)
-            if summary.identity != generation.key:
+            if generation.identity is not None and summary.identity != generation.key:
                 raise BadPartError(f"{path.name}: it is of another map")
-            if verify:
+            if verify and generation.identity is not None:
                 trusted = generation.private and is_private(path)
                 open_part(path, identity=generation.key, pickles=trusted, hold=False).close()
         except (OSError, BadPartError) as error:
@@ -200,8 +200,8 @@ def _entry(label: str, generation: Generation, last: Generation, verify: bool) -
         pairs += summary.pairs
         parts += 1
     identity = generation.identity
-    if identity is None:
-        bad.append("map.json: what made these pairs cannot be read, so no run uses them")
+    if generation.damage:
+        bad.append(generation.damage)
     differs = []
     if identity is not None and last.identity is not None and generation is not last:
         differs = differences(identity, last.identity)

@@ -146,7 +146,9 @@ def read_summary(path: Path) -> Summary:
         file.close()
 
 
-def open_part(path: Path, *, pickles: bool, identity: str = "", home: str = "", hold: bool = True) -> Part:
+def open_part(
+    path: Path, *, pickles: bool, identity: str = "", home: str = "", hold: bool = True, check: bool = True
+) -> Part:
     """Open a part and check all of it.
 
     Parameters
@@ -161,6 +163,8 @@ def open_part(path: Path, *, pickles: bool, identity: str = "", home: str = "", 
         The module of the analysis. Where it was another, values of that one's classes cannot be used; "": any.
     hold
         Whether its pairs are to be in memory from now on; else they are read again where they are asked for.
+    check
+        Whether to check its pairs: not where this process has just written them.
 
     Raises
     ------
@@ -173,8 +177,13 @@ def open_part(path: Path, *, pickles: bool, identity: str = "", home: str = "", 
         if file.description.get("identity") != identity:
             raise file.bad("it is of another map")
         summary = _summary(file)
-        file.verify(hold)
-        return Part(file, summary, pickles, home)
+        if check:
+            file.verify(hold)
+        file.rest()
+        part = Part(file, summary, pickles, home)
+        if check:
+            part.check()
+        return part
     except NONSENSE as error:
         raise file.bad(f"it makes no sense: {error}") from error
     except BaseException:
@@ -220,9 +229,12 @@ class Part:
         self.held = file.held
         self._file = file
         self._blocks = [read_block(file, described, pickles, foreign) for described in said["blocks"]]
+
+    def check(self) -> None:
+        """Raise ValueError if pairs are of frames that are not there."""
         for block in self._blocks:
             block.check(len(self.numbers))
-            if file.held:
+            if self.held:
                 block.know()
 
     @property
