@@ -41,9 +41,9 @@ SLOW = SCRIPT + (
 class Ground:
     """A trajectory, a script, and what a run in one go makes of them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        write_trajectory(folder / "run.xtc", N_FRAMES)
+    def __init__(self, folder: Path, n_frames: int = N_FRAMES, trajectory: str = "run.xtc") -> None:
+        self.folder, self.n_frames, self.trajectory = folder, n_frames, folder / trajectory
+        write_trajectory(self.trajectory, n_frames)
         write_topology(folder / "top.gro")
         (folder / "script.py").write_text(SLOW)
         self.whole = self.right("whole")
@@ -53,12 +53,12 @@ class Ground:
     ) -> subprocess.Popen[str]:
         """Start a run with ``--out``."""
         analyses = [f"{self.folder / 'script.py'}:{name}" for name in ANALYSES]
-        data = ["--trajectory", self.folder / "run.xtc", "--topology", self.folder / "top.gro", "--cache", "off"]
+        data = ["--trajectory", self.trajectory, "--topology", self.folder / "top.gro", "--cache", "off"]
         command = [sys.executable, "-P", "-m", "himach", "run", *analyses, *data, "--quiet", "--out", self.folder / out]
         limited = ["sh", "-c", f'ulimit {ulimit}; exec "$@"', "sh"] if ulimit else []
         return subprocess.Popen(
             [*limited, *map(str, command), *map(str, words)],
-            env=clean_environment(SLOW=str(slow / N_FRAMES / len(ANALYSES)), HIMACH_KEEP_EVERY=str(every)),
+            env=clean_environment(SLOW=str(slow / self.n_frames / len(ANALYSES)), HIMACH_KEEP_EVERY=str(every)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -92,7 +92,8 @@ def ground(made, tmp_path):
     """A ground of this test's, with the outcome of a run in one go that was made for all."""
     shutil.copytree(made.folder, tmp_path / "ground")
     ground = object.__new__(Ground)
-    ground.folder, ground.whole = tmp_path / "ground", tmp_path / "ground" / "whole"
+    ground.folder, ground.n_frames, ground.whole = tmp_path / "ground", N_FRAMES, tmp_path / "ground" / "whole"
+    ground.trajectory = ground.folder / "run.xtc"
     return ground
 
 
@@ -195,13 +196,17 @@ def test_a_disk_that_cannot_be_written_is_named_before_anything_is_read(ground, 
     assert f"pairs {disk / 'pairs'} cannot be written (Read-only file system)" in said
 
 
-def test_a_trajectory_that_changes_under_a_run_leaves_nothing_of_what_was_read_then(ground):
-    place, trajectory = ground.folder / "pairs", ground.folder / "run.xtc"
-    other = write_trajectory(ground.folder / "other.xtc", N_FRAMES, seed=2).read_bytes()
+def test_a_trajectory_that_changes_under_a_run_leaves_nothing_of_what_was_read_then(tmp_path):
+    n_frames = 600  # more than are read at a time, each at the place of the one that it takes
+    ground = Ground(tmp_path, n_frames, "run.trr")
+    place, trajectory = ground.folder / "pairs", ground.trajectory
+    other = write_trajectory(ground.folder / "other.trr", n_frames, seed=2).read_bytes()
     true = trajectory.read_bytes()
-    run = ground.start("out", "--pairs", place, slow=3.0)
+    assert len(other) == len(true)
+    run = ground.start("out", "--pairs", place, slow=2.0)
     assert wait_until(lambda: len(parts(place)) > 9, 60)
-    trajectory.write_bytes(other)
+    with trajectory.open("r+b") as file:
+        file.write(other)
     _, said = run.communicate(timeout=90)
     assert run.returncode == 1
     assert "has changed since this run opened it" in said
@@ -215,7 +220,7 @@ def test_a_trajectory_that_changes_under_a_run_leaves_nothing_of_what_was_read_t
     # ... and the true one has, of what was read of it.
     trajectory.write_bytes(true)
     ground.right("again", "--pairs", place)
-    assert 0 < ground.same("again")["frames"] < N_FRAMES
+    assert 0 < ground.same("again")["frames"] < n_frames
 
 
 def test_a_script_that_is_edited_under_a_run(ground):
