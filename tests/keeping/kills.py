@@ -287,9 +287,7 @@ class Ground:
 class Run:
     """A run, which writes what it maps to files of its own."""
 
-    def __init__(
-        self, ground: Ground, workload: str, launcher: str, ranks: int, out: Path, pairs: Path | None
-    ) -> None:
+    def __init__(self, ground: Ground, workload: str, launcher: str, ranks: int, out: Path, pairs: Path | None) -> None:
         names, data, self.frames, selection = WORKLOADS[workload]
         self.out = out
         self.where = out / ".himach" / "pairs" if pairs is None else pairs
@@ -381,7 +379,11 @@ class Run:
             self.settle([])  # SLURM notices after a while
             subprocess.run([CLUSTER, "revive", node], env=environ, check=False, timeout=30, capture_output=True)
             return
-        named = {"mpiexec": self.processes_called(b"mpiexec"), "one": [rng.choice(ranks)] if ranks else [], "all": ranks}
+        named = {
+            "mpiexec": self.processes_called(b"mpiexec"),
+            "one": [rng.choice(ranks)] if ranks else [],
+            "all": ranks,
+        }
         for process in named.get(victim, []) or [self.process.pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
