@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from himach.errors import HimachError
 from himach.io.store.sizes import show_size
 from himach.io.trajectory.xdr_index import read_index
 from himach.runner.memory import default_memory
@@ -80,7 +79,7 @@ def main(
 
 
 def start(bench: Bench) -> None:
-    """Measure what a run's start costs more where a directory is named and nothing is kept in it."""
+    """Print what a run's start costs more where a directory is named and nothing is kept in it."""
     data = bench.contest.data(bench.frames).first(FEW)
     for what, question in QUESTIONS.items():
         times = bench.contest.run(_beside(bench, bench.contest.himach("without", question, data)))
@@ -88,14 +87,14 @@ def start(bench: Bench) -> None:
 
 
 def whole(bench: Bench) -> None:
-    """Water residence over cached frames."""
+    """Print what keeping costs water residence over cached frames."""
     data = bench.contest.data(bench.frames)
     side = bench.contest.himach("without", QUESTIONS["water residence"], data)
     _ratio(f"water residence, {data.frames:,} frames: whole run", bench.contest.run(_beside(bench, side)), WHOLE)
 
 
 def values(bench: Bench) -> None:
-    """So many pairs with values that most of them do not fit into memory."""
+    """Print what keeping costs where there are so many pairs with values that not all fit into memory."""
     data = bench.values_data(bench.values)
     memory = int(default_memory() * min(1.0, data.frames * PER_FRAME / FULL))
     side = bench.contest.himach("without", _values(VALUES), data)
@@ -105,12 +104,12 @@ def values(bench: Bench) -> None:
 
 
 def grown(bench: Bench) -> None:
-    """Measure a trajectory that has one per cent more frames than when its pairs were kept."""
+    """Print what it takes where a trajectory has one per cent more frames than when its pairs were kept."""
     whole = bench.contest.data(bench.frames)
     trajectory = bench.place / "grows.xtc"
     data = whole._replace(trajectory=trajectory)
     before = int(whole.frames / (1 + GROWN))
-    end = int(read_index(str(whole.trajectory)).offsets[before])
+    end = int(read_index(str(whole.trajectory), "XTC").offsets[before])
     kept = {what: bench.place / f"kept-{question.analysis}" for what, question in QUESTIONS.items()}
     _copy(whole.trajectory, trajectory, 0, end)
     bench.contest.store(data._replace(frames=before))
@@ -138,7 +137,7 @@ def grown(bench: Bench) -> None:
 
 
 def reduced(bench: Bench) -> None:
-    """Measure a new reduce() for pairs that are kept."""
+    """Print what a new reduce() takes over pairs that are kept."""
     data = bench.values_data(bench.kept)
     changed = bench.place / "changed" / VALUES.name
     changed.parent.mkdir()
@@ -193,14 +192,13 @@ def _again(bench: Bench, kept: Path, side: Contender) -> Contender:
 
 
 def _copy(source: Path, target: Path, start: int, stop: int) -> None:
-    """Append some bytes of a file to another."""
-    with source.open("rb") as read, target.open("ab") as write:
-        at = start
-        while at < stop:
-            count = os.copy_file_range(read.fileno(), write.fileno(), stop - at, at, at)
-            if count == 0:
-                raise HimachError(f"{source} became shorter")
-            at += count
+    """Copy some bytes of a file to the same place of another."""
+    target.touch()
+    with source.open("rb") as read, target.open("r+b") as write:
+        read.seek(start)
+        write.seek(start)
+        while piece := read.read(min(1 << 24, stop - read.tell())):
+            write.write(piece)
 
 
 def _differences(times: Times) -> list[float]:

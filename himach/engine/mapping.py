@@ -76,6 +76,9 @@ class Keeper(Protocol):
     def keep(self, mapped: Sequence[Mapped]) -> None:
         """Keep what the mappers of all analyses made of some frames; called where it is due, and after the last."""
 
+    def relieve(self) -> None:
+        """Have mappers refer to what is kept of theirs on a disk, in place of holding it in memory."""
+
     def end(self) -> None:
         """End the map phase (collective); raises an error where frames are left."""
 

@@ -50,7 +50,8 @@ class PartBlock:
         columns = {name: self._file.rows(number, first, last) for name, number in self._columns.items()}
         columns |= {name: self._objects(name, first, last) for name in self._pieces}
         if self.offset:
-            columns["at"] = columns["at"] + np.uint32(self.offset)
+            at = columns["at"]
+            columns["at"] = np.add(at, np.uint32(self.offset), out=None if self._file.held else at)
         return Block(self.form, self.width, self.bounds[start : stop + 1] - first, **columns)
 
     def _objects(self, name: str, first: int, last: int) -> Array:

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import re
+import resource
 import stat
 import struct
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ HEAD = struct.Struct("<8sIIQQ28x")
 HEAD_BYTES = HEAD.size + 4
 #: Bytes that are written, or read, and checked at a time: what a core's own cache holds.
 PIECE = 1 << 20
+#: Files that stay open, at most this part of those that a process may have open; others are opened to be read.
+OPEN = 4
 #: Bytes of a description, at most.
 DESCRIBED = 1 << 24
 
@@ -126,6 +129,11 @@ def _count(number: Any) -> int:
     if type(number) is not int or not 0 <= number < 1 << 62:
         raise ValueError(f"{str(number)[:80]} is no count")
     return number
+
+
+def _state(status: os.stat_result) -> tuple[int, ...]:
+    """Return what tells a file, and its content, from others."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _padded(nbytes: int) -> int:
@@ -219,16 +227,14 @@ class ColumnFile:
         If it is damaged, not such a file, or of another version. Columns are not looked at yet: see `verify()`.
     """
 
+    _open = 0  # files, in this process
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self._held: Raw | None = None
         self._file = -1
-        try:
-            # A pipe of that name would be waited for.
-            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            self.status = os.fstat(self._file)
-        except OSError as error:
-            raise self.bad(f"it cannot be opened: {error.strerror}") from error
+        self.status: os.stat_result | None = None
+        self.status = self._reopen()
         if not stat.S_ISREG(self.status.st_mode):
             raise self.bad("it is no file")
         self.nbytes = self.status.st_size
@@ -246,10 +252,24 @@ class ColumnFile:
         self.close()
 
     def close(self) -> None:
-        """Close the file; columns that are held stay."""
+        """Close the file; columns that are held stay, others make it open again where they are asked for."""
         file, self._file = self._file, -1
         if file >= 0:
+            ColumnFile._open -= 1
             os.close(file)
+
+    def _reopen(self) -> os.stat_result:
+        """Open the file, which is the one that it was; return its status."""
+        try:
+            # A pipe of that name would be waited for.
+            self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            ColumnFile._open += 1
+            status = os.fstat(self._file)
+        except OSError as error:
+            raise self.bad(f"it cannot be opened: {error.strerror}") from error
+        if self.status is not None and _state(status) != _state(self.status):
+            raise self.bad("it is another file than it was when it was checked")
+        return status
 
     def bad(self, reason: str) -> BadPartError:
         """Return the error that says why this file cannot be used."""
@@ -311,6 +331,8 @@ class ColumnFile:
             self._check(number, crc)
         if hold:
             self._held = held
+        # A file that stays open can be read even if it is deleted meanwhile.
+        if hold or ColumnFile._open * OPEN > resource.getrlimit(resource.RLIMIT_NOFILE)[0]:
             self.close()
 
     def verified(self, number: int) -> Array:
@@ -373,6 +395,13 @@ class ColumnFile:
         return data
 
     def _fill(self, at: int, target: Raw) -> None:
+        if self._file < 0:
+            self._reopen()
+            try:
+                self._fill(at, target)
+            finally:
+                self.close()
+            return
         view = memoryview(target)
         while view:
             try:

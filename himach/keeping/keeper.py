@@ -9,10 +9,12 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import numpy as np
@@ -22,7 +24,7 @@ from himach.engine.mapping import Mapped, Mapper
 from himach.engine.pairs.block import Block
 from himach.errors import HimachError, TimeUpError, UsageError
 from himach.keeping.directory import Generation
-from himach.keeping.part import NotPlainError, write_part
+from himach.keeping.part import BadPartError, NotPlainError, open_part, write_part
 from himach.parallel.collective import on_every_rank
 from himach.parallel.communicator import Communicator
 
@@ -36,8 +38,10 @@ EVERY = 30.0
 PART = 0.02
 #: A commit is worth this many times what it holds up the map loop.
 WORTH = 50
-#: Bytes of pairs that are kept at once, about: they wait in memory, beside those that go to the shuffle.
-MOST = 128 << 20
+#: Bytes of pairs that are kept at once, about, and the part of a rank's memory that they are at most: they wait there,
+#: until they are written and may be left on the disk.
+MOST, SHARE = 128 << 20, 16
+LEAST = 4 << 20
 #: The part of a rank's memory that pairs may take which wait for the beginning of keeping.
 WAITS = 4
 #: Commits that may wait for the disk; where one more would, the run waits so many seconds, if keeping was asked for.
@@ -135,7 +139,9 @@ class PassKeeper:
         self._began = time.monotonic()
         self._next = self._began + (after or every)
         self._begun = not after
-        self._most = max(MOST, memory // WAITS) if after else MOST
+        self._usual = max(LEAST, min(MOST, memory // SHARE))
+        self._most = max(LEAST, memory // WAITS) if after else self._usual
+        self._mappers: list[Mapper] = []
         self._writer = _Writer(kept.places, kept.frames, 0.0 if after else PATIENCE)
         # Where values must be plain, that they are is seen at the first frame.
         self._looks = kept.lasting and not all(place.pickles for place in kept.places)
@@ -152,6 +158,7 @@ class PassKeeper:
 
     def restore(self, index: int, mapper: Mapper) -> Collection[int]:
         """Give a mapper what was kept; return the steps that it has and another has not."""
+        self._mappers.append(mapper)
         loaded = self._kept.found.loaded[index]
         for part in loaded.parts:
             part.give(mapper, self._frames)
@@ -175,7 +182,7 @@ class PassKeeper:
         steps = [one.steps for one in mapped if len(one.steps)]
         self._mapped += len(steps[0]) if len(steps) == 1 else len(np.unique(np.concatenate(steps))) if steps else 0
         if self._begun:  # else the phase was short
-            self._most = MOST
+            self._most = self._usual
             if steps and not self._writer.failed:
                 self._confirm()
                 self._writer.put(mapped)
@@ -187,6 +194,15 @@ class PassKeeper:
         self.look()
         cost, so_far = time.monotonic() - began, time.monotonic() - self._began
         self._next = time.monotonic() + max(self._every, WORTH * cost * (not now), PART * so_far)
+
+    def relieve(self) -> None:
+        """Have mappers refer to what is written, in place of holding it in memory."""
+        while self._writer.written:
+            index, one, path = self._writer.written.popleft()
+            place = self._kept.places[index]
+            with suppress(BadPartError):
+                part = open_part(path, identity=place.generation.key, pickles=place.pickles, hold=False, check=False)
+                self._mappers[index].runs.exchange(one.blocks, part.on_disk(one.first))
 
     @contextmanager
     def heeding(self, asked: Asked) -> Iterator[None]:
@@ -218,6 +234,7 @@ class PassKeeper:
             If frames are left, on all ranks, when everything is written.
         """
         self.look()
+        self._writer.forget()
         mapped = self._comm.allreduce(self._mapped)
         self._asked.heeded = False
         if mapped < self._total:
@@ -243,10 +260,14 @@ class _Writer:
     ----------
     error
         What ended the writing, if it was ended.
+    written
+        What the mapper of which analysis made, and the part that it is in now.
     """
 
     def __init__(self, places: Sequence[Place], frames: range, patience: float) -> None:
         self.error: Exception | None = None
+        self.written: deque[tuple[int, Mapped, Path]] = deque()
+        self._remembers = True
         self._places = places
         self._frames = frames
         self._patience = patience
@@ -277,6 +298,11 @@ class _Writer:
         if self._thread is not None:
             self._queue.join()
 
+    def forget(self) -> None:
+        """Hold nothing any more that is written."""
+        self._remembers = False
+        self.written.clear()
+
     def close(self) -> None:
         if self._thread is not None:
             self._queue.put(None)
@@ -301,7 +327,7 @@ class _Writer:
             if index not in self._made:
                 place.generation.write()
                 self._made.add(index)
-            write_part(
+            path = write_part(
                 place.generation.path,
                 [_moved(block, -one.first) for block in one.blocks],
                 one.table,
@@ -312,10 +338,13 @@ class _Writer:
                 combined=place.combined,
                 pickles=place.pickles,
             )
+            self.written.append((index, one, path))
+            if not self._remembers:
+                self.written.clear()
 
 
 def _moved(block: Block, rows: int) -> Block:
     """Return a block whose frames stand so many rows further on in the table."""
     if rows == 0:
         return block
-    return replace(block, at=(block.at.astype(np.int64) + rows).astype(np.uint32))
+    return replace(block, at=block.at + np.int64(rows).astype(np.uint32))  # back, too: by going round

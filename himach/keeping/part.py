@@ -142,7 +142,7 @@ def read_summary(path: Path) -> Summary:
         file.close()
 
 
-def open_part(path: Path, *, pickles: bool, identity: str = "", hold: bool = True) -> Part:
+def open_part(path: Path, *, pickles: bool, identity: str = "", hold: bool = True, check: bool = True) -> Part:
     """Open a part and check all of it.
 
     Parameters
@@ -155,6 +155,8 @@ def open_part(path: Path, *, pickles: bool, identity: str = "", hold: bool = Tru
         What it must belong to.
     hold
         Whether its pairs are to be in memory from now on; else they are read again where they are asked for.
+    check
+        Whether to check its pairs: not where this process has just written them.
 
     Raises
     ------
@@ -167,13 +169,16 @@ def open_part(path: Path, *, pickles: bool, identity: str = "", hold: bool = Tru
         if file.description.get("identity") != identity:
             raise file.bad("it is of another map")
         summary = _summary(file)
-        file.verify(hold)
-        return Part(file, summary, pickles)
+        if check:
+            file.verify(hold)
+        part = Part(file, summary, pickles)
+        if check:
+            part.check()
+        return part
     except NONSENSE as error:
         raise file.bad(f"it makes no sense: {error}") from error
-    except BaseException:
+    finally:
         file.close()
-        raise
 
 
 class Part:
@@ -213,6 +218,9 @@ class Part:
         self.held = file.held
         self._file = file
         self._blocks = [read_block(file, described, pickles) for described in said["blocks"]]
+
+    def check(self) -> None:
+        """Raise ValueError if pairs are of frames that are not there."""
         for block in self._blocks:
             block.check(len(self.numbers))
             if file.held:
@@ -252,10 +260,6 @@ class Part:
         if offset:
             blocks = [replace(block, at=block.at + np.uint32(offset)) for block in blocks]
         return [block for block in blocks if len(block)], frames
-
-    def close(self) -> None:
-        """Close the file; what is in memory stays."""
-        self._file.close()
 
 
 def count_pairs(block: Block) -> int:

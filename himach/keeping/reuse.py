@@ -43,10 +43,11 @@ class Chosen:
         if self.wanted is None and not self.part.held:
             mapper.adopt(self.part.frames.table(frames), self.part.pairs, [], self.part.on_disk(row))
         else:
-            blocks, rows = self.part.chosen(self.wanted, row)
+            blocks, rows = self.part.chosen(self.wanted)
             pairs = self.part.pairs if self.wanted is None else sum(map(count_pairs, blocks))
+            for block in blocks:  # in place: nobody else has them
+                np.add(block.at, np.uint32(row), out=block.at)
             mapper.adopt(rows.table(frames), pairs, blocks)
-            self.part.close()
 
 
 @dataclass

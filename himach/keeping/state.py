@@ -42,6 +42,8 @@ _BUILTIN_BASES: tuple[Any, ...] = (
 _HEAP_TYPE = 1 << 9  # of a class that Python code made
 #: Attributes of a topology that come from the rest.
 _DERIVED = frozenset({"top", "_cache"})
+#: The attributes of those names of which `values` are made: each name once, and its place for each atom.
+_INTERNED = frozenset({"nmidx", "name_lookup"})
 #: The classes of MDAnalysis that are groups of atoms, and single ones.
 _GROUPS = frozenset({"AtomGroup", "ResidueGroup", "SegmentGroup"})
 _SINGLE = frozenset({"Atom", "Residue", "Segment"})
@@ -244,7 +246,7 @@ def topology_digest(topology: Any) -> str:
     }
     for name, (attribute, field) in sorted(by_name.items()):
         value = vars(attribute)[field]
-        if field in _DERIVED:
+        if field in _DERIVED or (field == "values" and vars(attribute).keys() >= _INTERNED):
             continue
         parts.append(_hash(name, values.digest(value)))
     return _hash("topology", *parts).hex()

@@ -11,6 +11,8 @@ from pathlib import Path
 
 #: What a file system answers that has no locks: then a run on this machine is known by its process.
 LOCKLESS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+#: What a disk answers that is full: then a lock does not say who holds it.
+FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class HeldError(Exception):
@@ -35,13 +37,15 @@ class Lock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._by_kernel = True
         self._file = self._held()
         try:
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}, since {_now()}".encode(), 0)
-        except OSError:
-            self.release()
-            raise
+        except OSError as error:
+            if not self._by_kernel or error.errno not in FULL:
+                self.release()
+                raise
 
     @property
     def held(self) -> bool:
@@ -67,7 +71,7 @@ class Lock:
             except FileNotFoundError:
                 continue  # the folder went with another's
             try:
-                _take(lock)
+                self._by_kernel = _take(lock)
                 if os.path.samestat(os.fstat(lock), os.stat(self.path)):
                     return lock
             except FileNotFoundError:
@@ -91,17 +95,18 @@ def holder(path: Path) -> str:
     return said if elsewhere or _lives(said) else ""
 
 
-def _take(lock: int) -> None:
+def _take(lock: int) -> bool:
+    """Take a lock; return whether the kernel keeps it, or what is written in it has to."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return
+        return True
     except BlockingIOError:
         pass
     except OSError as error:
         if error.errno not in LOCKLESS:
             raise
         if not _lives(os.pread(lock, 200, 0).decode(errors="replace")):
-            return
+            return False
     raise HeldError(os.pread(lock, 200, 0).decode(errors="replace") or "just started")
 
 

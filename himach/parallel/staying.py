@@ -87,8 +87,8 @@ class StayingRanks:
                     self._turns.call(work)
                     while not self._turns.over and self._process.poll() is None:
                         self._turns.listen(LOOK_EVERY)
-                except BaseException as error:
-                    end_orderly(self._process, self._turns, error, keeps)
+                except BaseException as stopped:
+                    end_orderly(self._process, self._turns, stopped, keeps)
                     raise
         except BaseException:
             self.end()

@@ -131,5 +131,5 @@ def _goes_on(job: Job, out: Path | None, kept: KeptRun) -> str:
 
 def _bad(path: Path, texts: Sequence[str]) -> str:
     """Say which parts cannot be used."""
-    what = f"{len(texts)} parts" if len(texts) > 1 else "a part"
-    return f"{what} of the pairs kept in {path} cannot be used ({texts[0]}); their frames are mapped again"
+    what, their = (f"{len(texts)} parts", "their") if len(texts) > 1 else ("a part", "its")
+    return f"{what} of the pairs kept in {path} cannot be used ({texts[0]}); {their} frames are mapped again"

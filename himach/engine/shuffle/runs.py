@@ -7,7 +7,7 @@ comes later has few blocks to do with, however many chunks there were.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -45,23 +45,35 @@ class OnDisk(Protocol):
 class Memory:
     """How much memory, in bytes, the pairs of this rank may take, over all its `Runs`.
 
-    What does not fit goes to `directory`, on a local disk of this node; `spilled` bytes went there.
+    What does not fit goes to `directory`, on a local disk of this node; `spilled` bytes went there. Before that,
+    `relieve` is called, which may find another place for some (`Runs.exchange`).
     """
 
     def __init__(self, limit: int, directory: Path) -> None:
         self.limit = limit
         self.directory = directory
         self.spilled = 0
+        self.relieve: Callable[[], object] = _nothing
         self._bytes: dict[Runs, int] = {}
 
     def hold(self, runs: Runs, nbytes: int) -> None:
         """Take note that `runs` holds so many bytes more; if that is too much, the largest goes to the disk."""
         self._bytes[runs] = self._bytes.get(runs, 0) + nbytes
-        # The other half is for the shuffle, which has its blocks twice, and for what is merged.
-        if sum(self._bytes.values()) > self.limit // 2:
+        if self._full:
+            self.relieve()
+        if self._full:
             largest = max(self._bytes, key=self._bytes.__getitem__)
             self._bytes[largest] = 0
             self.spilled += largest.spill(self.directory)
+
+    @property
+    def _full(self) -> bool:
+        # The other half is for the shuffle, which has its blocks twice, and for what is merged.
+        return sum(self._bytes.values()) > self.limit // 2
+
+    def leave(self, runs: Runs, nbytes: int) -> None:
+        """Take note that `runs` holds so many bytes less."""
+        self._bytes[runs] -= nbytes
 
     def release(self, runs: Runs) -> None:
         """Take note that `runs` holds nothing any more."""
@@ -101,6 +113,14 @@ class Runs:
             self._lots[part.kind].refer(part)
             self._refers = True
 
+    def exchange(self, blocks: Sequence[Block], parts: Sequence[OnDisk]) -> None:
+        """Refer to `parts`, on a disk, in place of blocks that were put, if all of these are still in memory."""
+        places = set(map(id, blocks))
+        lots = [self._lots[kind] for kind in {block.kind for block in blocks}]
+        if blocks and sum(lot.count(places) for lot in lots) == len(blocks):
+            self._memory.leave(self, sum(lot.drop(places) for lot in lots))
+            self.refer(parts)
+
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return int64 (shards,): about how many bytes each shard will take in the shuffle."""
         return sum((lot.sizes() for lot in self._lots.values()), np.zeros(SHARDS, dtype=np.int64))
@@ -135,6 +155,10 @@ class Runs:
             self._scratch = None
 
 
+def _nothing() -> None:
+    """Relieve nothing."""
+
+
 class _Lot:
     """Blocks of one kind, in the order in which they were put: those on disk, then those in memory."""
 
@@ -155,6 +179,17 @@ class _Lot:
     def refer(self, part: OnDisk) -> None:
         """Put a block that is on a disk."""
         self._spilled.append(part)
+
+    def count(self, places: Collection[int]) -> int:
+        """Return how many of the blocks with these ids are in memory."""
+        return sum(id(block) in places for block in self._blocks)
+
+    def drop(self, places: Collection[int]) -> int:
+        """Forget the blocks with these ids; return how many bytes they took."""
+        left = [block for block in self._blocks if id(block) not in places]
+        before, self._nbytes = self._nbytes, sum(block.nbytes for block in left)
+        self._blocks, self._stacked = left, None
+        return before - self._nbytes
 
     def _stack(self) -> Stack:
         """Return the blocks in memory as one."""

@@ -243,7 +243,10 @@ def _set_gc(before: tuple[bool, tuple[int, int, int]]) -> None:
 SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
     (_dicts, _set_dicts),
     (_handlers, _set_handlers),
-    (lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()), lambda mask: signal.pthread_sigmask(signal.SIG_SETMASK, mask)),
+    (
+        lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        lambda mask: signal.pthread_sigmask(signal.SIG_SETMASK, mask),
+    ),
     (lambda: {name: getattr(sys, name) for name in SYS_VALUES if hasattr(sys, name)}, _set_sys),
     (lambda: list(sys.meta_path), lambda before: sys.meta_path.__setitem__(slice(None), before)),
     (lambda: list(sys.path), lambda before: sys.path.__setitem__(slice(None), before)),

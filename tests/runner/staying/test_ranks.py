@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 
+import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
 from support.commands import processes_with, wait_until
@@ -45,7 +46,8 @@ def test_runs_take_the_same_ranks_and_leave_none(mark):
         result = himach.run(himach.examples.load("rmsd"), DCD, PSF, cache="off", ranks=ranks)
         assert result.record["ranks"] == 2
         again = himach.run(himach.examples.load("rmsd"), DCD, PSF, cache="off", ranks=2)
-        assert result.outcome["rmsd"].to_csv() == again.outcome["rmsd"].to_csv()
+        for one, other in zip(result.outcome["rmsd"].values(), again.outcome["rmsd"].values(), strict=True):
+            np.testing.assert_array_equal(one, other)
     assert not processes_with(mark)
     assert repr(ranks) == "<himach.Ranks: 2 ranks, closed>"
     with pytest.raises(himach.UsageError, match=r"were closed; make new ones: himach.Ranks\(2\)"):
@@ -90,7 +92,11 @@ def test_nothing_is_left_when_the_process_ends(mark, number, seconds):
     if number is None and seconds:
         code = f"{SCRIPT}\nrun(0)\nraise ValueError"
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=clean_environment()
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=clean_environment(),
     )
     with process:
         expected = ["began"] if number is None and seconds else ["began", "began"] + ["done"] * (not seconds)
@@ -158,7 +164,7 @@ def test_a_run_whose_rank_is_killed_fails_and_the_next_one_works(mark, tmp_path)
                 at_frame(ranks, kill_soon(file))
             killer.join()
             assert not ranks.alive
-            assert at_frame(ranks, "pass") == {"n": 98} or True
+            assert at_frame(ranks, "pass")
 
 
 FATAL = {
