@@ -62,7 +62,7 @@ def folder(made, tmp_path, monkeypatch):
 def test_list(folder):
     lines = said("pairs", "list", "kept").splitlines()
     assert lines[0].split() == ["analysis", "generation", "frames", "pairs", "size", "last", "used"]
-    total = json.loads(said("pairs", "list", "kept", "--json"))["kept"][0]["of"]
+    total = json.loads(said("pairs", "list", "kept", "--json"))["kept"][0]["trajectory_frames"]
     assert lines[1].split()[:6] == ["Mean", "2", "0-19", "of", f"{total}", "20"]
     assert lines[2].split()[:6] == ["Mean", "1", "0-9", "of", f"{total}", "10"]
     assert len(lines) == 3
@@ -72,8 +72,9 @@ def test_list_as_json(folder):
     told = json.loads(said("pairs", "list", "kept", "--json"))
     assert (told["directory"], told["in_use"], len(told["kept"])) == ("kept", "", 2)
     new, old = told["kept"]
-    assert new["covered"] == {"frames": 20, "ranges": [[0, 19, 1]]}
-    assert (new["analysis"], new["generation"], new["last"], new["pairs"]) == ("Mean", 2, True, 20)
+    assert (new["frames"], new["ranges"]) == (20, [[0, 19, 1]])
+    assert (new["analysis"], new["generation"], new["used_last"], new["pairs"]) == ("Mean", 2, True, 20)
+    assert (old["used_last"], old["bytes"]) == (False, sum(map(os.path.getsize, folder.glob("kept/Mean/1/*.pairs"))))
     assert old["parameters"] == {"factor": "1.0", "wait": "0.0"}
     assert old["differs"] == ["factor 1.0 is now 2.0"]
     assert json.loads(said("pairs", "list", folder, "--json")) == {"directory": f"{folder}", "in_use": "", "kept": []}
@@ -157,7 +158,7 @@ def test_a_run_into_out_goes_on_where_a_killed_one_was_and_says_so(folder):
 
     def kept() -> int:
         listed = json.loads(said("pairs", "list", folder / "out", "--json")) if (folder / "out").exists() else {}
-        return sum(one["covered"]["frames"] for one in listed.get("kept", ()))
+        return sum(one["frames"] for one in listed.get("kept", ()))
 
     try:
         assert wait_until(lambda: kept() > 3, 40)
