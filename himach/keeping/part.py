@@ -171,14 +171,16 @@ def open_part(path: Path, *, pickles: bool, identity: str = "", hold: bool = Tru
         summary = _summary(file)
         if check:
             file.verify(hold)
+        file.rest()
         part = Part(file, summary, pickles)
         if check:
             part.check()
         return part
     except NONSENSE as error:
         raise file.bad(f"it makes no sense: {error}") from error
-    finally:
+    except BaseException:
         file.close()
+        raise
 
 
 class Part:
@@ -260,6 +262,10 @@ class Part:
         if offset:
             blocks = [replace(block, at=block.at + np.uint32(offset)) for block in blocks]
         return [block for block in blocks if len(block)], frames
+
+    def close(self) -> None:
+        """Close the file; what is in memory stays."""
+        self._file.close()
 
 
 def count_pairs(block: Block) -> int:
