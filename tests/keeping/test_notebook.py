@@ -89,6 +89,7 @@ with open(sys.argv[4], "w") as file:
 """
 
 EDITS = [
+    (1, "\nclass Part:", "import numpy as np\nimport himach\nclass Part:", []),
     (1, "# near", "# nearer\n\n", []),
     (1, "return unrelated()", "return 2 * unrelated()", []),
     (1, "    def map", "    def more(self):\n        pass\n    def map", []),
