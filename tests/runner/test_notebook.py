@@ -137,7 +137,7 @@ class Hangs(himach.Analysis):
         return 1
 threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
-    himach.run(Hangs(), DCD, PSF, ranks=ranks)
+    himach.run(Hangs(), DCD, PSF, ranks=ranks, progress=False)
 except KeyboardInterrupt:
     print("interrupted")
 """
