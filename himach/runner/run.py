@@ -138,7 +138,8 @@ def on_ranks(work: Callable[[World], T], ranks: int | Ranks = 0) -> T:
     work
         Called with the world on every rank; can be pickled if ranks are to be started.
     ranks
-        Ranks of this machine to start, or those that stay; 0: this process works alone, or is one of the ranks that a launcher started.
+        Ranks of this machine to start, or those that stay; 0: this process works alone, or is one of the ranks that a
+        launcher started.
 
     Raises
     ------

@@ -151,7 +151,9 @@ def test_ranks_that_stay_run_cells_as_they_are_now_and_print_below_them(tmp_path
         STAYING,
         "one = go(); one['word']",
         "WORD = 'second'\ntwo = go(); two['word']",
-        STAYING.replace("ONE", "TWO").replace("ranks = himach", "# ").replace("return series.values[0]", "return 'edited'"),
+        STAYING.replace("ONE", "TWO")
+        .replace("ranks = himach", "# ")
+        .replace("return series.values[0]", "return 'edited'"),
         "three = go(); three['word'], len({each['process'] for each in (one, two, three)})",
         INTERRUPTED,
         "go()['word'], ranks",

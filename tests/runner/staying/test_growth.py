@@ -23,6 +23,7 @@ def runs(ranks, n: int) -> Held:
     return Held.now(processes())
 
 
+@pytest.mark.slow
 def test_fifty_runs_leave_what_ten_leave():
     with himach.Ranks(2) as ranks:
         before = runs(ranks, 10)
