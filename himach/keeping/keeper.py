@@ -61,11 +61,14 @@ class Place:
         Whether they are combine()'s.
     pickles
         Whether values may be kept as pickles: only where nobody but this user can write.
+    home
+        The module of the analysis.
     """
 
     generation: Generation
     combined: bool
     pickles: bool
+    home: str
 
 
 class Asked(Protocol):
@@ -337,6 +340,7 @@ class _Writer:
                 pairs=one.pairs,
                 combined=place.combined,
                 pickles=place.pickles,
+                home=place.home,
             )
             self.written.append((index, one, path))
             if not self._remembers:

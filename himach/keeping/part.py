@@ -52,6 +52,7 @@ def write_part(
     combined: bool,
     pickles: bool,
     identity: str = "",
+    home: str = "",
     pairs: int | None = None,
 ) -> Path:
     """Write a part; return its path.
@@ -74,6 +75,8 @@ def write_part(
         Whether values that are Python objects may be pickled.
     identity
         What the part belongs to; `open_part()` is to be given the same.
+    home
+        The module of the analysis, whose classes those of pickled values may be.
     pairs
         How many pairs map() yielded; None: as many as there are.
 
@@ -97,6 +100,7 @@ def write_part(
             writer.finish(
                 {
                     "identity": identity,
+                    "home": home,
                     "combined": combined,
                     "pairs": sum(map(count_pairs, blocks)) if pairs is None else pairs,
                     "covered": write_covered(writer, covered),
@@ -142,7 +146,9 @@ def read_summary(path: Path) -> Summary:
         file.close()
 
 
-def open_part(path: Path, *, pickles: bool, identity: str = "", hold: bool = True, check: bool = True) -> Part:
+def open_part(
+    path: Path, *, pickles: bool, identity: str = "", home: str = "", hold: bool = True, check: bool = True
+) -> Part:
     """Open a part and check all of it.
 
     Parameters
@@ -153,6 +159,8 @@ def open_part(path: Path, *, pickles: bool, identity: str = "", hold: bool = Tru
         Whether it may have values that are pickled.
     identity
         What it must belong to.
+    home
+        The module of the analysis. Where it was another, values of that one's classes cannot be used; "": any.
     hold
         Whether its pairs are to be in memory from now on; else they are read again where they are asked for.
     check
@@ -172,7 +180,7 @@ def open_part(path: Path, *, pickles: bool, identity: str = "", hold: bool = Tru
         if check:
             file.verify(hold)
         file.rest()
-        part = Part(file, summary, pickles)
+        part = Part(file, summary, pickles, home)
         if check:
             part.check()
         return part
@@ -203,8 +211,9 @@ class Part:
         NaN where a frame has no box, None if none has one.
     """
 
-    def __init__(self, file: ColumnFile, summary: Summary, pickles: bool) -> None:
+    def __init__(self, file: ColumnFile, summary: Summary, pickles: bool, home: str) -> None:
         said = file.description
+        foreign = str(said["home"]) if home and said["home"] != home else ""
         self.path = file.path
         self.covered = summary.covered
         self.combined = summary.combined
@@ -219,7 +228,7 @@ class Part:
             raise ValueError("it has pairs of frames that it does not cover")
         self.held = file.held
         self._file = file
-        self._blocks = [read_block(file, described, pickles) for described in said["blocks"]]
+        self._blocks = [read_block(file, described, pickles, foreign) for described in said["blocks"]]
 
     def check(self) -> None:
         """Raise ValueError if pairs are of frames that are not there."""

@@ -74,7 +74,8 @@ def kept_pairs(
     lasting = comm.bcast(job.pairs is not None)
     memory = int(job.memory or default_memory()) // world.node.size // IN_MEMORY
     combined = [first.defines("combine") for first in firsts]
-    kept = open_kept(comm, pairs, labels, identities, combined, opened.frames, reuse, lasting, memory)
+    homes = [type(first).__module__ for first in firsts]
+    kept = open_kept(comm, pairs, labels, identities, combined, homes, opened.frames, reuse, lasting, memory)
     well = False
     try:
         warn_once(comm, [_bad(pairs, kept.found.bad)] if kept.found.bad else [])
