@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from himach.output.table import Table
     from himach.result import Result
     from himach.runner.run import run
+    from himach.runner.staying.ranks import Ranks
 
 __all__ = [
     "Analysis",
@@ -28,6 +29,7 @@ __all__ = [
     "OpenMMReporter",
     "Pairs",
     "RankError",
+    "Ranks",
     "Result",
     "Table",
     "TimeUpError",
@@ -47,6 +49,7 @@ _HOME = {
     "OpenMMReporter": "himach.io.push.openmm",
     "Pairs": "himach.analysis",
     "RankError": "himach.errors",
+    "Ranks": "himach.runner.staying.ranks",
     "Result": "himach.result",
     "Table": "himach.output.table",
     "TimeUpError": "himach.errors",

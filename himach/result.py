@@ -176,17 +176,22 @@ def summary(record: Record, out: str | os.PathLike[str] | None = None) -> str:
     cached = record["assignment"]["native"] + record["assignment"]["alien"]
     if cached:
         line += f", {cached} of them cached"
-    line += _reused(record)
     written = [] if out is None else [_written(os.fspath(out), [*record.get("files", []), "run.json"])]
-    return "\n".join([line, *(f"error: {error}" for error in record["errors"]), *written])
+    return "\n".join([line, *_reused(record), *(f"error: {error}" for error in record["errors"]), *written])
 
 
-def _reused(record: Record) -> str:
-    """Say how many frames were not mapped again, or why they were."""
-    frames, reason = record["reused"]["frames"], record["reused"]["reason"]
-    if frames:
-        return f"; {frames} of them mapped before ({reason})"
-    return f"; all mapped anew: {reason}" if reason else ""
+def _reused(record: Record) -> list[str]:
+    """Say how many frames earlier runs had mapped, or why all were mapped again; nothing if there were none."""
+    total, reused, reason = record["frames"], record["reused"]["frames"], record["reused"]["reason"]
+    every = f"all {total:,} frames were" if total > 1 else "the frame was"
+    if not reused:
+        return [f"{every} mapped again: {reason}"] if reason else []
+    where = record["pairs_directory"]
+    before = f"pairs in {where}" if where else "by a run that did not end"
+    told = f"mapped before ({'; '.join(filter(None, [before, reason]))})"
+    if reused == total:
+        return [f"{every} {told}"]
+    return [f"{reused:,} of {total:,} frames were {told}, {total - reused:,} now"]
 
 
 def _written(out: str, files: Sequence[str]) -> str:

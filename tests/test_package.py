@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
@@ -42,8 +41,9 @@ def test_sdist_and_wheel_install_and_run(tmp_path):
     python = tmp_path / "venv" / "bin" / "python"
     inside = command(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip()
     command(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", inside, wheel, cwd=tmp_path)
-    # The dependencies are those of this environment, behind what was installed just now.
-    Path(inside, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    # The dependencies are those of this environment, and of those it builds on, behind what was installed just now.
+    dependencies = [entry for entry in sys.path if Path(entry).name.endswith("-packages")]
+    Path(inside, "dependencies.pth").write_text("\n".join(dependencies) + "\n")
     found = command(python, "-P", "-c", "import himach.io.store.bodhi; print(himach.__file__)", cwd=tmp_path).strip()
     assert found.startswith(inside)
     home = tmp_path / "home"

@@ -150,3 +150,24 @@ def test_errors_and_cached_frames_are_summed_up():
         "10 frames on 8 ranks of 2 nodes in 1 h 02 min (map: 1 s, 10 frames/s), 4 of them cached",
         "error: frame 5 was damaged",
     ]
+
+
+@pytest.mark.parametrize(
+    ("frames", "reused", "reason", "pairs", "line"),
+    [
+        (10000, 0, "", "/p", None),
+        (10000, 9900, "", "/p", "9,900 of 10,000 frames were mapped before (pairs in /p), 100 now"),
+        (10000, 10000, "", "/p", "all 10,000 frames were mapped before (pairs in /p)"),
+        (1, 1, "", "/p", "the frame was mapped before (pairs in /p)"),
+        (9, 4, "", None, "4 of 9 frames were mapped before (by a run that did not end), 5 now"),
+        (9, 0, "map() was changed", "/p", "all 9 frames were mapped again: map() was changed"),
+        (9, 9, "used although x", "/p", "all 9 frames were mapped before (pairs in /p; used although x)"),
+    ],
+)
+def test_frames_that_were_mapped_before_have_a_line(frames, reused, reason, pairs, line):
+    record = make_record(Plain())
+    record.update(frames=frames, reused={"frames": reused, "reason": reason}, pairs_directory=pairs)
+    result = Result([Plain()], [5], record)
+    assert repr(result).splitlines()[3:] == ([] if line is None else [line])
+    if line is not None:
+        assert f"<br>{line}</div>" in result._repr_html_()

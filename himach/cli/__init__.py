@@ -18,6 +18,7 @@ from himach.cli.analyses import analyses
 from himach.cli.bench import bench
 from himach.cli.cache import cache
 from himach.cli.command_group import CommandGroup
+from himach.cli.pairs import pairs
 from himach.cli.run import run
 from himach.cli.stage import stage
 from himach.cli.trajectory import info, split
@@ -34,7 +35,7 @@ def himach() -> None:
     """Analyse molecular-dynamics trajectories in parallel."""
 
 
-for command in (run, analyses, info, split, stage, cache, bench):
+for command in (run, analyses, info, split, stage, pairs, cache, bench):
     himach.add_command(command)
 
 

@@ -176,6 +176,18 @@ def pairs(
 
 
 @bench.command()
+@click.option("--frames", type=click.IntRange(min=10), default=1000, show_default=True, help="Frames of AdK.")
+@click.option("--runs", type=click.IntRange(min=1), default=1000, show_default=True, help="Runs over the same ranks.")
+@RANKS
+@DIRECTORY
+def staying(frames: int, runs: int, ranks: int, directory: Path | None) -> None:
+    """Time runs over ranks that stay, and tell what many of them leave behind."""
+    from himach.benchmarks.runs import staying as benchmark
+
+    benchmark.main(frames, runs, ranks, directory)
+
+
+@bench.command()
 @_only("warm, cold, mixed, small, runs, push or server")
 @_repeats(5)
 @DIRECTORY

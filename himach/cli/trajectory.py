@@ -8,6 +8,7 @@ import click
 
 from himach.cli.command_group import Command
 from himach.cli.options import PATH, cache_option, keywords_option, topology_option, trajectories_argument
+from himach.cli.pairs import described
 
 
 @click.command(cls=Command)
@@ -16,11 +17,19 @@ from himach.cli.options import PATH, cache_option, keywords_option, topology_opt
 @keywords_option
 @cache_option
 def info(path: Path, topology: Path | None, keywords: tuple[str, ...], cache: str | None) -> None:
-    """Say what a trajectory holds and what is cached of it.
+    """Say what a trajectory holds and what is cached of it, or which pairs a directory keeps.
 
     PATH is a trajectory file, a frame directory, or the name of a staged dataset. Where it cannot be reached, this
-    says what the store of this node has kept of it.
+    says what the store of this node has kept of it. PATH may also be what --pairs of a run named, or the --out of a
+    run that did not end.
     """
+    if path.is_dir():
+        from himach.keeping.listing import kept_in
+
+        if (kept := kept_in(path)) is not None:
+            click.echo(described(kept))
+            return
+
     from himach.io.dataset.describe import as_text, describe
     from himach.parallel.quiet import quiet_ranks
     from himach.runner.job import parse_keywords

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from himach.engine.pairs.block import SHARDS, Array, Block, Bounds, Form, Kind, objects
+from himach.engine.pairs.block import SHARDS, Array, Block, Bounds, Columns, Form, Kind, objects
 from himach.engine.pairs.keys import ENCODED
 from himach.engine.shuffle.stack import Spec, Stack
 from himach.keeping.columns import NONSENSE, ColumnFile, ColumnWriter, WrittenColumn, describe
@@ -16,6 +16,10 @@ from himach.keeping.plain import NotPlainError, read_keys, read_objects, write_k
 
 #: Bytes of rows that are put together at a time on their way to the disk, and bytes that a Python object counts.
 TOGETHER, OBJECT = 1 << 22, 64
+#: How many times as many are put together where a shard has them.
+SHARD = 4
+#: Rows that are checked at a time.
+CHECKED = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,7 @@ class PartBlock:
     _pieces: dict[str, list[Any]]  # columns of objects, as pieces of some rows each
     _ends: Bounds  # the last rows of these pieces, no longer in them
     offset: int = 0
+    _known: dict[tuple[str, int], Array] = field(default_factory=dict, repr=False)  # pieces that have been read
 
     @property
     def kind(self) -> Kind:
@@ -56,7 +61,9 @@ class PartBlock:
         piece = int(np.searchsorted(ends, first, side="right"))
         while first < last:
             begin, end = int(ends[piece - 1]) if piece else 0, int(ends[piece])
-            some.append(self._piece(name, pieces[piece], end - begin)[first - begin : last - begin])
+            known = self._known.get((name, piece))
+            rows = self._piece(name, pieces[piece], end - begin) if known is None else known
+            some.append(rows[first - begin : last - begin])
             first, piece = end, piece + 1
         return np.concatenate(some)
 
@@ -68,10 +75,16 @@ class PartBlock:
         except NONSENSE as error:
             raise self._file.bad(f"its {name} make no sense: {error}") from error
 
+    def know(self) -> None:
+        """Read all Python objects, and keep them."""
+        for name, pieces in self._pieces.items():
+            for number, count in enumerate(np.diff(self._ends, prepend=0).tolist()):
+                self._known[name, number] = self._piece(name, pieces[number], count)
+
     def check(self, frames: int) -> None:
         """Raise ValueError if a row is of a frame beyond those of the table."""
-        for start in range(0, int(self.bounds[-1]), TOGETHER // 4):
-            stop = min(start + TOGETHER // 4, int(self.bounds[-1]))
+        for start in range(0, int(self.bounds[-1]), CHECKED):
+            stop = min(start + CHECKED, int(self.bounds[-1]))
             at = self._file.rows(self._columns["at"], start, stop)
             last = int(at.max())
             if self.form != Form.PAIR:
@@ -97,10 +110,9 @@ def write_blocks(writer: ColumnWriter, blocks: Sequence[Block], pickles: bool) -
             open_columns[name] = writer.reserve(_plain_dtype(spec.dtype), [rows, *spec.shape])
             row_bytes += spec.nbytes
     counts = []
-    for start, stop in _together(bounds, max(1, TOGETHER // row_bytes)):
-        part = stack.part(start, stop)
-        counts.append(len(part))
-        for name, column in part.columns().items():
+    for columns in _pieces(stack, bounds, max(1, TOGETHER // row_bytes)):
+        counts.append(len(columns["at"]))
+        for name, column in columns.items():
             if name in open_columns:
                 open_columns[name][1].append(column)
             elif name == "keys":
@@ -137,14 +149,20 @@ def read_block(file: ColumnFile, described: dict[str, Any], pickles: bool) -> Pa
     return PartBlock(form, width, bounds, specs, file, columns, pieces, np.cumsum(counts))
 
 
-def _together(bounds: Bounds, most: int) -> Iterator[tuple[int, int]]:
-    """Give ranges of shards that have so many rows, or are one shard; those without rows are left out."""
-    start, shards = 0, len(bounds) - 1
+def _pieces(stack: Stack, bounds: Bounds, most: int) -> Iterator[Columns]:
+    """Give the rows of stacked blocks: so many at a time, or a shard, or of a shard with far more those of a block."""
+    start, stop = 0, 0
     while bounds[start] < bounds[-1]:
         stop = max(start + 1, int(np.searchsorted(bounds, bounds[start] + most, side="right")) - 1)
-        stop = min(stop, shards)
-        if bounds[stop] > bounds[start]:
-            yield start, stop
+        rows = bounds[stop] - bounds[start]
+        if 0 < rows <= SHARD * most:
+            yield stack.part(start, stop).columns()
+        elif rows:
+            for block in stack.blocks:
+                part = block.part(start, stop)
+                columns = part.columns()
+                lacking = {name: spec for name, spec in stack.specs.items() if name not in columns}
+                yield columns | {name: np.zeros(len(part), spec.dtype) for name, spec in lacking.items()}
         start = stop
 
 

@@ -12,10 +12,10 @@ import json
 import math
 import os
 import re
+import resource
 import stat
 import struct
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -37,10 +37,10 @@ HEAD = struct.Struct("<8sIIQQ28x")
 HEAD_BYTES = HEAD.size + 4
 #: Bytes that are written, or read, and checked at a time: what a core's own cache holds.
 PIECE = 1 << 20
+#: Files that stay open, at most this part of those that a process may have open; others are opened to be read.
+OPEN = 4
 #: Bytes of a description, at most.
 DESCRIBED = 1 << 24
-#: What of a file's status tells that it is still the same.
-SAME = ("st_dev", "st_ino", "st_size")
 
 # What numpy calls types without fields; more than that it would parse as Python.
 SIMPLE = re.compile(r"[<>|=][b-zA-NP-Z?]\d*(\[[0-9a-zA-Z]+\])?")
@@ -53,11 +53,16 @@ class BadPartError(HimachError):
     """A file of kept pairs that cannot be used: damaged, of another version, or of another map."""
 
 
+class DamagedPartError(BadPartError):
+    """A file of kept pairs that is not what was written, and never will be again."""
+
+
 def describe(dtype: np.dtype[Any]) -> Any:
     """Return a dtype as JSON has it; None if it could not be made again of that, to the last detail."""
     described = _described(dtype)
     try:
-        return described if described is not None and _same(as_dtype(described), dtype) else None
+        again = as_dtype(json.loads(json.dumps(described)))
+        return described if _same(again, dtype) else None
     except NONSENSE:
         return None
 
@@ -74,7 +79,7 @@ def as_dtype(described: Any) -> np.dtype[Any]:
     else:
         aligned = bool(described["aligned"])
         formats = [as_dtype(inner) for inner in described["formats"]]
-        fields = {"names": described["names"], "offsets": described["offsets"], "itemsize": described["itemsize"]}
+        fields = {name: described[name] for name in ("names", "titles", "offsets", "itemsize")}
         if any(type(offset) is not int for offset in (*fields["offsets"], fields["itemsize"])):
             raise ValueError("an offset is no integer")
         dtype = np.dtype({**fields, "formats": formats}, align=aligned)  # type: ignore[call-overload]
@@ -91,13 +96,12 @@ def _described(dtype: np.dtype[Any]) -> Any:
         return [_described(base), list(shape)]
     if dtype.names is None:
         return _simple(dtype.str, dtype.char)
-    fields = [dtype.fields[name] for name in dtype.names]  # type: ignore[index]
-    if any(len(field) > 2 for field in fields):
-        return None  # titles
+    fields: list[Any] = [dtype.fields[name] for name in dtype.names]  # type: ignore[index]
     return {
         "names": list(dtype.names),
         "formats": [_described(field[0]) for field in fields],
         "offsets": [field[1] for field in fields],
+        "titles": [field[2] if len(field) > 2 else None for field in fields],
         "itemsize": dtype.itemsize,
         "aligned": dtype.isalignedstruct,
     }
@@ -125,6 +129,11 @@ def _count(number: Any) -> int:
     if type(number) is not int or not 0 <= number < 1 << 62:
         raise ValueError(f"{str(number)[:80]} is no count")
     return number
+
+
+def _state(status: os.stat_result) -> tuple[int, ...]:
+    """Return what tells a file, and its content, from others."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _padded(nbytes: int) -> int:
@@ -210,10 +219,7 @@ class _Column:
 
 
 class ColumnFile:
-    """A file of columns, to be read; `description` is what was given to `finish()`, `nbytes` the file's size.
-
-    It is open until `close()`; what is read later opens it for that time, for there may be more of them than a process
-    may have open.
+    """A file of columns, open for reading; `description` is what was given to `finish()`, `nbytes` the file's size.
 
     Raises
     ------
@@ -221,17 +227,21 @@ class ColumnFile:
         If it is damaged, not such a file, or of another version. Columns are not looked at yet: see `verify()`.
     """
 
+    _open = 0  # files, in this process
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self._held: Raw | None = None
-        self._file, self.status = self._open()
+        self._file = -1
+        self.status: os.stat_result | None = None
+        self.status = self._reopen()
         if not stat.S_ISREG(self.status.st_mode):
             raise self.bad("it is no file")
         self.nbytes = self.status.st_size
         end, crc = self._head()
         text = self._read(end, self.nbytes - end)
         if crc32c(text.data) != crc:
-            raise self.bad("its description is damaged")
+            raise self.damaged("its description is damaged")
         try:
             self.description: dict[str, Any] = json.loads(bytes(text))
             self._columns = self._placed(end)
@@ -241,57 +251,48 @@ class ColumnFile:
     def __del__(self) -> None:
         self.close()
 
-    @property
-    def held(self) -> bool:
-        """Whether its columns are in memory."""
-        return self._held is not None
-
     def close(self) -> None:
-        """Close the file; columns that are held stay."""
+        """Close the file; columns that are held stay, others make it open again where they are asked for."""
         file, self._file = self._file, -1
         if file >= 0:
+            ColumnFile._open -= 1
             os.close(file)
 
-    def _open(self) -> tuple[int, os.stat_result]:
+    def _reopen(self) -> os.stat_result:
+        """Open the file, which is the one that it was; return its status."""
         try:
             # A pipe of that name would be waited for.
-            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            return file, os.fstat(file)
+            self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            ColumnFile._open += 1
+            status = os.fstat(self._file)
         except OSError as error:
             raise self.bad(f"it cannot be opened: {error.strerror}") from error
-
-    @contextmanager
-    def _opened(self) -> Iterator[int]:
-        """Have the file open."""
-        if self._file >= 0:
-            yield self._file
-            return
-        file, status = self._open()
-        try:
-            if any(getattr(status, name) != getattr(self.status, name) for name in SAME):
-                raise BadPartError(f"{self.path} became another file while a run used it; run again")
-            yield file
-        finally:
-            os.close(file)
+        if self.status is not None and _state(status) != _state(self.status):
+            raise self.bad("it is another file than it was when it was checked")
+        return status
 
     def bad(self, reason: str) -> BadPartError:
         """Return the error that says why this file cannot be used."""
         return BadPartError(f"{self.path.name}: {reason}")
 
+    def damaged(self, reason: str) -> DamagedPartError:
+        """Return the error that says how this file is damaged."""
+        return DamagedPartError(f"{self.path.name}: {reason}")
+
     def _head(self) -> tuple[int, int]:
         """Return where the description begins, and its checksum."""
         if self.nbytes < HEAD_BYTES:
-            raise self.bad("it is torn: it ends within its head")
+            raise self.damaged("it is torn: it ends within its head")
         head = bytes(self._read(0, HEAD_BYTES))
         magic, version, crc, nbytes, end = HEAD.unpack_from(head)
         if magic != MAGIC:
-            raise self.bad("it is no file of kept pairs")
+            raise self.damaged("it is no file of kept pairs")
         if version != VERSION:
             raise self.bad(f"it has the format {version} of kept pairs, this himach has {VERSION}")
         if struct.pack("<I", crc32c(head[: HEAD.size])) != head[HEAD.size :]:
-            raise self.bad("its head is damaged")
+            raise self.damaged("its head is damaged")
         if nbytes != self.nbytes:
-            raise self.bad(f"it is torn: it has {self.nbytes} bytes of {nbytes}")
+            raise self.damaged(f"it is torn: it has {self.nbytes} bytes of {nbytes}")
         if not HEAD_BYTES <= end <= nbytes <= end + DESCRIBED:
             raise self.bad("its head makes no sense")
         return end, crc
@@ -330,6 +331,9 @@ class ColumnFile:
             self._check(number, crc)
         if hold:
             self._held = held
+        # A file that stays open can be read even if it is deleted meanwhile.
+        if hold or ColumnFile._open * OPEN > resource.getrlimit(resource.RLIMIT_NOFILE)[0]:
+            self.close()
 
     def verified(self, number: int) -> Array:
         """Return a column that is checked by itself."""
@@ -340,7 +344,12 @@ class ColumnFile:
 
     def _check(self, number: int, crc: int) -> None:
         if crc != self._columns[number].crc:
-            raise self.bad(f"its column {number} is damaged")
+            raise self.damaged(f"its column {number} is damaged")
+
+    @property
+    def held(self) -> bool:
+        """Whether columns are in memory."""
+        return self._held is not None
 
     def spec(self, number: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
         """Return dtype and shape of a column."""
@@ -386,14 +395,20 @@ class ColumnFile:
         return data
 
     def _fill(self, at: int, target: Raw) -> None:
+        if self._file < 0:
+            self._reopen()
+            try:
+                self._fill(at, target)
+            finally:
+                self.close()
+            return
         view = memoryview(target)
-        with self._opened() as file:
-            while view:
-                try:
-                    count = os.preadv(file, [view], at)
-                except OSError as error:
-                    raise self.bad(f"it cannot be read: {error.strerror}") from error
-                if count == 0:
-                    raise self.bad("it is torn: it became shorter")
-                view = view[count:]
-                at += count
+        while view:
+            try:
+                count = os.preadv(self._file, [view], at)
+            except OSError as error:
+                raise self.bad(f"it cannot be read: {error.strerror}") from error
+            if count == 0:
+                raise self.damaged("it is torn: it became shorter")
+            view = view[count:]
+            at += count

@@ -48,12 +48,15 @@ class Generation:
         What its parts say that they belong to, hex.
     identity
         What made up the map when it was last used; None if that cannot be read.
+    damage
+        Why it cannot be, if there are parts; for people.
     """
 
     path: Path
     number: int
     key: str
     identity: MapIdentity | None
+    damage: str = ""
 
     def write(self) -> None:
         """Make the folder, and describe the map in it."""
@@ -107,7 +110,8 @@ class PairsDirectory:
                 "directory"
             ) from None
         except (FileExistsError, NotADirectoryError):
-            raise UsageError(f"pairs {self.path} is a file; name a directory") from None
+            file = next((path for path in (self.path, *self.path.parents) if path.is_file()), self.path)
+            raise UsageError(f"pairs {self.path}: {file} is a file; name another directory") from None
         except OSError as error:
             raise UsageError(
                 f"pairs {self.path} cannot be written ({error.strerror}); name another directory"
@@ -173,13 +177,20 @@ def _numbered(folder: Path) -> Iterator[Path]:
 
 
 def _read(path: Path) -> Generation:
+    number = int(path.name)
     try:
         described: dict[str, Any] = json.loads((path / MAP).read_bytes())
-        if described.pop("digest") != _digest(described) or described["version"] != VERSION:
+        if described.pop("digest") != _digest(described):
             raise ValueError
-        return Generation(path, int(path.name), str(described["key"]), MapIdentity.from_json(described["map"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return Generation(path, int(path.name), "", None)
+        if described["version"] == VERSION:
+            return Generation(path, number, str(described["key"]), MapIdentity.from_json(described["map"]))
+        damage = f"is of version {described['version']}, and this himach has {VERSION}"
+    except OSError as error:
+        damage = f"cannot be read ({error.strerror})"
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        damage = "is damaged"
+    there = any(path.glob(f"*{PART}"))
+    return Generation(path, number, "", None, f"{path / MAP} {damage}, so what is kept there is not used" * there)
 
 
 def _digest(described: dict[str, Any]) -> str:

@@ -9,17 +9,21 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from himach.engine.pairs.block import Array, Block, Form
+from himach.engine.merging.grouping import gather, renumber
+from himach.engine.pairs.block import Array, Block, Form, raw, row_bytes
 from himach.engine.pairs.stamps import FrameTable
 from himach.keeping.columns import ColumnFile, ColumnWriter
 
 #: Frames that a part covers, at most, and where the last one is, at most.
 COVERED, LAST = 1 << 27, 1 << 48
-#: Rows of bits that are spread out at a time, for a byte a bit.
+#: What is no row of a table, and rows that are looked at at a time.
+NOWHERE, SPAN = np.uint32(2**32 - 1), 1 << 20
+#: Rows of bits that are spread out at a time, a byte a bit.
 SPREAD = 1 << 14
 
 Numbers = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.bool_]
+Numbered = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,32 +62,39 @@ def chosen_rows(block: Block, kept: Rows) -> Block:
     """
     places = np.zeros(len(kept) + 1, dtype=np.uint32)
     np.cumsum(kept, out=places[1:])
-    values = block.values
-    if block.form == Form.PAIR:
-        rows = kept[block.at]
-    elif block.form == Form.INTERVAL:
-        assert values is not None
-        # Frames that are kept of an interval are an interval again.
-        values = places[block.at + values] - places[block.at]
-        rows = values > 0
-    else:
-        assert values is not None
-        values = _chosen_bits(block.at, values, kept)
-        rows = np.asarray(values.any(axis=1))
-    columns = block.columns() if values is None else block.columns() | {"values": values}
-    chosen = {name: column[rows] for name, column in columns.items()}
-    chosen["at"] = places[chosen["at"]]
-    ends = np.concatenate([[0], np.cumsum(rows)])
-    return Block(block.form, block.width, ends[block.bounds], **chosen)
+    # As large as if all were chosen: memory that is not written to is none.
+    chosen = {name: np.empty(column.shape, dtype=column.dtype) for name, column in block.columns().items()}
+    bounds, used, span = np.zeros_like(block.bounds), 0, SPREAD if block.form == Form.BITS else SPAN
+    for start in range(0, len(block), span):
+        some = {name: column[start : start + span] for name, column in block.columns().items()}
+        rows = _renumbered(block.form, some, kept, places)
+        for name, column in some.items():
+            _pick(column, rows, chosen[name][used : used + len(rows)])
+        bounds += np.searchsorted(rows, block.bounds - start)
+        used += len(rows)
+    return Block(block.form, block.width, bounds, **{name: column[:used] for name, column in chosen.items()})
 
 
-def write_covered(writer: ColumnWriter, covered: BitMap64) -> list[int]:
-    """Write frame numbers as runs of numbers that are all one step apart: where each begins, and how many they are."""
+def stretches(covered: BitMap64) -> tuple[int, Numbers]:
+    """Return frame numbers as runs of numbers that are all one step apart.
+
+    Returns
+    -------
+    int
+        The step.
+    ndarray
+        int64 (n, 2): where each run begins, and how many numbers it has.
+    """
     numbers = np.array(covered.to_array(), dtype=np.int64)
     steps, counts = np.unique(np.diff(numbers), return_counts=True)
     step = int(steps[np.argmax(counts)]) if len(steps) else 1
     first = np.flatnonzero(np.diff(numbers, prepend=np.int64(-1) - step) != step)
-    runs = np.stack([numbers[first], np.diff(first, append=len(numbers))], axis=1)
+    return step, np.stack([numbers[first], np.diff(first, append=len(numbers))], axis=1)
+
+
+def write_covered(writer: ColumnWriter, covered: BitMap64) -> list[int]:
+    """Write frame numbers as `stretches()`: their step, and the number of the column that has them."""
+    step, runs = stretches(covered)
     return [step, writer.add(runs)]
 
 
@@ -106,20 +117,46 @@ def read_covered(file: ColumnFile, described: Any) -> BitMap64:
     return covered
 
 
-def _chosen_bits(at: Array, bits: Array, kept: Rows) -> Array:
+def _renumbered(form: Form, columns: dict[str, Array], kept: Rows, places: Numbered) -> Numbered:
+    """Put the rows of frames that are kept in place of those of all frames; return which rows of a block have any.
+
+    Before row i of the table ``places[i]`` rows are kept.
+    """
+    at = columns["at"]
+    if form == Form.PAIR:
+        columns["at"] = renumber(at, np.where(kept, places[:-1], NOWHERE))
+        return _rows(columns["at"] != NOWHERE)
+    columns["at"] = places[at]
+    if form == Form.INTERVAL:
+        # Frames that are kept of an interval are an interval again.
+        columns["values"] = places[at + columns["values"]] - columns["at"]
+        return _rows(columns["values"] != 0)
+    columns["values"] = _together(at, columns["values"], kept)
+    return _rows(columns["values"].any(axis=1))
+
+
+def _rows(there: Any) -> Numbered:
+    return np.flatnonzero(there).astype(np.uint32)
+
+
+def _pick(column: Array, rows: Numbered, target: Array) -> None:
+    """Put some rows of a column into another one, byte by byte as they are."""
+    if column.dtype.hasobject:
+        target[:] = column[rows]
+    else:
+        gather(raw(column), rows, raw(target), row_bytes(column))
+
+
+def _together(at: Array, bits: Array, kept: Rows) -> Array:
     """Return rows of bits (n, w), which begin at frames `at`, with the bits of frames that are kept only, together."""
-    chosen = np.empty_like(bits)
+    together = np.zeros_like(bits)
     width = 64 * bits.shape[1]
     for first in np.unique(at).tolist():
-        mask = np.zeros(width, dtype=bool)
-        frames = kept[first : first + width]
-        mask[: len(frames)] = frames
         rows = np.flatnonzero(at == first)
-        for start in range(0, len(rows), SPREAD):
-            some = rows[start : start + SPREAD]
-            spread = np.unpackbits(bits[some].astype("<u8").view(np.uint8), axis=1, bitorder="little")
-            packed = np.zeros((len(some), width // 8), dtype=np.uint8)
-            together = np.packbits(spread[:, mask], axis=1, bitorder="little")
-            packed[:, : together.shape[1]] = together
-            chosen[some] = packed.view("<u8")
-    return chosen
+        frames = kept[first : first + width]
+        spread = np.unpackbits(bits[rows].view(np.uint8), axis=1, bitorder="little")[:, : len(frames)]
+        packed = np.zeros((len(rows), width // 8), dtype=np.uint8)
+        left = np.packbits(spread[:, frames], axis=1, bitorder="little")
+        packed[:, : left.shape[1]] = left
+        together[rows] = packed.view(np.uint64)
+    return together

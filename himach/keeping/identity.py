@@ -103,7 +103,7 @@ def map_identity(
         "parameters": dict(_parameters(analysis, values)),
         "files": dict(_files(analysis)),
         "state": reach.state,
-        "first": {what: (_of_frame(first), f"{first.number}") for what in sorted(opaque)},
+        "first": dict.fromkeys(sorted(opaque), _of_frame(first)) if opaque else {},
         "keywords": dict(_keywords(dataset)),
         "topology": {"topology": (topology_digest(universe._topology), "")},
         "selection": dict(_selection(reach, analysis, dataset, frames, bool(changed))),
@@ -117,15 +117,8 @@ def map_identity(
 
 def differences(then: MapIdentity, now: MapIdentity) -> list[str]:
     """Return what is different, a sentence each; nothing if pairs of one map are those of the other."""
-    told = [*_versions(then, now), *_code(then, now)]
-    for kind, tell in _TELL.items():
-        old, new = then.parts.get(kind, {}), now.parts.get(kind, {})
-        for name in sorted(old.keys() | new.keys()):
-            before, after = old.get(name), new.get(name)
-            if before is None or after is None or before[0] != after[0]:
-                told.append(tell(name, None if before is None else before[1], None if after is None else after[1]))
-    told += _data(then.dataset, now.dataset)
-    return list(dict.fromkeys(told))
+    told = [*_versions(then, now), *_code(then, now), *_other(then, now, _TELL), *_data(then.dataset, now.dataset)]
+    return list(dict.fromkeys(told or _other(then, now, _TELL_LAST)))
 
 
 # -- what it is made of -----------------------------------------------------------------------------------------------
@@ -157,10 +150,10 @@ def _files(analysis: Analysis) -> Iterator[tuple[str, tuple[str, str]]]:
                 yield f"{text} (parameter {name})", (content_digest(text), "")
 
 
-def _of_frame(first: RawFrame) -> str:
+def _of_frame(first: RawFrame) -> tuple[str, str]:
     result = hashlib.sha256(repr((first.number, first.time)).encode())
     result.update(first.positions.tobytes())
-    return result.hexdigest()[:40]
+    return result.hexdigest()[:40], f"{first.number}"
 
 
 def _selection(
@@ -221,16 +214,33 @@ def _first(name: str, before: str | None, after: str | None) -> str:
     return f"{name} may depend on the first frame selected, which was {before} and is {after}"
 
 
-_TELL: Mapping[str, Callable[[str, str | None, str | None], str]] = {
+#: What is said of a thing, by its name, and its text then and now; None where there was none.
+_Tell = Callable[[str, str | None, str | None], str]
+
+_TELL: dict[str, _Tell] = {
     "constants": _constant,
     "parameters": _parameter,
     "files": lambda name, before, after: f"{name} has another content",
-    "state": lambda name, before, after: f"{name} is another after setup()",
-    "first": _first,
     "keywords": lambda name, before, after: f"the universe keyword {name} {before or 'None'} is now {after or 'None'}",
     "topology": lambda name, before, after: "the topology is another",
     "selection": lambda name, before, after: f"map() uses {name}, and the selection is another",
 }
+#: What is another because something else is, as a rule.
+_TELL_LAST: dict[str, _Tell] = {
+    "state": lambda name, before, after: f"{name} is another after setup()",
+    "first": _first,
+}
+
+
+def _other(then: MapIdentity, now: MapIdentity, tell: Mapping[str, _Tell]) -> list[str]:
+    told = []
+    for kind, sentence in tell.items():
+        old, new = then.parts.get(kind, {}), now.parts.get(kind, {})
+        for name in sorted(old.keys() | new.keys()):
+            before, after = old.get(name), new.get(name)
+            if before is None or after is None or before[0] != after[0]:
+                told.append(sentence(name, None if before is None else before[1], None if after is None else after[1]))
+    return told
 
 
 def _data(then: OriginStamp, now: OriginStamp) -> list[str]:

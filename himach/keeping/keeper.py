@@ -189,7 +189,8 @@ class PassKeeper:
         if now or looked:
             self._writer.wait()
         if isinstance(self._writer.error, NotPlainError) and looked:
-            raise UsageError(str(self._writer.error))
+            where = self._kept.directory.path
+            raise UsageError(f"pairs {where}: {self._writer.error}, or let nobody else write there: chmod go-w {where}")
         self.look()
         cost, so_far = time.monotonic() - began, time.monotonic() - self._began
         self._next = time.monotonic() + max(self._every, WORTH * cost * (not now), PART * so_far)
@@ -280,7 +281,8 @@ class _Writer:
         error = self.error
         if error is None:
             return ""
-        return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        return said or type(error).__name__
 
     def put(self, mapped: Sequence[Mapped]) -> None:
         if self._thread is None:

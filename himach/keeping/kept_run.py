@@ -18,6 +18,8 @@ from himach.parallel.communicator import Communicator
 
 __all__ = ["KeptRun", "open_kept"]
 
+_WHOLE = "pairs of {:,} frames were combined with those of frames that are not selected"
+
 
 @dataclass
 class KeptRun:
@@ -33,8 +35,8 @@ class KeptRun:
         For each analysis where its pairs go.
     found
         What is there already.
-    reasons
-        Why pairs that are there are not used, or that they are; for people.
+    reason
+        Why pairs that are there are not used, or that they are although something differs; for people.
     lasting
         Whether pairs stay when the run has ended well.
     """
@@ -43,14 +45,8 @@ class KeptRun:
     frames: range
     places: list[Place]
     found: Found
-    reasons: list[str]
+    reason: str
     lasting: bool
-
-    @property
-    def reason(self) -> str:
-        """What of earlier runs is used, and why not more."""
-        kept = [f"kept in {self.directory.path}"] if self.found.reused else []
-        return "; ".join([*kept, *self.reasons])
 
     def release(self, well: bool) -> None:
         """Let other runs have the directory; on the first rank, and when all others write no more."""
@@ -100,7 +96,7 @@ def open_kept(
     """
     directory = PairsDirectory(path)
 
-    def begin() -> tuple[list[Generation], list[str], list[bool]]:
+    def begin() -> tuple[list[Generation], list[tuple[str, str]], list[bool]]:
         if lasting or path.exists():
             directory.claim()
         try:
@@ -109,18 +105,19 @@ def open_kept(
             directory.release()
             raise
         told = [(label, reason) for label, (_, reason) in zip(labels, chosen, strict=True) if reason]
-        reasons = [reason if len(labels) == 1 else f"{label}: {reason}" for label, reason in told]
         generations = [generation for generation, _ in chosen]
-        return generations, reasons, [generation.private for generation in generations]
+        return generations, told, [generation.private for generation in generations]
 
     try:
-        generations, reasons, private = on_first_rank(comm, begin, share=True)
+        generations, told, private = on_first_rank(comm, begin, share=True)
         found = find_parts(comm, generations, private, frames, memory)
     except BaseException:
         directory.release()
         raise
     places = [Place(*one) for one in zip(generations, combined, private, strict=True)]
-    return KeptRun(directory, frames, places, found, reasons, lasting)
+    told += [(label, _WHOLE.format(lost)) for label, lost in zip(labels, found.lost, strict=True) if lost]
+    reason = "; ".join(text if len(labels) == 1 else f"for {label}, {text}" for label, text in told)
+    return KeptRun(directory, frames, places, found, reason, lasting)
 
 
 def _generation(directory: PairsDirectory, label: str, now: MapIdentity, reuse: str) -> tuple[Generation, str]:
@@ -128,7 +125,8 @@ def _generation(directory: PairsDirectory, label: str, now: MapIdentity, reuse: 
     there = directory.generations(label)
     known = [generation for generation in there if generation.identity is not None]
     if reuse == "never" or not known:
-        return directory.begin(label, now), "what was kept is left aside" if known else ""
+        lost = "" if reuse == "never" else "; ".join(generation.damage for generation in there if generation.damage)
+        return directory.begin(label, now), "reuse is 'never'" if known else lost
     told = [differences(generation.identity, now) for generation in known if generation.identity is not None]
     same = next((generation for generation, differs in zip(known[::-1], told[::-1], strict=True) if not differs), None)
     if same is None and reuse == "auto":

@@ -21,12 +21,13 @@ from pyroaring import BitMap64
 from himach.engine.pairs.block import SHARDS, Block, Form, Kind
 from himach.engine.pairs.stamps import FrameTable
 from himach.keeping.blocks import PartBlock, read_block, write_blocks
-from himach.keeping.columns import NONSENSE, BadPartError, ColumnFile, ColumnWriter
+from himach.keeping.columns import NONSENSE, BadPartError, ColumnFile, ColumnWriter, DamagedPartError
 from himach.keeping.frames import KeptFrames, Numbers, among, chosen_rows, read_covered, write_covered
 from himach.keeping.plain import NotPlainError
 
 __all__ = [
     "BadPartError",
+    "DamagedPartError",
     "NotPlainError",
     "Part",
     "PartBlock",
@@ -117,8 +118,9 @@ def write_part(
 
 @dataclass(frozen=True)
 class Summary:
-    """What a part says of itself: the frames that it covers, how many pairs it has, and its bytes."""
+    """What a part says of itself: what it belongs to, the frames that it covers, how many pairs and bytes it has."""
 
+    identity: str
     covered: BitMap64 = field(repr=False)
     pairs: int
     nbytes: int
@@ -159,7 +161,8 @@ def open_part(path: Path, *, pickles: bool, identity: str = "", hold: bool = Tru
     Raises
     ------
     BadPartError
-        For whatever is wrong with it.
+        For whatever is wrong with it. Of a part that is not held, reading may raise it later, if its file is made
+        shorter, or was made up to deceive.
     """
     file = ColumnFile(path)
     try:
@@ -220,6 +223,8 @@ class Part:
         """Raise ValueError if pairs are of frames that are not there."""
         for block in self._blocks:
             block.check(len(self.numbers))
+            if file.held:
+                block.know()
 
     @property
     def frames(self) -> KeptFrames:
@@ -268,9 +273,9 @@ def count_pairs(block: Block) -> int:
 def _summary(file: ColumnFile) -> Summary:
     said = file.description
     try:
-        pairs, combined = said["pairs"], said["combined"]
-        if type(pairs) is not int or type(combined) is not bool:
+        identity, pairs, combined = said["identity"], said["pairs"], said["combined"]
+        if type(identity) is not str or type(pairs) is not int or type(combined) is not bool:
             raise ValueError("it does not say what it has")
-        return Summary(read_covered(file, said["covered"]), pairs, file.nbytes, combined)
+        return Summary(identity, read_covered(file, said["covered"]), pairs, file.nbytes, combined)
     except NONSENSE as error:
         raise file.bad(f"it makes no sense: {error}") from error

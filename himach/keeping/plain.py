@@ -34,7 +34,7 @@ NUMBERS: dict[str, type] = {"int": np.int64, "float": np.float64, "complex": np.
 BYTES: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     "str": (lambda text: text.encode("utf-8", "surrogatepass"), lambda data: data.decode("utf-8", "surrogatepass")),
     "np.str": (
-        lambda text: str(text).encode("utf-8", "surrogatepass"),
+        lambda text: text.encode("utf-8", "surrogatepass"),  # str() of it loses zeros at its end
         lambda data: np.str_(data.decode("utf-8", "surrogatepass")),
     ),
     "bytes": (lambda data: data, lambda data: data),

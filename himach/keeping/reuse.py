@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from pyroaring import BitMap64
 
 from himach.engine.mapping import Mapper
 from himach.keeping.directory import Generation, is_private
-from himach.keeping.part import BadPartError, Part, count_pairs, open_part
+from himach.keeping.part import BadPartError, DamagedPartError, Part, count_pairs, open_part
 from himach.parallel.communicator import Communicator
 from himach.zazen.remaining import Remaining
 
@@ -77,6 +78,8 @@ class Found:
         Frames that at least one analysis has to map; None for all.
     reused
         How many frames need not be mapped.
+    lost
+        For each analysis how many selected frames are there, and combined with others that are not selected.
     bad
         Why parts cannot be used, a text for each.
     """
@@ -84,6 +87,7 @@ class Found:
     loaded: list[Loaded]
     remaining: Remaining | None
     reused: int
+    lost: list[int]
     bad: list[str]
 
 
@@ -101,6 +105,8 @@ def find_parts(
     comm: Communicator, generations: Sequence[Generation | None], pickles: Sequence[bool], frames: range, memory: int
 ) -> Found:
     """Verify the parts of generations, and divide them among the ranks (collective).
+
+    Those that are damaged are deleted.
 
     Parameters
     ----------
@@ -128,17 +134,20 @@ def find_parts(
                 trusted = pickled and is_private(path)
                 opened[path.name] = open_part(path, identity=generation.key, pickles=trusted, hold=hold)
             except BadPartError as error:
-                bad.append(f"{path.name}: {error}")
+                bad.append(str(error))
+                if isinstance(error, DamagedPartError):
+                    with suppress(OSError):
+                        path.unlink()  # so that it is said once
         mine.append(opened)
         told.append([_Told(comm.rank, name, part.covered, part.combined) for name, part in opened.items()])
     everyone = comm.gather((told, bad))
     choice = comm.bcast(_choose(everyone, frames) if comm.rank == 0 else None)
-    wanted, remaining, reused, skips, all_bad = choice
+    wanted, remaining, reused, lost, skips, all_bad = choice
     loaded = [
         Loaded([Chosen(opened[name], some) for name, some in chosen.get(comm.rank, {}).items()], skip)
         for opened, chosen, skip in zip(mine, wanted, skips, strict=True)
     ]
-    return Found(loaded, remaining, reused, all_bad)
+    return Found(loaded, remaining, reused, lost, all_bad)
 
 
 #: For each rank the parts that it takes over, by name, each with the frames that are wanted of it; None for all.
@@ -147,23 +156,26 @@ _Wanted = dict[int, dict[str, BitMap64 | None]]
 
 def _choose(
     everyone: Sequence[tuple[list[list[_Told]], list[str]]], frames: range
-) -> tuple[list[_Wanted], Remaining | None, int, list[Collection[int]], list[str]]:
+) -> tuple[list[_Wanted], Remaining | None, int, list[int], list[Collection[int]], list[str]]:
     """Decide which parts are used; on the first rank."""
     selected = BitMap64(frames)
     bad = [text for _, texts in everyone for text in texts]
     wanted: list[_Wanted] = []
     taken: list[BitMap64] = []
+    lost: list[int] = []
     for analysis in zip(*(told for told, _ in everyone), strict=True):
-        chosen, covered = take_over([part for rank in analysis for part in rank], selected)
+        parts = [part for rank in analysis for part in rank]
+        chosen, covered = take_over(parts, selected)
         wanted.append(chosen)
         taken.append(covered)
+        lost.append(len((BitMap64.union(*(part.covered for part in parts)) & selected) - covered) if parts else 0)
     shared = BitMap64.intersection(*taken)
     if not any(taken):
-        return wanted, None, 0, [frozenset() for _ in taken], bad
+        return wanted, None, 0, lost, [frozenset() for _ in taken], bad
     left = np.ones(len(frames), dtype=np.bool_)
     left[_steps(shared, frames)] = False
     skips: list[Collection[int]] = [frozenset(_steps(own - shared, frames).tolist()) for own in taken]
-    return wanted, Remaining.of(frames, left), len(shared), skips, bad
+    return wanted, Remaining.of(frames, left), len(shared), lost, skips, bad
 
 
 def take_over(told: Sequence[_Told], selected: BitMap64) -> tuple[_Wanted, BitMap64]:
@@ -193,5 +205,13 @@ def _steps(numbers: BitMap64, frames: range) -> Numbers:
 
 def _by_size(generation: Generation | None) -> list[tuple[Path, int]]:
     """Return the parts and their bytes, the largest first, so that each rank gets about as much as any other."""
-    parts = [] if generation is None else [(path, path.stat().st_size) for path in generation.parts()]
+    parts = [] if generation is None else [(path, _size(path)) for path in generation.parts()]
     return sorted(parts, key=lambda part: (-part[1], part[0]))
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a file; 0 where there is none, which whoever opens it says."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

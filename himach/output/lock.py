@@ -1,4 +1,4 @@
-"""One at a time: `Lock`, a file that a process holds as long as it works in a directory."""
+"""One at a time: `Lock`, a file that a process holds as long as it works in a directory; `holder()` tells which."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 
 #: What a file system answers that has no locks: then a run on this machine is known by its process.
 LOCKLESS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+#: What a disk answers that is full: then a lock does not say who holds it.
+FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class HeldError(Exception):
@@ -35,13 +37,15 @@ class Lock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._by_kernel = True
         self._file = self._held()
         try:
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}, since {_now()}".encode(), 0)
-        except OSError:
-            self.release()
-            raise
+        except OSError as error:
+            if not self._by_kernel or error.errno not in FULL:
+                self.release()
+                raise
 
     @property
     def held(self) -> bool:
@@ -67,7 +71,7 @@ class Lock:
             except FileNotFoundError:
                 continue  # the folder went with another's
             try:
-                _take(lock)
+                self._by_kernel = _take(lock)
                 if os.path.samestat(os.fstat(lock), os.stat(self.path)):
                     return lock
             except FileNotFoundError:
@@ -78,17 +82,31 @@ class Lock:
             os.close(lock)
 
 
-def _take(lock: int) -> None:
+def holder(path: Path) -> str:
+    """Return which process holds a lock, as its file says; "" if nobody does.
+
+    Of a process on another machine it cannot be told whether it lives still.
+    """
+    try:
+        said = path.read_bytes()[:200].decode(errors="replace")
+    except OSError:
+        return ""
+    elsewhere = f" on {socket.gethostname()}," not in said
+    return said if elsewhere or _lives(said) else ""
+
+
+def _take(lock: int) -> bool:
+    """Take a lock; return whether the kernel keeps it, or what is written in it has to."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return
+        return True
     except BlockingIOError:
         pass
     except OSError as error:
         if error.errno not in LOCKLESS:
             raise
         if not _lives(os.pread(lock, 200, 0).decode(errors="replace")):
-            return
+            return False
     raise HeldError(os.pread(lock, 200, 0).decode(errors="replace") or "just started")
 
 

@@ -62,9 +62,15 @@ class Meeting:
     ----------
     comm
         All ranks.
+
+    Attributes
+    ----------
+    meanwhile
+        Called again and again while this rank waits for the others.
     """
 
     def __init__(self, comm: Communicator) -> None:
+        self.meanwhile: Callable[[], object] = _nothing
         self._comm = comm
         self._next_look = 0.0
 
@@ -100,7 +106,7 @@ class Meeting:
         if isinstance(error, _Stopped):
             error = None
         sent = [] if error is None else [self._comm.isend(None, dest=rank, tag=STOP) for rank in self._others()]
-        _meet(self._comm, error)
+        _meet(self._comm, error, self.meanwhile)
         words = self._comm.allgather(_portable(error))
         for rank in self._others():
             if words[rank] is not None:
@@ -118,7 +124,11 @@ class _Stopped(Exception):  # noqa: N818 - not an error of this rank
     """Another rank failed; this one need not go on."""
 
 
-def _meet(comm: Communicator, error: BaseException | None) -> None:
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _meet(comm: Communicator, error: BaseException | None, meanwhile: Callable[[], object] = _nothing) -> None:
     """Wait for all ranks without taking the processor from those that still work; a rank with an error not for long."""
     if comm.size == 1:
         return
@@ -126,6 +136,7 @@ def _meet(comm: Communicator, error: BaseException | None) -> None:
     deadline = time.monotonic() + PATIENCE
     pause = 1e-5
     while not arrival.Test():
+        meanwhile()
         time.sleep(pause)
         pause = min(1.1 * pause, 0.01)  # short beside what was waited for so far
         if error is not None and time.monotonic() > deadline:

@@ -14,8 +14,9 @@ import json
 import os
 import select
 import signal
+import weakref
 from types import TracebackType
-from typing import NoReturn
+from typing import ClassVar, NoReturn, Self
 
 from himach.errors import AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError
 from himach.parallel import leaving
@@ -29,6 +30,7 @@ KINDS = {
 }
 DONE = "done"
 SIGNALS = (signal.SIGKILL, signal.SIGUSR1, signal.SIGTERM)
+_open: weakref.WeakSet[Handover] = weakref.WeakSet()
 
 
 class Handover:
@@ -38,23 +40,41 @@ class Handover:
     ----------
     work
         For the ranks to read.
+
+    Attributes
+    ----------
+    process
+        This process.
     """
 
     def __init__(self, work: bytes = b"") -> None:
         self._work, self._result, self._words = (
             os.memfd_create(f"himach-{name}") for name in ("work", "result", "words")
         )
-        with open(self._work, "wb", closefd=False) as file:
-            file.write(work)
         # Only this process has the writing ends. The kernel sends ranks the signal when something is written, which to
         # the first one, the word that this process lives, nothing ever is; or when the end is closed.
         self._lines: dict[int, tuple[int, int]] = {signum: os.pipe() for signum in SIGNALS}
+        self.process = os.getpid()
+        self.put(work)
+        _open.add(self)
+
+    def put(self, work: bytes) -> None:
+        """Let the ranks find this work, and nothing that others left."""
+        for descriptor, content in ((self._result, b""), (self._words, b""), (self._work, work)):
+            os.ftruncate(descriptor, 0)
+            with open(descriptor, "r+b", closefd=False) as file:
+                file.seek(0)
+                file.write(content)
 
     @property
     def variable(self) -> dict[str, str]:
         """The environment variable by which ranks find this process."""
+        return {STARTED_BY: " ".join(map(str, self._numbers()))}
+
+    def _numbers(self) -> tuple[int, ...]:
+        """Return what ranks are told: this process, descriptors of its, and what tells its pipes."""
         lines = [number for reader, _ in self._lines.values() for number in (reader, os.fstat(reader).st_ino)]
-        return {STARTED_BY: " ".join(map(str, (os.getpid(), self._work, self._result, self._words, *lines)))}
+        return (self.process, self._work, self._result, self._words, *lines)
 
     def error(self) -> HimachError | None:
         """Return the first error that a rank left."""
@@ -86,9 +106,26 @@ class Handover:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill the ranks that are left, and let go of all."""
         self.end_ranks()
         for descriptor in (self._work, self._result, self._words):
             os.close(descriptor)
+
+    def let_go(self) -> None:
+        """Keep no rank alive; in a child that was forked from the process that started them."""
+        self.end_ranks()
+
+
+def _let_go() -> None:
+    for handover in list(_open):
+        handover.let_go()
+
+
+# Ranks end with the process that started them, though children that it forked live on.
+os.register_at_fork(after_in_child=_let_go)
 
 
 class SpawnedRank:
@@ -100,16 +137,18 @@ class SpawnedRank:
         The process that started this rank.
     """
 
+    NUMBERS: ClassVar = 4 + 2 * len(SIGNALS)
+
     def __init__(self, process: int, work: int, result: int, words: int, *lines: int) -> None:
         self.process = process
         self._work, self._result, self._words = work, result, words
         self._lines = tuple(zip(SIGNALS, lines[::2], lines[1::2], strict=True))
 
     @classmethod
-    def here(cls) -> SpawnedRank | None:
-        """Return the arrangement if this process is a rank that another process of himach started."""
-        found = os.environ.get(STARTED_BY)
-        return cls(*map(int, found.split())) if found else None
+    def here(cls) -> Self | None:
+        """Return the arrangement if this process is a rank that another process of himach started in this way."""
+        numbers = [int(number) for number in os.environ.get(STARTED_BY, "").split()]
+        return cls(*numbers) if len(numbers) == cls.NUMBERS else None
 
     def hold_lifeline(self) -> None:
         """Have the kernel kill this process as soon as the one that started it has gone, and send what that sends.
@@ -151,10 +190,14 @@ class SpawnedRank:
             file.write(result)
         self._say(DONE, "")
 
-    def fail(self, error: HimachError) -> NoReturn:
-        """Leave the error for the starting process and end this rank; the launcher then ends the others."""
+    def leave_error(self, error: HimachError) -> None:
+        """Leave the error for the starting process."""
         with contextlib.suppress(OSError):  # nobody is there any more to read it
             self._say(next(base.__name__ for base in type(error).__mro__ if base.__name__ in KINDS), str(error))
+
+    def fail(self, error: HimachError) -> NoReturn:
+        """Leave the error for the starting process and end this rank; the launcher then ends the others."""
+        self.leave_error(error)
         leaving.flush()
         leaving.leave(error.exit_code)
 

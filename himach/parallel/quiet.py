@@ -1,4 +1,4 @@
-"""One voice for many ranks: `quiet_ranks` silences all but the first; `heard` notes what each of them warns of."""
+"""One voice for many ranks: `quiet_ranks` silences all but the first; `heard` notes what each warns of; `say`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 
@@ -73,10 +73,11 @@ class _Once:
         self._shown.add(text)
         stream = file or sys.stderr
         encoding = getattr(stream, "encoding", None) or "utf-8"
-        _print_beside_bars(f"himach: warning: {text}".encode(encoding, "backslashreplace").decode(encoding), stream)
+        say(f"himach: warning: {text}".encode(encoding, "backslashreplace").decode(encoding), stream)
 
 
-def _print_beside_bars(text: str, stream: TextIO) -> None:
+def say(text: str, stream: TextIO) -> None:
+    """Write a line to a stream on which a bar may be shown."""
     tqdm = sys.modules.get("tqdm")
     if tqdm is None:
         print(text, file=stream, flush=True)
@@ -99,6 +100,13 @@ def _no_stdout() -> Iterator[None]:
             sys.stdout = stdout
             os.dup2(kept, 1)
             os.close(kept)
+
+
+def flush_all() -> None:
+    """Flush what was printed, by libraries in C too."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # user's code may have closed it
+            _flush(stream)
 
 
 def _flush(stream: TextIO) -> None:

@@ -25,7 +25,7 @@ from himach.parallel.environment import FOREIGN
 from himach.parallel.handover import Handover
 from himach.parallel.orders import LIMIT, Terminated, relayed
 
-__all__ = ["run_ranks", "spawn"]
+__all__ = ["died", "end", "end_orderly", "pass_on", "rank_environment", "relay", "run_ranks", "spawn", "start"]
 
 #: Runs mpiexec and outlives this process, if need be, to remove what killed ranks leave. It hears SIGTERM and waits on,
 #: for mpiexec, which gets it too; SIGUSR1 it does not hear.
@@ -62,10 +62,7 @@ def spawn(command: Sequence[str], ranks: int, work: bytes, keeps: bool = False) 
         run_ranks(command, ranks, handover, keeps)
         result = handover.result()
     if result is None:
-        raise RankError(
-            f"a rank ended by itself with exit code 0 before the work of the {ranks} ranks was done; code that it "
-            "called must have ended it"
-        )
+        raise RankError(died(0, ranks))
     return result
 
 
@@ -93,34 +90,39 @@ def run_ranks(command: Sequence[str], ranks: int, handover: Handover, keeps: boo
         What a rank reported, in its own class.
     """
     began = time.time()
-    mpiexec = [*_mpiexec(), "-n", str(ranks), *command]
-    # Linux only, as what is handed over is; a session of its own keeps the terminal's Ctrl-C for this process.
-    process = subprocess.Popen(
-        ["/bin/sh", "-c", KEEPER, sys.executable, segments.__file__, str(began), *mpiexec],
-        env=_environment(handover.variable),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    relays = [
-        _relay(process.stdout, sys.stdout),
-        _relay(process.stderr, sys.stderr),
-    ]
+    process = start(command, ranks, rank_environment() | handover.variable)
+    relays = [relay(process.stdout, sys.stdout), relay(process.stderr, sys.stderr)]
     try:
         with relayed(handover.send):
-            status = _wait(process, handover, ENDING if keeps else 0.0)
+            status = wait(process, handover, keeps)
     finally:
         handover.end_ranks()
-        for relay in relays:
-            relay.join(timeout=5)
+        for thread in relays:
+            thread.join(timeout=5)
         if process.returncode < 0:  # what was to remove their segments was killed
             segments.sweep(began)
     error = handover.error()
     if error is not None:
         raise error
     if status:
-        raise RankError(_died(status, ranks))
+        raise RankError(died(status, ranks))
+
+
+def start(command: Sequence[str], ranks: int, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start ``command`` as `ranks` MPI ranks of this machine; return the process whose end is theirs.
+
+    What they print is to be read from its pipes.
+    """
+    mpiexec = [*_mpiexec(), "-n", str(ranks), *command]
+    # Linux only, as what is handed over is; a session of its own keeps the terminal's Ctrl-C for this process.
+    return subprocess.Popen(
+        ["/bin/sh", "-c", KEEPER, sys.executable, segments.__file__, str(time.time()), *mpiexec],
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 def _mpiexec() -> list[str]:
@@ -139,10 +141,10 @@ def _mpiexec() -> list[str]:
     return [found, "-launcher", "fork"]
 
 
-def _environment(extra: Mapping[str, str]) -> dict[str, str]:
+def rank_environment() -> dict[str, str]:
+    """Return the environment that ranks of this machine have from this process."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     environ.setdefault("OMP_NUM_THREADS", "1")
-    environ.update(extra)
     environ["PYTHONUNBUFFERED"] = "1"  # what rank 0 prints appears when it is printed, though through a pipe
     environ["PYTHONIOENCODING"] = "utf-8"  # between ranks and this process; it knows its terminal's own
     if sys.stderr.isatty() or "ipykernel" in sys.modules:
@@ -154,7 +156,7 @@ def _environment(extra: Mapping[str, str]) -> dict[str, str]:
     return environ
 
 
-def _relay(source: IO[bytes] | None, sink: IO[str]) -> threading.Thread:
+def relay(source: IO[bytes] | None, sink: IO[str]) -> threading.Thread:
     """Pass bytes on as they come, but for the banner by which MPICH's mpiexec mourns a rank."""
     assert source is not None
     banner = b"=" * 83 + b"\n"
@@ -172,41 +174,47 @@ def _relay(source: IO[bytes] | None, sink: IO[str]) -> threading.Thread:
             keep = next((n for n in range(len(banner) - 1, 0, -1) if held.endswith(banner[:n])), 0)
             ready = held[: len(held) - keep]
             held = held[len(held) - keep :]
-            _pass_on(decoder.decode(ready), sink)
-        _pass_on(decoder.decode(held, final=True), sink)
+            pass_on(decoder.decode(ready), sink)
+        pass_on(decoder.decode(held, final=True), sink)
 
-    def relay() -> None:
+    def copy() -> None:
         with contextlib.suppress(OSError, ValueError):  # nobody listens any more; ranks would wait for a reader
             run()
         while os.read(source.fileno(), 65536):
             pass
 
-    thread = threading.Thread(target=relay, daemon=True)
+    thread = threading.Thread(target=copy, daemon=True)
     thread.start()
     return thread
 
 
-def _pass_on(text: str, sink: IO[str]) -> None:
+def pass_on(text: str, sink: IO[str]) -> None:
+    """Write text where this process's own goes."""
     if text:
         encoding = getattr(sink, "encoding", None) or "utf-8"
         sink.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sink.flush()
 
 
-def _wait(process: subprocess.Popen[bytes], handover: Handover, patience: float) -> int:
-    """Wait for mpiexec; if that is interrupted, end it, by SIGTERM only after ranks had some time to end by that."""
+def wait(process: subprocess.Popen[bytes], handover: Handover, keeps: bool) -> int:
+    """Wait for mpiexec; if that is interrupted, end it (see `end_orderly`)."""
     try:
         return process.wait()
     except BaseException as error:
-        if patience and isinstance(error, Terminated):
-            handover.send(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=patience)
-        _end(process)
+        end_orderly(process, handover, error, keeps)
         raise
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end_orderly(process: subprocess.Popen[bytes], handover: Handover, error: BaseException, keeps: bool) -> None:
+    """End mpiexec because of an error; where it is SIGTERM, and ranks may keep pairs, these have time to do so."""
+    if keeps and isinstance(error, Terminated):
+        handover.send(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=ENDING)
+    end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
     """End mpiexec and its ranks: ask, then kill the whole group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
@@ -217,8 +225,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _died(status: int, ranks: int) -> str:
-    """Say how mpiexec ended where no rank left a word."""
+def died(status: int, ranks: int) -> str:
+    """Say how mpiexec ended where no rank left a word, nor a result."""
+    if status == 0:
+        return (
+            f"a rank ended by itself with exit code 0 before the work of the {ranks} ranks was done; code that it "
+            "called must have ended it"
+        )
     # mpiexec gives a rank's signal as 128 + number or as the number itself, which may be an exit code as well.
     number = -status if status < 0 else status - 128 if status > 128 else status if status in DEADLY else 0
     try:

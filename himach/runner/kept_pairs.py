@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from himach.keeping.kept_run import KeptRun
     from himach.runner.opening import Opened
 
-__all__ = ["keeper_of", "kept_pairs", "mapping_ends", "place_of"]
+__all__ = ["keeper_of", "kept_pairs", "mapping_ends", "not_kept", "place_of"]
 
 #: Environment variable: seconds between two commits; keeping without being asked begins after twice as many.
 EVERY = "HIMACH_KEEP_EVERY"
@@ -58,6 +59,7 @@ def kept_pairs(
         return
     from himach.keeping.identity import map_identity
     from himach.keeping.kept_run import open_kept
+    from himach.parallel.quiet import say
     from himach.runner.opening import warn_once
 
     firsts = [chain[0] for chain in chains]
@@ -76,6 +78,8 @@ def kept_pairs(
     well = False
     try:
         warn_once(comm, [_bad(pairs, kept.found.bad)] if kept.found.bad else [])
+        if comm.rank == 0 and not job.quiet and (said := _goes_on(job, out, kept)):
+            say(f"himach: {said}", sys.stderr)
         yield kept
         well = True
     finally:
@@ -93,6 +97,12 @@ def keeper_of(kept: KeptRun, comm: Communicator, total: int, source: Source, mem
     return PassKeeper(kept, comm, total, source.confirm, source.hurry, memory, after, every)
 
 
+def not_kept(kept: KeptRun | None, keeper: PassKeeper) -> list[str]:
+    """Return why this rank ended keeping, to be warned of."""
+    where = "" if kept is None else f" in {kept.directory.path}"
+    return [f"not all pairs of this run are kept{where}: {keeper.reason}"] if keeper.reason else []
+
+
 def mapping_ends(job: Job, started: float) -> float | None:
     """Return the time at which mapping ends, so that there is time to commit; None: not before the last frame."""
     if job.max_time is None:
@@ -108,7 +118,18 @@ def _seconds(text: str | None, usual: float) -> float:
         raise UsageError(f"{EVERY}={text}: it is a number of seconds") from None
 
 
+def _goes_on(job: Job, out: Path | None, kept: KeptRun) -> str:
+    """Say, before the frames are mapped, which need not be, or why all are mapped again."""
+    total, reused, reason = len(kept.frames), kept.found.reused, kept.reason
+    if not reused:
+        every = f"all {total:,} frames" if total > 1 else "the frame"
+        return f"mapping {every} again: {reason}" if reason else ""
+    before = f"pairs in {job.pairs}" if kept.lasting else f"by a run into {out} that did not end"
+    told = f"{reused:,} of {total:,} frames were mapped before ({'; '.join(filter(None, [before, reason]))})"
+    return f"{told}; mapping {total - reused:,}" if reused < total else ""
+
+
 def _bad(path: Path, texts: Sequence[str]) -> str:
     """Say which parts cannot be used."""
-    what = f"{len(texts)} parts" if len(texts) > 1 else "a part"
-    return f"{what} of the pairs kept in {path} cannot be used ({texts[0]}); their frames are mapped again"
+    what, their = (f"{len(texts)} parts", "their") if len(texts) > 1 else ("a part", "its")
+    return f"{what} of the pairs kept in {path} cannot be used ({texts[0]}); {their} frames are mapped again"

@@ -32,7 +32,7 @@ from himach.parallel.orders import Orders
 from himach.parallel.progress import Progress
 from himach.parallel.quiet import heard
 from himach.runner.job import Job
-from himach.runner.kept_pairs import keeper_of, kept_pairs, mapping_ends
+from himach.runner.kept_pairs import keeper_of, kept_pairs, mapping_ends, not_kept
 from himach.runner.memory import default_memory, scratch_directory
 
 if TYPE_CHECKING:
@@ -228,10 +228,12 @@ def _map_and_reduce(
         keeper = None if kept is None else keeper_of(kept, comm, total, source, memory.limit)
         orders = Orders(mapping_ends(job, started), source.hurry if keeper is None else keeper.hurry, comm=comm)
 
+        if keeper is not None:
+            meeting.meanwhile = keeper.look
+
         def look() -> None:
             meeting.look()
-            if keeper is not None:
-                keeper.look()
+            meeting.meanwhile()
 
         work = Work(
             frames=frames,
@@ -254,7 +256,7 @@ def _map_and_reduce(
                 keeper.close()
     share.close()
     if keeper is not None:
-        warn_once(comm, [keeper.reason] if keeper.reason else [])
+        warn_once(comm, not_kept(kept, keeper))
     _settle(world, opened.cached, share, written)
     warn_once(comm, [source.lost] if source.lost else [])
     return passed, {"cache": source.bytes_cache, "origin": source.bytes_origin}

@@ -7,17 +7,26 @@ import signal
 from himach.errors import as_himach
 from himach.parallel.handover import SpawnedRank
 from himach.parallel.leaving import working
+from himach.parallel.turns import StayingRank
 
 __all__: list[str] = []
 
 
 def main() -> None:
-    """Take the work from the process that started this one, do it with the other ranks, and leave it the result."""
-    spawned = SpawnedRank.here()
+    """Take the work from the process that started this one, do it with the other ranks, and leave it the result.
+
+    Once, or again and again.
+    """
+    spawned = SpawnedRank.here() or StayingRank.here()
     if spawned is None:
         raise SystemExit("himach.runner.rank_main is how himach starts its ranks; it is not started by hand")
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # but while a run maps
     spawned.hold_lifeline()
+    if isinstance(spawned, StayingRank):
+        from himach.runner.staying.waiting import stay
+
+        stay(spawned)
+        return
     try:
         from himach.parallel.mpi import connect
 

@@ -20,6 +20,7 @@ from himach.parallel.orders import spared
 from himach.parallel.quiet import quiet_ranks
 from himach.parallel.spawn import spawn
 from himach.runner.job import Job, this_command
+from himach.runner.staying.ranks import RANK, Ranks
 
 if TYPE_CHECKING:
     from himach.analysis import Analysis
@@ -32,8 +33,6 @@ PathLike = str | os.PathLike[str]
 
 T = TypeVar("T")
 
-RANK = (sys.executable, "-P", "-m", "himach.runner.rank_main")
-
 
 def run(
     analysis: Analysis | type[Analysis] | Sequence[Analysis | type[Analysis]],
@@ -43,7 +42,7 @@ def run(
     start: int | None = None,
     stop: int | None = None,
     step: int | None = None,
-    ranks: int | None = None,
+    ranks: int | Ranks | None = None,
     cache: PathLike = "auto",
     memory: int | str | None = None,
     pairs: PathLike | None = None,
@@ -67,7 +66,8 @@ def run(
         Choice of frames as in ``universe.trajectory[start:stop:step]``: half-open, negative allowed.
     ranks
         None: this process alone, or, where mpiexec or srun started several, this process as one of them. A number:
-        that many MPI ranks are started on this machine; the analyses may be defined in a notebook's cells.
+        that many MPI ranks are started on this machine; the analyses may be defined in a notebook's cells. `Ranks`:
+        the run takes these, which stay for the next one.
     cache
         ``"auto"``: frames are kept on the node's local disk, and read from there the next time; ``"off"``: they are
         not; or a directory on that disk, in which ``{node}`` stands for the node's name.
@@ -131,9 +131,10 @@ def run(
     )
     if ranks is not None and not under_launcher():
         return _run_on_spawned_ranks(job, ranks, started)
-    if ranks is not None and ranks != promised_ranks():
+    size = ranks.size if isinstance(ranks, Ranks) else ranks
+    if size is not None and size != promised_ranks():
         raise UsageError(
-            f"ranks={ranks}, but a launcher started {promised_ranks()} ranks; leave ranks out under srun or mpiexec"
+            f"ranks={size}, but a launcher started {promised_ranks()} ranks; leave ranks out under srun or mpiexec"
         )
     with quiet_ranks(promised_rank()):
         return on_ranks(lambda world: run_here(world, job, started))
@@ -148,7 +149,7 @@ def run_here(world: World, job: Job, started: float) -> Result:
     return Result(done.last_stages, done.outcomes, done.record, job.several, job.labels, job.out)
 
 
-def on_ranks(work: Callable[[World], T], ranks: int = 0, keeps: bool = False) -> T:
+def on_ranks(work: Callable[[World], T], ranks: int | Ranks = 0, keeps: bool = False) -> T:
     """Do `work` on several ranks, or alone; return what it returned on rank 0, or here.
 
     Parameters
@@ -156,9 +157,10 @@ def on_ranks(work: Callable[[World], T], ranks: int = 0, keeps: bool = False) ->
     work
         Called with the world on every rank; can be pickled if ranks are to be started.
     ranks
-        Ranks of this machine to start; 0: this process works alone, or is one of the ranks that a launcher started.
+        Ranks of this machine to start, or those that stay; 0: this process works alone, or is one of the ranks that a
+        launcher started.
     keeps
-        Whether it may keep pairs, for which ranks that are started get time when they are told to end.
+        Whether it may keep pairs, for which ranks of this machine get time when they are told to end.
 
     Raises
     ------
@@ -168,7 +170,10 @@ def on_ranks(work: Callable[[World], T], ranks: int = 0, keeps: bool = False) ->
     if ranks:
         from himach.runner.job_pickle import pack_work, unpack_value
 
-        value: T = unpack_value(spawn(RANK, ranks, pack_work(work), keeps))
+        packed = pack_work(work)
+        value: T = unpack_value(
+            ranks.do(packed, keeps) if isinstance(ranks, Ranks) else spawn(RANK, ranks, packed, keeps)
+        )
         return value
     from himach.parallel.collective import is_everywhere
 
@@ -212,10 +217,10 @@ def report(error: BaseException) -> None:
     print(f"himach: error: {as_himach(error)}", file=sys.stderr, flush=True)
 
 
-def _run_on_spawned_ranks(job: Job, ranks: int, started: float) -> Result:
+def _run_on_spawned_ranks(job: Job, ranks: int | Ranks, started: float) -> Result:
     from himach.runner.job_pickle import PickledJob, unpack_result
 
-    if ranks < 1:
+    if not isinstance(ranks, Ranks) and ranks < 1:
         raise UsageError(f"ranks must be 1 or more, not {ranks}")
     packed = on_ranks(PickledJob.of(job, started), ranks, job.keeps)
     assert packed is not None

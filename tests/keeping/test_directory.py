@@ -70,7 +70,7 @@ def test_another_run_is_refused_by_name_and_a_dead_one_is_not(tmp_path):
         [sys.executable, "-c", HOLDER, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(UsageError, match=f"another run keeps its pairs there .*process {holder.pid} on"):
+        with pytest.raises(UsageError, match=rf"another run keeps its pairs there .*process {holder.pid} on"):
             PairsDirectory(place).claim()
         holder.kill()
     directory = PairsDirectory(place)
@@ -92,9 +92,9 @@ def test_what_a_killed_run_was_writing_is_swept(tmp_path):
 
 def test_other_directories_are_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="neither empty nor a directory of kept pairs .notes.txt is in it"):
+    with pytest.raises(UsageError, match=r"neither empty nor a directory of kept pairs .notes\.txt is in it"):
         PairsDirectory(tmp_path).claim()
-    with pytest.raises(UsageError, match="notes.txt is a file; name a directory"):
+    with pytest.raises(UsageError, match=r"notes\.txt is a file; name another"):
         PairsDirectory(tmp_path / "notes.txt").claim()
     assert os.listdir(tmp_path) == ["notes.txt"]
 

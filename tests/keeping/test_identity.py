@@ -119,7 +119,7 @@ EDITS = {
     "no docstring": ('    """Raise."""\n', "", []),
     "the class's docstring": ('"Doc."', '"Other."', []),
     "map": ('yield "big", int(BIG[-1])', 'yield "big", int(BIG[-2])', ["map() was changed"]),
-    "setup": ('"name CA"', '"name CB or name CA"', ["setup() was changed", "self.indices is another after setup()"]),
+    "setup": ('"name CA"', '"name CB or name CA"', ["setup() was changed"]),
     "atoms": ("universe.atoms[self.indices]", "universe.atoms[self.indices[:]]", ["atoms() was changed"]),
     "combine": ("series.values[0]", "series.values[1]", ["combine() was changed"]),
     "a method": ("range(3)]", "range(4)]", ["more() was changed"]),

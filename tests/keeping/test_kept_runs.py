@@ -84,7 +84,7 @@ def test_what_differs_is_mapped_again_beside_it(place):
     (place / "script.py").write_text(SCRIPT.replace("% 7 < 3.5", "% 7 < 2.25"))
     found = run(place, pairs=place / "pairs")
     assert text(found) == text(run(place))
-    assert "Columns: map() was changed" in found.record["reused"]["reason"]
+    assert "for Columns, map() was changed" in found.record["reused"]["reason"]
     assert found.record["reused"]["frames"] == 0
     (place / "script.py").write_text(SCRIPT)
     found = run(place, pairs=place / "pairs")

@@ -6,7 +6,7 @@ import io
 import os
 import threading
 
-from himach.parallel.spawn import _relay
+from himach.parallel.spawn import relay
 
 
 class Gone(io.StringIO):
@@ -19,11 +19,11 @@ class Gone(io.StringIO):
 def test_ranks_do_not_wait_for_a_reader_that_has_gone():
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as source:
-        relay = _relay(source, Gone())
+        thread = relay(source, Gone())
         text = bytes(1 << 20)  # more than a pipe holds
         printing = threading.Thread(target=lambda: (os.write(writer, text), os.close(writer)), daemon=True)
         printing.start()
         printing.join(10)
         assert not printing.is_alive()
-        relay.join(10)
-        assert not relay.is_alive()
+        thread.join(10)
+        assert not thread.is_alive()

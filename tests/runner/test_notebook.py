@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import uuid
 
 import nbformat
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
 from nbclient import NotebookClient
+from nbclient.exceptions import DeadKernelError
+from support.commands import processes_with, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -104,3 +107,64 @@ def test_analyses_in_cells_run_on_two_ranks(tmp_path):
     assert "Wrong.map()" in text
     assert "frame 50" in text
     assert "fails there" in text  # the line of the cell, though another process ran it
+
+
+STAYING = """
+import os, himach
+from himach.errors import HimachError
+
+class Who(himach.Analysis):
+    "Which process is rank 0."
+    def setup(self, universe):
+        print("ONE in", os.getpid())
+    def map(self, frame):
+        yield "n", WORD
+    def reduce(self, key, series):
+        return series.values[0]
+    def finish(self, results):
+        return {"word": results["n"], "process": os.getpid()}
+
+ranks = himach.Ranks(2)
+def go():
+    return himach.run(Who(), DCD, PSF, stop=4, ranks=ranks, progress=False).outcome
+"""
+INTERRUPTED = """
+import os, signal, threading
+class Hangs(himach.Analysis):
+    def map(self, frame):
+        import time; time.sleep(60)
+    def reduce(self, key, series):
+        return 1
+threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    himach.run(Hangs(), DCD, PSF, ranks=ranks)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ranks_that_stay_run_cells_as_they_are_now_and_print_below_them(tmp_path, monkeypatch):
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("HIMACH_TEST_MARK", mark)
+    cells = [
+        f"DCD, PSF = {str(DCD)!r}, {str(PSF)!r}\nWORD = 'first'",
+        STAYING,
+        "one = go(); one['word']",
+        "WORD = 'second'\ntwo = go(); two['word']",
+        STAYING.replace("ONE", "TWO")
+        .replace("ranks = himach", "# ")
+        .replace("return series.values[0]", "return 'edited'"),
+        "three = go(); three['word'], len({each['process'] for each in (one, two, three)})",
+        INTERRUPTED,
+        "go()['word'], ranks",
+        "os.kill(os.getpid(), 9)",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    client = NotebookClient(notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": tmp_path}})
+    with pytest.raises(DeadKernelError):
+        client.execute()
+    assert wait_until(lambda: not processes_with(mark), 5)
+    said = ["".join(output.get("text", "") for output in cell.outputs) for cell in notebook.cells]
+    shown = [output["data"]["text/plain"] for cell in notebook.cells for output in cell.outputs if "data" in output]
+    assert [text.partition(" in ")[0] for text in said] == ["", "", "ONE", "ONE", "", "TWO", "interrupted\n", "TWO", ""]
+    assert shown == ["'first'", "'second'", "('edited', 1)", "('edited', <himach.Ranks: 2 ranks, waiting>)"]

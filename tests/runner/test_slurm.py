@@ -11,19 +11,16 @@ import shlex
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
-from support import needs
 from support.commands import himach, same_files
 from support.passes import PASSES
-from support.ranks import clean_environment
+from support.slurm import CLUSTER, cluster_up
 
 # Ranks wait by spinning, so that eight on two cores start slowly where the machine is busy.
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.slow, pytest.mark.timeout(600)]
 
-CLUSTER = Path(__file__).with_name("slurm_cluster")
 HIMACH = [sys.executable, "-P", "-m", "himach", "run"]
 RMSD = [*HIMACH, "rmsd", "--trajectory", str(DCD), "--topology", str(PSF), "-p", "selection=name CA"]
 
@@ -31,13 +28,8 @@ RMSD = [*HIMACH, "rmsd", "--trajectory", str(DCD), "--topology", str(PSF), "-p",
 @pytest.fixture(scope="module")
 def cluster():
     """The environment in which a cluster of nodes node1 to node4 is up."""
-    needs.program("slurmctld", "slurmd", "munged", "srun", of="SLURM", required="HIMACH_REQUIRE_SLURM")
-    lab = Path("/tmp") / f"himach-slurm-{os.getpid()}"  # a short path: munge's socket lies in it
-    port = 20000 + os.getpid() % 1000 * 10  # two clusters on one machine must not meet
-    environ = clean_environment(LAB=str(lab), SLURM_CONF=str(lab / "slurm.conf"), PORT=str(port))
-    subprocess.run([CLUSTER, "up", "4"], env=environ, check=True, timeout=60, stdin=subprocess.DEVNULL)
-    yield environ
-    subprocess.run([CLUSTER, "down"], env=environ, check=False, timeout=60)
+    with cluster_up() as environ:
+        yield environ
 
 
 @pytest.fixture

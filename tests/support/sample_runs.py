@@ -29,6 +29,8 @@ def make_record(*analyses):
         analyses=[analysis_record(analysis) for analysis in analyses],
         dataset={"path": "/sim1", "frames": 10, "atoms": 3, "fingerprint": "f"},
         frames=10,
+        reused={"frames": 0, "reason": ""},
+        pairs_directory=None,
         ranks=1,
         nodes=1,
         assignment={"native": 0, "alien": 0, "residue": 10},

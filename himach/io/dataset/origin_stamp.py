@@ -17,6 +17,7 @@ from typing import Any, Literal
 from himach.errors import UsageError
 from himach.frame import RawFrame
 from himach.io.dataset.origin_content import FileState, content_files, digest, sketch
+from himach.io.store.bodhi import crc32c
 from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS
 from himach.io.trajectory.origin import Origin
 
@@ -111,7 +112,7 @@ class OriginStamp:
         """
         one, other = first[0], first[-1]
         between = other.number - one.number
-        seen = hashlib.sha256(one.positions.tobytes()).hexdigest()
+        seen = crc32c(memoryview(one.positions).cast("B"))
         return cls(
             paths=(name,),
             kinds=("pushed",),
@@ -125,7 +126,7 @@ class OriginStamp:
             has_forces=one.forces is not None,
             files=(),
             content=f"pushed {generation.hex()}",
-            sketch=f"frame {one.number:020d} {seen}",  # the least is of the frame of the lowest number
+            sketch=f"frame {one.number:020d} {seen:08x}",  # the least is of the frame of the lowest number
         )
 
     @classmethod

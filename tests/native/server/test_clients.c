@@ -99,7 +99,8 @@ static void test_reading(void) {
     int64_t numbers[40];
     write_frames("/run", "one", BODHI_NATIVE, 0, 40);
     start((bodhi_serve_options){0});
-    int before = 0;
+    wire_link other = opened(0, no_token, "/run", "one");
+    int before = count_descriptors();
     for (int round = 0; round < 3; round++) {
         served_dataset d = {.link = dialled(), .timeout_ms = SOON_MS};
         bodhi_reader *reader;
@@ -117,10 +118,12 @@ static void test_reading(void) {
         bodhi_reader_close(reader);
         served_free(&d);
         (void)pthread_mutex_destroy(&d.mutex);
-        (void)usleep(50000);
-        before = round == 0 ? count_descriptors() : before;
+        for (int64_t until = now_ms() + SOON_MS; count_descriptors() > before && now_ms() < until;) {
+            (void)usleep(1000); /* the server has yet to see that the connection is closed */
+        }
         CHECK(count_descriptors() <= before);
     }
+    link_close(&other);
     stop();
 }
 
@@ -360,9 +363,9 @@ static void test_authors(void) {
     CHECK(open_as("/run", "another") == BODHI_ERROR_CONFLICT);
     CHECK(open_as("/run", "this") == BODHI_OK && open_as("/run", "") == BODHI_OK);
     CHECK(open_as("/new", "this") == BODHI_OK);
-    int status;
-    for (int tries = 100; (status = open_as("/new", "another")) == BODHI_ERROR_CONFLICT && tries > 0; tries--) {
-        (void)usleep(10000); /* until the server has seen that the first one is gone */
+    int status = BODHI_ERROR_CONFLICT;
+    for (int64_t until = now_ms() + SOON_MS; status == BODHI_ERROR_CONFLICT && now_ms() < until; (void)usleep(1000)) {
+        status = open_as("/new", "another"); /* until the server has seen that the first one is gone */
     }
     CHECK(status == BODHI_OK);
     stop();

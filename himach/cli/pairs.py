@@ -1,0 +1,147 @@
+"""``himach pairs``: looking after directories of kept pairs; `described()`, what ``himach info`` says of one."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from himach.cli.command_group import CommandGroup
+from himach.cli.options import PATH
+from himach.cli.text import columns
+
+if TYPE_CHECKING:
+    from himach.keeping.listing import Entry, Kept
+
+directory_argument = click.argument("directory", type=PATH, metavar="DIR")
+
+
+@click.group(cls=CommandGroup)
+def pairs() -> None:
+    """Look after the pairs that runs keep for later ones (himach run --pairs DIR)."""
+
+
+@pairs.command("list")
+@directory_argument
+@click.option("--verify", is_flag=True, help="Read all of it again and check it: exit code 1 if anything is bad.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; sizes are in bytes.")
+def list_(directory: Path, verify: bool, as_json: bool) -> None:
+    """List what is kept: analyses, generations, frames, pairs, bytes, last use.
+
+    A generation has the pairs of one map: of the same code, parameters and data. DIR may also be the --out of a run
+    that did not end.
+    """
+    from himach.keeping.listing import entries
+
+    kept = _existing(directory)
+    found = [] if kept is None else entries(kept.path, verify)
+    if as_json:
+        listed = {"directory": str(directory), "in_use": kept.holder if kept else "", "kept": [*map(_plain, found)]}
+        click.echo(json.dumps(listed, indent=2))
+    elif kept is None:
+        click.echo(f"no pairs are kept in {directory}")
+    else:
+        rows = [("analysis", "generation", "frames", "pairs", "size", "last used"), *map(_row, found)]
+        click.echo(columns(rows, left=frozenset([0, 2, 5])))
+        for one in found:
+            for reason in one.bad:
+                click.echo(f"{one.analysis}, generation {one.generation}: bad: {reason}")
+        if kept.holder:
+            click.echo(f"a run is under way: {kept.holder}")
+    if verify and any(one.bad for one in found):
+        raise click.exceptions.Exit(1)
+
+
+@pairs.command()
+@directory_argument
+@click.argument("analysis", required=False)
+@click.option("--generation", type=click.IntRange(min=1), metavar="N", help="Only this generation.")
+@click.option("--older", is_flag=True, help="All generations but the one of each analysis that was used last.")
+@click.option("--all", "everything", is_flag=True, help="All that is kept.")
+def evict(directory: Path, analysis: str | None, generation: int | None, older: bool, everything: bool) -> None:
+    """Delete kept pairs, whole generations at a time.
+
+    It is refused while a run has DIR.
+    """
+    from himach.io.store.sizes import show_size
+    from himach.keeping.listing import evict_chosen
+
+    if analysis is None and generation is None and not (older or everything):
+        raise click.UsageError(
+            "say what to evict: an ANALYSIS ('himach pairs list' shows them), --generation, --older or --all"
+        )
+    named = [f"--generation {generation}"] * (generation is not None) + ["--older"] * older + ["--all"] * everything
+    if len(named) > 1 or (everything and analysis is not None):
+        raise click.UsageError(f"either {' or '.join(named if analysis is None else [analysis, *named])}")
+    if _existing(directory) is None:
+        click.echo(f"nothing to evict: no pairs are kept in {directory}")
+        return
+    freed = evict_chosen(directory, analysis, generation, older=older)
+    click.echo(f"freed {show_size(freed.nbytes)} in whole generations: {freed.generations}")
+
+
+def described(kept: Kept) -> str:
+    """Return what there is to say of kept pairs, as lines."""
+    from himach.io.store.sizes import show_size
+    from himach.keeping.listing import entries, shown_frames
+
+    lines = [("pairs", str(kept.path if kept.out is None else kept.out))]
+    if kept.holder:
+        lines += [("in use", f"a run is under way: {kept.holder}")]
+    elif kept.out is not None:
+        lines += [("unfinished", "a run did not end; the same command goes on from what is here")]
+    for one in entries(kept.path):
+        lines += [
+            ("", ""),
+            ("analysis", f"{one.analysis}, generation {one.generation}"),
+            ("frames", shown_frames(one)),
+            ("pairs", f"{one.pairs:,}"),
+            ("size", f"{show_size(one.nbytes)}, in parts: {one.parts:,}"),
+            ("last used", _when(one)),
+            *(("trajectory", path) for path in one.trajectory),
+            *(("parameter", f"{name} = {text}") for name, text in one.parameters.items()),
+            *(("since then", text) for text in one.differs),
+            *(("bad", text) for text in one.bad),
+        ]
+    width = max(len(name) for name, _ in lines)
+    return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in lines)
+
+
+def _existing(directory: Path) -> Kept | None:
+    """Return where pairs are kept in a directory that is there."""
+    from himach.keeping.listing import kept_in
+
+    if not directory.exists():
+        raise click.UsageError(f"there is no directory {directory}")
+    if not directory.is_dir():
+        raise click.UsageError(f"{directory} is a file; name a directory of kept pairs")
+    return kept_in(directory)
+
+
+def _row(one: Entry) -> tuple[str, ...]:
+    from himach.io.store.sizes import show_size
+    from himach.keeping.listing import shown_frames
+
+    return one.analysis, f"{one.generation}", shown_frames(one), f"{one.pairs:,}", show_size(one.nbytes), _when(one)
+
+
+def _when(one: Entry) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(one.used))
+
+
+def _plain(one: Entry) -> dict[str, Any]:
+    """Return an entry as JSON has it."""
+    from himach.keeping.frames import stretches
+
+    step, runs = stretches(one.covered)
+    ranges = [[first, first + (count - 1) * step, step] for first, count in runs.tolist()]
+    return {
+        **asdict(one),
+        "covered": {"frames": len(one.covered), "ranges": ranges},
+        "used": datetime.fromtimestamp(one.used).astimezone().isoformat(timespec="seconds"),
+    }

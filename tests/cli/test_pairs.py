@@ -1,0 +1,181 @@
+"""``himach pairs`` and ``himach info`` of kept pairs, and what a run that keeps them says."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import signal
+import textwrap
+
+import pytest
+from click.testing import CliRunner
+from support.commands import himach, start_himach, wait_until
+
+from himach.examples import sample
+
+root = importlib.import_module("himach.cli").himach
+
+TRAJECTORY, TOPOLOGY = sample("villin")
+DATA = ["-t", TRAJECTORY, "-s", TOPOLOGY, "--cache", "off"]
+SCRIPT = textwrap.dedent("""
+    import time
+    import himach
+
+    class Mean(himach.Analysis):
+        factor: float = 1.0
+        wait: float = 0.0
+        def map(self, frame):
+            time.sleep(self.wait)
+            yield "x", float(frame.positions[0, 0]) * self.factor
+        def reduce(self, key, series):
+            return sum(series.values) / len(series)
+""")
+
+
+def said(*words: object, code: int = 0) -> str:
+    """Return what a command prints, in this process."""
+    done = CliRunner().invoke(root, [*map(str, words)])
+    assert done.exit_code == code, (done.output, done.exception)
+    return done.output
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return a folder with a script, and kept pairs of two generations."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "mean.py").write_text(SCRIPT)
+    for words in (["--stop", 10], ["-p", "factor=2", "--stop", 20]):
+        done = himach("run", "mean.py", *DATA, "--pairs", "kept", *words, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def folder(made, tmp_path, monkeypatch):
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_list(folder):
+    lines = said("pairs", "list", "kept").splitlines()
+    assert lines[0].split() == ["analysis", "generation", "frames", "pairs", "size", "last", "used"]
+    total = json.loads(said("pairs", "list", "kept", "--json"))["kept"][0]["of"]
+    assert lines[1].split()[:6] == ["Mean", "2", "0-19", "of", f"{total}", "20"]
+    assert lines[2].split()[:6] == ["Mean", "1", "0-9", "of", f"{total}", "10"]
+    assert len(lines) == 3
+
+
+def test_list_as_json(folder):
+    told = json.loads(said("pairs", "list", "kept", "--json"))
+    assert (told["directory"], told["in_use"], len(told["kept"])) == ("kept", "", 2)
+    new, old = told["kept"]
+    assert new["covered"] == {"frames": 20, "ranges": [[0, 19, 1]]}
+    assert (new["analysis"], new["generation"], new["last"], new["pairs"]) == ("Mean", 2, True, 20)
+    assert old["parameters"] == {"factor": "1.0", "wait": "0.0"}
+    assert old["differs"] == ["factor 1.0 is now 2.0"]
+    assert json.loads(said("pairs", "list", folder, "--json")) == {"directory": f"{folder}", "in_use": "", "kept": []}
+
+
+def test_info(folder):
+    told = said("info", "kept")
+    assert "analysis    Mean, generation 2\nframes      0-19 of" in told
+    assert "parameter   factor = 2.0\n" in told
+    assert "since then  factor 1.0 is now 2.0" in told
+    assert f"trajectory  {TRAJECTORY}" in told
+
+
+def test_verify_finds_what_is_damaged_and_ends_with_1(folder):
+    assert "bad" not in said("pairs", "list", "kept", "--verify")
+    part = next(folder.glob("kept/Mean/2/*.pairs"))
+    content = bytearray(part.read_bytes())
+    content[70] ^= 1
+    part.write_bytes(content)
+    assert "bad" not in said("pairs", "list", "kept")
+    assert f"Mean, generation 2: bad: {part.name}: its column 0 is damaged" in said(
+        "pairs", "list", "kept", "--verify", code=1
+    )
+
+
+def test_evict(folder):
+    assert said("pairs", "evict", "kept", "--older").startswith("freed ")
+    assert "generations: 0" in said("pairs", "evict", "kept", "--older")
+    assert len(said("pairs", "list", "kept").splitlines()) == 2
+    assert "generations: 1" in said("pairs", "evict", "kept", "Mean", "--generation", 2)
+    assert said("pairs", "list", "kept") == "no pairs are kept in kept\n"
+    assert said("pairs", "evict", "kept", "--all") == "nothing to evict: no pairs are kept in kept\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["evict", "kept"], "say what to evict"),
+        (["evict", "kept", "Mean", "--all"], "either Mean or --all"),
+        (["evict", "kept", "--older", "--all"], "either --older or --all"),
+        (["evict", "kept", "--generation", "1", "--older"], "either --generation 1 or --older"),
+        (["list", "nowhere"], "there is no directory nowhere"),
+        (["evict", "mean.py", "--all"], "mean.py is a file; name a directory of kept pairs"),
+    ],
+)
+def test_wrong_words(folder, words, told):
+    assert told in said("pairs", *words, code=2)
+    assert len(said("pairs", "list", "kept").splitlines()) == 3
+
+
+def summary_of(*words, **options):
+    done = himach("run", "mean.py", *DATA, *words, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_a_run_says_what_was_mapped_before_and_why_not_more(folder):
+    where = folder / "kept"
+    told = summary_of("--pairs", "kept", "--stop", 15, cwd=folder)
+    assert f"himach: 10 of 15 frames were mapped before (pairs in {where}); mapping 5\n" in told
+    assert f"\n10 of 15 frames were mapped before (pairs in {where}), 5 now\n" in told
+    told = summary_of("--pairs", "kept", "--stop", 15, cwd=folder)
+    assert told.count("mapped before") == 1
+    assert f"\nall 15 frames were mapped before (pairs in {where})\n" in told
+    told = summary_of("--pairs", "kept", "--stop", 15, "-p", "factor=3", cwd=folder)
+    assert "himach: mapping all 15 frames again: factor 2.0 is now 3.0\n" in told
+    assert "\nall 15 frames were mapped again: factor 2.0 is now 3.0\n" in told
+    quiet = ["--pairs", "kept", "--stop", 15, "-q", "-n", 2, "-p"]
+    assert summary_of(*quiet, "factor=4", cwd=folder) == ""
+
+
+def test_a_run_into_out_goes_on_where_a_killed_one_was_and_says_so(folder):
+    """The loop of a user whose job was killed: nothing was asked for but --out."""
+    environ = {"HIMACH_KEEP_EVERY": "0.1"}
+    words = ["run", folder / "mean.py", *DATA, "--out", folder / "out", "--stop", 40, "-p"]
+    os.environ.update(environ)
+    try:
+        killed = start_himach(*words, "wait=0.1")
+    finally:
+        os.environ.pop("HIMACH_KEEP_EVERY")
+
+    def kept() -> int:
+        listed = json.loads(said("pairs", "list", folder / "out", "--json")) if (folder / "out").exists() else {}
+        return sum(one["covered"]["frames"] for one in listed.get("kept", ()))
+
+    try:
+        assert wait_until(lambda: kept() > 3, 40)
+        assert f"process {killed.pid} on " in said("info", folder / "out")
+        refused = himach("pairs", "evict", folder / "out", "--all")
+        assert refused.returncode == 2
+        assert "another run writes there" in refused.stderr
+    finally:
+        killed.send_signal(signal.SIGKILL)
+        killed.communicate()
+    there = kept()
+    assert "a run did not end; the same command goes on from what is here" in said("info", folder / "out")
+    done = himach(*words, "wait=0.1")
+    assert (
+        f"himach: {there} of 40 frames were mapped before (by a run into {folder}/out that did not end); "
+        in done.stderr
+    )
+    assert f"\n{there} of 40 frames were mapped before (by a run that did not end), {40 - there} now\n" in done.stderr
+    record = json.loads((folder / "out" / "run.json").read_text())
+    assert (record["frames"], record["reused"]) == (40, {"frames": there, "reason": ""})
+    assert sorted(path.name for path in (folder / "out").iterdir()) == ["Mean.csv", "run.json"]
