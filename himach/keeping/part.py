@@ -223,7 +223,7 @@ class Part:
         """Raise ValueError if pairs are of frames that are not there."""
         for block in self._blocks:
             block.check(len(self.numbers))
-            if file.held:
+            if self.held:
                 block.know()
 
     @property
