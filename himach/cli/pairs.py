@@ -135,7 +135,7 @@ def _when(one: Entry) -> str:
 
 def _plain(one: Entry) -> dict[str, Any]:
     """Return an entry as JSON has it."""
-    from himach.keeping.frames import stretches
+    from himach.keeping.parts.frames import stretches
 
     step, runs = stretches(one.covered)
     ranges = [[first, first + (count - 1) * step, step] for first, count in runs.tolist()]

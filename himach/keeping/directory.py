@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError
-from himach.keeping.identity import MapIdentity
+from himach.keeping.maps.identity import MapIdentity
 from himach.output.files import write_bytes
 from himach.output.lock import HeldError, Lock
 

@@ -11,9 +11,9 @@ from pyroaring import BitMap64
 
 from himach.errors import UsageError, nearest
 from himach.keeping.directory import LOCK, Generation, PairsDirectory, is_private
-from himach.keeping.frames import stretches
-from himach.keeping.identity import differences
-from himach.keeping.part import BadPartError, open_part, read_summary
+from himach.keeping.maps.identity import differences
+from himach.keeping.parts.frames import stretches
+from himach.keeping.parts.part import BadPartError, open_part, read_summary
 from himach.output.claim import FOLDER, PAIRS, Claim
 from himach.output.claim import LOCK as CLAIM_LOCK
 from himach.output.lock import holder

@@ -10,7 +10,7 @@ import sysconfig
 import pytest
 from keeping.identities import identity_of, identity_of_script
 
-from himach.keeping.identity import differences
+from himach.keeping.maps.identity import differences
 
 HEAD = """
 import functools
