@@ -6,7 +6,7 @@ import time
 
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
-from support.staying import at_frame, found, pid
+from runner.staying.probes import at_frame, found, pid
 
 import himach
 from himach.benchmarks.runs.staying import Held, processes

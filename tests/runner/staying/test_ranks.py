@@ -16,9 +16,9 @@ import uuid
 import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
+from runner.staying.probes import at_frame, found, kill_soon, mpiexec_of, number_in, pid
 from support.commands import processes_with, wait_until
 from support.ranks import clean_environment, mpiexec
-from support.staying import at_frame, found, kill_soon, mpiexec_of, number_in, pid
 
 import himach
 

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
-from support.staying import found, pid
+from runner.staying.probes import found, pid
 
 import himach
 
