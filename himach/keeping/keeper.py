@@ -24,7 +24,7 @@ from himach.engine.mapping import Mapped, Mapper
 from himach.engine.pairs.block import Block
 from himach.errors import HimachError, TimeUpError, UsageError
 from himach.keeping.directory import Generation
-from himach.keeping.part import BadPartError, NotPlainError, open_part, write_part
+from himach.keeping.parts.part import BadPartError, NotPlainError, open_part, write_part
 from himach.parallel.collective import on_every_rank
 from himach.parallel.communicator import Communicator
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from himach.errors import HimachError
 from himach.keeping.directory import Generation, PairsDirectory
-from himach.keeping.identity import MapIdentity, differences
 from himach.keeping.keeper import Place
+from himach.keeping.maps.identity import MapIdentity, differences
 from himach.keeping.reuse import Found, find_parts
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import Communicator

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 
 from himach.engine.mapping import Mapper
 from himach.keeping.directory import Generation, is_private
-from himach.keeping.part import BadPartError, DamagedPartError, Part, count_pairs, open_part
+from himach.keeping.parts.part import BadPartError, DamagedPartError, Part, count_pairs, open_part
 from himach.parallel.communicator import Communicator
 from himach.zazen.remaining import Remaining
 

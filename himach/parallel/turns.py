@@ -1,7 +1,7 @@
 """What a process and ranks that stay hand over, work after work: `Turns` on its side, `StayingRank` on theirs.
 
-A turn is one piece of work. A rank that has none sleeps in a read of a pipe, and says by another one how far it is;
-what it prints goes through pipes of the starting process too, so that all of a turn is there when the turn is over.
+A turn is one piece of work. A rank that has none sleeps in a read of a pipe, and says by another one how far it is.
+What it prints goes through pipes of the starting process too, so that all of a turn is there when the turn is over.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Turns(Handover):
 class StayingRank(SpawnedRank):
     """The side of a rank that stays."""
 
-    NUMBERS: ClassVar = SpawnedRank.NUMBERS + 4
+    NUMBERS: ClassVar = 10
 
     def __init__(self, *numbers: int) -> None:
         super().__init__(*numbers[: SpawnedRank.NUMBERS])

@@ -15,8 +15,8 @@ import pytest
 from support import needs
 
 from himach.io.store.bodhi import crc32c
-from himach.keeping.columns import HEAD
 from himach.keeping.directory import LOCK, MAP, PairsDirectory, _digest
+from himach.keeping.parts.columns import HEAD
 from himach.keeping.reuse import find_parts
 from himach.parallel.communicator import alone
 

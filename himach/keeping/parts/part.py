@@ -2,7 +2,7 @@
 
 A part has blocks, one of each kind, the table of the frames that their pairs are of, and the numbers of all frames that
 it covers, with pairs or without. It is written under a name that nobody looks for and then renamed, and never changed.
-A power cut may leave it torn all the same; the checksums tell (`himach.keeping.columns`).
+A power cut may leave it torn all the same; the checksums tell (`himach.keeping.parts.columns`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pyroaring import BitMap64
 
 from himach.engine.pairs.block import SHARDS, Block, Form, Kind
 from himach.engine.pairs.stamps import FrameTable
-from himach.keeping.blocks import PartBlock, read_block, write_blocks
-from himach.keeping.columns import NONSENSE, BadPartError, ColumnFile, ColumnWriter, DamagedPartError
-from himach.keeping.frames import KeptFrames, Numbers, among, chosen_rows, read_covered, write_covered
-from himach.keeping.plain import NotPlainError
+from himach.keeping.parts.blocks import PartBlock, read_block, write_blocks
+from himach.keeping.parts.columns import NONSENSE, BadPartError, ColumnFile, ColumnWriter, DamagedPartError
+from himach.keeping.parts.frames import KeptFrames, Numbers, among, chosen_rows, read_covered, write_covered
+from himach.keeping.parts.plain import NotPlainError
 
 __all__ = [
     "BadPartError",

@@ -22,7 +22,7 @@ from himach.engine.pairs.block import Array, objects
 from himach.engine.pairs.keys import INT64
 from himach.engine.pairs.values import Pickled, restore
 from himach.errors import HimachError
-from himach.keeping.columns import ColumnFile, ColumnWriter, describe
+from himach.keeping.parts.columns import ColumnFile, ColumnWriter, describe
 
 #: Tuples within tuples that are kept as columns; deeper ones are pickled.
 DEPTH = 8

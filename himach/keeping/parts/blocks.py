@@ -12,8 +12,8 @@ import numpy as np
 from himach.engine.pairs.block import SHARDS, Array, Block, Bounds, Columns, Form, Kind, objects
 from himach.engine.pairs.keys import ENCODED
 from himach.engine.shuffle.stack import Spec, Stack
-from himach.keeping.columns import NONSENSE, ColumnFile, ColumnWriter, WrittenColumn, describe
-from himach.keeping.plain import NotPlainError, pickles_in, read_keys, read_objects, write_keys, write_objects
+from himach.keeping.parts.columns import NONSENSE, ColumnFile, ColumnWriter, WrittenColumn, describe
+from himach.keeping.parts.plain import NotPlainError, pickles_in, read_keys, read_objects, write_keys, write_objects
 
 #: Bytes of rows that are put together at a time on their way to the disk, and bytes that a Python object counts.
 TOGETHER, OBJECT = 1 << 22, 64
