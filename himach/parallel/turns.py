@@ -96,7 +96,7 @@ class Turns(Handover):
 class StayingRank(SpawnedRank):
     """The side of a rank that stays."""
 
-    NUMBERS: ClassVar = 10
+    NUMBERS: ClassVar = SpawnedRank.NUMBERS + 4
 
     def __init__(self, *numbers: int) -> None:
         super().__init__(*numbers[: SpawnedRank.NUMBERS])
