@@ -18,7 +18,7 @@ from himach.examples import load
 from ..harness.contest import Contest
 from ..harness.turns import scratch
 
-__all__ = ["Held", "main"]
+__all__ = ["Held", "main", "processes"]
 
 #: Seconds from call to result.
 BAR = 0.1
@@ -63,9 +63,9 @@ def main(frames: int, runs: int, ranks: int, directory: Path | None) -> None:
         new = median(seconds(ranks) for _ in range(3))
         with himach.Ranks(ranks) as stay:
             times = [seconds(stay) for _ in range(SETTLED)]
-            before = Held.now(_processes())
+            before = Held.now(processes())
             times += [seconds(stay) for _ in range(runs)]
-            after = Held.now(_processes())
+            after = Held.now(processes())
     print(f"RMSD of C-alpha, {data.frames:,} cached frames, {ranks} ranks, from call to result")
     print(f"  with ranks of its own {new:.3f} s; with ranks that stay {times[0]:.3f} s the first time, then")
     typical = median(times[1:])
@@ -84,7 +84,7 @@ def _print_growth(before: Held, after: Held, runs: int) -> None:
     print(f"  {'something grows' if grows else 'nothing grows'}")
 
 
-def _processes() -> list[int]:
+def processes() -> list[int]:
     """Return this process and all that descend from it, at rest."""
     gc.collect()
     found = [os.getpid()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,12 +135,23 @@ def _when(one: Entry) -> str:
 
 def _plain(one: Entry) -> dict[str, Any]:
     """Return an entry as JSON has it."""
-    from himach.keeping.frames import stretches
+    from himach.keeping.parts.frames import stretches
 
     step, runs = stretches(one.covered)
     ranges = [[first, first + (count - 1) * step, step] for first, count in runs.tolist()]
     return {
-        **asdict(one),
-        "covered": {"frames": len(one.covered), "ranges": ranges},
-        "used": datetime.fromtimestamp(one.used).astimezone().isoformat(timespec="seconds"),
+        "analysis": one.analysis,
+        "generation": one.generation,
+        "used_last": one.last,
+        "frames": len(one.covered),
+        "ranges": ranges,  # each with first, last and step
+        "trajectory_frames": one.of,
+        "pairs": one.pairs,
+        "parts": one.parts,
+        "bytes": one.nbytes,
+        "last_used": datetime.fromtimestamp(one.used).astimezone().isoformat(timespec="seconds"),
+        "parameters": one.parameters,
+        "trajectory": list(one.trajectory),
+        "differs": one.differs,
+        "bad": one.bad,
     }

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError
-from himach.keeping.identity import MapIdentity
+from himach.keeping.maps.identity import MapIdentity
 from himach.output.files import write_bytes
 from himach.output.lock import HeldError, Lock
 
@@ -130,7 +129,7 @@ class PairsDirectory:
 
     def labels(self) -> list[str]:
         """Return the names of the analyses whose pairs are here."""
-        return sorted(path.name for path in self.path.iterdir() if path.is_dir() and any(_numbered(path)))
+        return sorted(path.name for path in self.path.iterdir() if any(map(os.listdir, _numbered(path))))
 
     def generations(self, label: str) -> list[Generation]:
         """Return the generations of an analysis, the oldest first."""
@@ -138,7 +137,8 @@ class PairsDirectory:
 
     def begin(self, label: str, identity: MapIdentity) -> Generation:
         """Return a new generation, of which nothing is written yet."""
-        last = max((int(path.name) for path in _numbered(self.path / label)), default=0)
+        there = (self.path / label).iterdir() if (self.path / label).is_dir() else ()
+        last = max((int(path.name) for path in there if path.name.isdecimal()), default=0)
         return Generation(self.path / label / str(last + 1), last + 1, secrets.token_hex(16), identity)
 
     def evict(self, label: str, number: int) -> None:
@@ -146,7 +146,10 @@ class PairsDirectory:
         folder = self.path / label / str(number)
         with contextlib.suppress(FileNotFoundError):
             (folder / MAP).unlink()  # first, so that what is left of it is nothing to use
-        shutil.rmtree(folder)
+        for path in folder.iterdir():
+            if _is_ours(path.name):
+                path.unlink()
+        folder.rmdir()
         with contextlib.suppress(OSError):
             folder.parent.rmdir()
 
@@ -171,9 +174,16 @@ def is_private(path: Path) -> bool:
 
 
 def _numbered(folder: Path) -> Iterator[Path]:
-    """Give the generations in an analysis's folder."""
+    """Give the generations in an analysis's folder; what holds other files is none, whatever its name."""
     if folder.is_dir():
-        yield from (path for path in folder.iterdir() if path.name.isdecimal() and path.is_dir())
+        for path in folder.iterdir():
+            if path.name.isdecimal() and path.is_dir() and all(_is_ours(inside) for inside in os.listdir(path)):
+                yield path
+
+
+def _is_ours(name: str) -> bool:
+    """Tell whether a file in a generation's folder may be one that a run left; on some disks, what is deleted hides."""
+    return name == MAP or name.endswith((PART, TEMPORARY)) or name.startswith(".nfs")
 
 
 def _read(path: Path) -> Generation:

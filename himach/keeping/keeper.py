@@ -24,7 +24,7 @@ from himach.engine.mapping import Mapped, Mapper
 from himach.engine.pairs.block import Block
 from himach.errors import HimachError, TimeUpError, UsageError
 from himach.keeping.directory import Generation
-from himach.keeping.part import BadPartError, NotPlainError, open_part, write_part
+from himach.keeping.parts.part import BadPartError, NotPlainError, open_part, write_part
 from himach.parallel.collective import on_every_rank
 from himach.parallel.communicator import Communicator
 
@@ -61,11 +61,14 @@ class Place:
         Whether they are combine()'s.
     pickles
         Whether values may be kept as pickles: only where nobody but this user can write.
+    home
+        The module of the analysis.
     """
 
     generation: Generation
     combined: bool
     pickles: bool
+    home: str
 
 
 class Asked(Protocol):
@@ -337,6 +340,7 @@ class _Writer:
                 pairs=one.pairs,
                 combined=place.combined,
                 pickles=place.pickles,
+                home=place.home,
             )
             self.written.append((index, one, path))
             if not self._remembers:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from himach.errors import HimachError
 from himach.keeping.directory import Generation, PairsDirectory
-from himach.keeping.identity import MapIdentity, differences
 from himach.keeping.keeper import Place
+from himach.keeping.maps.identity import MapIdentity, differences
 from himach.keeping.reuse import Found, find_parts
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import Communicator
@@ -61,6 +61,7 @@ def open_kept(
     labels: Sequence[str],
     identities: Callable[[], Sequence[MapIdentity]],
     combined: Sequence[bool],
+    homes: Sequence[str],
     frames: range,
     reuse: str,
     lasting: bool,
@@ -80,6 +81,8 @@ def open_kept(
         Gives what makes up the map of each; called on the first rank.
     combined
         Whether each has a combine().
+    homes
+        The modules that they are from.
     frames
         The selected frame numbers.
     reuse
@@ -110,11 +113,11 @@ def open_kept(
 
     try:
         generations, told, private = on_first_rank(comm, begin, share=True)
-        found = find_parts(comm, generations, private, frames, memory)
+        found = find_parts(comm, generations, private, homes, frames, memory)
     except BaseException:
         directory.release()
         raise
-    places = [Place(*one) for one in zip(generations, combined, private, strict=True)]
+    places = [Place(*one) for one in zip(generations, combined, private, homes, strict=True)]
     told += [(label, _WHOLE.format(lost)) for label, lost in zip(labels, found.lost, strict=True) if lost]
     reason = "; ".join(text if len(labels) == 1 else f"for {label}, {text}" for label, text in told)
     return KeptRun(directory, frames, places, found, reason, lasting)

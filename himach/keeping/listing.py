@@ -11,9 +11,9 @@ from pyroaring import BitMap64
 
 from himach.errors import UsageError, nearest
 from himach.keeping.directory import LOCK, Generation, PairsDirectory, is_private
-from himach.keeping.frames import stretches
-from himach.keeping.identity import differences
-from himach.keeping.part import BadPartError, open_part, read_summary
+from himach.keeping.maps.identity import differences
+from himach.keeping.parts.frames import stretches
+from himach.keeping.parts.part import BadPartError, open_part, read_summary
 from himach.output.claim import FOLDER, PAIRS, Claim
 from himach.output.claim import LOCK as CLAIM_LOCK
 from himach.output.lock import holder
@@ -121,7 +121,8 @@ def entries(path: Path, verify: bool = False) -> list[Entry]:
     directory = PairsDirectory(path)
     found = []
     for label in directory.labels():
-        generations = sorted(directory.generations(label), key=_used, reverse=True)
+        there = [one for one in directory.generations(label) if one.identity is not None or one.parts()]
+        generations = sorted(there, key=_used, reverse=True)
         found += [_entry(label, generation, generations[0], verify) for generation in generations]
     return found
 
@@ -229,8 +230,8 @@ def _texts(found: Mapping[str, tuple[str, str]]) -> dict[str, str]:
 def _used(generation: Generation) -> tuple[bool, float]:
     """Return what orders generations by their last use; one that no run can use comes before all others."""
     times = []
-    for path in (generation.path, *generation.path.iterdir()):
-        with suppress(OSError):
+    for path in (generation.path, *generation.path.glob("*")):
+        with suppress(OSError):  # deleted meanwhile
             times.append(path.stat().st_mtime)
     return generation.identity is not None, max(times, default=0.0)
 

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 
 from himach.engine.mapping import Mapper
 from himach.keeping.directory import Generation, is_private
-from himach.keeping.part import BadPartError, DamagedPartError, Part, count_pairs, open_part
+from himach.keeping.parts.part import BadPartError, DamagedPartError, Part, count_pairs, open_part
 from himach.parallel.communicator import Communicator
 from himach.zazen.remaining import Remaining
 
@@ -102,7 +102,12 @@ class _Told:
 
 
 def find_parts(
-    comm: Communicator, generations: Sequence[Generation | None], pickles: Sequence[bool], frames: range, memory: int
+    comm: Communicator,
+    generations: Sequence[Generation | None],
+    pickles: Sequence[bool],
+    homes: Sequence[str],
+    frames: range,
+    memory: int,
 ) -> Found:
     """Verify the parts of generations, and divide them among the ranks (collective).
 
@@ -116,6 +121,8 @@ def find_parts(
         For each analysis where its pairs are kept, the same on every rank; None: nowhere.
     pickles
         For each whether values may be pickles.
+    homes
+        The modules that the analyses are from.
     frames
         The selected frame numbers.
     memory
@@ -126,13 +133,13 @@ def find_parts(
     told: list[list[_Told]] = []
     bad: list[str] = []
     hold = sum(size for names in listed for _, size in names[comm.rank :: comm.size]) <= memory
-    for generation, names, pickled in zip(generations, listed, pickles, strict=True):
+    for generation, names, pickled, home in zip(generations, listed, pickles, homes, strict=True):
         opened: dict[str, Part] = {}
         for path, _ in names[comm.rank :: comm.size]:
             assert generation is not None
             try:
                 trusted = pickled and is_private(path)
-                opened[path.name] = open_part(path, identity=generation.key, pickles=trusted, hold=hold)
+                opened[path.name] = open_part(path, identity=generation.key, pickles=trusted, home=home, hold=hold)
             except BadPartError as error:
                 bad.append(str(error))
                 if isinstance(error, DamagedPartError):

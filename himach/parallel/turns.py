@@ -1,7 +1,7 @@
 """What a process and ranks that stay hand over, work after work: `Turns` on its side, `StayingRank` on theirs.
 
-A turn is one piece of work. A rank that has none sleeps in a read of a pipe, and says by another one how far it is; what
-it prints goes through pipes of the starting process too, so that all of a turn is there when the turn is over.
+A turn is one piece of work. A rank that has none sleeps in a read of a pipe, and says by another one how far it is.
+What it prints goes through pipes of the starting process too, so that all of a turn is there when the turn is over.
 """
 
 from __future__ import annotations

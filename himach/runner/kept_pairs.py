@@ -19,9 +19,9 @@ from himach.runner.memory import default_memory
 if TYPE_CHECKING:
     from himach.io.dataset.source import Source
     from himach.io.universe.view import View
-    from himach.keeping.identity import MapIdentity
     from himach.keeping.keeper import PassKeeper
     from himach.keeping.kept_run import KeptRun
+    from himach.keeping.maps.identity import MapIdentity
     from himach.runner.opening import Opened
 
 __all__ = ["keeper_of", "kept_pairs", "mapping_ends", "not_kept", "place_of"]
@@ -57,8 +57,8 @@ def kept_pairs(
     if pairs is None:
         yield None
         return
-    from himach.keeping.identity import map_identity
     from himach.keeping.kept_run import open_kept
+    from himach.keeping.maps.identity import map_identity
     from himach.parallel.quiet import say
     from himach.runner.opening import warn_once
 
@@ -74,7 +74,8 @@ def kept_pairs(
     lasting = comm.bcast(job.pairs is not None)
     memory = int(job.memory or default_memory()) // world.node.size // IN_MEMORY
     combined = [first.defines("combine") for first in firsts]
-    kept = open_kept(comm, pairs, labels, identities, combined, opened.frames, reuse, lasting, memory)
+    homes = [type(first).__module__ for first in firsts]
+    kept = open_kept(comm, pairs, labels, identities, combined, homes, opened.frames, reuse, lasting, memory)
     well = False
     try:
         warn_once(comm, [_bad(pairs, kept.found.bad)] if kept.found.bad else [])

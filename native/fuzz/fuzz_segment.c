@@ -19,7 +19,7 @@
 #define SEGMENT   "a-0000000100000001.seg"
 #define INDEX     "a-0000000100000001.idx"
 
-static char root[64];
+static char root[128];
 
 static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place) {
     (void)status;
@@ -112,7 +112,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     bodhi_dataset *dataset;
     if (store == NULL) {
         bodhi_bypass_checksums = true;
-        (void)snprintf(root, sizeof root, "%s/bodhi-fuzz-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+        const char *memory = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+        const char *chosen = getenv("TMPDIR"); // NOLINT(concurrency-mt-unsafe): no other thread is there
+        (void)snprintf(root, sizeof root, "%.100s/bodhi-fuzz-XXXXXX", chosen == NULL ? memory : chosen);
         if (mkdtemp(root) == NULL || bodhi_open(root, BODHI_CREATE, &store) != BODHI_OK ||
             bodhi_dataset_open(store, "/s", NULL, 0, BODHI_CREATE, &dataset) != BODHI_OK ||
             strcmp(bodhi_dataset_directory(dataset), DIRECTORY) != 0) {

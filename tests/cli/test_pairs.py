@@ -62,7 +62,7 @@ def folder(made, tmp_path, monkeypatch):
 def test_list(folder):
     lines = said("pairs", "list", "kept").splitlines()
     assert lines[0].split() == ["analysis", "generation", "frames", "pairs", "size", "last", "used"]
-    total = json.loads(said("pairs", "list", "kept", "--json"))["kept"][0]["of"]
+    total = json.loads(said("pairs", "list", "kept", "--json"))["kept"][0]["trajectory_frames"]
     assert lines[1].split()[:6] == ["Mean", "2", "0-19", "of", f"{total}", "20"]
     assert lines[2].split()[:6] == ["Mean", "1", "0-9", "of", f"{total}", "10"]
     assert len(lines) == 3
@@ -72,8 +72,9 @@ def test_list_as_json(folder):
     told = json.loads(said("pairs", "list", "kept", "--json"))
     assert (told["directory"], told["in_use"], len(told["kept"])) == ("kept", "", 2)
     new, old = told["kept"]
-    assert new["covered"] == {"frames": 20, "ranges": [[0, 19, 1]]}
-    assert (new["analysis"], new["generation"], new["last"], new["pairs"]) == ("Mean", 2, True, 20)
+    assert (new["frames"], new["ranges"]) == (20, [[0, 19, 1]])
+    assert (new["analysis"], new["generation"], new["used_last"], new["pairs"]) == ("Mean", 2, True, 20)
+    assert (old["used_last"], old["bytes"]) == (False, sum(map(os.path.getsize, folder.glob("kept/Mean/1/*.pairs"))))
     assert old["parameters"] == {"factor": "1.0", "wait": "0.0"}
     assert old["differs"] == ["factor 1.0 is now 2.0"]
     assert json.loads(said("pairs", "list", folder, "--json")) == {"directory": f"{folder}", "in_use": "", "kept": []}
@@ -157,7 +158,7 @@ def test_a_run_into_out_goes_on_where_a_killed_one_was_and_says_so(folder):
 
     def kept() -> int:
         listed = json.loads(said("pairs", "list", folder / "out", "--json")) if (folder / "out").exists() else {}
-        return sum(one["covered"]["frames"] for one in listed.get("kept", ()))
+        return sum(one["frames"] for one in listed.get("kept", ()))
 
     try:
         assert wait_until(lambda: kept() > 3, 40)
@@ -179,3 +180,32 @@ def test_a_run_into_out_goes_on_where_a_killed_one_was_and_says_so(folder):
     record = json.loads((folder / "out" / "run.json").read_text())
     assert (record["frames"], record["reused"]) == (40, {"frames": there, "reason": ""})
     assert sorted(path.name for path in (folder / "out").iterdir()) == ["Mean.csv", "run.json"]
+
+
+def test_a_record_is_repeated_with_its_pairs(folder):
+    summary_of("--pairs", "kept", "--stop", 20, "-p", "factor=2", "--out", "out", cwd=folder)
+    elsewhere = himach("run", "--again", folder / "out", "--out", folder / "again", cwd="/")
+    assert f"all 20 frames were mapped before (pairs in {folder / 'kept'})\n" in elsewhere.stderr
+    assert (folder / "out" / "Mean.csv").read_bytes() == (folder / "again" / "Mean.csv").read_bytes()
+    anew = himach("run", "--again", "out", "--reuse", "never", "--out", "anew", cwd=folder)
+    assert "all 20 frames were mapped again: reuse is 'never'\n" in anew.stderr
+    record = json.loads((folder / "anew" / "run.json").read_text())
+    assert record["reused"] == {"frames": 0, "reason": "reuse is 'never'"}
+    assert record["pairs_directory"] == str(folder / "kept")
+
+
+def test_objects_are_refused_by_name_where_others_can_write(folder):
+    (folder / "mean.py").write_text(
+        SCRIPT.replace('yield "x", ', 'yield "x", {}.get(0) or ')
+        .replace("self.factor", "self.factor; yield 'd', {1: 2}")
+        .replace("sum(series.values)", "len(series)")
+    )
+    (folder / "open").mkdir()
+    (folder / "open").chmod(0o770)
+    done = himach("run", "mean.py", *DATA, "--stop", 3, "--pairs", "open", cwd=folder)
+    assert done.returncode == 2
+    assert f"pairs {folder / 'open'}: values of type dict are kept as pickles" in done.stderr
+    assert f"chmod go-w {folder / 'open'}" in done.stderr
+    (folder / "open").chmod(0o700)
+    summary_of("--stop", 3, "--pairs", "open", cwd=folder)
+    assert "all 3 frames were mapped before" in summary_of("--stop", 3, "--pairs", "open", cwd=folder)

@@ -27,7 +27,7 @@ else:
 
 import himach
 from himach.keeping.directory import LOCK, MAP, PairsDirectory
-from himach.keeping.part import BadPartError, open_part
+from himach.keeping.parts.part import BadPartError, open_part
 
 NAMES = ("Columns", "Presence", "Chain")
 N_FRAMES = 6

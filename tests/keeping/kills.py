@@ -31,9 +31,9 @@ from support.commands import processes_with, same_files, wait_until
 from support.ranks import clean_environment
 
 from himach.examples import sample
-from himach.keeping.columns import BadPartError
 from himach.keeping.directory import Generation, PairsDirectory
-from himach.keeping.part import open_part
+from himach.keeping.parts.columns import BadPartError
+from himach.keeping.parts.part import open_part
 
 CLUSTER = Path(__file__).parents[1] / "runner" / "slurm_cluster"
 NODES = 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support import needs
-from support.commands import same_files, wait_until
+from support.commands import himach, same_files, wait_until
 from support.ranks import clean_environment
 
 from himach.keeping.directory import PairsDirectory
@@ -116,11 +117,17 @@ def test_of_runs_that_start_in_the_same_instant_all_but_one_are_refused(ground):
 def test_a_directory_that_is_cleaned_up_under_a_run(ground):
     place = ground.folder / "pairs"
     ground.right("first", "--pairs", place, "--stop", "20")
+    before = len(parts(place))
     run = ground.start("out", "--pairs", place, slow=1.5)
-    assert wait_until(lambda: len(parts(place)) > 4, 60)
-    directory = PairsDirectory(place)
+    assert wait_until(lambda: len(parts(place)) > before, 60)
+    run.send_signal(signal.SIGSTOP)
+    refused = himach("pairs", "evict", place, "--all")
+    assert refused.returncode == 2
+    assert "another run keeps its pairs there" in refused.stderr
+    directory = PairsDirectory(place)  # all the same, as whoever deletes files would
     for label in directory.labels():
         directory.evict(label, 1)
+    run.send_signal(signal.SIGCONT)
     ground.ended(run)
     ground.same("out")
     ground.right("again", "--pairs", place)

@@ -15,8 +15,8 @@ import pytest
 from support import needs
 
 from himach.io.store.bodhi import crc32c
-from himach.keeping.columns import HEAD
 from himach.keeping.directory import LOCK, MAP, PairsDirectory, _digest
+from himach.keeping.parts.columns import HEAD
 from himach.keeping.reuse import find_parts
 from himach.parallel.communicator import alone
 
@@ -210,7 +210,7 @@ def test_a_map_that_is_not_known_is_mapped_again_and_said(ground, damage, said):
     assert (result.text(), warned) == (ground.text, [])
     assert result.record["reused"] == {
         "frames": 0,
-        "reason": f"Columns: {path} {said}, so what is kept there is not used",
+        "reason": f"for Columns, {path} {said}, so what is kept there is not used",
     }
     ground.check()
 
@@ -253,7 +253,7 @@ def test_parts_of_another_user_are_used_if_they_can_be_read_and_need_no_trust(op
         try:
             os.setuid(65534)
             private = [generation.private for generation in generations]
-            bad = find_parts(alone().comm, generations, private, range(N_FRAMES), 1 << 30).bad
+            bad = find_parts(alone().comm, generations, private, ["damaged"] * 3, range(N_FRAMES), 1 << 30).bad
             os.write(write, json.dumps(sorted(text.partition(": ")[2] for text in bad)).encode())
         finally:
             os._exit(0)

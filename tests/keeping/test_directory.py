@@ -12,7 +12,7 @@ from himach.errors import UsageError
 from himach.examples import load
 from himach.keeping.directory import MAP, PairsDirectory, is_private
 
-from .identities import identity_of
+from .maps.identities import identity_of
 
 HOLDER = """
 import sys

@@ -193,9 +193,24 @@ def test_what_is_none_is_none(tmp_path):
     (tmp_path / "foreign" / "notes").mkdir()
     (tmp_path / "foreign" / "notes" / "text").touch()
     (tmp_path / "file").touch()
+    simulation = tmp_path / "foreign" / "replica" / "1" / "run.xtc"
+    simulation.parent.mkdir(parents=True)
+    simulation.touch()
+    (tmp_path / "foreign" / "other" / "2").mkdir(parents=True)
     assert [kept_in(tmp_path / name) for name in ("empty", "foreign", "file", "nothing")] == [None] * 4
     assert evict_chosen(tmp_path / "foreign", None).generations == 0
     assert (tmp_path / "foreign" / "notes" / "text").exists()
+    assert simulation.exists()
+
+
+def test_what_somebody_else_put_there_stays(kept):
+    (kept / "Near" / "1" / "notes.txt").touch()
+    (kept / "Near" / "9").mkdir()
+    (kept / "Near" / "9" / "run.xtc").touch()
+    assert list(found(kept)) == [("Near", 2), ("Other", 1)]
+    assert evict_chosen(kept, None).generations == 2
+    assert {path.name for path in kept.rglob("*.*")} >= {"notes.txt", "run.xtc", "map.json"}
+    assert kept_in(kept) is None
 
 
 @pytest.mark.parametrize(

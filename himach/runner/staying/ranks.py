@@ -25,10 +25,10 @@ READ_LATE = ("HIMACH_", "COLUMNS")
 class Ranks:
     """Ranks of this machine that stay between runs, with all that they have imported.
 
-    They are started at once and wait, without using a processor, until `close()`, the end of a ``with`` block or of this
-    process, whatever ends it. What a run does and gives is what it does and gives with ranks of its own: code, files and
-    the environment count as they are when a run begins. Where that cannot be so for ranks that have run, where one of
-    them has died, and after an interruption, the next run starts new ones.
+    They are started at once and wait, without using a processor, until `close()`, the end of a ``with`` block or of
+    this process, whatever ends it. What a run does and gives is what it does and gives with ranks of its own: code,
+    files and the environment count as they are when a run begins. Where that cannot be so for ranks that have run,
+    where one of them has died, and after an interruption, the next run starts new ones.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Ranks:
             self._busy.release()
 
     def do(self, work: bytes, keeps: bool = False) -> bytes:
-        """Have all ranks do packed work (see `himach.runner.job_pickle`), which may keep pairs; return what rank 0 left.
+        """Have all ranks do packed work (see `himach.runner.job_pickle`), which may keep pairs; return rank 0's result.
 
         Raises
         ------

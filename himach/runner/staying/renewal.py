@@ -39,14 +39,15 @@ import himach
 __all__ = ["Renewal"]
 
 SYS_VALUES = (
-    "stdin stdout stderr argv path excepthook displayhook unraisablehook breakpointhook dont_write_bytecode tracebacklimit"
-).split()
+    *("stdin", "stdout", "stderr", "argv", "path", "excepthook", "displayhook", "unraisablehook", "breakpointhook"),
+    *("dont_write_bytecode", "tracebacklimit"),
+)
 LIMITS = tuple(value for name, value in vars(resource).items() if name.startswith("RLIMIT_"))
 TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
 class Renewal:
-    """This process as it is now, before any run, to be had again after each."""
+    """The process as it is now, before any run, to be had again after each."""
 
     def __init__(self) -> None:
         self._environ = dict(os.environ)
@@ -179,7 +180,7 @@ def _reset() -> None:
     sys.settrace(None)
     sys.setprofile(None)
     random.seed()
-    np.random.seed()
+    np.random.seed()  # noqa: NPY002 - what it gives to all who draw from it
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from mpi4py import MPI
-from support.foreign import differences, minimal_topology, trajectories
+
+from .foreign import differences, minimal_topology, trajectories
 
 comm = MPI.COMM_WORLD
 #: Of each format, the small ones; of those whose readers lose their place on the way to another rank, all.

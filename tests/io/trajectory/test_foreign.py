@@ -6,10 +6,11 @@ import pickle
 from pathlib import Path
 
 import pytest
-from support.foreign import Foreign, differences, seen, trajectories
 from support.ranks import run_under_mpiexec
 
 from himach.io.trajectory.origin import open_origin
+
+from .foreign import Foreign, differences, seen, trajectories
 
 #: In one process, which reads them all by MDAnalysis once.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("foreign"), pytest.mark.filterwarnings("ignore")]

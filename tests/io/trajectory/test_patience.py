@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from support.cache_data import analyse, bits, make
-from support.failing_folder import FailingFolder, failing_folder
 
 import himach
 from himach.io.trajectory import patience
 from himach.io.trajectory.origin import open_origin
+
+from .failing_folder import FailingFolder, failing_folder
 
 NAMES = ["md.trr", "md.xtc", "md.dcd", "md.xyz"]
 

@@ -16,9 +16,9 @@ import uuid
 import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
+from runner.staying.probes import at_frame, found, kill_soon, mpiexec_of, number_in, pid
 from support.commands import processes_with, wait_until
 from support.ranks import clean_environment, mpiexec
-from support.staying import at_frame, found, kill_soon, mpiexec_of, number_in, pid
 
 import himach
 
@@ -192,7 +192,7 @@ def test_however_a_rank_ends_the_run_fails_as_with_new_ranks(shared, code):
 def test_after_an_error_that_all_ranks_have_they_stay(shared):
     rank = pid(shared)
     for _ in range(3):
-        with pytest.raises(himach.AnalysisError, match="map\\(\\) failed at frame 40.*ZeroDivisionError"):
+        with pytest.raises(himach.AnalysisError, match=r"map\(\) failed at frame 40.*ZeroDivisionError"):
             at_frame(shared, "1/0")
         with pytest.raises(himach.UsageError, match="no trajectory"):
             himach.run(himach.examples.load("rmsd"), "/nowhere.xtc", PSF, ranks=shared)

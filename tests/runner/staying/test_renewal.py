@@ -6,11 +6,9 @@ import textwrap
 
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
-from support.commands import processes_with, wait_until
+from runner.staying.probes import found, pid
 
 import himach
-
-from support.staying import found, pid
 
 #: What code does, and what tells whether it did.
 LEFT = {
@@ -32,7 +30,10 @@ LEFT = {
     "depth": ("import sys; sys.setrecursionlimit(5000)", "import sys; found = sys.getrecursionlimit()"),
     "builtins": ("import builtins; builtins.mine = 1", "import builtins; found = hasattr(builtins, 'mine')"),
     "main": ("import __main__; __main__.mine = 1", "import __main__; found = hasattr(__main__, 'mine')"),
-    "figures": ("from matplotlib import pyplot as p; p.figure()", "from matplotlib import pyplot as p; found = p.get_fignums()"),
+    "figures": (
+        "from matplotlib import pyplot; pyplot.figure()",
+        "from matplotlib import pyplot; found = pyplot.get_fignums()",
+    ),
     "style": (
         "import matplotlib; matplotlib.rcParams['font.size'] = 99",
         "import matplotlib; found = matplotlib.rcParams['font.size']",

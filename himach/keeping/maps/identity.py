@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from himach.analysis import Analysis
 from himach.io.dataset.origin_content import digest
 from himach.io.dataset.origin_stamp import OriginStamp
-from himach.keeping.reach import Found, Reach, content_digest
-from himach.keeping.state import Values, topology_digest
+from himach.keeping.maps.reach import Found, Reach, content_digest
+from himach.keeping.maps.state import Values, topology_digest
 
 if TYPE_CHECKING:
     from MDAnalysis import Universe

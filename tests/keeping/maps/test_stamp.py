@@ -12,7 +12,7 @@ from support.shelves import N_ATOMS, positions_of
 import himach
 from himach.io.store.store import Store
 from himach.io.universe.view import View
-from himach.keeping.identity import differences, map_identity
+from himach.keeping.maps.identity import differences, map_identity
 from himach.parallel.communicator import alone
 from himach.runner.job import Job
 from himach.runner.opening import open_job

@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 from himach.engine.merging.grouping import gather, renumber
 from himach.engine.pairs.block import Array, Block, Form, raw, row_bytes
 from himach.engine.pairs.stamps import FrameTable
-from himach.keeping.columns import ColumnFile, ColumnWriter
+from himach.keeping.parts.columns import ColumnFile, ColumnWriter
 
 #: Frames that a part covers, at most, and where the last one is, at most.
 COVERED, LAST = 1 << 27, 1 << 48

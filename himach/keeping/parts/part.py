@@ -2,7 +2,7 @@
 
 A part has blocks, one of each kind, the table of the frames that their pairs are of, and the numbers of all frames that
 it covers, with pairs or without. It is written under a name that nobody looks for and then renamed, and never changed.
-A power cut may leave it torn all the same; the checksums tell (`himach.keeping.columns`).
+A power cut may leave it torn all the same; the checksums tell (`himach.keeping.parts.columns`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pyroaring import BitMap64
 
 from himach.engine.pairs.block import SHARDS, Block, Form, Kind
 from himach.engine.pairs.stamps import FrameTable
-from himach.keeping.blocks import PartBlock, read_block, write_blocks
-from himach.keeping.columns import NONSENSE, BadPartError, ColumnFile, ColumnWriter, DamagedPartError
-from himach.keeping.frames import KeptFrames, Numbers, among, chosen_rows, read_covered, write_covered
-from himach.keeping.plain import NotPlainError
+from himach.keeping.parts.blocks import PartBlock, read_block, write_blocks
+from himach.keeping.parts.columns import NONSENSE, BadPartError, ColumnFile, ColumnWriter, DamagedPartError
+from himach.keeping.parts.frames import KeptFrames, Numbers, among, chosen_rows, read_covered, write_covered
+from himach.keeping.parts.plain import NotPlainError
 
 __all__ = [
     "BadPartError",
@@ -52,6 +52,7 @@ def write_part(
     combined: bool,
     pickles: bool,
     identity: str = "",
+    home: str = "",
     pairs: int | None = None,
 ) -> Path:
     """Write a part; return its path.
@@ -74,6 +75,8 @@ def write_part(
         Whether values that are Python objects may be pickled.
     identity
         What the part belongs to; `open_part()` is to be given the same.
+    home
+        The module of the analysis, whose classes those of pickled values may be.
     pairs
         How many pairs map() yielded; None: as many as there are.
 
@@ -97,6 +100,7 @@ def write_part(
             writer.finish(
                 {
                     "identity": identity,
+                    "home": home,
                     "combined": combined,
                     "pairs": sum(map(count_pairs, blocks)) if pairs is None else pairs,
                     "covered": write_covered(writer, covered),
@@ -142,7 +146,9 @@ def read_summary(path: Path) -> Summary:
         file.close()
 
 
-def open_part(path: Path, *, pickles: bool, identity: str = "", hold: bool = True, check: bool = True) -> Part:
+def open_part(
+    path: Path, *, pickles: bool, identity: str = "", home: str = "", hold: bool = True, check: bool = True
+) -> Part:
     """Open a part and check all of it.
 
     Parameters
@@ -153,6 +159,8 @@ def open_part(path: Path, *, pickles: bool, identity: str = "", hold: bool = Tru
         Whether it may have values that are pickled.
     identity
         What it must belong to.
+    home
+        The module of the analysis. Where it was another, values of that one's classes cannot be used; "": any.
     hold
         Whether its pairs are to be in memory from now on; else they are read again where they are asked for.
     check
@@ -171,14 +179,16 @@ def open_part(path: Path, *, pickles: bool, identity: str = "", hold: bool = Tru
         summary = _summary(file)
         if check:
             file.verify(hold)
-        part = Part(file, summary, pickles)
+        file.rest()
+        part = Part(file, summary, pickles, home)
         if check:
             part.check()
         return part
     except NONSENSE as error:
         raise file.bad(f"it makes no sense: {error}") from error
-    finally:
+    except BaseException:
         file.close()
+        raise
 
 
 class Part:
@@ -201,8 +211,9 @@ class Part:
         NaN where a frame has no box, None if none has one.
     """
 
-    def __init__(self, file: ColumnFile, summary: Summary, pickles: bool) -> None:
+    def __init__(self, file: ColumnFile, summary: Summary, pickles: bool, home: str) -> None:
         said = file.description
+        foreign = str(said["home"]) if home and said["home"] != home else ""
         self.path = file.path
         self.covered = summary.covered
         self.combined = summary.combined
@@ -217,7 +228,7 @@ class Part:
             raise ValueError("it has pairs of frames that it does not cover")
         self.held = file.held
         self._file = file
-        self._blocks = [read_block(file, described, pickles) for described in said["blocks"]]
+        self._blocks = [read_block(file, described, pickles, foreign) for described in said["blocks"]]
 
     def check(self) -> None:
         """Raise ValueError if pairs are of frames that are not there."""
@@ -260,6 +271,10 @@ class Part:
         if offset:
             blocks = [replace(block, at=block.at + np.uint32(offset)) for block in blocks]
         return [block for block in blocks if len(block)], frames
+
+    def close(self) -> None:
+        """Close the file; what is in memory stays."""
+        self._file.close()
 
 
 def count_pairs(block: Block) -> int:

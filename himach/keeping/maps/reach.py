@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import himach
 from himach.analysis import MAPPING, Analysis
-from himach.keeping.code import Codes, CodeUse
-from himach.keeping.state import Values
+from himach.keeping.maps.code import Codes, CodeUse
+from himach.keeping.maps.state import Values
 
 if TYPE_CHECKING:
     from MDAnalysis import Universe

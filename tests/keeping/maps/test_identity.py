@@ -15,7 +15,7 @@ import pytest
 from keeping.identities import TOPOLOGY, TRAJECTORY, identity_of, identity_of_script
 
 from himach import Analysis, examples
-from himach.keeping.identity import MapIdentity, differences
+from himach.keeping.maps.identity import MapIdentity, differences
 
 SCRIPT = '''
 import numpy as np

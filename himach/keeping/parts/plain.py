@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -22,12 +22,15 @@ from himach.engine.pairs.block import Array, objects
 from himach.engine.pairs.keys import INT64
 from himach.engine.pairs.values import Pickled, restore
 from himach.errors import HimachError
-from himach.keeping.columns import ColumnFile, ColumnWriter, describe
+from himach.keeping.parts.columns import ColumnFile, ColumnWriter, describe
 
 #: Tuples within tuples that are kept as columns; deeper ones are pickled.
 DEPTH = 8
 #: Types of values that one column of objects may have beside pickles; those of more are pickled.
 MOST_KINDS = 200
+
+#: What is in a pickle that brings classes along.
+BY_VALUE = b"cloudpickle.cloudpickle"
 
 NUMBERS: dict[str, type] = {"int": np.int64, "float": np.float64, "complex": np.complex128, "bool": np.bool_}
 # Text in the encoding that takes any str, bytes, and integers of more than 64 bits.
@@ -81,6 +84,15 @@ def write_keys(writer: ColumnWriter, keys: Sequence[bytes]) -> Any:
     numbers: dict[bytes, int] = {}
     of = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), dtype=np.uint32, count=len(keys))
     return [*_write_bytes(writer, list(numbers)), writer.add(of)]
+
+
+def pickles_in(described: Any) -> Iterator[int]:
+    """Give the numbers of the columns that have pickles, of what `write_objects()` returned, or of a list of that."""
+    if isinstance(described, list) and described:
+        if described[0] == "pickle":
+            yield described[2]
+        for part in described:
+            yield from pickles_in(part)
 
 
 def read_keys(file: ColumnFile, described: Any, count: int) -> Array:
@@ -181,7 +193,13 @@ def _pickled(value: Any, pickles: bool) -> Pickled:
             f"values of type {name} are kept as pickles, which is done only in a directory that nobody else can write "
             "to; yield numbers, text, arrays, or tuples of these"
         )
-    return value if type(value) is Pickled else Pickled(pickle.dumps(value, protocol=5))
+    data = value if type(value) is Pickled else Pickled(pickle.dumps(value, protocol=5))
+    if data.find(BY_VALUE) >= 0:
+        raise NotPlainError(
+            f"values of type {type(restore(data)).__name__} are not kept, as their class, or one that they hold, is "
+            "that of a program or of a notebook's cell, and another one in the next run; put it in a module"
+        )
+    return data
 
 
 def _write_bytes(writer: ColumnWriter, pieces: Sequence[bytes]) -> list[int]:

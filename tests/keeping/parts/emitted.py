@@ -14,7 +14,7 @@ from himach.engine.pairs.block import SHARDS, Form
 from himach.engine.pairs.emission import Emission
 from himach.engine.pairs.stamps import Stamps
 from himach.engine.pairs.values import Pickled
-from himach.keeping.part import write_part
+from himach.keeping.parts.part import write_part
 
 
 class Made:

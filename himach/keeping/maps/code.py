@@ -115,7 +115,7 @@ class Codes:
         found = [
             node
             for (name, _), several in self._sources[code.co_filename].items()
-            if name == code.co_qualname and len(several) == 1
+            if name == code.co_qualname and len({id(node) for _, node in several}) == 1
             for compiled, node in several
             if _plain(compiled) == runs
         ]
@@ -132,11 +132,16 @@ def _definitions(filename: str) -> dict[tuple[str, int], list[tuple[CodeType, as
     try:
         source = _source(filename)
         nodes: dict[tuple[str, int], list[ast.AST]] = defaultdict(list)
-        for name, node in _functions(ast.parse(source), ""):
+        tree = ast.parse(source)
+        for name, node in _functions(tree, ""):
             nodes[name, _first_line(node)].append(node)
-        for code in _all_codes(compile(source, filename, "exec", dont_inherit=True)):
-            for node in nodes.get((code.co_qualname, code.co_firstlineno), ()):
-                found[code.co_qualname, code.co_firstlineno].append((code, node))
+        units: list[Any] = [tree]
+        if not os.path.isfile(filename):  # notebooks compile the statements of a cell one by one, which may differ
+            units += [ast.Module([statement], []) for statement in tree.body]
+        for unit in units:
+            for code in _all_codes(compile(unit, filename, "exec", dont_inherit=True)):
+                for node in nodes.get((code.co_qualname, code.co_firstlineno), ()):
+                    found[code.co_qualname, code.co_firstlineno].append((code, node))
     except (SyntaxError, ValueError, OSError, RecursionError):
         return {}
     return found

@@ -10,8 +10,8 @@ import pytest
 
 import himach
 from himach.io.store.bodhi import crc32c
-from himach.keeping.columns import HEAD, HEAD_BYTES, MAGIC, VERSION
-from himach.keeping.part import BadPartError, open_part, read_summary
+from himach.keeping.parts.columns import HEAD, HEAD_BYTES, MAGIC, VERSION
+from himach.keeping.parts.part import BadPartError, open_part, read_summary
 
 from .emitted import Made, some_frames
 

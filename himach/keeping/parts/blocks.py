@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 from himach.engine.pairs.block import SHARDS, Array, Block, Bounds, Columns, Form, Kind, objects
 from himach.engine.pairs.keys import ENCODED
 from himach.engine.shuffle.stack import Spec, Stack
-from himach.keeping.columns import NONSENSE, ColumnFile, ColumnWriter, WrittenColumn, describe
-from himach.keeping.plain import NotPlainError, read_keys, read_objects, write_keys, write_objects
+from himach.keeping.parts.columns import NONSENSE, ColumnFile, ColumnWriter, WrittenColumn, describe
+from himach.keeping.parts.plain import NotPlainError, pickles_in, read_keys, read_objects, write_keys, write_objects
 
 #: Bytes of rows that are put together at a time on their way to the disk, and bytes that a Python object counts.
 TOGETHER, OBJECT = 1 << 22, 64
@@ -129,8 +130,11 @@ def write_blocks(writer: ColumnWriter, blocks: Sequence[Block], pickles: bool) -
     }
 
 
-def read_block(file: ColumnFile, described: dict[str, Any], pickles: bool) -> PartBlock:
-    """Return a block of a file; one of `NONSENSE` if it is none."""
+def read_block(file: ColumnFile, described: dict[str, Any], pickles: bool, foreign: str) -> PartBlock:
+    """Return a block of a file; one of `NONSENSE` if it is none.
+
+    Where values may be `pickles`, they must not be of classes in the module `foreign`, if that is not "".
+    """
     form, width = Form(described["form"]), described["width"]
     bounds = _read_bounds(file, described["sizes"])
     rows = int(bounds[-1])
@@ -144,8 +148,11 @@ def read_block(file: ColumnFile, described: dict[str, Any], pickles: bool) -> Pa
     for listed in pieces.values():
         if len(listed) != len(counts):
             raise ValueError("pieces of a column are not there")
-    if not pickles and "values" in pieces and _has_pickles(pieces["values"]):
-        raise file.bad("it has values that are pickled, which are not read here")
+    for number in pickles_in(pieces.get("values")):
+        if not pickles:
+            raise file.bad("it has values that are pickled, which are not read here")
+        if foreign and re.search(re.escape(foreign).encode(), file.column(number, np.uint8, -1)):
+            raise file.bad(f"it has values of classes of {foreign}, which this run has under another name")
     return PartBlock(form, width, bounds, specs, file, columns, pieces, np.cumsum(counts))
 
 
@@ -212,11 +219,6 @@ def _check_specs(form: Form, width: Any, specs: dict[str, Spec]) -> None:
         right &= specs["values"] == number
     if not right or width < ENCODED:
         raise ValueError("a block has columns of other types")
-
-
-def _has_pickles(described: Any) -> bool:
-    """Tell whether a column of objects, or a part of it, is pickled."""
-    return described == "pickle" or (isinstance(described, list) and any(map(_has_pickles, described)))
 
 
 def _lasts(form: Form, values: Array) -> Bounds:

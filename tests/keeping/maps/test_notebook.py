@@ -89,6 +89,7 @@ with open(sys.argv[4], "w") as file:
 """
 
 EDITS = [
+    (1, "\nclass Part:", "import numpy as np\nimport himach\nclass Part:", []),
     (1, "# near", "# nearer\n\n", []),
     (1, "return unrelated()", "return 2 * unrelated()", []),
     (1, "    def map", "    def more(self):\n        pass\n    def map", []),
@@ -104,7 +105,7 @@ EDITS = [
 
 @pytest.mark.slow
 def test_cells_are_the_same_map_until_one_is_edited(tmp_path):
-    from himach.keeping.identity import MapIdentity, differences
+    from himach.keeping.maps.identity import MapIdentity, differences
 
     tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     edits = json.dumps([edit[:3] for edit in EDITS])

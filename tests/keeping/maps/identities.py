@@ -11,7 +11,7 @@ from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.topology.loading import load_topology
 from himach.io.trajectory.origin import open_origin
 from himach.io.universe.view import View
-from himach.keeping.identity import MapIdentity, map_identity
+from himach.keeping.maps.identity import MapIdentity, map_identity
 from himach.runner.scripts import load_script
 
 TRAJECTORY, TOPOLOGY = sample("villin")

@@ -17,8 +17,8 @@ from MDAnalysis.transformations import center_in_box, fit_rot_trans, translate
 from scipy.spatial import cKDTree
 
 from himach import Analysis
-from himach.keeping.identity import differences
-from himach.keeping.state import Values, topology_digest
+from himach.keeping.maps.identity import differences
+from himach.keeping.maps.state import Values, topology_digest
 
 
 class Kept(Analysis):

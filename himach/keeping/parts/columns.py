@@ -331,8 +331,13 @@ class ColumnFile:
             self._check(number, crc)
         if hold:
             self._held = held
-        # A file that stays open can be read even if it is deleted meanwhile.
-        if hold or ColumnFile._open * OPEN > resource.getrlimit(resource.RLIMIT_NOFILE)[0]:
+
+    def rest(self) -> None:
+        """Close the file if its columns are in memory, or too many are open.
+
+        One that stays open can be read even if it is deleted meanwhile.
+        """
+        if self.held or ColumnFile._open * OPEN > resource.getrlimit(resource.RLIMIT_NOFILE)[0]:
             self.close()
 
     def verified(self, number: int) -> Array:

@@ -1,0 +1,1 @@
+"""Files of kept pairs: what is in them, byte by byte."""
