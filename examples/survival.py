@@ -96,11 +96,13 @@ def survival(runs: Iterable[Ints], n_frames: int, tau_max: int) -> npt.NDArray[n
     >>> survival([np.array([[0, 3]]), np.array([[0, 1]])], n_frames=3, tau_max=2)
     array([1.  , 0.75, 0.5 ])
     """
-    first, length = np.concatenate([np.empty((0, 2), np.int64), *runs]).T
+    first, length = np.ascontiguousarray(np.concatenate([np.empty((0, 2), np.int64), *runs]).T)
     present = _count(first, length, n_frames)
     probability = np.full(tau_max + 1, 1.0 if len(first) else np.nan)
     for tau in range(1, tau_max + 1):
         # A run that holds all of [t, t + tau] begins at t or before, and its last tau frames are no such t.
+        longer = length > tau
+        first, length = first[longer], length[longer]  # most runs are short
         staying = _count(first, length - tau, n_frames)[:-tau]
         origins = present[:-tau] > 0
         ratios = staying[origins] / present[:-tau][origins]
@@ -110,9 +112,8 @@ def survival(runs: Iterable[Ints], n_frames: int, tau_max: int) -> npt.NDArray[n
 
 def _count(first: Ints, length: Ints, n_frames: int) -> Ints:
     """Return how many runs each frame lies in, int64 (n_frames,)."""
-    some = length > 0
-    begins = np.bincount(first[some], minlength=n_frames + 1)
-    ends = np.bincount(first[some] + length[some], minlength=n_frames + 1)
+    begins = np.bincount(first, minlength=n_frames + 1)
+    ends = np.bincount(first + length, minlength=n_frames + 1)
     return np.cumsum(begins - ends)[:n_frames]
 
 

@@ -32,6 +32,8 @@ QUESTIONS: Mapping[str, Question] = {
 }
 VALUES = FOLDER / "analyses" / "values.py"
 PER_FRAME = 1_000_000
+#: Of so many keys: with more of them, reduce() takes longer.
+KEYS = (100_000, 1_000_000)
 #: The pairs that the default memory is meant for, bytes of one of them, and how often they are on the disk at most.
 FULL, PAIR, TIMES = 500_000_000, 16, 3
 #: A new trajectory has this part of its frames more than before.
@@ -142,16 +144,17 @@ def reduced(bench: Bench) -> None:
     changed = bench.place / "changed" / VALUES.name
     changed.parent.mkdir()
     changed.write_text(VALUES.read_text().replace("np.add.reduce", "np.max"))
-    kept = bench.place / "kept"
-    checked([*bench.contest.himach("first", _values(VALUES), data).command, "--pairs", str(kept)])
-    once = bench.contest.himach("once", _values(changed), data, out="once")
-    again = bench.contest.himach("again", _values(changed), data)
-    times = bench.contest.run([once, replace(again, command=[*again.command, "--pairs", str(kept)])])
-    phases = [sum(both) for both in zip(times["once"]["shuffle"], times["once"]["reduce"], strict=True)]
-    what = f"{data.frames * PER_FRAME:,} values kept, reduce() changed: whole process"
-    _ratio(
-        what, {"without": {"wall": phases}, "with": times["again"]}, REDUCED, "shuffle and reduce of a run in one go"
-    )
+    for keys in KEYS:
+        kept = bench.place / f"kept-{keys}"
+        checked([*bench.contest.himach("first", _values(VALUES, keys), data).command, "--pairs", str(kept)])
+        once = bench.contest.himach("once", _values(changed, keys), data, out="once")
+        again = bench.contest.himach("again", _values(changed, keys), data)
+        times = bench.contest.run([once, replace(again, command=[*again.command, "--pairs", str(kept)])])
+        phases = [sum(both) for both in zip(times["once"]["shuffle"], times["once"]["reduce"], strict=True)]
+        what = f"{data.frames * PER_FRAME:,} values of {keys:,} keys kept, reduce() changed"
+        beside = {"without": {"wall": phases}, "with": times["again"]}
+        _ratio(f"{what}: whole process", beside, REDUCED, "shuffle and reduce of a run in one go")
+        shutil.rmtree(kept)
 
 
 #: What is measured, by name.
@@ -164,8 +167,8 @@ PARTS: Mapping[str, Callable[[Bench], None]] = {
 }
 
 
-def _values(script: Path) -> Question:
-    return Question(str(script), {"pairs": PER_FRAME})
+def _values(script: Path, keys: int = KEYS[0]) -> Question:
+    return Question(str(script), {"pairs": PER_FRAME, "keys": keys})
 
 
 def _beside(bench: Bench, side: Contender) -> list[Contender]:
