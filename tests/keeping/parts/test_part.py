@@ -22,7 +22,7 @@ from himach.engine.pairs.keys import ENCODED
 from himach.engine.pairs.stamps import Frames, FrameTable
 from himach.engine.pairs.values import Pickled
 from himach.engine.shuffle.stack import Stack
-from himach.keeping import blocks as blocks_module
+from himach.keeping.parts import blocks as blocks_module
 from himach.keeping.parts.part import BadPartError, NotPlainError, open_part, read_summary, write_part
 
 from .emitted import Made, exact, some_frames, spread, twin
