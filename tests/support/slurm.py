@@ -21,7 +21,7 @@ def cluster_up(nodes: int = 4) -> Iterator[dict[str, str]]:
     """Give the environment in which a cluster of nodes node1, node2, ... is up."""
     needs.program("slurmctld", "slurmd", "munged", "srun", of="SLURM", required="HIMACH_REQUIRE_SLURM")
     lab = Path("/tmp") / f"himach-slurm-{os.getpid()}"  # a short path: munge's socket lies in it
-    port = 20000 + os.getpid() % 1000 * 10  # two clusters on one machine must not meet
+    port = 20000 + os.getpid() % 600 * 20  # two clusters on one machine must not meet
     environ = clean_environment(LAB=str(lab), SLURM_CONF=str(lab / "slurm.conf"), PORT=str(port))
     subprocess.run([CLUSTER, "up", str(nodes)], env=environ, check=True, timeout=60, stdin=subprocess.DEVNULL)
     try:
@@ -58,8 +58,15 @@ class Jobs:
             "scontrol", "show", "job", job
         )
 
-    def begin(self, job: str, seconds: float = 60) -> None:
+    def begin(self, job: str, seconds: float = 120) -> None:
         """Have a job that is put into the queue again begin now: SLURM would wait for two minutes."""
-        assert wait_until(lambda: self.says(job, "Restarts") == "1", seconds), self.call("scontrol", "show", "job", job)
-        if wait_until(lambda: self.says(job, "JobState") != "COMPLETING") and self.says(job, "JobState") == "PENDING":
-            self.call("scontrol", "update", f"jobid={job}", "StartTime=now")
+
+        def begins() -> bool:
+            if self.says(job, "Restarts") == "0":
+                return False
+            state = self.says(job, "JobState")
+            if state == "PENDING":
+                self.call("scontrol", "update", f"jobid={job}", "StartTime=now")
+            return state not in ("PENDING", "COMPLETING")
+
+        assert wait_until(begins, seconds), self.call("scontrol", "show", "job", job)
