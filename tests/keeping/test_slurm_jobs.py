@@ -123,6 +123,7 @@ def the_limit_of_time(job: Job) -> None:
     asked, mapped = job.ground.covered(), job.mapped()
     job.wait(lambda: job.mapped() > mapped)
     assert job.says("JobState") == "RUNNING"
+    job.jobs.call("scontrol", "update", f"jobid={job.number}", "EndTime=now+1")
     job.ends("TIMEOUT")
     kept = job.ground.covered()
     assert kept > asked

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from support import needs
@@ -28,6 +28,15 @@ def cluster_up(nodes: int = 4) -> Iterator[dict[str, str]]:
         yield environ
     finally:
         subprocess.run([CLUSTER, "down"], env=environ, check=False, timeout=60)
+
+
+def manages(job: str) -> bool:
+    """Whether a step manager of that job is there."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if path.read_bytes().startswith(f"slurmstepd: [{job}.".encode()):
+                return True
+    return False
 
 
 class Jobs:
@@ -59,14 +68,16 @@ class Jobs:
         )
 
     def begin(self, job: str, seconds: float = 120) -> None:
-        """Have a job that is put into the queue again begin now: SLURM would wait for two minutes."""
+        """Have a job that is put into the queue again begin now: SLURM would wait for two minutes.
+
+        In that time what managed its steps ends; it would take sockets away from new steps of the same numbers.
+        """
 
         def begins() -> bool:
-            if self.says(job, "Restarts") == "0":
-                return False
-            state = self.says(job, "JobState")
-            if state == "PENDING":
+            restarts, state = int(self.says(job, "Restarts")), self.says(job, "JobState")
+            assert restarts or state not in ("COMPLETED", "FAILED", "TIMEOUT")
+            if restarts and state == "PENDING" and not manages(job):
                 self.call("scontrol", "update", f"jobid={job}", "StartTime=now")
-            return state not in ("PENDING", "COMPLETING")
+            return restarts > 0 and state not in ("PENDING", "COMPLETING")
 
         assert wait_until(begins, seconds), self.call("scontrol", "show", "job", job)
