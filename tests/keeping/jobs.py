@@ -8,9 +8,11 @@ from pathlib import Path
 
 from support.commands import same_files
 
+from himach.keeping.part import read_summary
+
 from .sample import write_topology, write_trajectory
 
-#: Frames are noted before they are mapped; times too.
+#: Frames are noted before they are mapped; times too. A job's later turns are fast.
 SLOW = """
 import os, time, himach
 
@@ -19,7 +21,7 @@ class Slow(himach.Analysis):
         if (notes := os.environ.get("NOTES")):
             with open(notes, "a") as file:
                 file.write(f"{frame.number} {time.time()} {os.environ.get('SLURM_JOB_ID', 0)}\\n")
-            time.sleep(float(os.environ["PACE"]))
+            time.sleep(float(os.environ["PACE"]) / (20 if "SLURM_RESTART_COUNT" in os.environ else 1))
             if frame.number == int(os.environ.get("HANGS", -1)) and not os.path.exists(notes + ".hung"):
                 open(notes + ".hung", "w").close()
                 time.sleep(float(os.environ.get("HANG", 60)))
@@ -54,6 +56,10 @@ class Ground:
     def parts(self) -> list[Path]:
         """Parts that are kept."""
         return sorted(self.pairs.rglob("*.pairs"))
+
+    def covered(self) -> set[int]:
+        """Frames that are kept."""
+        return set().union(*(read_summary(path).covered for path in self.parts()))
 
     def record(self) -> dict:
         """The record of the last run."""

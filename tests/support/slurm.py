@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from support import needs
@@ -21,13 +21,22 @@ def cluster_up(nodes: int = 4) -> Iterator[dict[str, str]]:
     """Give the environment in which a cluster of nodes node1, node2, ... is up."""
     needs.program("slurmctld", "slurmd", "munged", "srun", of="SLURM", required="HIMACH_REQUIRE_SLURM")
     lab = Path("/tmp") / f"himach-slurm-{os.getpid()}"  # a short path: munge's socket lies in it
-    port = 20000 + os.getpid() % 1000 * 10  # two clusters on one machine must not meet
+    port = 20000 + os.getpid() % 600 * 20  # two clusters on one machine must not meet
     environ = clean_environment(LAB=str(lab), SLURM_CONF=str(lab / "slurm.conf"), PORT=str(port))
     subprocess.run([CLUSTER, "up", str(nodes)], env=environ, check=True, timeout=60, stdin=subprocess.DEVNULL)
     try:
         yield environ
     finally:
         subprocess.run([CLUSTER, "down"], env=environ, check=False, timeout=60)
+
+
+def manages(job: str) -> bool:
+    """Whether a step manager of that job is there."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if path.read_bytes().startswith(f"slurmstepd: [{job}.".encode()):
+                return True
+    return False
 
 
 class Jobs:
@@ -58,8 +67,17 @@ class Jobs:
             "scontrol", "show", "job", job
         )
 
-    def begin(self, job: str, seconds: float = 60) -> None:
-        """Have a job that is put into the queue again begin now: SLURM would wait for two minutes."""
-        assert wait_until(lambda: self.says(job, "Restarts") == "1", seconds), self.call("scontrol", "show", "job", job)
-        if wait_until(lambda: self.says(job, "JobState") != "COMPLETING") and self.says(job, "JobState") == "PENDING":
-            self.call("scontrol", "update", f"jobid={job}", "StartTime=now")
+    def begin(self, job: str, seconds: float = 120) -> None:
+        """Have a job that is put into the queue again begin now: SLURM would wait for two minutes.
+
+        In that time what managed its steps ends; it would take sockets away from new steps of the same numbers.
+        """
+
+        def begins() -> bool:
+            restarts, state = int(self.says(job, "Restarts")), self.says(job, "JobState")
+            assert restarts or state not in ("COMPLETED", "FAILED", "TIMEOUT")
+            if restarts and state == "PENDING" and not manages(job):
+                self.call("scontrol", "update", f"jobid={job}", "StartTime=now")
+            return restarts > 0 and state not in ("PENDING", "COMPLETING")
+
+        assert wait_until(begins, seconds), self.call("scontrol", "show", "job", job)
