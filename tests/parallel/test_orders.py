@@ -235,12 +235,12 @@ from himach.parallel.mpi import connect
 world = connect()
 rank, size = world.comm.rank, world.comm.size
 orders.COMES, orders.LIMIT = 1.0, 4.0
-with orders.Orders(None, lambda: print("rank", rank, "kept", flush=True), comm=world.comm) as asked:
+with orders.Orders(None, lambda: sys.stdout.write(f"rank {{rank}} kept\n"), comm=world.comm) as asked:
     asked.heeded = True
     world.comm.barrier()
     os.kill(os.getpid(), signal.SIGTERM)
     {first}
-    print("rank", rank, "left", flush=True)
+    sys.stdout.write(f"rank {{rank}} left\n")  # at once, beside others
     asked.leave()
 """
 
