@@ -235,12 +235,16 @@ from himach.parallel.mpi import connect
 world = connect()
 rank, size = world.comm.rank, world.comm.size
 orders.COMES, orders.LIMIT = 1.0, 4.0
-with orders.Orders(None, lambda: sys.stdout.write(f"rank {{rank}} kept\n"), comm=world.comm) as asked:
+
+def say(word):
+    os.write(1, f"rank {{rank}} {{word}}\\n".encode())  # at once, beside others
+
+with orders.Orders(None, lambda: say("kept"), comm=world.comm) as asked:
     asked.heeded = True
     world.comm.barrier()
     os.kill(os.getpid(), signal.SIGTERM)
     {first}
-    sys.stdout.write(f"rank {{rank}} left\n")  # at once, beside others
+    say("left")
     asked.leave()
 """
 
