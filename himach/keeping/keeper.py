@@ -244,9 +244,9 @@ class PassKeeper:
             on_every_rank(self._comm, self._writer.close)
             on_every_rank(self._comm, partial(self._tell, mapped))
 
-    def close(self) -> None:
-        """Wait until all is written."""
-        self._writer.close()
+    def close(self, well: bool) -> None:
+        """Wait until all is written; where the run went `well` and its pairs do not stay, write no more."""
+        self._writer.close(drop=well and not self._kept.lasting)
 
     def _tell(self, mapped: int) -> NoReturn:
         reused, where = self._kept.found.reused, self._kept.directory.path
@@ -271,6 +271,7 @@ class _Writer:
         self.error: Exception | None = None
         self.written: deque[tuple[int, Mapped, Path]] = deque()
         self._remembers = True
+        self._drops = False
         self._places = places
         self._frames = frames
         self._patience = patience
@@ -306,16 +307,20 @@ class _Writer:
         self._remembers = False
         self.written.clear()
 
-    def close(self) -> None:
+    def close(self, drop: bool = False) -> None:
+        self._drops = drop
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()
             self._thread = None
 
     def _work(self) -> None:
-        while (mapped := self._queue.get()) is not None:
+        while True:
+            mapped = self._queue.get()
             try:
-                if self.error is None:
+                if mapped is None:
+                    return
+                if self.error is None and not self._drops:
                     self._write(mapped)
             except Exception as error:  # whatever it is, the run goes on
                 self.error = error

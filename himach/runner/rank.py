@@ -243,17 +243,18 @@ def _map_and_reduce(
             progress=meeting.watched(display),
             wait=partial(display.finish, look),
         )
-        keep = True
+        keep, well = True, False
         try:
             with orders, nullcontext() if keeper is None else keeper.heeding(orders):
                 passed = run_pass(comm, chains, work, meeting.together, memory, keeper)
+            well = True
         except OriginChangedError:
             keep = False
             raise
         finally:
             written = source.close(keep)
             if keeper is not None:
-                keeper.close()
+                keeper.close(well)
     share.close()
     if keeper is not None:
         warn_once(comm, not_kept(kept, keeper))
