@@ -97,8 +97,10 @@ def run_ranks(command: Sequence[str], ranks: int, handover: Handover, keeps: boo
             status = wait(process, handover, keeps)
     finally:
         handover.end_ranks()
-        for thread in relays:
+        for thread, stream in zip(relays, (process.stdout, process.stderr), strict=True):
             thread.join(timeout=5)
+            if stream is not None and not thread.is_alive():
+                stream.close()
         if process.returncode < 0:  # what was to remove their segments was killed
             segments.sweep(began)
     error = handover.error()
