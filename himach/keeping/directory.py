@@ -25,6 +25,8 @@ from himach.output.lock import HeldError, Lock
 __all__ = ["Generation", "PairsDirectory", "is_private"]
 
 LOCK = ".lock"
+#: What names begin with that NFS gives to files which were removed while they were open.
+SILLY = ".nfs"
 MAP = "map.json"
 PART = ".pairs"
 TEMPORARY = ".tmp"
@@ -155,7 +157,8 @@ class PairsDirectory:
 
     def _check(self) -> None:
         """Raise UsageError if there are other things in the directory."""
-        other = [path for path in self.path.iterdir() if path.name != LOCK and not any(_numbered(path))]
+        ours = (LOCK, SILLY)
+        other = [path for path in self.path.iterdir() if not path.name.startswith(ours) and not any(_numbered(path))]
         strange = [path for path in other if not path.is_dir() or any(path.iterdir())]
         if strange:
             raise UsageError(

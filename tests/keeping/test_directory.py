@@ -84,6 +84,7 @@ def test_what_a_killed_run_was_writing_is_swept(tmp_path):
     folder.mkdir(parents=True)
     (folder / ".0123.tmp").write_bytes(b"torn")
     (folder / "4567.pairs").write_bytes(b"whole")
+    (tmp_path / "pairs" / ".nfs00000001").touch()  # a lock that was removed while it was open
     directory = PairsDirectory(tmp_path / "pairs")
     directory.claim()
     directory.release()
