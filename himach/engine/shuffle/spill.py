@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from himach.engine.pairs.block import Array, Block, Bounds, Form, Kind, Raw, objects, raw
-from himach.engine.shuffle.stack import Spec, Stack
+from himach.engine.shuffle.stack import Spec, Stack, kind_of
 from himach.errors import HimachError
 
 
@@ -114,9 +114,7 @@ class Spilled:
     @property
     def kind(self) -> Kind:
         """As that of the `Block`."""
-        values = self.specs.get("values")
-        dtype, shape = (None, ()) if values is None else (values.dtype, values.shape)
-        return Kind(self.width, self.form, dtype, shape)
+        return kind_of(self.form, self.width, self.specs)
 
     def part(self, start: int, stop: int) -> Block:
         """Read the shards from `start` to `stop`."""

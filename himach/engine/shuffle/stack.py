@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.pairs.block import Array, Block, Bounds, raw, row_bytes
+from himach.engine.pairs.block import Array, Block, Bounds, Form, Kind, raw, row_bytes
 from himach.engine.pairs.sharding import join_shards
 
 
@@ -26,6 +26,12 @@ class Spec(NamedTuple):
     def empty(self, rows: int) -> Array:
         """Return a column of so many rows."""
         return np.empty((rows, *self.shape), dtype=self.dtype)
+
+
+def kind_of(form: Form, width: int, specs: Mapping[str, Spec]) -> Kind:
+    """Return the `Block.kind` of a block that is not in memory."""
+    values = specs.get("values")
+    return Kind(width, form, None, ()) if values is None else Kind(width, form, values.dtype, values.shape)
 
 
 class Stack:

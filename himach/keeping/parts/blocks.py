@@ -11,7 +11,7 @@ import numpy as np
 
 from himach.engine.pairs.block import SHARDS, Array, Block, Bounds, Columns, Form, Kind, objects
 from himach.engine.pairs.keys import ENCODED
-from himach.engine.shuffle.stack import Spec, Stack
+from himach.engine.shuffle.stack import Spec, Stack, kind_of
 from himach.keeping.parts.columns import NONSENSE, ColumnFile, ColumnWriter, WrittenColumn, describe
 from himach.keeping.parts.plain import NotPlainError, pickles_in, read_keys, read_objects, write_keys, write_objects
 
@@ -41,9 +41,7 @@ class PartBlock:
     @property
     def kind(self) -> Kind:
         """As that of the `Block`."""
-        values = self.specs.get("values")
-        dtype, shape = (None, ()) if values is None else (values.dtype, values.shape)
-        return Kind(self.width, self.form, dtype, shape)
+        return kind_of(self.form, self.width, self.specs)
 
     def part(self, start: int, stop: int) -> Block:
         """Return the shards from `start` to `stop`, from memory if the part is there, else from the disk."""
