@@ -8,7 +8,7 @@ from pathlib import Path
 
 from support.commands import same_files
 
-from himach.keeping.part import read_summary
+from himach.keeping.parts.part import read_summary
 
 from .sample import write_topology, write_trajectory
 

@@ -183,6 +183,7 @@ def test_a_disk_that_is_full_from_the_beginning(ground, disk):
     assert said.count("No space left on device") == 1
     ground.same("out")
     (disk / "large").unlink()
+    subprocess.run(["mount", "-o", "remount,size=4m", disk], check=True)
     ground.right("again", "--pairs", disk / "pairs")
     assert ground.same("again")["frames"] == 0
     assert parts(disk / "pairs")

@@ -8,7 +8,7 @@ import sys
 import sysconfig
 
 import pytest
-from keeping.identities import identity_of, identity_of_script
+from keeping.maps.identities import identity_of, identity_of_script
 
 from himach.keeping.maps.identity import differences
 

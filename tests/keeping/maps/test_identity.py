@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import MDAnalysis
 import pytest
-from keeping.identities import TOPOLOGY, TRAJECTORY, identity_of, identity_of_script
+from keeping.maps.identities import TOPOLOGY, TRAJECTORY, identity_of, identity_of_script
 
 from himach import Analysis, examples
 from himach.keeping.maps.identity import MapIdentity, differences
@@ -350,7 +350,7 @@ def identity_of_again(found):
 PROCESS = """
 import json, sys
 sys.path.insert(0, sys.argv[2])
-from keeping.identities import identity_of_script
+from keeping.maps.identities import identity_of_script
 print(json.dumps(identity_of_script(sys.argv[1], cls="Mine").to_json()["parts"], sort_keys=True))
 """
 HASHED = """

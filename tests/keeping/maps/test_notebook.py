@@ -49,12 +49,12 @@ from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()
 cells, edits, tests = json.loads(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
 sys.path.insert(0, tests)
-from keeping.identities import identity_of
+from keeping.maps.identities import identity_of
 OTHER = '''
 import json, pickle, sys
 sys.path.insert(0, sys.argv[1])
 from himach.runner.job_pickle import unpack_work
-from keeping.identities import identity_of
+from keeping.maps.identities import identity_of
 job, _ = pickle.loads(unpack_work(sys.stdin.buffer.read()).data)
 print(json.dumps(identity_of(job.analyses[0]).to_json()))
 '''
@@ -66,7 +66,7 @@ def here():
 def there():
     from himach.runner.job import Job
     from himach.runner.job_pickle import PickledJob, pack_work
-    from keeping.identities import TOPOLOGY, TRAJECTORY
+    from keeping.maps.identities import TOPOLOGY, TRAJECTORY
     ran("mine = Mine()")
     job = Job([shell.user_ns["mine"]], [TRAJECTORY], TOPOLOGY)
     work = pack_work(PickledJob.of(job, 0.0))
