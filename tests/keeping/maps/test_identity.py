@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import MDAnalysis
 import pytest
@@ -371,7 +372,7 @@ class Mine(himach.Analysis):
 
 def test_processes_agree(tmp_path):
     (tmp_path / "script.py").write_text(HASHED)
-    tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    tests = str(Path(__file__).parents[2])
     found = []
     for seed in ("0", "1", "2"):
         command = [sys.executable, "-c", PROCESS, str(tmp_path), tests]

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -107,7 +108,7 @@ EDITS = [
 def test_cells_are_the_same_map_until_one_is_edited(tmp_path):
     from himach.keeping.maps.identity import MapIdentity, differences
 
-    tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    tests = str(Path(__file__).parents[2])
     edits = json.dumps([edit[:3] for edit in EDITS])
     file = tmp_path / "found.json"
     command = [sys.executable, "-c", SHELL, json.dumps(CELLS), edits, tests, str(file)]
