@@ -243,7 +243,7 @@ def main() -> int:
         fuzzer = Fuzzer(os.path.abspath(program), Path(folder), seed)
         try:
             fuzzer.run(seconds)
-        except WrongError as wrong:
+        except (WrongError, OSError) as wrong:  # nobody to connect to: it has ended
             fuzzer.process.kill()
             fuzzer.process.wait()
             sys.stderr.write(f"{fuzzer.log.read_text(errors='replace')[-8000:]}\nseed {seed}: {wrong}\n")

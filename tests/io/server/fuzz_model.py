@@ -30,6 +30,7 @@ from support.messages import (
     OPENED,
     PLACES,
     READ,
+    STOP,
     crc32c,
     message,
 )
@@ -227,7 +228,7 @@ class Connection:
         """Send something broken; returns whether to close at once."""
         self.wronged = self.broken = True
         self.model.counts["broken"] += 1
-        verb = self.rng.randrange(32)
+        verb = self.rng.choice([verb for verb in range(32) if verb != STOP])  # which would be no mistake
         whole = self.rng.choice(list(FRAMES.values()))
         noise = self.rng.randbytes(self.rng.choice((1, 16, 500)))
         self.outbox += self.rng.choice(
