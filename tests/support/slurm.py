@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -77,7 +78,8 @@ class Jobs:
             restarts, state = int(self.says(job, "Restarts")), self.says(job, "JobState")
             assert restarts or state not in ("COMPLETED", "FAILED", "TIMEOUT")
             if restarts and state == "PENDING" and not manages(job):
-                self.call("scontrol", "update", f"jobid={job}", "StartTime=now")
+                with contextlib.suppress(AssertionError):  # it may have begun meanwhile
+                    self.call("scontrol", "update", f"jobid={job}", "StartTime=now")
             return restarts > 0 and state not in ("PENDING", "COMPLETING")
 
         assert wait_until(begins, seconds), self.call("scontrol", "show", "job", job)
