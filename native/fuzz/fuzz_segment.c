@@ -114,7 +114,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         bodhi_bypass_checksums = true;
         const char *memory = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
         const char *chosen = getenv("TMPDIR"); // NOLINT(concurrency-mt-unsafe): no other thread is there
-        (void)snprintf(root, sizeof root, "%.100s/bodhi-fuzz-XXXXXX", chosen == NULL ? memory : chosen);
+        (void)snprintf(root, sizeof root, "%.100s/bodhi-fuzz-XXXXXX",
+                       chosen == NULL || *chosen == '\0' ? memory : chosen);
         if (mkdtemp(root) == NULL || bodhi_open(root, BODHI_CREATE, &store) != BODHI_OK ||
             bodhi_dataset_open(store, "/s", NULL, 0, BODHI_CREATE, &dataset) != BODHI_OK ||
             strcmp(bodhi_dataset_directory(dataset), DIRECTORY) != 0) {
