@@ -116,11 +116,10 @@ def map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None = Non
     for mapper in mappers:
         mapper.begin()
     _map_tasks(mappers, work, keeper)
-    for mapper in mappers:
-        mapper.check(now=True)
     if keeper is not None:
         keep_now(mappers, keeper)
     for mapper in mappers:
+        mapper.check(now=True)
         mapper.flush()
     work.wait()
 
@@ -148,8 +147,6 @@ def _map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None) -> 
                     mapper.check(now=done == 1)
             work.progress(done)
             if keeper is not None and keeper.due(sum(mapper.fresh_bytes for mapper in mappers)):
-                for mapper in mappers:
-                    mapper.check(now=True)
                 keep_now(mappers, keeper)
                 if not keeper.going_on:
                     return
@@ -158,7 +155,9 @@ def _map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None) -> 
 
 
 def keep_now(mappers: Sequence[Mapper], keeper: Keeper) -> None:
-    """Have kept what was mapped since the last time."""
+    """Have kept what was mapped since the last time, if map() has changed nothing that it must leave as it is."""
+    for mapper in mappers:
+        mapper.check(now=True)
     keeper.keep([mapper.taken() for mapper in mappers])
 
 
@@ -174,7 +173,7 @@ class Mapper:
     pairs
         How many pairs map() yielded.
     has
-        Steps that need not be mapped, while others analyses of the pass have use for them.
+        Steps that need not be mapped, while other analyses of the pass have use for them.
     fresh_bytes
         What was put into `runs` since `taken`, if that is to be called at all.
     """
