@@ -67,10 +67,10 @@ def parent_of(process: int) -> int:
     return int(Path("/proc", str(process), "stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
-def mpiexec_of(rank: int) -> int:
-    """Return the mpiexec that a rank belongs to."""
+def launcher_of(rank: int) -> int:
+    """Return the process that this one started and that launches a rank."""
     process = rank
-    while "mpiexec" not in Path("/proc", str(process), "comm").read_text():
+    while parent_of(process) != os.getpid():
         process = parent_of(process)
     return process
 

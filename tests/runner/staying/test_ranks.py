@@ -16,7 +16,7 @@ import uuid
 import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
-from runner.staying.probes import at_frame, found, kill_soon, mpiexec_of, number_in, pid
+from runner.staying.probes import at_frame, found, kill_soon, launcher_of, number_in, pid
 from support.commands import processes_with, wait_until
 from support.ranks import clean_environment, mpiexec
 
@@ -53,6 +53,11 @@ def test_runs_take_the_same_ranks_and_leave_none(mark):
     with pytest.raises(himach.UsageError, match=r"were closed; make new ones: himach.Ranks\(2\)"):
         pid(ranks)
     ranks.close()
+
+
+def test_ranks_that_stay_remember_the_topology_where_no_store_does(shared):
+    remembered = "import himach.io.topology.loading as loading\nfound = len(loading._remembered)"
+    assert found(shared, remembered) == found(shared, remembered) == 1
 
 
 def test_a_number_of_ranks_is_positive():
@@ -141,9 +146,9 @@ def test_ranks_that_were_killed_while_they_waited_are_replaced(mark):
         first = pid(ranks)
         for victim in (first, None):
             before = pid(ranks)
-            os.kill(victim or mpiexec_of(before), signal.SIGKILL)  # and no pause
+            os.kill(victim or launcher_of(before), signal.SIGKILL)  # and no pause
             if victim is None:
-                with contextlib.suppress(himach.RankError):  # all may have begun before they ended with mpiexec
+                with contextlib.suppress(himach.RankError):  # all may have begun before they ended with their launcher
                     assert pid(ranks) != before
             assert pid(ranks) != before
         assert wait_until(lambda: len(processes_with(mark)) < 8)
@@ -160,7 +165,7 @@ def test_ranks_that_stop_once_their_process_was_killed_are_seen(mark):
 
 def test_a_run_whose_rank_is_killed_fails_and_the_next_one_works(mark, tmp_path):
     with himach.Ranks(2) as ranks:
-        for i, who in enumerate((lambda rank: rank, mpiexec_of)):
+        for i, who in enumerate((lambda rank: rank, launcher_of)):
             file = tmp_path / str(i)
             killer = threading.Thread(target=lambda file=file, who=who: os.kill(who(number_in(file)), signal.SIGKILL))
             killer.start()

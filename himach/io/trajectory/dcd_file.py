@@ -1,0 +1,192 @@
+"""DCD files whose frames are equally long: `DcdFile` finds each by its number, and reads small ones many at once.
+
+What a frame's bytes mean is decided by MDAnalysis's reader, which has opened the file: its first and its last frame
+must be the same by both ways, else the reader reads all of them. It also reads files with fixed atoms or a fourth
+dimension, and frames whose records are not what they should be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.frame import RawFrame, Vectors
+from himach.io.trajectory.readahead import ask_for
+from himach.io.trajectory.reader_file import ReaderFile
+
+#: Read at once, where frames are smaller and follow one another.
+BLOCK_BYTES = 1 << 20
+#: Frames skipped between two that are read together for all that.
+NEAR = 16
+
+
+class Layout(NamedTuple):
+    """Where frames lie in a file: the first, the bytes of each, of its box (0: none), and the order of bytes."""
+
+    begin: int
+    size: int
+    cell: int
+    order: str
+
+
+def layout_of(path: str, n_atoms: int) -> Layout | None:
+    """Return how the frames of a DCD file lie; None if they are not all alike."""
+    with open(path, "rb") as file:
+        head = file.read(92)
+        order = "<" if head[:4] == struct.pack("<i", 84) else ">"
+        control = struct.unpack(f"{order}20i", head[8:88])
+        (title,) = struct.unpack(f"{order}i", file.read(4))
+    charmm = control[19] != 0
+    if control[8] or (charmm and control[11] == 1):
+        return None
+    cell = 56 if charmm and control[10] else 0
+    return Layout(92 + 8 + title + 12, cell + 3 * (4 * n_atoms + 8), cell, order)
+
+
+class DcdFile(ReaderFile):
+    """A DCD file; see `ReaderFile`."""
+
+    _descriptor = -1
+
+    def __init__(self, path: str, reader: Any, n_frames: int) -> None:
+        super().__init__(path, reader, n_frames)
+        self._layout = layout_of(path, self.n_atoms)
+        self._forget()
+        if self._layout is not None and not all(map(self._agrees, {0, n_frames - 1})):
+            self._layout = None
+        self._last = -1
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        for name in ("_buffer", "_positions", "_vectors", "_cells", "_cell", "_box"):
+            state.pop(name, None)
+        return {**state, "_descriptor": -1, "_first": 0, "_count": 0, "_last": -1}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    def __del__(self) -> None:
+        self._close()
+
+    def read(self, index: int, needed: int | None = None) -> RawFrame:
+        """Return one frame, all of it; its arrays hold until the next."""
+        frame = None if self._layout is None else self._own(index)
+        return super().read(index, needed) if frame is None else frame
+
+    def expect(self, indices: Sequence[int]) -> None:
+        """Ask for the bytes of these frames."""
+        layout = self._layout
+        if layout is None:
+            super().expect(indices)
+        elif len(indices):
+            begin, size = layout.begin, layout.size
+            if indices[-1] - indices[0] < 2 * NEAR * len(indices) and size < BLOCK_BYTES:  # ascending, close together
+                ask_for(self.path, [(begin + size * indices[0], begin + size * (indices[-1] + 1))])
+            else:
+                ask_for(self.path, ((begin + size * index, begin + size * (index + 1)) for index in indices))
+
+    def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
+        """Return the bytes of these frames."""
+        return super().nbytes(indices) if self._layout is None else len(indices) * self._layout.size
+
+    def release(self) -> None:
+        """Close the file until the next read."""
+        super().release()
+        self._close()
+        self._count = 0
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):  # a file system that has gone says so; nothing was written
+                os.close(descriptor)
+
+    def _forget(self) -> None:
+        self._first = self._count = 0
+        self._last = -1
+        self._positions: Vectors = np.empty((self.n_atoms, 3), np.float32)
+        self._buffer = np.empty(0, np.uint8)
+        self._cell = b""
+        self._box: npt.NDArray[np.float32] | None = None
+
+    def _agrees(self, index: int) -> bool:
+        """Tell whether both ways give the same frame."""
+        own, theirs = self._own(index), super().read(index)
+        if own is None or own.time != theirs.time or own.data != theirs.data or theirs.velocities is not None:
+            return False
+        boxes = [None if box is None else box.tobytes() for box in (own.box, theirs.box)]
+        return boxes[0] == boxes[1] and own.positions.tobytes() == theirs.positions.tobytes()
+
+    def _own(self, index: int) -> RawFrame | None:
+        """Read one frame; None if its records are not what they should be."""
+        place = index - self._first
+        if not 0 <= place < self._count:
+            if not self._load(index):
+                return None
+            place = 0
+        self._last = index
+        assert self._layout is not None
+        assert self.times is not None
+        np.copyto(self._positions, self._vectors[place])
+        box = self._box_of(place) if self._layout.cell else None
+        return RawFrame(index, self.times[index], self._positions, box, data={"step": index + 1})
+
+    def _load(self, index: int) -> bool:
+        """Read a frame, and those behind it where they are small and frames are asked for in their order."""
+        assert self._layout is not None
+        begin, size, cell, order = self._layout
+        count = 1 if 0 <= index < self.n_frames else 0
+        if count and 0 < index - self._last <= NEAR:
+            count = min(max(1, BLOCK_BYTES // size), 2 * max(1, self._count), self.n_frames - index)
+        self._first, self._count = index, 0
+        if not count:
+            return False
+        if self._descriptor < 0:
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        if len(self._buffer) < count * size:
+            self._buffer = np.empty(count * size, np.uint8)
+        content = self._buffer[: count * size]
+        view, done = memoryview(content), 0
+        while done < len(view):
+            taken = os.preadv(self._descriptor, [view[done:]], begin + index * size + done)
+            if not taken:
+                return False
+            done += taken
+        frames = content.reshape(count, size)
+        words = frames[:, cell:].view(f"{order}f4").reshape(count, 3, self.n_atoms + 2)
+        marks = frames[:, cell:].view(f"{order}i4").reshape(count, 3, self.n_atoms + 2)[:, :, [0, -1]]
+        cells = frames[:, :4].view(f"{order}i4") if cell else np.full(1, 48)
+        if (marks != 4 * self.n_atoms).any() or (cells != 48).any():
+            return False
+        self._vectors = words[:, :, 1:-1].transpose(0, 2, 1)
+        self._cells = frames[:, 4:52].view(f"{order}f8") if cell else None
+        self._count = count
+        return True
+
+    def _box_of(self, place: int) -> npt.NDArray[np.float32] | None:
+        """Return a frame's box as MDAnalysis's reader has it (`DCDReader._frame_to_ts`)."""
+        assert self._cells is not None
+        cell = self._cells[place].astype(np.float64)
+        if cell.tobytes() != self._cell:
+            self._cell, self._box = cell.tobytes(), _box(cell)
+        return None if self._box is None else self._box.copy()
+
+
+def _box(cell: npt.NDArray[np.float64]) -> npt.NDArray[np.float32] | None:
+    from MDAnalysis.lib.mdamath import triclinic_box
+
+    found = np.take(cell, [0, 2, 5, 4, 3, 1])  # A, gamma, B, beta, alpha, C
+    if np.all(np.abs(found[3:]) <= 1.0):  # cosines
+        for axis in (3, 4, 5):
+            found[axis] = 90.0 - np.arcsin(found[axis]) * 90.0 / (np.pi / 2)
+    elif np.any(found < 0.0) or np.any(found[3:] > 180.0):  # vectors
+        found = triclinic_box(cell[[0, 1, 3]], cell[[1, 2, 4]], cell[[3, 4, 5]])
+    box = np.array(found, dtype=np.float32)
+    return box if box[:3].any() else None

@@ -1,0 +1,40 @@
+"""Many runs over the same ranks, in a process that does nothing else: a program of the tests.
+
+It prints, after ten runs and after forty more, the bytes, descriptors and segments that it and its ranks hold.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from MDAnalysisTests.datafiles import DCD, PSF
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from runner.staying.probes import at_frame, found, pid
+
+import himach
+from himach.benchmarks.runs.staying import Held, processes
+from himach.examples import load
+
+
+def runs(ranks: himach.Ranks, n: int) -> None:
+    for _ in range(n):
+        himach.run(load("rmsd")(selection="name CA"), DCD, PSF, progress=False, ranks=ranks)
+        with pytest.raises(himach.AnalysisError):
+            at_frame(ranks, "1/0")
+    found(ranks, "found = 1")
+    time.sleep(0.5)  # ranks become as new after the run
+    held = Held.now(processes())
+    print(held.memory, held.descriptors, held.segments)
+
+
+if __name__ == "__main__":
+    with himach.Ranks(2) as stay:
+        runs(stay, 10)
+        rank = pid(stay)
+        runs(stay, 40)
+        assert pid(stay) == rank
