@@ -1,0 +1,185 @@
+"""Virtual hosts of this machine: `Hosts`, each with a network of its own at a set rate, a name and a disk's folder.
+
+Network namespaces joined by a bridge, with a token bucket at each end of every link; and a control group in which all
+that the hosts read from the disk together comes at a set rate, as from an origin that they share. Needs root, iproute2
+and control groups of version 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from himach.errors import HimachError, UsageError
+
+__all__ = ["Hosts"]
+
+GROUPS = Path("/sys/fs/cgroup/blkio")
+#: Bytes that a link passes at once, and how long what is beyond may wait.
+BURST, LATENCY = "128kb", "50ms"
+NETWORK = "10.79.0"
+
+
+class Hosts:
+    """Virtual hosts n1, n2, ... and n0, from which programs are started; a context manager.
+
+    Parameters
+    ----------
+    count
+        Hosts beside n0.
+    place
+        Folder on the disk that is throttled; the hosts' disks (``/mnt``) lie in it.
+    network
+        Bytes a second of a host's link, each way; None: as fast as it goes.
+    origin
+        Bytes a second that all hosts together read from the disk; None: as fast as it goes.
+    """
+
+    def __init__(self, count: int, place: Path, network: float | None = None, origin: float | None = None) -> None:
+        if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("tc") is None:
+            raise UsageError("virtual hosts need root and the tools ip and tc (Debian's iproute2)")
+        if not (GROUPS / "blkio.throttle.read_bps_device").exists():
+            raise UsageError(f"virtual hosts need control groups of version 1 with blkio in {GROUPS}")
+        self._count, self._network, self._origin = count, network, origin
+        self._place = Path(tempfile.mkdtemp(prefix="hosts-", dir=place))
+        self._switch = f"himach{os.getpid()}"
+        self._group = GROUPS / self._switch
+        self._holders: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Hosts:
+        try:
+            self._up()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def call(self, ranks: int, function: Callable[..., Any], *arguments: object) -> Any:
+        """Call ``function(world, *arguments)`` on a rank of each of the first hosts; return what rank 0's call did."""
+        answer = self._place / "answer.json"
+        answer.unlink(missing_ok=True)
+        words = [function.__module__, function.__name__, json.dumps(arguments), str(answer), ""]
+        hosts = ",".join(f"n{i + 1}" for i in range(ranks))
+        mpiexec = [
+            str(Path(sys.executable).with_name("mpiexec")),
+            "-launcher",
+            "ssh",
+            "-launcher-exec",
+            str(self._enter),
+        ]
+        mpiexec += ["-hosts", hosts, "-ppn", "1", "-n", str(ranks)]
+        command = shlex.join([*mpiexec, sys.executable, "-P", "-m", "himach.benchmarks.harness.ranks", *words])
+        done = subprocess.run(
+            [str(self._enter), "n0", command], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        if done.returncode or not answer.exists():
+            raise HimachError(f"{ranks} ranks on virtual hosts ended with {done.returncode}: {done.stderr[-2000:]}")
+        return json.loads(answer.read_text())
+
+    def forget_disks(self) -> None:
+        """Empty the hosts' disks."""
+        for path in (self._place / "disks").glob("*/*"):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def close(self) -> None:
+        """Take it all away."""
+        for holder in self._holders.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(holder.pid, signal.SIGKILL)
+            holder.wait()
+        subprocess.run(["ip", "netns", "del", self._switch], capture_output=True, check=False)
+        self._end_all()
+        shutil.rmtree(self._place, ignore_errors=True)
+
+    def _end_all(self) -> None:
+        """End what still runs on the hosts, all of which is in their control group, and take that away."""
+        end = time.monotonic() + 30
+        while self._group.exists() and time.monotonic() < end:
+            for pid in (self._group / "cgroup.procs").read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            try:
+                self._group.rmdir()
+            except OSError:  # the last has not left it yet
+                time.sleep(0.05)
+
+    def _up(self) -> None:
+        names = [f"n{i}" for i in range(self._count + 1)]
+        lines = ["127.0.0.1 localhost", *(f"{NETWORK}.{10 + i} {name}" for i, name in enumerate(names))]
+        (self._place / "names").write_text("\n".join([*lines, ""]))
+        self._enter = self._place / "enter"
+        self._write_enter()
+        self._group.mkdir()
+        if self._origin is not None:
+            device = os.stat(self._place).st_dev
+            rate = f"{os.major(device)}:{os.minor(device)} {int(self._origin)}"
+            (self._group / "blkio.throttle.read_bps_device").write_text(rate)
+        _do("ip", "netns", "add", self._switch)
+        self._in_switch("ip", "link", "set", "lo", "up")
+        self._in_switch("ip", "link", "add", "br0", "type", "bridge")
+        self._in_switch("ip", "link", "set", "br0", "up")
+        for i, name in enumerate(names):
+            self._hold(name, f"{NETWORK}.{10 + i}")
+
+    def _in_switch(self, *words: str) -> None:
+        _do("ip", "netns", "exec", self._switch, *words)
+
+    def _hold(self, name: str, address: str) -> None:
+        """Start what keeps a host: a process in its name spaces; join it to the others."""
+        disk, ready = self._place / "disks" / name, self._place / f"{name}.ready"
+        disk.mkdir(parents=True)
+        script = (
+            f"hostname {name} && mount -t tmpfs tmpfs /dev/shm && mount --bind {disk} /mnt "
+            f"&& mount --bind {self._place}/names /etc/hosts && ip link set lo up "
+            f"&& touch {ready} && exec sleep infinity"
+        )
+        spaces = ["unshare", "--net", "--uts", "--mount", "--ipc", "--propagation", "private", "sh", "-c", script]
+        holder = subprocess.Popen(spaces, stdin=subprocess.DEVNULL, start_new_session=True)
+        self._holders[name] = holder
+        (self._place / f"{name}.pid").write_text(str(holder.pid))
+        end = time.monotonic() + 30
+        while not ready.exists():
+            if holder.poll() is not None or time.monotonic() > end:
+                raise HimachError(f"virtual host {name} did not come up")
+            time.sleep(0.01)
+        self._in_switch("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid))
+        self._in_switch("ip", "link", "set", name, "master", "br0", "up")
+        inside = ("nsenter", "-t", str(holder.pid), "-n")
+        _do(*inside, "ip", "addr", "add", f"{address}/24", "dev", "eth0")
+        _do(*inside, "ip", "link", "set", "eth0", "up")
+        if self._network is not None and name != "n0":
+            bucket = ("root", "tbf", "rate", f"{int(self._network)}bps", "burst", BURST, "latency", LATENCY)
+            self._in_switch("tc", "qdisc", "add", "dev", name, *bucket)
+            _do(*inside, "tc", "qdisc", "add", "dev", "eth0", *bucket)
+
+    def _write_enter(self) -> None:
+        """Write what runs a command on a host, as ssh does for mpiexec."""
+        self._enter.write_text(
+            '#!/bin/bash\nwhile [ "${1#-}" != "$1" ]; do case $1 in -l|-p|-o|-i) shift 2;; *) shift;; esac; done\n'
+            f"echo $$ > {self._group}/cgroup.procs\nhost=$1; shift; pid=$(cat {self._place}/$host.pid)\n"
+            'exec nsenter -t "$pid" -n -u -m -i -- /bin/sh -c "cd /; export TMPDIR=/mnt; $*"\n'
+        )
+        self._enter.chmod(0o700)
+
+
+def _do(*words: str) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise HimachError(f"{shlex.join(words)} failed: {done.stderr.strip()}")

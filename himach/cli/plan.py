@@ -1,0 +1,72 @@
+"""``himach plan``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from himach.cli.command_group import Command
+from himach.cli.options import PATH
+
+__all__ = ["plan"]
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """Numbers above 0 with commas between them."""
+
+    name = "list"
+
+    def convert(
+        self, value: str | tuple[int, ...], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Turn the words into numbers."""
+        if not isinstance(value, str):
+            return value
+        try:
+            numbers = tuple(int(float(word)) for word in value.split(","))
+        except ValueError:
+            numbers = ()
+        if not numbers or min(numbers) < 1:
+            self.fail(f"{value!r}: give numbers such as 1,2,4,8", param, ctx)
+        return numbers
+
+
+@click.command(cls=Command)
+@click.argument("records", nargs=-1, required=True, type=PATH, metavar="RUN.JSON...")
+@click.option("--nodes", type=Numbers(), metavar="LIST", help="Numbers of nodes.  [default: 1,2,4,8,16,32,64]")
+@click.option(
+    "--ranks-per-node", type=click.IntRange(min=1), metavar="N", help="Ranks of a node.  [default: as recorded]"
+)
+@click.option("--frames", type=click.FloatRange(min=1), metavar="N", help="Frames of the run.  [default: as recorded]")
+@click.option("--machine", type=PATH, metavar="FILE", help="The machine, as 'himach bench machine' writes it.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of what is drawn.")
+@click.option("--out", "-o", type=PATH, metavar="DIR", help="Write a CSV of each table and a picture here.")
+def plan(
+    records: tuple[Path, ...],
+    nodes: tuple[int, ...] | None,
+    ranks_per_node: int | None,
+    frames: float | None,
+    machine: Path | None,
+    seed: int,
+    out: Path | None,
+) -> None:
+    """Tell what a run would take on other nodes, from the records of real ones.
+
+    RUN.JSON is what a run with --out leaves, or its folder; several are of the same analyses, on other nodes, from the
+    origin and from the cache.
+    """
+    from himach.planning.plan import NODES
+    from himach.planning.plan import plan as planned
+
+    found = planned(
+        list(records),
+        nodes=nodes or NODES,
+        ranks_per_node=ranks_per_node,
+        frames=None if frames is None else int(frames),
+        machine=machine,
+        seed=seed,
+    )
+    click.echo(str(found))
+    if out is not None:
+        click.echo(f"written to {out}: {', '.join(found.save(out))}", err=True)

@@ -1,0 +1,1 @@
+"""What a run would take on other nodes: closed forms where nothing is shared, events where something is."""

@@ -1,0 +1,71 @@
+"""The picture of a plan: time and efficiency over nodes, and what a run's time is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from himach.output.plots import DPI, png
+from himach.planning.predict import PHASES
+
+if TYPE_CHECKING:
+    from himach.planning.plan import Plan
+
+__all__ = ["drawn", "picture"]
+
+SIZE = (9.6, 4.2)
+COLOURS = {"first": "C0", "second": "C1", "stage": "C2"}
+
+
+def picture(plan: Plan) -> Any:
+    """Draw a plan on a figure of its own."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    _draw_times(plan, left)
+    _draw_phases(plan, right)
+    return figure
+
+
+def drawn(plan: Plan) -> bytes:
+    """Return the picture as a PNG."""
+    return png(picture(plan))
+
+
+def _rows(plan: Plan, kind: str) -> Any:
+    return np.array([one == kind for one in plan["times"]["run"]])
+
+
+def _draw_times(plan: Plan, axes: Any) -> None:
+    """Draw the time of each kind of run over nodes, with its range, beside what ideal scaling would be."""
+    times = plan["times"]
+    for kind in dict.fromkeys(times["run"]):
+        rows = _rows(plan, kind)
+        nodes, total, low, high = (np.asarray(times[name], float)[rows] for name in ("nodes", "total", "low", "high"))
+        axes.plot(nodes, total, "o-", color=COLOURS[kind], label=kind)
+        axes.fill_between(nodes, low, high, color=COLOURS[kind], alpha=0.2, linewidth=0)
+        axes.plot(nodes, total[0] * nodes[0] / nodes, ":", color=COLOURS[kind], linewidth=0.8)
+    axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel="total / s", title="time, and ideal scaling (dotted)")
+    axes.grid(alpha=0.3)
+    axes.legend()
+
+
+def _draw_phases(plan: Plan, axes: Any) -> None:
+    """Draw what the second run's time is made of (the first's, if there is no second)."""
+    times, phases = plan["times"], plan["phases"]
+    kind = "second" if "second" in times["run"] else times["run"][0]
+    rows = _rows(plan, kind)
+    nodes = [str(count) for count in np.asarray(times["nodes"])[rows]]
+    bottom = np.zeros(len(nodes))
+    for phase in PHASES:
+        part = np.asarray(phases[phase], float)[rows]
+        axes.bar(nodes, part, bottom=bottom, label=phase)
+        bottom += part
+    axes.set(
+        xlabel="nodes", ylabel="s", title=f"{kind} run by phase", yscale="symlog" if bottom.max() > 1e3 else "linear"
+    )
+    axes.legend(fontsize="small")

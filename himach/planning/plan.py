@@ -1,0 +1,267 @@
+"""`plan()`: tables of what runs would take on other nodes, from records of runs; `Plan`, which shows and saves them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from himach.errors import UsageError
+from himach.output.files import write_bytes
+from himach.output.formats import content
+from himach.output.show import parts_html, parts_text
+from himach.output.table import Column, Table
+from himach.planning.accuracy import Accuracy, accuracy
+from himach.planning.fitting import Costs, fit
+from himach.planning.machine import Machine, read_machine
+from himach.planning.predict import KINDS, PHASES, Asked, Kind, Prediction, predict
+from himach.planning.records import Observed, observe, read_records
+
+__all__ = ["NODES", "Plan", "plan"]
+
+#: Frames, as a multiple of those of the longest record, for which its ranks must have mapped for so many seconds.
+MANY, SHORT = 10, 0.1
+
+NODES = (1, 2, 4, 8, 16, 32, 64)
+
+PathLike = str | os.PathLike[str]
+
+
+class Plan(dict[str, Table]):
+    """Tables of a plan by name: ``times``, ``phases``, ``nodes`` and, where a rate of failures is known, ``failures``.
+
+    Attributes
+    ----------
+    notes
+        What is not predicted and why, what no measurement covers, and how well such predictions have done.
+    """
+
+    def __init__(self, tables: Mapping[str, Table], notes: Sequence[str]) -> None:
+        super().__init__(tables)
+        self.notes = list(notes)
+
+    def save(self, out: PathLike) -> list[str]:
+        """Write a CSV for each table, notes.txt and plan.png to a folder; return their names."""
+        from himach.planning.figure import drawn
+
+        out = Path(out)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"output directory {out} cannot be made ({error.strerror})") from None
+        files = {f"{name}.csv": content(table) for name, table in self.items()}
+        files |= {"notes.txt": "".join(f"{note}\n" for note in self.notes).encode(), "plan.png": drawn(self)}
+        for name, data in files.items():
+            write_bytes(out / name, data)
+        return list(files)
+
+    def __str__(self) -> str:
+        return "\n".join([parts_text(list(self.items())), *([""] if self.notes else []), *self.notes])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>{note}</p>" for note in self.notes)
+        return parts_html(list(self.items())) + notes
+
+
+def plan(
+    records: PathLike | Mapping[str, Any] | Sequence[PathLike | Mapping[str, Any]],
+    *,
+    nodes: Sequence[int] = NODES,
+    ranks_per_node: int | None = None,
+    frames: int | None = None,
+    machine: PathLike | Machine | None = None,
+    seed: int = 0,
+    out: PathLike | None = None,
+) -> Plan:
+    """Tell what a run would take on other nodes.
+
+    Parameters
+    ----------
+    records
+        What runs of these analyses left: run.json, its folder, or `Result.record`; one or several. Runs over more nodes
+        and of both kinds, from the origin and from the cache, tell more.
+    nodes
+        Numbers of nodes.
+    ranks_per_node
+        Ranks of each; None: as many as the records had.
+    frames
+        Frames of the run; None: as many as the longest of the records.
+    machine
+        A `himach.planning.machine.Machine` or its file, which ``himach bench machine`` writes.
+    seed
+        Of what is drawn: the same seed gives the same plan.
+    out
+        Folder for a CSV of each table and a picture.
+
+    Returns
+    -------
+    Plan
+        A dict of tables (`himach.Table`), which prints itself.
+
+    Raises
+    ------
+    UsageError
+        If records do not carry what a plan needs, or differ in kind; the message says which run would.
+    """
+    observed = _observed(records)
+    known = machine if isinstance(machine, Machine) else Machine() if machine is None else read_machine(Path(machine))
+    costs = fit(observed, known)
+    per_node = ranks_per_node or max(1, round(observed[0].ranks / observed[0].nodes))
+    _check(nodes, per_node, frames)
+    _check_length(costs, frames)
+    askeds = [Asked(count, per_node, frames or costs.frames, seed) for count in nodes]
+    found = planned(costs, known, askeds)
+    if out is not None:
+        found.save(out)
+    return found
+
+
+def _observed(records: Any) -> list[Observed]:
+    several = isinstance(records, Sequence) and not isinstance(records, (str, os.PathLike))
+    found: list[Observed] = []
+    for one in records if several else [records]:
+        if isinstance(one, Mapping):
+            found.append(observe(one, f"record {len(found) + 1}"))
+        else:
+            found += read_records([Path(one)])
+    return found
+
+
+def _check(nodes: Sequence[int], per_node: int, frames: int | None) -> None:
+    for what, value in [("nodes", count) for count in nodes] + [("ranks a node", per_node), ("frames", frames)]:
+        if value is not None and value < 1:
+            raise UsageError(f"{what}: {value} is less than 1")
+    if not nodes:
+        raise UsageError("nodes: give one number at least")
+
+
+def _check_length(costs: Costs, frames: int | None) -> None:
+    """Refuse many frames where the records are so short that what a frame costs cannot be told from what a run does."""
+    busy = max(one.busy for one in costs.records)
+    if frames is not None and frames > MANY * costs.frames and busy < SHORT:
+        longer = round(costs.frames * SHORT / max(busy, 1e-3)) + 1
+        raise UsageError(
+            f"{costs.records[0].name}: its ranks were in map() for {busy:.2g} s in all, which does not tell what "
+            f"{frames:,} frames cost; a run over {longer:,} frames or more does"
+        )
+
+
+def planned(costs: Costs, machine: Machine, askeds: Sequence[Asked], kinds: Sequence[Kind] = KINDS) -> Plan:
+    """Return the tables of what is asked."""
+    found: list[Prediction] = []
+    alone: dict[Kind, float] = {}
+    notes: list[str] = []
+    for kind in kinds:
+        for asked in askeds:
+            one = predict(costs, machine, asked, kind)
+            if isinstance(one, str):
+                note = f"{_words(kind)} on {asked.nodes} node{'s' * (asked.nodes > 1)} and more is not predicted: {one}"
+                if not any(said.startswith(f"{_words(kind)} on") for said in notes):
+                    notes.append(note)
+                continue
+            found.append(one)
+        base = predict(costs, machine, replace(askeds[0], nodes=1), kind)
+        if not isinstance(base, str):
+            alone[kind] = base.total
+    if not found:
+        raise UsageError("nothing can be predicted; " + "; ".join(notes))
+    known = accuracy()
+    tables = {"times": _times(found, alone, known), "phases": _phases(found), "nodes": _nodes(found)}
+    if any(one.restarted is not None for one in found):
+        tables["failures"] = _failures(found)
+    return Plan(tables, [*notes, *_covered(costs, machine, found, known)])
+
+
+def _words(kind: Kind) -> str:
+    return {"first": "a first run", "second": "a second run", "stage": "staging"}[kind]
+
+
+def _times(found: Sequence[Prediction], alone: Mapping[Kind, float], known: Mapping[Kind, Accuracy]) -> Table:
+    columns: dict[str, Any] = {
+        "run": [one.kind for one in found],
+        "nodes": [one.asked.nodes for one in found],
+        "ranks": [one.asked.ranks for one in found],
+    }
+    columns |= {
+        "total": Column([_short(one.total) for one in found], unit="s"),
+        "error": [_error(one, known) for one in found],
+        "efficiency": [
+            round(alone[one.kind] / one.asked.nodes / one.total, 4) if one.kind in alone else None for one in found
+        ],
+        "limit": [one.limit for one in found],
+        "low": Column([_short(one.low) for one in found], unit="s"),
+        "high": Column([_short(one.high) for one in found], unit="s"),
+    }
+    return Table(columns)
+
+
+def _phases(found: Sequence[Prediction]) -> Table:
+    """Return what each total is made of; of staging, the filling of stores stands under ``map``."""
+    columns: dict[str, Any] = {"run": [one.kind for one in found], "nodes": [one.asked.nodes for one in found]}
+    for phase in PHASES:
+        columns[phase] = Column([_short(one.phases.get(phase, 0.0)) for one in found], unit="s")
+    return Table(columns)
+
+
+def _error(one: Prediction, known: Mapping[Kind, Accuracy]) -> str:
+    """Return the error that predictions of this kind had, or that none was looked at."""
+    seen = known.get(one.kind)
+    if seen is None:
+        return "unknown"
+    return f"±{seen.worst:.1%}" if one.asked.nodes <= seen.nodes else f"±{seen.worst:.1%} to {seen.nodes} nodes"
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _nodes(found: Sequence[Prediction]) -> Table:
+    return Table({
+        "run": [one.kind for one in found],
+        "nodes": [one.asked.nodes for one in found],
+        "origin_gb": Column([_short(one.origin_bytes / 1e9) for one in found], unit="GB"),
+        "node_memory_gb": Column([_short(one.node_memory / 1e9) for one in found], unit="GB"),
+        "node_disk_gb": Column([_short(one.node_disk / 1e9) for one in found], unit="GB"),
+    })  # fmt: skip
+
+
+def _failures(found: Sequence[Prediction]) -> Table:
+    rows = [one for one in found if one.restarted is not None]
+    return Table({
+        "run": [one.kind for one in rows],
+        "nodes": [one.asked.nodes for one in rows],
+        "total": Column([_short(one.total) for one in rows], unit="s"),
+        "restarted": Column([_short(one.restarted or 0.0) for one in rows], unit="s"),
+        "kept_pairs": Column([_short(one.resumed or 0.0) for one in rows], unit="s"),
+    })  # fmt: skip
+
+
+def _covered(costs: Costs, machine: Machine, found: Sequence[Prediction], known: Mapping[Kind, Accuracy]) -> list[str]:
+    """Say how well such predictions have done, and what of these no measurement covers."""
+    notes = [f"error of predictions of {_words(kind)}: {seen}" for kind, seen in known.items()]
+    if not known:
+        notes.append("error: these predictions have not been compared with a measurement on this installation")
+    most = max(one.asked.nodes for one in found)
+    seen = max((one.nodes for one in known.values()), default=1)
+    if most > seen:
+        notes.append(f"not covered by any measurement: more than {seen} nodes")
+    if not machine.one_host and most > 1:
+        notes.append("not covered by any measurement: nodes that are machines of their own, and their network")
+    if any(one.kind == "first" for one in found):
+        notes.append("not covered by any measurement: first runs that keep the frames they read")
+    longest = max(one.asked.frames for one in found)
+    if longest > 4 * costs.frames:
+        notes.append(
+            f"not covered by any record: {longest:,} frames, {longest / costs.frames:.3g} times those of the longest "
+            "run; pairs are taken to grow with frames, and keys as in the records"
+        )
+    per_node = max(one.asked.ranks_per_node for one in found)
+    if per_node > max(one.ranks for one in costs.records):
+        notes.append(f"not covered by any record: {per_node} ranks of one node, which share its memory's bandwidth")
+    if machine.node_mtbf is not None:
+        notes.append("not covered by any measurement: failures, which are taken to come at a constant rate")
+    return notes

@@ -1,0 +1,1 @@
+"""A plan of the run that is asked for."""

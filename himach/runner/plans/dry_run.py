@@ -1,0 +1,112 @@
+"""``himach run --dry-run``: what the very run that is asked for would do, on the ranks that there are.
+
+The trajectory is opened as for the run and frames are assigned, so it is known where each would be read; no frame but
+the first is. Times come from an earlier run's record, where there is one: in ``--out``, or that of ``--again``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from himach.errors import UsageError
+from himach.output.record import analysis_record
+from himach.output.show import parts_text
+from himach.output.table import Table
+from himach.parallel.collective import on_first_rank
+from himach.runner.rank import assign_frames, open_frames, stages
+
+if TYPE_CHECKING:
+    from himach.parallel.communicator import World
+    from himach.runner.job import Job
+    from himach.runner.opening import Opened
+
+__all__ = ["dry_run"]
+
+#: Frames from which the bytes of all are told.
+SAMPLE = 1000
+
+
+def dry_run(world: World, job: Job) -> str | None:
+    """Return what the run would do, on rank 0 (collective)."""
+    for analysis in job.analyses:
+        stages(analysis)
+    opened = open_frames(world, job)
+    share = assign_frames(world, opened, None)
+    counts = share.counts
+    share.close()
+    text = on_first_rank(world.comm, lambda: _told(world, job, opened, counts))
+    opened.origin.close()
+    opened.close()
+    return text if world.comm.rank == 0 else None
+
+
+def _told(world: World, job: Job, opened: Opened, counts: dict[str, int]) -> str:
+    frames = sum(counts.values())
+    each = _frame_bytes(opened)
+    stored = 12.0 * opened.origin.n_atoms
+    what = {
+        "frames": frames,
+        "atoms": opened.origin.n_atoms,
+        "ranks": world.comm.size,
+        "nodes": len(world.nodes),
+        "in caches, native": counts["native"],
+        "in caches, alien": counts["alien"],
+        "from the origin": counts["residue"],
+        "from the origin, MB": round(counts["residue"] * each / 1e6, 3),
+        "a node's part in its store, MB": round(frames * stored / len(world.nodes) / 1e6, 3),
+    }
+    table = Table({"what": list(what), "this run": [f"{value:,}" for value in what.values()]})
+    lines = [parts_text([("run", table)])]
+    if job.pairs is not None:
+        lines.append("Pairs that are kept are not looked at: frames that they cover need not be read.")
+    return "\n\n".join([*lines, _times(world, job, counts)])
+
+
+def _frame_bytes(opened: Opened) -> float:
+    """Return the mean bytes of a frame in the origin, from some."""
+    n = len(opened.frames)
+    if not opened.origin.present or not n:
+        return 0.0
+    some = np.array([opened.frames[i] for i in np.unique(np.linspace(0, n - 1, min(n, SAMPLE)).astype(int)).tolist()])
+    return opened.origin.nbytes(some) / len(some)
+
+
+def _times(world: World, job: Job, counts: dict[str, int]) -> str:
+    """Return what it would take, from a record of a run of these analyses; else which run would tell."""
+    from himach.planning.plan import plan
+
+    record = job.earlier if job.earlier is not None else _earlier(job.out)
+    if record is None:
+        return (
+            "How long it takes is not known: no run of these analyses has left a record. The same command with "
+            "--stop N and --out DIR leaves one, and himach plan DIR --frames "
+            f"{sum(counts.values())} --nodes {len(world.nodes)} tells."
+        )
+    asked = json.loads(json.dumps([_plain(analysis_record(one)) for one in job.analyses], default=str))
+    if [_plain(one) for one in record.get("analyses", ())] != asked:
+        return "How long it takes is not known: the record that there is is of other analyses or parameters."
+    kind = "first" if counts["residue"] * 2 >= sum(counts.values()) else "second"
+    per_node = max(1, world.comm.size // len(world.nodes))
+    try:
+        found = plan(record, nodes=[len(world.nodes)], ranks_per_node=per_node, frames=sum(counts.values()) or 1)
+    except UsageError as error:
+        return f"How long it takes is not known: {error}"
+    if kind not in found["times"]["run"]:
+        return "\n".join(found.notes)
+    return f"As a {kind} run:\n{found}"
+
+
+def _plain(entry: Any) -> dict[str, Any]:
+    """Return an entry of a record without where its code is."""
+    return {name: entry[name] for name in ("name", "parameters") if name in entry}
+
+
+def _earlier(out: Path | None) -> dict[str, Any] | None:
+    if out is None or not (out / "run.json").is_file():
+        return None
+    found: dict[str, Any] = json.loads((out / "run.json").read_text())
+    return found

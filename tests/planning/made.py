@@ -1,0 +1,74 @@
+"""Records of runs that were never made, of a known cost, for tests of plans."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def record(
+    frames=1000,
+    ranks=2,
+    nodes=2,
+    compute=0.01,
+    read=0.002,
+    cached=False,
+    startup=0.5,
+    pair_bytes=6400.0,
+    reduce=0.3,
+    frame_bytes=1000,
+    name="Made",
+    spread=0.0,
+):
+    """Return the record of a run whose frames are shared evenly, as run.json has it."""
+    each = [frames * (i + 1) // ranks - frames * i // ranks for i in range(ranks)]
+    busy = [count * (compute + read) for count in each]
+    table = {
+        "rank": list(range(ranks)),
+        "node": [i * nodes // ranks for i in range(ranks)],
+        "startup": [startup] * ranks,
+        "zazen": [0.01] * ranks,
+        "cache_bytes": [count * frame_bytes * cached for count in each],
+        "origin_bytes": [count * frame_bytes * (not cached) for count in each],
+        "memory": [100_000_000] * ranks,
+        "frames": each,
+        "pairs": each,
+        "keys": [64 // ranks] * ranks,
+        "busy": busy,
+        "cpu": [value / 100 for value in busy],
+        "read": [read] * ranks,
+        "compute": [compute] * ranks,
+        "shuffle": [0.02] * ranks,
+        "reduce": [reduce / ranks] * ranks,
+        "sent": [0] * ranks,
+    }
+    seconds = {
+        "startup": startup, "zazen": 0.01, "map": max(busy), "shuffle": 0.02, "reduce": reduce / ranks, "finish": 0.001,
+    }  # fmt: skip
+    return {
+        "himach": "0.1.0",
+        "analyses": [{"name": name, "parameters": {}}],
+        "dataset": {"path": "/sim1", "frames": frames, "atoms": 100, "fingerprint": "f"},
+        "frames": frames,
+        "ranks": ranks,
+        "nodes": nodes,
+        "assignment": {"native": 0, "alien": frames * cached, "residue": frames * (not cached)},
+        "bytes": {"cache": sum(table["cache_bytes"]), "origin": sum(table["origin_bytes"]), "shuffled": 0},
+        "seconds": seconds | {"total": sum(seconds.values())},
+        "pairs": frames,
+        "planning": {
+            "ranks_per_node": [ranks // nodes] * 2,
+            "hosts": nodes,
+            "cores": 4,
+            "node_memory": 1 << 34,
+            "share_frames": each,
+            "frame_seconds": np.linspace(compute * (1 - spread), compute * (1 + spread), 33).tolist(),
+            "pair_bytes": [pair_bytes * frames / 1000 / 64] * 64,
+            "spilled": 0,
+            "zazen": {"sets": 0.0, "rounds": 0.01, "reductions": 0},
+            "ranks": table,
+            "totals": {
+                column: {"sum": sum(cells), "median": float(np.median(cells)), "most": max(cells)}
+                for column, cells in table.items()
+            },
+        },
+    }

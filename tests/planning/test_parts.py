@@ -1,0 +1,199 @@
+"""The parts of plans, each beside a slow and obvious twin."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from himach.engine.shuffle.exchange import shards_of
+from himach.planning import failures, node, origin, shuffle, tree
+from himach.planning.fitting import fit_sum
+from himach.planning.published import points
+
+
+def drained_slowly(work, nbytes, capacity, link):
+    """Return what `origin.drain` does, by letting each reader have its part of every small piece of time."""
+    left = [nbytes] * len(work)
+    busy = [0.0] * len(work)
+    turn = [0] * len(work)
+    reading = {i for i in range(len(work)) if work[i]}
+    computing = set()
+    now = 0.0
+    while reading or computing:
+        rate = min(link, capacity / len(reading)) if reading else 0.0
+        step = min([left[i] / rate for i in reading] + [busy[i] for i in computing])
+        now += step
+        done_reading = {i for i in reading if left[i] - rate * step <= 1e-9 * nbytes}
+        done_computing = {i for i in computing if busy[i] - step <= 1e-12}
+        for i in reading:
+            left[i] -= rate * step
+        for i in computing:
+            busy[i] -= step
+        for i in done_reading:
+            reading.discard(i)
+            computing.add(i)
+            busy[i] = work[i][turn[i]]
+        for i in done_computing:
+            computing.discard(i)
+            turn[i] += 1
+            if turn[i] < len(work[i]):
+                reading.add(i)
+                left[i] = nbytes
+    return now
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    work=st.lists(st.lists(st.floats(0.01, 5), min_size=1, max_size=6), min_size=1, max_size=6),
+    nbytes=st.floats(1, 100), capacity=st.floats(1, 100), link=st.floats(1, 100),
+)  # fmt: skip
+def test_ranks_that_share_an_origin_end_when_the_twin_says(work, nbytes, capacity, link):
+    assert origin.drain(work, nbytes, capacity, link) == pytest.approx(
+        drained_slowly(work, nbytes, capacity, link), rel=1e-6
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    ranks=st.integers(1, 40), frames=st.integers(1, 500), seconds=st.floats(1e-4, 1), nbytes=st.floats(1, 1e6),
+    capacity=st.floats(1e3, 1e9),
+)  # fmt: skip
+def test_a_shared_origin_lies_within_its_bounds(ranks, frames, seconds, nbytes, capacity):
+    found = origin.read_phase(ranks, frames, seconds, nbytes, capacity, capacity, np.random.default_rng(1))
+    least, most = origin.bounds(ranks, frames, seconds, nbytes, capacity, capacity)
+    assert least * 0.999 - seconds * frames / min(frames, origin.TURNS) <= found <= most * 1.001
+
+
+@given(ranks=st.integers(1, 20), frames=st.integers(1, 48), seconds=st.floats(1e-3, 1), nbytes=st.floats(1, 1e3))
+@settings(max_examples=50, deadline=None)
+def test_where_nothing_is_shared_events_are_the_closed_form(ranks, frames, seconds, nbytes):
+    found = origin.drain([[seconds] * frames] * ranks, nbytes, 1e3 * ranks, 1e3)
+    assert found == pytest.approx(frames * (seconds + nbytes / 1e3))
+    assert found == pytest.approx(node.map_seconds(frames, 1, seconds + nbytes / 1e3, 0.0, 1))
+
+
+def in_turn(ranks, frames, seconds, nbytes, capacity):
+    """Return when the last of ranks is done that read one after another, all of them before any goes on."""
+    now = 0.0
+    for _ in range(frames):
+        now += seconds
+        for _ in range(ranks - 1):
+            now += nbytes / capacity
+    return now
+
+
+@given(ranks=st.integers(1, 20), frames=st.integers(1, 40), seconds=st.floats(1e-3, 1), nbytes=st.floats(1, 1e3))
+@settings(max_examples=50, deadline=None)
+def test_the_slowest_rank_of_those_that_wait_for_all_is_that_of_the_twin(ranks, frames, seconds, nbytes):
+    found = origin.queued(ranks, frames, seconds, 0.0, nbytes, 1e3, 1.0)
+    least = ranks * frames * nbytes / 1e3 + seconds
+    assert found == pytest.approx(max(in_turn(ranks, frames, seconds, nbytes, 1e3), least))
+    assert origin.queued(ranks, frames, seconds, 0.0, nbytes, 1e3, 0.0) <= found + 1e-9
+
+
+def reduced_slowly(arrivals, seconds):
+    """Return when each node has the sum of all: who has heard of whom, message by message."""
+    n = len(arrivals)
+    whole = 1 << (n.bit_length() - 1)
+    times = list(arrivals)
+    for i in range(n - whole):
+        times[i] = max(times[i], times[whole + i]) + seconds
+    bit = 1
+    while bit < whole:
+        times[:whole] = [max(times[i], times[i ^ bit]) + seconds for i in range(whole)]
+        bit *= 2
+    for i in range(n - whole):
+        times[whole + i] = times[i] + seconds
+    return times
+
+
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=70), st.floats(0, 1))
+def test_rounds_over_a_tree_are_those_of_the_twin(arrivals, seconds):
+    assert tree.rounds(np.array(arrivals), seconds).tolist() == pytest.approx(reduced_slowly(arrivals, seconds))
+
+
+@pytest.mark.parametrize("nodes", [2, 4, 16, 64, 1024])
+def test_rounds_of_nodes_that_come_together_are_the_closed_form(nodes):
+    each = 1e-5 + 1000 / 1e8 + 1000 / 1e9
+    assert tree.rounds(np.zeros(nodes), each).max() == pytest.approx(tree.doubling_seconds(nodes, 1000, 1e-5, 1e8, 1e9))
+
+
+def test_rounds_grow_with_nodes_and_frames():
+    times = [tree.zazen_seconds(nodes, 10**8, 1e-5, 1e9, 4e9) for nodes in (1, 2, 3, 8, 64, 10**6)]
+    assert times == sorted(times)
+    assert times[0] == 0
+    assert tree.zazen_seconds(8, 10**9, 1e-5, 1e9, 4e9) > 5 * times[3]
+
+
+@given(
+    parts=st.lists(st.integers(0, 1000), min_size=64, max_size=64),
+    ranks=st.sampled_from([1, 2, 4, 8, 16, 32, 64]),
+)
+def test_loads_are_those_of_the_shards_that_ranks_have(parts, ranks):
+    each = [sum(parts[slice(*shards_of(rank, ranks, 64))]) for rank in range(ranks)]
+    assert shuffle.loads(np.array(parts, float), ranks).tolist() == pytest.approx(each)
+
+
+def test_skew_of_many_ranks_is_that_of_keys_that_are_thrown():
+    rng = np.random.default_rng(5)
+    parts = np.ones(64)
+    thrown = [np.bincount(rng.integers(0, 1000, 20_000), minlength=1000).max() * 64 / 20_000 for _ in range(50)]
+    drawn = [shuffle.most_loaded(parts, 20_000, 1000, rng) for _ in range(50)]
+    assert np.median(drawn) == pytest.approx(np.median(thrown), rel=0.1)
+    assert shuffle.most_loaded(parts, 10, 10**6, rng) == pytest.approx(6.4)
+
+
+@pytest.mark.parametrize("count", [1, 2, 50, 2000])
+def test_the_largest_of_many_is_that_of_draws(count):
+    rng = np.random.default_rng(6)
+    drawn = np.median(rng.standard_normal((2000, count)).max(axis=1))
+    assert np.median(node.most_of_normals(count, rng.random(4000))) == pytest.approx(drawn, abs=0.08)
+    assert np.isfinite(node.most_of_normals(10**13, rng.random(100))).all()
+
+
+@pytest.mark.parametrize(("seconds", "rate"), [(120.0, 0.001), (120.0, 0.02), (12.0, 0.0)])
+def test_expected_times_of_runs_that_fail_are_means_of_draws(seconds, rate):
+    rng = np.random.default_rng(7)
+    drawn = np.mean([failures.drawn_without(seconds, rate, rng) for _ in range(4000)])
+    assert failures.without_pairs(seconds, rate) == pytest.approx(drawn, rel=0.12)
+    split = (0.1 * seconds, 0.8 * seconds, 0.1 * seconds)
+    every = 0.4 * seconds
+    kept = np.mean([failures.drawn_with_pairs(*split, every, rate, rng) for _ in range(4000)])
+    assert failures.with_pairs(*split, every, rate) == pytest.approx(kept, rel=0.12)
+    assert failures.with_pairs(*split, every, rate) <= failures.without_pairs(seconds, rate) * 1.12
+
+
+def test_a_run_that_never_ends_is_told_as_such():
+    assert failures.without_pairs(1e6, 1.0) == math.inf
+    assert failures.with_pairs(1e6, 1.0, 1.0, 30, 1.0) == math.inf
+
+
+@given(
+    ranks=st.lists(st.integers(1, 64), min_size=3, max_size=6, unique=True),
+    constant=st.floats(0, 10), slope=st.floats(0, 1),
+)  # fmt: skip
+def test_a_sum_is_found_again(ranks, constant, slope):
+    quantities = [{"one": 1.0, "ranks": float(count)} for count in ranks]
+    seconds = [constant + slope * count for count in ranks]
+    found = fit_sum(quantities, seconds, ["one", "ranks"])
+    assert found.at(one=1.0, ranks=100.0) == pytest.approx(constant + 100 * slope, rel=1e-3, abs=1e-3)
+    assert min(found.terms.values(), default=0.0) >= 0
+
+
+def test_published_points_are_predicted_within_five_percent_or_told_why_not():
+    found = points()
+    assert len(found) == 12
+    for point in found:
+        assert point.how in ("predicted", "fitted", "open")
+        assert point.reason
+        if point.how == "open":
+            assert "not published" in point.reason
+        else:
+            assert abs(point.error) < 0.05, point
+    assert sum(point.how == "predicted" for point in found) == 7
+    zazen = next(point for point in found if "1e9 frames" in point.what)
+    assert zazen.found[0] < zazen.published < zazen.found[1]

@@ -1,0 +1,213 @@
+"""Plans: from made-up records of a known cost; refusals; the same from the command line; two million nodes."""
+
+from __future__ import annotations
+
+import copy
+import json
+import resource
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planning.made import record
+
+import himach
+from himach.errors import UsageError
+from himach.planning.fitting import fit
+from himach.planning.machine import Machine, read_machine
+from himach.planning.predict import Asked, predict
+from himach.planning.records import observe
+
+MACHINE = Machine(cores=16, memory=1 << 36, network=1e9, latency=1e-5, origin=1e8, disk_read=1e9, disk_write=1e9)
+
+
+def column(plan, name, kind, table="times"):
+    rows = [i for i, run in enumerate(plan[table]["run"]) if run == kind]
+    return [plan[table][name][i] for i in rows]
+
+
+def test_what_was_recorded_is_what_is_predicted_of_the_same_run():
+    first, second = record(cached=False, read=0.004), record(cached=True, read=0.001)
+    plan = himach.plan([first, second], nodes=[2], machine=MACHINE)
+    assert column(plan, "total", "first")[0] == pytest.approx(first["seconds"]["total"], rel=0.03)
+    assert column(plan, "total", "second")[0] == pytest.approx(second["seconds"]["total"], rel=0.01)
+
+
+def test_frames_divide_over_nodes_and_what_does_not_divide_stays():
+    plan = himach.plan(record(cached=True), nodes=[1, 4, 16], machine=MACHINE)
+    assert column(plan, "map", "second", "phases") == pytest.approx([12.0, 3.0, 0.756], rel=0.01)
+    assert column(plan, "startup", "second", "phases") == [0.5] * 3
+    efficiency = column(plan, "efficiency", "second")
+    assert efficiency[0] == pytest.approx(1)
+    assert efficiency == sorted(efficiency, reverse=True)
+
+
+def test_the_origin_limits_a_first_run_and_no_second_one():
+    runs = [record(frame_bytes=1_000_000), record(frame_bytes=1_000_000, cached=True)]
+    plan = himach.plan(runs, nodes=[1, 64], machine=MACHINE, frames=5000)
+    assert column(plan, "limit", "first") == ["map()", "origin's bandwidth"]
+    assert column(plan, "map", "first", "phases")[1] == pytest.approx(5000 * 1e6 / 1e8, rel=0.05)
+    assert column(plan, "map", "second", "phases")[1] < 2
+    assert column(plan, "origin_gb", "first", "nodes") == [5, 5]
+    assert column(plan, "origin_gb", "second", "nodes") == [0, 0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    compute=st.floats(1e-4, 0.1), read=st.floats(1e-5, 0.05), spread=st.floats(0, 0.9),
+    frames=st.integers(100, 10**7), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_more_nodes_never_take_longer_to_map_and_never_do_more(compute, read, spread, frames, seed):
+    run = record(compute=compute, read=read, spread=spread, cached=True, frames=20_000)
+    nodes = [1, 2, 3, 8, 50, 1000]
+    plan = himach.plan(run, nodes=nodes, machine=MACHINE, frames=frames, seed=seed)
+    mapping = np.array(column(plan, "map", "second", "phases"))
+    # The slowest of more nodes may be slower beside its mean; the work of the mean node is less.
+    assert (np.diff(mapping) <= 0.35 * mapping[:-1] + 1e-9).all()
+    assert mapping[-1] <= mapping[0]
+    disk = column(plan, "node_disk_gb", "second", "nodes")
+    assert disk == sorted(disk, reverse=True)
+    assert (np.array(column(plan, "low", "second")) <= np.array(column(plan, "total", "second"))).all()
+    assert (np.array(column(plan, "total", "second")) <= np.array(column(plan, "high", "second"))).all()
+
+
+def test_a_seed_gives_the_same_plan_and_another_one_another():
+    runs = [record(spread=0.5, frame_bytes=100_000), record(spread=0.5, cached=True)]
+    plans = [himach.plan(runs, nodes=[1, 8], machine=MACHINE, seed=seed) for seed in (3, 3, 4)]
+    assert str(plans[0]) == str(plans[1])
+    assert str(plans[0]) != str(plans[2])
+
+
+def test_ranks_of_one_host_start_one_after_another_and_those_of_nodes_do_not():
+    runs = [record(cached=True, ranks=n, nodes=n, startup=0.1 * n) for n in (1, 2, 4)]
+    shared = Machine(**{**vars(MACHINE), "one_host": True})
+    for machine, startup in ((shared, 1.6), (MACHINE, 0.1)):
+        plan = himach.plan(runs, nodes=[16], ranks_per_node=1, machine=machine)
+        assert column(plan, "startup", "second", "phases")[0] == pytest.approx(startup, rel=0.01)
+
+
+def test_what_is_drawn_has_a_range():
+    plan = himach.plan(record(cached=True, spread=0.9), nodes=[1, 100], machine=MACHINE)
+    low, total, high = (column(plan, name, "second") for name in ("low", "total", "high"))
+    assert all(least < middle < most for least, middle, most in zip(low, total, high, strict=True))
+
+
+def test_how_long_ranks_wait_for_each_other_at_the_origin_is_fitted_and_told():
+    runs = [record(ranks=n, nodes=n, frame_bytes=100_000, read=0.0001 + 0.0008 * (n - 1)) for n in (1, 2, 4)]
+    costs = fit([observe(run, "run") for run in runs], MACHINE)
+    assert costs.first.waits == pytest.approx(0.8, rel=0.05)  # of the millisecond that a frame of another rank takes
+    plan = himach.plan(runs, nodes=[8], ranks_per_node=1, machine=MACHINE, frames=8000)
+    assert column(plan, "map", "first", "phases")[0] == pytest.approx(1000 * (0.0101 + 7 * 0.0008), rel=0.02)
+
+
+def test_a_lost_cache_is_read_from_the_origin():
+    runs = [record(frame_bytes=100_000, read=0.02), record(frame_bytes=100_000, cached=True)]
+    costs = fit([observe(run, "run") for run in runs], MACHINE)
+    whole, lost = (predict(costs, MACHINE, Asked(4, 1, 4000, lost=count), "second") for count in (0, 1))
+    assert whole.phases["map"] == pytest.approx(1000 * 0.012, rel=0.01)
+    assert lost.phases["map"] == pytest.approx(1000 * 0.03, rel=0.05)
+
+
+def test_failures_cost_more_on_more_nodes_and_less_with_kept_pairs():
+    machine = Machine(**{**vars(MACHINE), "node_mtbf": 1e6})
+    plan = himach.plan(record(cached=True, frames=100_000), nodes=[1, 16, 256], machine=machine, frames=900_000)
+    restarted, kept = (column(plan, name, "second", "failures") for name in ("restarted", "kept_pairs"))
+    assert all(0 <= few <= many for few, many in zip(kept, restarted, strict=True))
+    assert restarted[0] > 0
+
+
+def test_two_million_nodes_are_planned_in_little_time_and_memory():
+    machine = Machine(**{**vars(MACHINE), "node_mtbf": 1.5e9})
+    began = time.monotonic()
+    runs = [record(cached=True, spread=0.5, frames=100_000)]
+    plan = himach.plan(runs, nodes=[2_000_000], ranks_per_node=8, machine=machine, frames=10**12)
+    assert time.monotonic() - began < 300
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 < 4e9
+    assert column(plan, "restarted", "second", "failures")[0] > 0
+
+
+def without(change):
+    made = record(cached=True)
+    change(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (without(lambda one: one.pop("planning")), "himach run --again"),
+        (without(lambda one: one.pop("seconds")), "no record of a run"),
+        (without(lambda one: one.update(live={})), "live run"),
+        (without(lambda one: one["planning"].pop("ranks")), "cannot be read"),
+        (without(lambda one: one["planning"]["totals"]["frames"].update(sum=0)), "--reuse never"),
+        (without(lambda one: one.update(reused={"frames": 36})), "36 frames were kept ones.*--reuse never"),
+        (without(lambda one: one["seconds"].pop("zazen")), "cannot be read"),
+        (without(lambda one: one["planning"]["ranks"].update(busy=[])), "cannot be read"),
+        (without(lambda one: one.update(nodes=0)), "cannot be read"),
+        (without(lambda one: one["planning"].update(pair_bytes=[])), "cannot be read"),
+    ],
+)
+def test_a_record_that_does_not_carry_it_is_refused_by_the_run_that_would(made, words):
+    with pytest.raises(UsageError, match=words):
+        himach.plan(made)
+
+
+def test_what_the_records_do_not_tell_is_not_predicted_and_said_so():
+    only_first = himach.plan(record(frame_bytes=1_000_000), nodes=[1, 64])
+    assert "second" not in only_first["times"]["run"]
+    assert column(only_first, "nodes", "first") == [1]
+    notes = " ".join(only_first.notes)
+    assert "a second run" in notes
+    assert "--again" in notes
+    assert "himach bench machine" in notes
+    with pytest.raises(UsageError, match="nothing can be predicted"):
+        himach.plan(record(cached=True, pair_bytes=1e12), nodes=[64])
+    with pytest.raises(UsageError, match="other analyses"):
+        himach.plan([record(), record(name="Other")])
+    with pytest.raises(UsageError, match="or more does"):
+        himach.plan(record(compute=1e-6, read=1e-6, cached=True), nodes=[1], frames=10**6)
+    with pytest.raises(UsageError, match="at least"):
+        himach.plan(record(), nodes=[])
+
+
+def test_a_machine_is_written_and_read(tmp_path):
+    MACHINE.write(tmp_path / "machine.toml")
+    assert read_machine(tmp_path / "machine.toml") == MACHINE
+    for text, words in (("disk = 'large'", "number above 0"), ("speed = 1", "has no speed"), ("x", "no description")):
+        (tmp_path / "bad.toml").write_text(text)
+        with pytest.raises(UsageError, match=words):
+            read_machine(tmp_path / "bad.toml")
+
+
+def test_the_command_prints_tables_and_leaves_them(tmp_path):
+    for i, cached in enumerate((False, True)):
+        (tmp_path / f"{i}").mkdir()
+        (tmp_path / f"{i}" / "run.json").write_text(json.dumps(record(cached=cached)))
+    MACHINE.write(tmp_path / "machine.toml")
+    words = ["--nodes", "1,2e0,4", "--machine", "machine.toml", "--out", "plan", "0", "1/run.json"]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "himach", "plan", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "efficiency" in done.stdout
+    assert "error" in done.stdout
+    assert {path.name for path in (tmp_path / "plan").iterdir()} == {
+        "times.csv", "phases.csv", "nodes.csv", "notes.txt", "plan.png",
+    }  # fmt: skip
+    assert (tmp_path / "plan" / "plan.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_records_are_left_as_they_were():
+    made = record(cached=True)
+    before = copy.deepcopy(made)
+    himach.plan(made, nodes=[1])
+    assert made == before

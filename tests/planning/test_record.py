@@ -1,0 +1,153 @@
+"""What real runs tell plans, and what a dry run tells of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from MDAnalysisTests.datafiles import DCD, PSF
+
+import himach
+from himach.engine.clock import KEPT, Clock, FrameCosts
+
+N_FRAMES = 98
+SCRIPT = """
+import time
+import himach
+
+class Sleeps(himach.Analysis):
+    seconds: float = 0.003
+
+    def map(self, frame):
+        time.sleep(self.seconds * (1 + frame.number % 2))
+        yield frame.number % 8, frame.time
+
+    def reduce(self, key, series):
+        time.sleep(0.01)
+        return len(series)
+"""
+
+
+def himach_run(folder, *words, ranks=2, good=True):
+    command = [sys.executable, "-P", "-m", "himach", "run", "script.py", "-t", DCD, "--topology", PSF, "--quiet"]
+    environ = {**os.environ, "HIMACH_CACHE": str(folder / "cache")}
+    done = subprocess.run(
+        [*command, "-n", str(ranks), *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+        env=environ,
+    )
+    assert (done.returncode == 0) == good, done.stderr
+    return done.stdout if good else done.stderr
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A first and a second run of two ranks, and a dry run before each and behind."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "script.py").write_text(SCRIPT)
+    dry = [himach_run(folder, "--dry-run", "--out", "first")]
+    assert not (folder / "first").exists()
+    for name in ("first", "second"):
+        himach_run(folder, "--out", name)
+        dry.append(himach_run(folder, "--dry-run", "--out", name))
+    records = [json.loads((folder / name / "run.json").read_text()) for name in ("first", "second")]
+    return folder, records, dry
+
+
+def test_a_record_tells_what_its_ranks_did(runs):
+    _, (first, second), _ = runs
+    told = first["planning"]
+    ranks = told["ranks"]
+    assert told["ranks_per_node"] == [2, 2]
+    assert told["hosts"] == 1
+    assert sum(ranks["frames"]) == sum(ranks["pairs"]) == N_FRAMES
+    assert sum(ranks["keys"]) == 8
+    assert sum(ranks["origin_bytes"]) == first["bytes"]["origin"] > 0
+    assert sum(second["planning"]["ranks"]["cache_bytes"]) == second["bytes"]["cache"] > 0
+    assert sum(ranks["sent"]) == first["bytes"]["shuffled"]
+    assert len(told["pair_bytes"]) == 64
+    assert sum(map(bool, told["pair_bytes"])) <= 8
+    assert np.all(np.array(ranks["busy"]) >= 0.003 * np.array(ranks["frames"]))
+    assert np.all(np.array(ranks["reduce"]) >= 0.01 * np.array(ranks["keys"]))
+    assert min(ranks["memory"]) > 1e7
+    quantiles = told["frame_seconds"]
+    assert quantiles == sorted(quantiles)
+    assert quantiles[0] >= 0.003
+    assert quantiles[-2] >= 0.006
+    assert told["totals"]["busy"]["most"] == max(ranks["busy"])
+
+
+def test_a_plan_of_the_run_that_was_made_says_what_it_took(runs):
+    folder, (first, second), _ = runs
+    plan = himach.plan([folder / "first", folder / "second" / "run.json"], nodes=[1])
+    total = dict(zip(plan["times"]["run"], plan["times"]["total"], strict=True))
+    assert total["first"] == pytest.approx(first["seconds"]["total"], rel=0.3)
+    assert total["second"] == pytest.approx(second["seconds"]["total"], rel=0.3)
+    assert str(plan) == str(himach.plan([first, second], nodes=[1])).replace("record 1", str(folder))
+
+
+def test_a_dry_run_tells_where_frames_would_come_from_and_how_long_it_takes(runs):
+    _, _, (unknown, cached, known) = runs
+    for text, origin in ((unknown, N_FRAMES), (cached, 0), (known, 0)):
+        lines = {line.rsplit(maxsplit=1)[0].strip(): line.split()[-1] for line in text.splitlines() if line.strip()}
+        assert lines["from the origin"] == str(origin)
+        assert lines["ranks"] == "2"
+    assert "no run of these analyses" in unknown
+    assert "which run would" not in unknown
+    assert "--again" in cached  # the record is that of a first run, and this would be a second one
+    assert "As a second run" in known
+    assert "total" in known
+
+
+def test_a_dry_run_of_other_parameters_does_not_take_the_record(runs):
+    folder, _, _ = runs
+    assert "other analyses or parameters" in himach_run(folder, "--dry-run", "--out", "second", "-p", "seconds=0.1")
+    assert "--follow" in himach_run(folder, "--dry-run", "--follow", good=False)
+
+
+def costs_of(frames, tasks, seconds=0.0):
+    costs, clock = FrameCosts(), Clock()
+    with costs.all_tasks():
+        for _ in range(tasks):
+            assert list(costs.watch(iter(range(frames)), frames)) == list(range(frames))
+    return costs.of_rank(clock, 0, 0, 0)
+
+
+def test_a_sample_of_light_frames_is_timed_and_all_are_counted():
+    found = costs_of(1000, 40)
+    assert found.frames == 40_000
+    assert len(found.quantiles) == 33
+    assert found.quantiles == sorted(found.quantiles)
+    assert 0 <= found.compute < 1e-4
+    assert costs_of(0, 3).quantiles == []
+
+
+def test_times_that_are_kept_are_few():
+    costs = FrameCosts()
+    for _ in range(100_000 // 1000):
+        costs._task, costs._due = 0, 1  # every task is timed
+        list(costs.watch(iter(range(1000)), 1000))
+    assert KEPT // 2 <= len(costs._times) <= KEPT
+    assert costs.of_rank(Clock(), 0, 0, 0).frames == 100_000
+
+
+def test_an_error_in_a_timed_frame_is_the_users_own(tmp_path):
+    class Fails(himach.Analysis):
+        def map(self, frame):
+            raise ValueError("here")
+
+        def reduce(self, key, series):
+            return None
+
+    with pytest.raises(himach.AnalysisError, match="here"):
+        himach.run(Fails(), DCD, PSF, cache="off", progress=False)
+    assert Path(DCD).exists()
