@@ -1,0 +1,52 @@
+"""Names of datasets as paths below a mount: `path_of()`, `places_of()`.
+
+A dataset that is named by a path lies at that path below the mount, so that ``DIR/NAME`` is where it is for any name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+__all__ = ["path_of", "places_of"]
+
+LONGEST = 255  # bytes of a part of a path
+#: What is made of files of a dataset's folder; no folder may be called so.
+TAKEN = ("trajectory.", "topology.")
+
+
+def path_of(name: str) -> tuple[str, ...]:
+    """Return the parts of a dataset's path: those of its name, with ``%`` where they can be no names of files."""
+    return tuple(map(_part, name.removeprefix("/").split("/")))
+
+
+def places_of(names: Iterable[str]) -> dict[tuple[str, ...], str]:
+    """Return datasets by path.
+
+    Where a name that was given and the path of a file would lie at one place, the latter has ``%2F`` for its first
+    slash.
+    """
+    places: dict[tuple[str, ...], str] = {}
+    for name in sorted(names, key=lambda one: (one.startswith("/"), one)):
+        path = path_of(name)
+        if path in places:
+            path = ("%2F" + path[0], *path[1:])
+        places[path] = name
+    return places
+
+
+def _part(part: str) -> str:
+    part = part.replace("%", "%25")
+    if not part.strip("."):  # "", "." and ".."
+        return part.replace(".", "%2E") or "%"
+    if part.startswith(TAKEN):
+        part = f"%{ord(part[0]):02X}{part[1:]}"
+    try:
+        encoded = part.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # no name of a file, so that it needs another
+        part = part.encode("utf-8", "replace").decode() + f"%{hashlib.sha256(repr(part).encode()).hexdigest()[:16]}"
+        encoded = part.encode()
+    if len(encoded) <= LONGEST:
+        return part
+    digest = hashlib.sha256(encoded).hexdigest()[:16]
+    return f"{encoded[: LONGEST - 17].decode('utf-8', 'ignore')}%{digest}"

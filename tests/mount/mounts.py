@@ -1,0 +1,127 @@
+"""Mounts of the tests: `himach mount` as a process of its own, and datasets to show."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from support import needs
+from support.ranks import clean_environment
+
+from himach.frame import RawFrame
+from himach.mount.formats.layout import Layout
+
+PATIENCE = 120.0  # seconds; the machine may be busy
+
+
+def sample_frames(
+    n_frames: int, n_atoms: int, *, velocities: bool = False, forces: bool = False, box: bool = True, first: float = 0.0
+) -> list[RawFrame]:
+    """Frames of random content, every 2 ps, in boxes that are not alike."""
+    random = np.random.default_rng(n_frames * n_atoms)
+
+    def vectors(size: float) -> np.ndarray:
+        return random.normal(0, size, (n_atoms, 3)).astype(np.float32)
+
+    return [
+        RawFrame(
+            number,
+            first + 2.0 * number,
+            vectors(50),
+            np.array([60 + number, 61, 62, 80, 85, 95 + number], np.float32) if box else None,
+            vectors(1) if velocities else None,
+            vectors(300) if forces else None,
+        )
+        for number in range(n_frames)
+    ]
+
+
+def whole(layout: Layout, frames: list[RawFrame]) -> bytes:
+    """All bytes of a file."""
+    between = frames[1].time - frames[0].time if len(frames) > 1 else 0.0
+    into = np.zeros(layout.frame_bytes * len(frames), np.uint8)
+    for place, frame in enumerate(frames):
+        layout.put(frame, into, place * layout.frame_bytes)
+    content = layout.head(frames[0].time, between) + into.tobytes()
+    assert len(content) == layout.size
+    return content
+
+
+class Mounted:
+    """A mounted folder and the process that serves it; `log` is what that has said so far."""
+
+    def __init__(self, path: Path, process: subprocess.Popen[str]) -> None:
+        self.path = path
+        self.process = process
+        self.log: list[str] = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        for line in self.process.stderr:
+            with self._changed:
+                self.log.append(line)
+                self._changed.notify_all()
+        with self._changed:
+            self.log.append("")
+            self._changed.notify_all()
+
+    def says(self, text: str) -> bool:
+        """Wait until it has said this; False if it ended before."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.log[-1:] == [""] or any(text in one for one in self.log), PATIENCE)
+            return any(text in one for one in self.log)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal; return the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE)
+
+
+@contextlib.contextmanager
+def mounted(path: Path, *words: object, command: tuple[str, ...] = ("-m", "himach", "mount")) -> Iterator[Mounted]:
+    """``himach mount``, or another program that mounts."""
+    if importlib.util.find_spec("mfusepy") is None:
+        needs.skip("mfusepy")
+    process = subprocess.Popen(
+        [sys.executable, "-P", *command, str(path), *map(str, words)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+    )
+    folder = Mounted(path, process)
+    try:
+        if not folder.says("is mounted"):
+            said = "".join(folder.log)
+            if "cannot be mounted" in said or "libfuse" in said or "/dev/fuse" in said:
+                needs.skip("a FUSE file system that can be mounted")
+            raise AssertionError(said)
+        yield folder
+    finally:
+        process.kill()
+        process.wait(PATIENCE)
+        subprocess.run(["umount", "--lazy", str(path)], check=False, capture_output=True)
+
+
+def is_mount(path: Path) -> bool:
+    with open("/proc/self/mounts", encoding="utf-8") as mounts:
+        return any(line.split()[1] == os.fspath(path) for line in mounts)
+
+
+def until(condition, what: str) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, f"never: {what}"
+        time.sleep(0.05)

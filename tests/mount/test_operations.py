@@ -1,0 +1,137 @@
+"""What FUSE asks of a mount, asked by the tests: files that grow, are made anew, or cannot be read."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+
+import pytest
+
+from himach.errors import TrajectoryError
+from himach.mount import fresh, window
+from himach.mount.datasets import Facts
+from himach.mount.formats.layout import Content
+from himach.mount.formats.trr import Trr
+from himach.mount.operations import Operations
+
+from .mounts import sample_frames, whole
+
+N_ATOMS = 20
+FRAMES = sample_frames(12, N_ATOMS)
+CONTENT = whole(Trr(Content(12, N_ATOMS)), FRAMES)
+PATH = "/run7/trajectory.trr"
+
+
+class Made:
+    """A dataset whose content the tests change."""
+
+    def __init__(self):
+        self.n_frames, self.version = 5, b"one"
+        self.missing = set()
+
+    def names(self):
+        return ["run7"]
+
+    def facts(self, name):
+        return Facts(name, self.version, self.n_frames, N_ATOMS, False, False, True, 7, {".gro": 3})
+
+    def topology(self, facts, suffix):
+        if self.missing:
+            raise TrajectoryError("it is gone")
+        return b"top"
+
+    def open(self, facts):
+        return self
+
+    def stamps(self):
+        return 0.0, 2.0
+
+    def read(self, start, stop):
+        for frame in FRAMES[start:stop]:
+            if frame.number in self.missing:
+                raise TrajectoryError(f"frame {frame.number} is missing")
+            yield frame
+
+    def close(self):
+        pass
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(fresh, "FRESH", 0.0)
+    monkeypatch.setattr(fresh, "PROMPT", 60.0)
+    monkeypatch.setattr(window, "AGAIN_SECONDS", 0.0)
+
+
+@pytest.fixture
+def made():
+    return Made()
+
+
+@pytest.fixture
+def operations(made):
+    operations = Operations(made, lambda: None)
+    yield operations
+    operations.close()
+
+
+def read(operations, handle, size=10**6, offset=0):
+    return bytes(operations.read(PATH, size, offset, handle))
+
+
+def test_a_file_that_is_open_grows(made, operations):
+    handle = operations.open(PATH, os.O_RDONLY)
+    assert read(operations, handle) == CONTENT[: 5 * 360]
+    assert read(operations, handle, offset=5 * 360) == b""
+    made.n_frames = 12
+    assert operations.getattr(PATH)["st_size"] == len(CONTENT)
+    assert read(operations, handle) == CONTENT
+    operations.release(PATH, handle)
+
+
+def test_a_file_that_is_made_anew_is_not_mixed_with_the_one_before(made, operations, caplog):
+    handle = operations.open(PATH, os.O_RDONLY)
+    assert read(operations, handle) == CONTENT[: 5 * 360]
+    made.version = b"two"
+    with caplog.at_level(logging.WARNING, "himach.mount"), pytest.raises(OSError) as caught:
+        read(operations, handle)
+    assert caught.value.errno == errno.EIO
+    assert "made anew" in caplog.text
+    assert read(operations, operations.open(PATH, os.O_RDONLY)) == CONTENT[: 5 * 360]
+
+
+def test_what_cannot_be_read_is_told_once(made, operations, caplog):
+    made.missing = {2}
+    handle = operations.open(PATH, os.O_RDONLY)
+    with caplog.at_level(logging.WARNING, "himach.mount"):
+        for _ in range(3):
+            with pytest.raises(OSError) as caught:
+                read(operations, handle)
+            assert caught.value.errno == errno.EIO
+        assert read(operations, handle, 360, 360) == CONTENT[360:720]
+    assert [one.message for one in caplog.records] == [f"{PATH} cannot be read at 0: frame 2 is missing"]
+    made.missing = set()
+    assert read(operations, handle) == CONTENT[: 5 * 360]
+
+
+def test_a_topology_that_is_gone(made, operations):
+    path = "/run7/topology.gro"
+    made.missing = {0}
+    handle = operations.open(path, os.O_RDONLY)
+    with pytest.raises(OSError) as caught:
+        operations.read(path, 10, 0, handle)
+    assert caught.value.errno == errno.EIO
+    made.missing = set()
+    assert bytes(operations.read(path, 2, 1, handle)) == b"op"
+    assert operations.read(path, 2, 3, handle) == b""
+
+
+def test_what_is_not_there_or_not_a_file(operations):
+    for path, flags, number in (("/run8", 0, errno.ENOENT), ("/run7", 0, errno.EISDIR), (PATH, os.O_RDWR, errno.EROFS)):
+        with pytest.raises(OSError) as caught:
+            operations.open(path, flags)
+        assert caught.value.errno == number
+    with pytest.raises(OSError) as caught:
+        operations.readdir(PATH, 0)
+    assert caught.value.errno == errno.ENOTDIR

@@ -1,0 +1,87 @@
+"""What lies where in a mount, also while datasets cannot be asked for."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from himach.errors import TrajectoryError
+from himach.mount import fresh
+from himach.mount.datasets import Facts
+from himach.mount.tree import File, Folder, Tree
+
+from .mounts import until
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(fresh, "FRESH", 0.0)
+    monkeypatch.setattr(fresh, "PROMPT", 60.0)
+
+
+class Listed:
+    """Datasets that may be away."""
+
+    def __init__(self, *names):
+        self.listed = {name: Facts(name, b"", 10, 100, True, False, True, 7, {".gro": 5}) for name in names}
+        self.away = False
+
+    def names(self):
+        self.check()
+        return list(self.listed)
+
+    def facts(self, name):
+        self.check()
+        return self.listed.get(name)
+
+    def check(self):
+        if self.away:
+            raise TrajectoryError("the server does not answer")
+
+
+def test_folders_and_files():
+    tree = Tree(Listed("run7", "/data/md.xtc", "/data"))
+    assert sorted(tree.find(()).names) == ["data", "run7"]
+    names = ("trajectory.trr", "trajectory.dcd", "trajectory.nc", "topology.gro")
+    assert tree.find(("run7",)).names == names
+    assert tree.find(("data",)).names == (*names, "md.xtc")
+    assert isinstance(tree.find(("data", "md.xtc")), Folder)
+    file = tree.find(("data", "md.xtc", "trajectory.trr"))
+    assert isinstance(file, File)
+    assert (file.size, file.changed) == (10 * (120 + 24 * 100), 7)
+    assert tree.find(("run7", "topology.gro")).size == 5
+    for nowhere in ("run8", "run7/trajectory.xtc", "run7/topology.gro/x", "data/trajectory", "md.xtc"):
+        assert tree.find(tuple(nowhere.split("/"))) is None
+
+
+def test_what_is_away_stays_as_it_was_and_is_told_once(caplog):
+    datasets = Listed("run7")
+    tree = Tree(datasets)
+    before = tree.find(("run7", "trajectory.trr"))
+    datasets.away = True
+    with caplog.at_level(logging.WARNING, "himach.mount"):
+        for _ in range(5):
+            assert tree.find(()).names == ("run7",)
+            assert tree.find(("run7", "trajectory.trr")) == before
+    assert sorted(one.message for one in caplog.records) == [
+        "run7 cannot be looked at: the server does not answer",
+        "the datasets cannot be listed: the server does not answer",
+    ]
+    datasets.away = False
+    datasets.listed = {}
+    until(lambda: tree.find(("run7",)) is None, "it is gone")
+
+
+def test_a_dataset_that_cannot_be_opened_is_an_empty_folder(caplog):
+    datasets = Listed("run7")
+    datasets.facts = lambda name: (_ for _ in ()).throw(OSError("a bad disk"))
+    tree = Tree(datasets)
+    assert tree.find(("run7",)).names == ()
+    assert "a bad disk" in caplog.text
+
+
+def test_formats_that_cannot_hold_a_dataset_are_left_out():
+    datasets = Listed()
+    datasets.listed["many"] = Facts("many", b"", 1 << 40, 10, False, False, False, 7)
+    assert Tree(datasets).find(("many",)).names == ()
