@@ -1,0 +1,161 @@
+"""Atoms as a parameter of an analysis: `Atoms`, which says which they are without a Universe; `AtomGroup`, its type.
+
+In Python such a parameter is given as an AtomGroup or as a selection, on the command line as a selection. On every rank
+the same atoms are selected from the Universe of the analysis, before its setup().
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from himach.errors import UsageError
+
+__all__ = ["AtomGroup", "Atoms", "is_atom_group"]
+
+#: Begins the text of a selection whose atoms are selected anew in every frame.
+UPDATING = "updating "
+#: Indices that are shown of a group, at most.
+MOST_SHOWN = 10
+#: Ranges of indices that a selection names at most; MDAnalysis looks at all atoms for each.
+MOST_RANGES = 100
+
+
+class AtomGroup:
+    """The type of a parameter that is a group of atoms: ``protein: himach.AtomGroup = "protein"``.
+
+    ``MDAnalysis.AtomGroup`` means the same. In setup() and map() the attribute is an AtomGroup of the analysis's own
+    Universe.
+    """
+
+
+def is_atom_group(hint: Any) -> bool:
+    """Tell whether an annotation is `AtomGroup` or MDAnalysis's, without importing that."""
+    if hint is AtomGroup:
+        return True
+    named = getattr(hint, "__module__", ""), getattr(hint, "__qualname__", "")
+    return named == ("MDAnalysis.core.groups", "AtomGroup")
+
+
+@dataclass(frozen=True)
+class Atoms:
+    """Which atoms a parameter is.
+
+    Attributes
+    ----------
+    selections
+        As of MDAnalysis's ``select_atoms``; empty where there are indices.
+    indices
+        Of atoms in an order of their own; None where there are selections.
+    updating
+        Whether the selections hold anew for every frame.
+    base
+        The atoms among which is selected; None for all.
+    n_atoms
+        Of the Universe of a group that was given; 0 if none was.
+    """
+
+    selections: tuple[str, ...] = ()
+    indices: tuple[int, ...] | None = None
+    updating: bool = False
+    base: Atoms | None = None
+    n_atoms: int = field(default=0, compare=False)
+
+    @classmethod
+    def of(cls, value: Any) -> Atoms:
+        """Return what a selection, an AtomGroup, or a `value` of these says; raises TypeError for anything else.
+
+        Raises
+        ------
+        UsageError
+            If it is an updating group whose selection names other groups.
+        """
+        if isinstance(value, Atoms):
+            return value
+        if isinstance(value, str):
+            text = value.strip()
+            updating = text.startswith(UPDATING)
+            return cls((text.removeprefix(UPDATING).strip(),), updating=updating)
+        if isinstance(value, dict) and value.keys() == {"updating", "of"}:
+            base = None if value["of"] is None else cls.of(value["of"])
+            return cls(tuple(map(str, value["updating"])), updating=True, base=base)
+        if isinstance(value, list | tuple) and all(isinstance(index, int | np.integer) for index in value):
+            return cls(indices=tuple(map(int, value)))
+        if hasattr(value, "universe") and hasattr(value, "atoms"):
+            return cls._of_group(value)
+        raise TypeError
+
+    @classmethod
+    def _of_group(cls, group: Any) -> Atoms:
+        n_atoms = len(group.universe.atoms)
+        if not hasattr(group, "_selection_strings"):  # atoms, residues or segments, as they are now
+            return cls._of_indices(group.atoms.ix, n_atoms)
+        selections = tuple(group._selection_strings)
+        if any(re.search(r"\bgroup\b", selection) for selection in selections):
+            raise UsageError(
+                f"the updating group {' or '.join(selections)!r} names other groups, which a run cannot; select it in "
+                "setup()"
+            )
+        of_all = np.array_equal(group._base_group.ix, np.arange(n_atoms))
+        base = None if of_all else cls._of_group(group._base_group)
+        return cls(selections, updating=True, base=base, n_atoms=n_atoms)
+
+    @classmethod
+    def _of_indices(cls, ix: Any, n_atoms: int) -> Atoms:
+        """Return atoms by a selection where that gives them in their order and is short, else by their indices."""
+        breaks = np.flatnonzero(np.diff(ix) != 1) + 1
+        if len(ix) and len(breaks) < MOST_RANGES and np.all(np.diff(ix) > 0):
+            ends = [(piece[0], piece[-1]) for piece in np.split(ix, breaks)]
+            ranges = " ".join(f"{first}:{last}" if first < last else f"{first}" for first, last in ends)
+            return cls((f"index {ranges}",), n_atoms=n_atoms)
+        return cls(indices=tuple(ix.tolist()), n_atoms=n_atoms)
+
+    @property
+    def value(self) -> Any:
+        """What says the same as JSON, in a record: a selection as text, or else a list of indices, or a dict."""
+        if self.indices is not None:
+            return list(self.indices)
+        if self.base is None and len(self.selections) == 1:
+            return (UPDATING if self.updating else "") + self.selections[0]
+        return {"updating": list(self.selections), "of": None if self.base is None else self.base.value}
+
+    def __str__(self) -> str:
+        return self.value if isinstance(self.value, str) else json.dumps(self.value)
+
+    def __repr__(self) -> str:
+        few = self.indices is None or len(self.indices) <= MOST_SHOWN
+        return repr(self.value) if few else f"<{len(self.indices or ())} atoms>"
+
+    def select(self, universe: Any, parameter: str) -> Any:
+        """Return these atoms of a Universe, an AtomGroup.
+
+        Raises
+        ------
+        UsageError
+            If they cannot be selected, are none, or are of a Universe with more or fewer atoms; it names the parameter.
+        """
+        from MDAnalysis.exceptions import SelectionError
+
+        total = len(universe.atoms)
+        what = f"parameter {parameter}: {str(self)[:80]!r}"
+        if self.n_atoms not in (0, total):
+            of = f"is of a Universe of {self.n_atoms} atoms, and that of the run has {total}"
+            raise UsageError(f"parameter {parameter}: the AtomGroup {of}")
+        if self.indices is not None:
+            outside = [index for index in self.indices if not 0 <= index < total]
+            if outside:
+                raise UsageError(f"{what} has index {outside[0]}, and there are {total} atoms")
+            group = universe.atoms[np.array(self.indices, dtype=np.int64)]
+        else:
+            among = universe.atoms if self.base is None else self.base.select(universe, parameter)
+            try:
+                group = among.select_atoms(*self.selections, updating=self.updating)
+            except (SelectionError, ValueError, AttributeError) as error:
+                raise UsageError(f"{what} cannot be used as a selection: {error}") from error
+        if not len(group) and not self.updating:
+            raise UsageError(f"{what} selects none of the {total} atoms; set {parameter} to what the topology has")
+        return group

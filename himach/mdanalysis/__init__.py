@@ -1,0 +1,16 @@
+"""himach in MDAnalysis: datasets as trajectories, ``himach://NAME``, and MDAnalysis's analyses on ranks.
+
+Importing this registers a reader, a topology parser and a writer with MDAnalysis.
+"""
+
+from __future__ import annotations
+
+from himach.mdanalysis.backend import Backend
+from himach.mdanalysis.reader import HimachReader
+from himach.mdanalysis.running import run
+from himach.mdanalysis.topology import HimachParser
+from himach.mdanalysis.writer import HimachWriter, name_writers
+
+__all__ = ["Backend", "HimachParser", "HimachReader", "HimachWriter", "run"]
+
+name_writers()

@@ -1,0 +1,144 @@
+"""`HimachReader`: the frames of a dataset as a trajectory of MDAnalysis."""
+
+from __future__ import annotations
+
+import errno
+import os
+from copy import copy
+from typing import Any
+
+from MDAnalysis.coordinates.base import ReaderBase
+from MDAnalysis.lib.util import store_init_arguments
+
+from himach.frame import RawFrame
+from himach.mdanalysis.ahead import FramesAhead
+from himach.mdanalysis.names import cache_of, dataset_of, is_url, url_of
+from himach.mdanalysis.opening import OpenDataset, open_dataset
+from himach.mdanalysis.writer import HimachWriter
+
+__all__ = ["HimachReader"]
+
+#: Keywords of MDAnalysis.Universe on which frames depend.
+FRAME_KEYWORDS = ("dt", "time_offset")
+
+
+class HimachReader(ReaderBase):  # type: ignore[misc]
+    """Reads the frames of a dataset: from this node's store, else from its files, and then keeps them.
+
+    Parameters
+    ----------
+    filename
+        ``himach://NAME``, where NAME is what ``himach run --trajectory`` takes: the name of a staged or pushed dataset,
+        or the absolute path of a trajectory.
+    convert_units
+        Frames are in MDAnalysis's units (Å, ps, kJ/(mol Å)) in any case.
+    cache
+        The store, as of `himach.run`.
+    dataset
+        The dataset as it was opened before, maybe by another process, in place of what `filename` names.
+    **kwargs
+        ``dt`` and ``time_offset`` as MDAnalysis has them.
+
+    Attributes
+    ----------
+    dataset
+        What is open.
+
+    Raises
+    ------
+    UsageError
+        There is no such dataset.
+    TrajectoryError
+        It cannot be read.
+    """
+
+    format = "HIMACH"
+    units = {"time": "ps", "length": "Angstrom", "velocity": "Angstrom/ps", "force": "kJ/(mol*Angstrom)"}  # noqa: RUF012
+
+    @staticmethod
+    def _format_hint(thing: Any) -> bool:
+        return is_url(thing)
+
+    @store_init_arguments  # type: ignore[untyped-decorator]
+    def __init__(
+        self,
+        filename: str | os.PathLike[str],
+        convert_units: bool = True,
+        cache: str = "auto",
+        dataset: OpenDataset | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(filename, convert_units=convert_units, **kwargs)
+        self.filename = url_of(filename)
+        self.cache = cache
+        self._frame_keywords = {name: kwargs[name] for name in FRAME_KEYWORDS if kwargs.get(name) is not None}
+        self._open(dataset)
+        self.ts = self._Timestep(self.n_atoms, reader=self)
+        self._read_frame(0)
+
+    def _open(self, dataset: OpenDataset | None = None) -> None:
+        if dataset is None:
+            dataset = open_dataset(
+                [dataset_of(self.filename)], cache_of(self.filename, self.cache), self._frame_keywords
+            )
+        else:
+            dataset = copy(dataset)  # each reader has a writer of its own
+        self.dataset = dataset
+        self.n_frames = dataset.origin.n_frames
+        self.n_atoms = dataset.origin.n_atoms
+        self._dt = dataset.origin.timestep or 0.0
+        self._ahead = FramesAhead(dataset)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        del state["_ahead"], state["dataset"]
+        state["_kwargs"] = {name: value for name, value in self._kwargs.items() if name != "dataset"}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    @classmethod
+    def parse_n_atoms(cls, filename: str, cache: str = "auto", **kwargs: Any) -> int:
+        """Return the number of atoms."""
+        return open_dataset([dataset_of(filename)], cache_of(filename, cache)).origin.n_atoms
+
+    def _reopen(self) -> None:
+        self._ahead.rewind()
+        self.ts.frame = 0
+        self._frame = -1
+
+    def _read_next_timestep(self, ts: Any = None) -> Any:
+        if self._frame + 1 >= self.n_frames:
+            raise OSError(errno.EIO, "trying to go over trajectory limit")
+        return self._read_frame(self._frame + 1)
+
+    def _read_frame(self, frame: int) -> Any:
+        raw = self._ahead.frame(int(frame))
+        self._frame = int(frame)
+        self._show(raw)
+        return self.ts
+
+    def _show(self, raw: RawFrame) -> None:
+        """Let the timestep show a copy of a frame: who keeps its arrays finds the last frame in them, as ever."""
+        ts = self.ts
+        ts.frame = raw.number
+        ts.data = {"time": raw.time, "dt": self._dt}
+        ts.positions = raw.positions
+        ts.dimensions = raw.box
+        ts.has_velocities = raw.velocities is not None
+        if raw.velocities is not None:
+            ts.velocities = raw.velocities
+        ts.has_forces = raw.forces is not None
+        if raw.forces is not None:
+            ts.forces = raw.forces
+
+    def Writer(self, filename: str, n_atoms: int | None = None, **kwargs: Any) -> HimachWriter:  # noqa: N802
+        """Return a writer of a dataset with as many atoms."""
+        return HimachWriter(filename, n_atoms=self.n_atoms if n_atoms is None else n_atoms, **kwargs)
+
+    def close(self) -> None:
+        """Close what is open; reading goes on to work."""
+        if hasattr(self, "_ahead"):  # it is not where opening failed
+            self._ahead.close()

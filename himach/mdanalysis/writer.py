@@ -1,0 +1,210 @@
+"""`HimachWriter`: frames that MDAnalysis writes become a dataset of this node's store; `name_writers()`."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+from MDAnalysis.coordinates.base import WriterBase
+
+from himach.errors import UsageError
+from himach.io.dataset.attachment import AUTHOR, has_stamp
+from himach.io.store.bodhi import StoreConflictError
+from himach.io.store.place import open_chosen
+from himach.io.store.quota import check_quota, chosen_quota
+from himach.io.store.store import Dataset, Store
+from himach.mdanalysis.names import dataset_of, is_url
+
+__all__ = ["HimachWriter", "name_writers"]
+
+WRITING = "x-writing"  # beside a dataset's frames: locked by who writes them
+FLUSH_BYTES = 64 << 20  # after which frames become visible to others
+
+
+class HimachWriter(WriterBase):  # type: ignore[misc]
+    """Writes frames natively to this node's store, as those that a simulation pushes: numbered from 0.
+
+    A dataset is never written over. A frame that is there already is taken if it is the same to the last bit, so that
+    a script that is run again may write the same once more. While one writes, no other writer can, in this process or
+    another; nor can one that pushes by a server, ever, nor the other way round.
+
+    Parameters
+    ----------
+    filename
+        ``himach://NAME``.
+    n_atoms
+        Number of atoms in every frame.
+    convert_units
+        Frames are in MDAnalysis's units in any case.
+    cache
+        The store, as of `himach.run`.
+    **kwargs
+        Keywords of other writers, which have no meaning here.
+
+    Raises
+    ------
+    UsageError
+        There is no store, or the name is that of a file.
+    """
+
+    format = "HIMACH"
+    multiframe = True
+    units = {"time": "ps", "length": "Angstrom", "velocity": "Angstrom/ps", "force": "kJ/(mol*Angstrom)"}  # noqa: RUF012
+
+    def __init__(
+        self,
+        filename: str | os.PathLike[str],
+        n_atoms: int | None,
+        convert_units: bool = True,
+        cache: str = "auto",
+        **kwargs: Any,
+    ) -> None:
+        self._dataset: Dataset | None = None
+        self._hold = -1  # descriptor of what is locked while frames are written
+        self.filename = os.fspath(filename)
+        name = dataset_of(filename)
+        if n_atoms is None or n_atoms < 1:
+            raise UsageError(
+                f"{self.filename}: a writer needs n_atoms, the number of atoms in every frame, not {n_atoms}"
+            )
+        if os.path.isabs(name):
+            raise UsageError(
+                f"{self.filename} is the name of a file; a dataset that is written has a name such as run8"
+            )
+        self.n_atoms = n_atoms
+        self.frames_written = 0
+        self._unflushed = 0
+        self._name = name
+        self._store = _store(cache, self.filename)
+
+    def _write_next_frame(self, obj: Any) -> None:
+        """Write the present frame of an AtomGroup or Universe."""
+        try:
+            atoms = obj.atoms
+            ts = atoms.universe.trajectory.ts
+        except AttributeError:
+            raise TypeError(f"{obj!r} is no AtomGroup or Universe, whose frame could be written") from None
+        if atoms.n_atoms != self.n_atoms:
+            raise ValueError(f"{atoms.n_atoms} atoms are no frame of {self.filename}, which has {self.n_atoms}")
+        frame = (
+            float(ts.time),
+            ts.dimensions,
+            atoms.positions,
+            atoms.velocities if ts.has_velocities else None,
+            atoms.forces if ts.has_forces else None,
+        )
+        if self._dataset is None:
+            self._begin(frame)
+            return
+        self._write(frame)
+
+    def _begin(self, frame: tuple[Any, ...]) -> None:
+        """Write the first frame while nobody else can give the dataset its name."""
+        with self._store.locked():
+            for generation in self._store.generations(self._name):
+                if has_stamp(self._store.dataset(self._name, generation, create=False)):
+                    raise StoreConflictError(
+                        f"dataset {self._name} is of a trajectory that was staged; choose another name, or "
+                        f"'himach cache evict {self._name}' first"
+                    )
+            dataset = self._store.dataset(self._name)
+            identity = f"MDAnalysis in {os.getcwd()}".encode(errors="surrogateescape")
+            author = dataset.attachment(AUTHOR)
+            if author and author != identity and dataset.native:
+                raise StoreConflictError(
+                    f"dataset {self._name} has frames of '{author.decode(errors='replace')}'; choose another name, or "
+                    f"'himach cache evict {self._name}' first"
+                )
+            self._hold = _hold(dataset)
+            self._dataset = dataset
+            dataset.attach(AUTHOR, identity)
+            self._write(frame)
+            dataset.flush()
+
+    def _write(self, frame: tuple[Any, ...]) -> None:
+        assert self._dataset is not None
+        self._dataset.write(self.frames_written, *frame, native=True)
+        self.frames_written += 1
+        self._unflushed += sum(0 if part is None else part.nbytes for part in frame[2:])
+        if self._unflushed > FLUSH_BYTES:
+            self._dataset.flush()
+            self._unflushed = 0
+
+    def close(self) -> None:
+        """Let others see what was written; a second time it does nothing."""
+        dataset, self._dataset = self._dataset, None
+        hold, self._hold = self._hold, -1
+        try:
+            if dataset is not None:
+                dataset.close()
+        finally:
+            if hold >= 0:
+                fcntl.flock(hold, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor, too
+                os.close(hold)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_hold"):
+            self.close()
+
+
+def _hold(dataset: Dataset) -> int:
+    """Be the only one who writes a dataset, until the descriptor that this returns is closed.
+
+    Two at once would number their frames alike, and each would not see what the other has not flushed.
+    """
+    descriptor = os.open(dataset.path / WRITING, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise StoreConflictError(
+            f"dataset {dataset.name} is being written at this moment by another writer, of this process or another; "
+            "close that one first, or choose another name (of ranks, let one write, or each under a name of its own)"
+        ) from None
+    return descriptor
+
+
+def _store(cache: str, filename: str) -> Store:
+    store, reason = open_chosen(cache)
+    if store is None:
+        raise UsageError(f"{filename} cannot be written: {reason or 'there is no cache'}")
+    quota = chosen_quota(store.path)
+    check_quota(store.path, quota)
+    store.set_quota(quota)
+    return store
+
+
+def name_writers() -> None:
+    """Let MDAnalysis find this writer by ``himach://``: it looks for writers by suffixes alone, and has no hints.
+
+    Nor does a name get a suffix, as it does in ``AtomGroup.write()``.
+    """
+    from MDAnalysis.coordinates import core
+    from MDAnalysis.core import _get_readers, groups
+    from MDAnalysis.lib import util
+
+    def named(find: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(find)
+        def get_writer_for(filename: Any, format: Any = None, multiframe: Any = None) -> Any:  # noqa: A002
+            if format is None and is_url(filename):
+                format = HimachWriter.format  # noqa: A001
+            return find(filename, format=format, multiframe=multiframe)
+
+        get_writer_for.__dict__["himach"] = True
+        return get_writer_for
+
+    def unchanged(complete: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(complete)
+        def filename(name: Any, *arguments: Any, **options: Any) -> Any:
+            return name if is_url(name) else complete(name, *arguments, **options)
+
+        return filename
+
+    if not hasattr(_get_readers.get_writer_for, "himach"):
+        util.filename = unchanged(util.filename)
+        found = named(_get_readers.get_writer_for)
+        for module in (_get_readers, core, groups):
+            module.get_writer_for = found

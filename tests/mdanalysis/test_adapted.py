@@ -1,0 +1,291 @@
+"""MDAnalysis's analyses by their names on the command line, a user's own, and within a map()."""
+
+import json
+import re
+import subprocess
+import sys
+
+import MDAnalysis as mda
+import numpy as np
+import pytest
+from MDAnalysis.analysis.density import DensityAnalysis
+from MDAnalysis.analysis.dihedrals import Dihedral, Ramachandran
+from MDAnalysis.analysis.dssp import DSSP
+from MDAnalysis.analysis.hydrogenbonds import HydrogenBondAnalysis
+from MDAnalysis.analysis.rdf import InterRDF, InterRDF_s
+from MDAnalysis.analysis.rms import RMSD
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
+from support import cache_data
+
+import himach
+from himach.adapted import GROUPS, adapted
+from himach.runner.scripts import find_class, foreign_analyses
+
+SCRIPT = """
+import numpy as np
+from MDAnalysis.analysis.base import AnalysisBase
+from MDAnalysis.analysis.results import ResultsGroup
+
+class Gyration(AnalysisBase):
+    _analysis_algorithm_is_parallelizable = True
+
+    def __init__(self, atomgroup, scale=1.0, **kwargs):
+        super().__init__(atomgroup.universe.trajectory, **kwargs)
+        self._ag = atomgroup
+        self._scale = scale
+
+    def _prepare(self):
+        self.results.radius = np.zeros(self.n_frames)
+
+    def _single_frame(self):
+        self.results.radius[self._frame_index] = self._scale * self._ag.radius_of_gyration()
+
+    def _get_aggregator(self):
+        return ResultsGroup({"radius": ResultsGroup.ndarray_hstack})
+"""
+
+#: Names that an analysis of himach uses itself, and that arguments of MDAnalysis's may have nonetheless.
+OURS = sorted(name for name in dir(adapted(RMSD)) if not name.startswith("__"))
+NAMES_OF_OURS = f"""
+from MDAnalysis.analysis.base import AnalysisBase
+from MDAnalysis.analysis.results import ResultsGroup
+
+class Named(AnalysisBase):
+    _analysis_algorithm_is_parallelizable = True
+
+    def __init__(self, atomgroup, {", ".join(OURS)}):
+        super().__init__(atomgroup.universe.trajectory)
+        self._seen = [{", ".join(f"str({name})" for name in OURS)}]
+
+    def _single_frame(self):
+        self.results.seen = [[*self._seen, str(self._ts.frame)]]
+
+    def _get_aggregator(self):
+        return ResultsGroup({{"seen": ResultsGroup.flatten_sequence}})
+"""
+
+
+def outcome_of(cls, parameters, trajectory, topology, **options):
+    return himach.run(adapted(cls)(**parameters), trajectory, topology, progress=False, **options).outcome
+
+
+def test_ramachandran():
+    expected = Ramachandran(mda.Universe(PSF, DCD).select_atoms("protein")).run(step=9)
+    found = outcome_of(Ramachandran, {"atomgroup": "protein"}, DCD, PSF, step=9)
+    assert np.array_equal(found["angles"], expected.results.angles)
+
+
+def test_rdf():
+    groups = [mda.Universe(GRO, XTC).select_atoms("name OW and resid 1-400")] * 2
+    expected = InterRDF(*groups, nbins=20, exclusion_block=(1, 1)).run()
+    chosen = {
+        "g1": "name OW and resid 1-400",
+        "g2": "name OW and resid 1-400",
+        "nbins": 20,
+        "exclusion_block": "(1, 1)",
+    }
+    found = outcome_of(InterRDF, chosen, XTC, GRO)
+    assert np.array_equal(found["InterRDF"]["rdf"], expected.results.rdf)
+    assert np.array_equal(found["edges"], expected.results.edges)
+
+
+def test_rmsd_and_bonds_of_a_universe():
+    universe = mda.Universe(GRO, XTC)
+    expected = RMSD(universe, select="name CA").run()
+    assert np.array_equal(
+        outcome_of(RMSD, {"atomgroup": "all", "select": "name CA"}, XTC, GRO)["rmsd"], expected.results.rmsd
+    )
+    chosen = {"donors_sel": "name N", "hydrogens_sel": "name H", "acceptors_sel": "name O"}
+    expected = HydrogenBondAnalysis(universe, **chosen).run(stop=3)
+    found = outcome_of(HydrogenBondAnalysis, chosen, XTC, GRO, stop=3)
+    assert np.array_equal(found["hbonds"], expected.results.hbonds)
+
+
+def test_lists_of_groups():
+    universe = mda.Universe(PSF, DCD)
+    texts = ["resid 2 and name N CA C O", "resid 3 and name N CA C O"]
+    expected = Dihedral([universe.select_atoms(text) for text in texts]).run(stop=4)
+    found = outcome_of(Dihedral, {"atomgroups": "; ".join(texts)}, DCD, PSF, stop=4)
+    assert np.array_equal(found["angles"], expected.results.angles)
+
+
+def test_dssp_whose_argument_is_called_as_a_method_of_ours():
+    expected = DSSP(mda.Universe(GRO, XTC)).run().results
+    found = himach.run(find_class("MDAnalysis.analysis.dssp:DSSP")(atoms="all"), XTC, GRO, progress=False).outcome
+    assert np.array_equal(found["dssp"], expected.dssp)
+    assert np.array_equal(found["dssp_ndarray"], expected.dssp_ndarray)
+    assert np.array_equal(found["resids"], expected.resids)
+
+
+def test_lists_of_lists_of_groups():
+    universe = mda.Universe(GRO, XTC)
+    texts = [
+        ["name OW and resid 1-400", "name OW and resid 401-600"],
+        ["name CA and resid 1-9", "name OW and resid 1-500"],
+    ]
+    expected = InterRDF_s(universe, [[universe.select_atoms(text) for text in pair] for pair in texts], nbins=10)
+    expected.run(stop=3)
+    analysis = find_class("MDAnalysis.analysis.rdf:InterRDF_s")(ags=repr(texts), nbins=10)
+    found = himach.run(analysis, XTC, GRO, stop=3, progress=False).outcome
+    assert len(found["rdf"]) == 2
+    for ours, theirs in zip(found["rdf"], expected.results.rdf, strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("spec", "parameters", "said"),
+    [
+        ("rms:RMSD", {"atomgroup": "nosuch 5"}, r"parameter atomgroup: 'nosuch 5' cannot be used as a selection"),
+        ("rms:RMSD", {"atomgroup": "name X"}, r"parameter atomgroup: 'name X' selects none of the 47681 atoms"),
+        ("rdf:InterRDF_s", {"ags": "[1, 2]"}, r"parameter ags: 1 is no selection of atoms"),
+        (
+            "dihedrals:Dihedral",
+            {"atomgroups": "resid 2; resid 3"},
+            r"cannot be made with .*must contain 4 atoms",
+        ),
+    ],
+)
+def test_what_cannot_be_made_is_named_with_its_parameter(spec, parameters, said):
+    analysis = find_class(f"MDAnalysis.analysis.{spec}")(**parameters)
+    with pytest.raises(himach.UsageError, match=said):
+        himach.run(analysis, XTC, GRO, stop=3, progress=False)
+
+
+def test_an_error_in_the_users_own_class_is_told_by_its_line(tmp_path):
+    topology, trajectory = cache_data.make(tmp_path, 3)
+    for line, wrong in (("self._ag = atomgroup", "self._ag = atomgroup[9999]"), ("self._scale *", "None *")):
+        script = tmp_path / f"wrong_{len(wrong)}.py"
+        script.write_text(SCRIPT.replace(line, wrong))
+        with pytest.raises(himach.AnalysisError, match=rf"{script}, line \d+.*{re.escape(wrong)}"):
+            himach.run(find_class(str(script))(atomgroup="all"), trajectory, topology, progress=False)
+
+
+def test_what_an_analysis_keeps_for_itself_is_no_result():
+    found = outcome_of(DensityAnalysis, {"atomgroup": "name CA", "delta": 5.0}, XTC, GRO, stop=2)
+    assert [name for name in found if name.startswith("_")] == []
+    assert "density_grid" in found
+
+
+def test_any_name_is_an_argument(tmp_path):
+    assert {"atoms", "frames", "name", "map", "label", "settings", "arguments"} <= set(OURS)
+    script = tmp_path / "named.py"
+    script.write_text(NAMES_OF_OURS)
+    topology, trajectory = cache_data.make(tmp_path, 3)
+    ours = [f"of {name}" for name in OURS if name not in GROUPS]
+    texts = {name: "index 0 to 3" if name in GROUPS else f"of {name}" for name in OURS}
+    analysis = find_class(str(script))(atomgroup="all", **texts)
+    assert analysis.settings() == {"atomgroup": "all", **texts}
+    found = himach.run(analysis, trajectory, topology, progress=False, pairs=tmp_path / "pairs")
+    for number, (*seen, frame) in enumerate(found.outcome["seen"]):
+        assert [text for text in seen if not text.startswith("<AtomGroup")] == ours
+        assert frame == str(number)
+    assert found.record["analyses"][0]["parameters"] == {"atomgroup": "all", **texts}
+    texts["frames"] = "others"
+    again = find_class(str(script))(atomgroup="all", **texts)
+    assert (
+        himach.run(again, trajectory, topology, progress=False, pairs=tmp_path / "pairs").record["reused"]["frames"]
+        == 0
+    )
+
+
+def test_a_script_of_the_users_own(tmp_path):
+    script = tmp_path / "gyration.py"
+    script.write_text(SCRIPT)
+    topology, trajectory = cache_data.make(tmp_path, 12)
+    cls = find_class(str(script))
+    analysis = cls(atomgroup="index 0 to 9", scale=2.0)
+    alone = himach.run(analysis, trajectory, topology, progress=False, pairs=tmp_path / "pairs", stop=5)
+    atoms = mda.Universe(topology, trajectory).atoms[:10]
+    expected = [2.0 * atoms.radius_of_gyration() for ts in atoms.universe.trajectory]
+    assert alone.outcome["radius"].tolist() == expected[:5]
+    again = himach.run(
+        cls(atomgroup="index 0 to 9", scale=2.0), trajectory, topology, progress=False, pairs=tmp_path / "pairs"
+    )
+    assert again.outcome["radius"].tolist() == expected
+    assert again.record["reused"]["frames"] == 5
+    assert again.record["analyses"][0]["source"] == f"{script}:Gyration"
+    script.write_text(SCRIPT.replace("self._scale *", "3 * self._scale *"))  # other code is another map
+    changed = himach.run(
+        find_class(str(script))(atomgroup="index 0 to 9"),
+        trajectory,
+        topology,
+        progress=False,
+        pairs=tmp_path / "pairs",
+    )
+    assert changed.outcome["radius"].tolist() == [3.0 * value / 2.0 for value in expected]
+    assert changed.record["reused"]["frames"] == 0
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path):
+    (tmp_path / "gyration.py").write_text(SCRIPT)
+    topology, trajectory = cache_data.make(tmp_path, 12)
+    command = [
+        sys.executable,
+        "-m",
+        "himach",
+        "run",
+        "gyration.py",
+        "MDAnalysis.analysis.rms:RMSD",
+        "-t",
+        str(trajectory),
+    ]
+    command += ["--topology", str(topology), "-n", "2", "--out", "out", "-p", "Gyration.atomgroup=all"]
+    command += ["-p", "RMSD.atomgroup=index 0 to 20"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    universe = mda.Universe(topology, trajectory)
+    expected = RMSD(universe.atoms[:21]).run().results.rmsd
+    assert np.array_equal(np.load(tmp_path / "out" / "RMSD" / "rmsd.npy"), expected)
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["analyses"][1]["source"] == "MDAnalysis.analysis.rms:RMSD"
+    again = [sys.executable, "-m", "himach", "run", "--again", "out/run.json", "--out", "again"]
+    done = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "again" / "RMSD" / "rmsd.npy").read_bytes() == (
+        tmp_path / "out" / "RMSD" / "rmsd.npy"
+    ).read_bytes()
+
+
+def test_what_mdanalysis_refuses_is_refused():
+    with pytest.raises(himach.UsageError, match=r"rms:RMSF cannot be run by ranks.*depend on each other"):
+        find_class("MDAnalysis.analysis.rms:RMSF")
+    with pytest.raises(himach.UsageError, match=r"AnalysisFromFunction is made with a function"):
+        find_class("MDAnalysis.analysis.base:AnalysisFromFunction")
+    assert "MDAnalysis.analysis.base:AnalysisFromFunction" not in foreign_analyses("MDAnalysis")
+    with pytest.raises(himach.UsageError, match=r"defines no analysis 'RMSDD'; did you mean 'RMSD'"):
+        find_class("MDAnalysis.analysis.rms:RMSDD")
+    with pytest.raises(himach.UsageError, match="needs a value for its parameter 'atomgroup'"):
+        find_class("MDAnalysis.analysis.rms:RMSD")()
+
+
+class Within(himach.Analysis):
+    """An analysis of MDAnalysis in a map()."""
+
+    def setup(self, universe):
+        self.atoms = universe.select_atoms("protein")
+
+    def map(self, frame):
+        angles = Ramachandran(self.atoms).run()
+        assert angles.frames.tolist() == [frame.number]
+        assert angles.times.tolist() == [frame.time]
+        yield "angles", angles.results.angles[0]
+
+    def finish(self, results):
+        return np.array(results["angles"])
+
+    def reduce(self, key, series):
+        return list(series.values)
+
+
+class Elsewhere(Within):
+    def map(self, frame):
+        yield "angles", Ramachandran(self.atoms).run(stop=2).results.angles[0]
+
+
+def test_within_a_map_it_works_on_the_present_frame():
+    expected = Ramachandran(mda.Universe(PSF, DCD).select_atoms("protein")).run(start=1, step=20).results.angles
+    found = himach.run(Within(), DCD, PSF, start=1, step=20, progress=False)
+    assert np.array_equal(found.outcome, expected)
+    with pytest.raises(himach.AnalysisError, match="cannot be moved to other frames"):
+        himach.run(Elsewhere(), DCD, PSF, start=1, step=20, progress=False)

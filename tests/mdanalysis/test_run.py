@@ -1,0 +1,279 @@
+"""MDAnalysis's analyses on ranks: their numbers to the last bit, what goes wrong, what they are refused for."""
+
+import subprocess
+import sys
+import textwrap
+
+import MDAnalysis as mda
+import numpy as np
+import pytest
+from MDAnalysis.analysis.base import AnalysisBase, AnalysisFromFunction
+from MDAnalysis.analysis.results import ResultsGroup
+from MDAnalysis.analysis.rms import RMSD, RMSF
+from MDAnalysis.transformations import translate
+from MDAnalysisTests.datafiles import GRO, XTC
+from support import cache_data
+from support.ranks import mpiexec
+
+import himach
+import himach.mdanalysis
+from himach.mdanalysis import Backend
+from himach.mdanalysis.opening import open_dataset
+
+
+class Where(AnalysisBase):
+    """Tells what it sees of each frame, and which reader it has."""
+
+    _analysis_algorithm_is_parallelizable = True
+
+    def __init__(self, atoms):
+        super().__init__(atoms.universe.trajectory)
+        self.atoms = atoms
+
+    def _prepare(self):
+        self.results.seen = []
+        self.results.reader = [type(self._trajectory).__name__]
+
+    def _single_frame(self):
+        self.results.seen.append((self._ts.frame, self._ts.time, self._ts.dt, self.atoms.positions.copy()))
+
+    def _get_aggregator(self):
+        flat = ResultsGroup.flatten_sequence
+        return ResultsGroup({"seen": flat, "reader": flat})
+
+
+class HoldsBox(Where):
+    """Keeps the array of the box as it was at first, which shows the box of the present frame, as DSSP does."""
+
+    def __init__(self, atoms):
+        super().__init__(atoms)
+        self._box = atoms.universe.trajectory.ts.dimensions
+
+    def _single_frame(self):
+        self.results.seen.append(self._box.copy())
+
+
+class Failing(Where):
+    def _single_frame(self):
+        if self._ts.frame == 7:
+            raise KeyError("seven")
+
+
+@pytest.fixture
+def universe(tmp_path):
+    return mda.Universe(*cache_data.make(tmp_path, 20))
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    with himach.Ranks(2) as staying:
+        yield staying
+
+
+def same(one, other):
+    assert len(one) == len(other)
+    for (*stamp, positions), (*other_stamp, other_positions) in zip(one, other, strict=True):
+        assert stamp == other_stamp
+        assert np.array_equal(positions, other_positions)
+
+
+@pytest.mark.parametrize("selection", [{}, {"start": 3, "stop": 17, "step": 2}, {"frames": [5, 1, 1, 9, 2]}])
+def test_ranks_see_the_frames_that_mdanalysis_sees(universe, ranks, selection):
+    expected = Where(universe.atoms).run(**selection)
+    for _ in range(2):  # from the file, and from the store
+        found = himach.mdanalysis.run(Where(universe.atoms), ranks=ranks, **selection)
+        same(found.results.seen, expected.results.seen)
+        assert found.results.reader == ["HimachReader"] * 2
+        assert np.array_equal(found.frames, expected.frames)
+        assert np.array_equal(found.times, expected.times)
+
+
+def test_backend_is_one_of_mdanalysis(universe, ranks):
+    expected = RMSD(universe).run()
+    found = RMSD(universe).run(backend=Backend(ranks), unsupported_backend=True)
+    assert np.array_equal(found.results.rmsd, expected.results.rmsd)
+
+
+def test_frames_are_kept_on_the_way(universe):
+    himach.mdanalysis.run(Where(universe.atoms))
+    opened = open_dataset([universe.trajectory.filename])
+    assert opened.cached.holds(np.arange(20)).all()
+
+
+def test_this_process_alone_gives_the_same(universe):
+    same(himach.mdanalysis.run(Where(universe.atoms)).results.seen, Where(universe.atoms).run().results.seen)
+
+
+def test_several_share_a_pass_and_do_not_see_what_others_wrote(universe, ranks):
+    class Moving(Where):
+        def _single_frame(self):
+            super()._single_frame()
+            self._ts.positions += 100
+
+    several = [Moving(universe.atoms), Where(universe.atoms[:5])]
+    himach.mdanalysis.run(several, ranks=ranks)
+    for one in several:
+        same(one.results.seen, Where(one.atoms).run().results.seen)
+
+
+def test_transformations_are_applied_on_the_ranks(universe, ranks):
+    universe.trajectory.add_transformations(translate([1, 2, 3]))
+    found = himach.mdanalysis.run(Where(universe.atoms), ranks=ranks)
+    same(found.results.seen, Where(universe.atoms).run().results.seen)
+
+
+def test_what_lies_in_memory_is_sent(universe, ranks):
+    universe.transfer_to_memory()
+    found = himach.mdanalysis.run(Where(universe.atoms), ranks=ranks)
+    same(found.results.seen, Where(universe.atoms).run().results.seen)
+    assert found.results.reader == ["MemoryReader"] * 2
+
+
+def test_files_that_follow_one_another(tmp_path, ranks):
+    topology, first = cache_data.make(tmp_path, 6)
+    _, second = cache_data.make(tmp_path, 5, name="second.trr", seed=8)
+    universe = mda.Universe(topology, [first, second])
+    found = himach.mdanalysis.run(Where(universe.atoms), ranks=ranks)
+    same(found.results.seen, Where(universe.atoms).run().results.seen)
+
+
+def test_an_error_of_the_analysis_is_raised_as_it_was(universe, ranks):
+    with pytest.raises(KeyError, match="seven") as raised:
+        himach.mdanalysis.run(Failing(universe.atoms), ranks=ranks)
+    assert "rank 0 of 2" in raised.value.__notes__[0]
+    with pytest.raises(KeyError, match="seven"):
+        himach.mdanalysis.run(Failing(universe.atoms))
+    same(
+        himach.mdanalysis.run(Where(universe.atoms), ranks=ranks).results.seen, Where(universe.atoms).run().results.seen
+    )
+
+
+def test_functions_travel_by_their_code(universe, ranks):
+    far = 3.0
+    analysis = AnalysisFromFunction(lambda atoms: atoms.positions[0, 0] + far, universe.trajectory, universe.atoms)
+    found = himach.mdanalysis.run(analysis, ranks=ranks).results.timeseries.copy()
+    assert np.array_equal(found, analysis.run().results.timeseries)
+
+
+def test_what_mdanalysis_refuses_is_refused(universe):
+    with pytest.raises(ValueError, match=r"Can not parallelize class.*RMSF"):
+        himach.mdanalysis.run(RMSF(universe.atoms))
+    with pytest.raises(ValueError, match="cannot be combined"):
+        himach.mdanalysis.run(Where(universe.atoms), start=1, frames=[2])
+    with pytest.raises(himach.UsageError, match="no analysis of MDAnalysis"):
+        himach.mdanalysis.run([cache_data.Emit()])
+    with pytest.raises(himach.UsageError, match="1 or more"):
+        himach.mdanalysis.run(Where(universe.atoms), ranks=0)
+
+
+def test_no_frames_are_no_results(universe, ranks):
+    assert himach.mdanalysis.run(Where(universe.atoms), start=5, stop=5, ranks=ranks).results.seen == []
+
+
+def test_a_file_that_changed_is_read_anew(tmp_path, universe):
+    himach.mdanalysis.run(Where(universe.atoms))
+    topology, trajectory = cache_data.make(tmp_path, 20, seed=9)
+    universe = mda.Universe(topology, trajectory)
+    same(himach.mdanalysis.run(Where(universe.atoms)).results.seen, Where(universe.atoms).run().results.seen)
+
+
+SCRIPT = """
+import sys
+import MDAnalysis as mda
+from MDAnalysis.analysis.rms import RMSD
+import himach.mdanalysis
+universe = mda.Universe(*sys.argv[1:3])
+analysis = himach.mdanalysis.run(RMSD(universe))
+again = RMSD(universe).run(backend=himach.mdanalysis.Backend(), unsupported_backend=True)
+assert (again.results.rmsd == analysis.results.rmsd).all()
+print(analysis.results.rmsd.tobytes().hex() + "\\n", end="", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_under_mpiexec_each_process_is_a_rank(universe, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    done = mpiexec(2, [sys.executable, str(script), str(tmp_path / "top.gro"), str(tmp_path / "md.trr")])
+    expected = RMSD(universe).run().results.rmsd
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.split()
+    assert lines == [expected.tobytes().hex()] * 2
+
+
+@pytest.mark.slow
+def test_ranks_of_its_own(universe):
+    """Of a process that has threads, as this one has: they are started anew."""
+    found = himach.mdanalysis.run(Where(universe.atoms), ranks=2)
+    same(found.results.seen, Where(universe.atoms).run().results.seen)
+
+
+FORKED = """
+import gc, os, sys
+import MDAnalysis as mda
+import numpy as np
+from MDAnalysis.analysis.base import AnalysisBase
+from MDAnalysis.analysis.results import ResultsGroup
+from MDAnalysis.analysis.rms import RMSD
+import himach.mdanalysis
+from himach.mdanalysis import parts
+
+class Parents(AnalysisBase):
+    _analysis_algorithm_is_parallelizable = True
+    def __init__(self, universe, bad=-1):
+        super().__init__(universe.trajectory)
+        self.atoms, self.bad = universe.atoms, bad
+    def _prepare(self):
+        self.results.parents = []
+        self.results.positions = []
+    def _single_frame(self):
+        gc.collect()
+        if self._ts.frame == self.bad:
+            raise KeyError("seven")
+        self.results.parents.append(os.getppid())
+        self.results.positions.append(self.atoms.positions)
+    def _get_aggregator(self):
+        flat = ResultsGroup.flatten_sequence
+        return ResultsGroup({"parents": flat, "positions": flat})
+
+universe = mda.Universe(*sys.argv[1:3])
+expected = RMSD(universe).run()  # leaves tqdm's thread behind
+for ranks in (2, 3):
+    found = himach.mdanalysis.run(RMSD(universe), ranks=ranks)
+    assert found.results.rmsd.tobytes() == expected.results.rmsd.tobytes()
+    assert len(found.frames) == 20
+reading = mda.Universe(sys.argv[1], "himach://" + sys.argv[2])
+reading.trajectory[3], reading.trajectory[4], reading.trajectory[5]  # its reader has threads by now
+reading.circle = reading
+del reading
+mine = himach.mdanalysis.run(Parents(universe), ranks=2)
+assert set(mine.results.parents) == {os.getpid()}, "the ranks are not forked from this process"
+for ts, positions in zip(universe.trajectory, mine.results.positions, strict=True):
+    assert (ts.positions == positions).all()
+try:
+    himach.mdanalysis.run(Parents(universe, bad=7), ranks=2)
+except KeyError as error:
+    print(error.args, "rank 0 of 2" in error.__notes__[0])
+cached = mda.Universe(sys.argv[1], "himach://" + sys.argv[2])
+again = RMSD(cached).run(backend=himach.mdanalysis.Backend(2), unsupported_backend=True)
+assert again.results.rmsd.tobytes() == expected.results.rmsd.tobytes()
+"""
+
+
+def test_ranks_are_forked_from_a_process_that_can_be(universe, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(FORKED)
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "top.gro"), str(tmp_path / "md.trr")],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.stdout == "('seven',) True\n", done.stderr
+    assert done.returncode == 0
+
+
+def test_what_an_analysis_holds_of_the_box_is_that_of_the_present_frame(ranks):
+    expected = HoldsBox(mda.Universe(GRO, XTC).atoms).run().results.seen
+    assert len({tuple(box) for box in np.asarray(expected)}) > 5
+    for how in (None, ranks):
+        found = himach.mdanalysis.run(HoldsBox(mda.Universe(GRO, XTC).atoms), ranks=how, cache="off").results.seen
+        np.testing.assert_array_equal(found, expected)

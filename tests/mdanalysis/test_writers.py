@@ -1,0 +1,203 @@
+"""Several who write under one name: by MDAnalysis, one after another and at once, and by this node's server."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+
+import MDAnalysis as mda
+import numpy as np
+import pytest
+
+import himach
+import himach.mdanalysis
+from himach.io.store.store import Store, StoreConflictError
+
+URL = "himach://run8"
+#: Writes a frame, says so, and goes on when it is told to.
+WRITES_ON = """
+import sys
+import MDAnalysis as mda
+import himach.mdanalysis
+universe = mda.Universe.empty(20, trajectory=True)
+with mda.Writer("himach://run8", 20) as writer:
+    writer.write(universe)
+    print("written", flush=True)
+    if sys.stdin.readline():
+        universe.trajectory.ts.time = 1.0
+        writer.write(universe)
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIMACH_CACHE", str(tmp_path / "store"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def server(place):
+    """This node's server."""
+    command = [sys.executable, "-m", "himach", "cache"]
+    subprocess.run([*command, "start"], check=True, capture_output=True)
+    yield
+    subprocess.run([*command, "stop"], check=True, capture_output=True)
+
+
+@pytest.fixture
+def other():
+    """A writer in another process, which has written a frame."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITES_ON], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "written\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def positions(number):
+    return np.full((20, 3), number, np.float32)
+
+
+def write(numbers, url=URL, made=positions):
+    universe = mda.Universe.empty(20, trajectory=True)
+    with mda.Writer(url, 20) as writer:
+        for number in numbers:
+            universe.atoms.positions = made(number)
+            universe.trajectory.ts.time = float(number)
+            writer.write(universe)
+
+
+def read(url=URL):
+    return [float(ts.positions[0, 0]) for ts in mda.Universe.empty(20).load_new(url).trajectory]
+
+
+def test_two_at_once_are_refused_in_one_process():
+    universe = mda.Universe.empty(20, trajectory=True)
+    with mda.Writer(URL, 20) as first:
+        first.write(universe)
+        with pytest.raises(StoreConflictError, match=r"run8 is being written at this moment.*choose another name"):
+            write(range(3))
+        write(range(3), "himach://run9")
+    write([0])  # the same frame once more, now that the first one is done
+    assert read() == [0.0]
+
+
+def test_two_at_once_are_refused_in_two_processes(other):
+    with pytest.raises(StoreConflictError, match="is being written at this moment"):
+        write([0])
+    assert other.communicate("go on\n", timeout=60) == ("", None)
+    assert other.returncode == 0
+    assert read() == [0.0, 0.0]
+
+
+def test_a_child_that_was_forked_meanwhile_holds_nothing():
+    universe = mda.Universe.empty(20, trajectory=True)
+    writer = mda.Writer(URL, 20)
+    writer.write(universe)
+    waits, tells = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(tells)
+        os.read(waits, 1)
+        os._exit(0)
+    try:
+        writer.close()
+        write(range(3))
+    finally:
+        os.close(waits)
+        os.close(tells)
+        os.waitpid(child, 0)
+    assert read() == [0.0, 1.0, 2.0]
+
+
+def test_of_a_killed_writer_the_name_is_free_at_once(other):
+    os.kill(other.pid, signal.SIGKILL)
+    other.wait(60)
+    write(range(4))
+    assert read() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_what_is_there_is_never_written_over():
+    write(range(3))
+    write(range(5))
+    with pytest.raises(StoreConflictError, match="frame 0 of dataset run8 is there with other positions"):
+        write(range(2), made=lambda number: positions(number + 7))
+    assert read() == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_group_writes_itself():
+    universe = mda.Universe.empty(20).load_new(np.array([positions(number) for number in range(4)]))
+    universe.atoms[:5].write("himach://some", frames=universe.trajectory[1:3])
+    found = mda.Universe.empty(5).load_new("himach://some").trajectory
+    assert [float(ts.positions[0, 0]) for ts in found] == [1.0, 2.0]
+
+
+def test_what_names_nothing_is_refused_quietly(recwarn):
+    for url in ("himach://", "himach://nosuch"):
+        with pytest.raises(himach.UsageError, match=r"names no dataset|no trajectory nosuch"):
+            mda.Universe.empty(5).load_new(url)
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []  # of half-made readers
+
+
+def test_names_that_are_no_dataset_say_what_is():
+    with pytest.raises(himach.UsageError, match=r"there is no trajectory nosuch.*'himach cache list' tells"):
+        mda.Universe.empty(5).load_new("himach://nosuch")
+    with pytest.raises(himach.UsageError, match=r"himach://run8 is what MDAnalysis calls it.*by its name: run8"):
+        himach.run(himach.examples.load("rmsd")(), "himach://run8")
+
+
+def test_a_writer_beside_a_server(server):
+    """Frames are read through the server, and may not be pushed to."""
+    write(range(6))
+    assert read() == list(range(6))
+    found = subprocess.run(
+        [sys.executable, "-m", "himach", "cache", "status"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "server" in found
+    with pytest.raises(StoreConflictError, match="frames of the simulation 'MDAnalysis in"):
+        himach.Writer("run8", 20)
+    write(range(8))  # goes on as if no server were there
+    assert read() == list(range(8))
+
+
+def test_a_name_that_is_pushed_to_is_refused(server):
+    with himach.Writer("run8", 20) as pusher:
+        pusher.push(positions(3), time=0)
+        pusher.flush()
+        with pytest.raises(StoreConflictError, match=r"has frames of '/.*himach cache evict run8"):
+            write(range(3))
+    assert read() == [3.0]
+
+
+def test_a_pusher_that_came_first_and_has_pushed_nothing_is_refused(server, place):
+    """Else frames of both would be one dataset's: their numbers need not meet."""
+    with himach.Writer("run8", 20, first=5) as pusher:
+        write(range(3))
+        pusher.push(positions(9), time=5)
+        with pytest.raises(StoreConflictError, match="frames of the simulation 'MDAnalysis in"):
+            pusher.flush()
+        for one in pusher._take_pushers():
+            one.abandon()
+    assert sorted(Store(place).dataset("run8").native) == [0, 1, 2]
+
+
+def test_frames_are_seen_by_runs_through_the_server(server):
+    class Heights(himach.Analysis):
+        def map(self, frame):
+            yield frame.number, float(frame.positions[0, 2])
+
+        def reduce(self, key, series):
+            return series.values[0]
+
+    write(range(5))
+    topology = mda.Universe.empty(20, trajectory=True)
+    topology.add_TopologyAttr("name", ["C"] * 20)
+    topology.atoms.write("top.gro")
+    found = himach.run(Heights(), "run8", "top.gro", progress=False)
+    assert list(found.outcome["result"]) == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert found.record["bytes"]["origin"] == 0

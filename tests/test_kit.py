@@ -1,0 +1,98 @@
+"""What the registry of MDAnalysis's toolkits, and whoever cites himach, are told: complete, in form, and true."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from support import needs
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+#: Entries of the registry's template, each with its type.
+REQUIRED = {
+    "project_name": str,
+    "authors": list,
+    "maintainers": list,
+    "description": str,
+    "keywords": list,
+    "license": str,
+    "project_home": str,
+    "documentation_home": str,
+    "documentation_type": str,
+}
+OPTIONAL = {
+    "install": list,
+    "src_install": list,
+    "import_name": str,
+    "python_requires": str,
+    "mdanalysis_requires": str,
+    "run_tests": list,
+    "test_dependencies": list,
+    "project_org": str,
+    "development_status": str,
+    "publications": list,
+    "community_home": str,
+    "changelog": str,
+}
+
+
+@pytest.fixture
+def metadata():
+    text = (ROOT / "release" / "metadata.yaml").read_text(encoding="utf-8")
+    return needs.module("yaml").safe_load(text)
+
+
+def test_metadata_are_in_the_registrys_form(metadata):
+    assert metadata.keys() >= REQUIRED.keys()
+    assert metadata.keys() <= REQUIRED.keys() | OPTIONAL.keys()
+    for name, value in metadata.items():
+        assert isinstance(value, {**REQUIRED, **OPTIONAL}[name]), name
+        assert value, name
+        if isinstance(value, list):
+            assert all(isinstance(item, str) and item for item in value), name
+
+
+def test_metadata_are_true(metadata):
+    assert metadata["project_name"] == metadata["import_name"] == PROJECT["name"]
+    assert metadata["license"] == PROJECT["license"]
+    assert metadata["python_requires"] == PROJECT["requires-python"]
+    assert f"MDAnalysis{metadata['mdanalysis_requires']}" in PROJECT["dependencies"]
+    (extra,) = re.findall(r"himach\[(\w+)\]", metadata["install"][0])
+    assert extra in PROJECT["optional-dependencies"]
+    for name in re.findall(r"main/([\w.]+)", f"{metadata['authors']} {metadata['changelog']}"):
+        assert (ROOT / name).is_file()
+    assert metadata["run_tests"] == ["pytest --pyargs himach"]
+    assert PROJECT["optional-dependencies"]["check"][0] in metadata["test_dependencies"][0]
+
+
+def test_the_citation_is_in_form():
+    needs.module("check_jsonschema")
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.citation-file-format"]
+    done = subprocess.run([*command, ROOT / "CITATION.cff"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_citation_is_true():
+    citation = needs.module("yaml").safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["title"] == PROJECT["name"]
+    assert citation["license"] == PROJECT["license"]
+    assert [author["name"] for author in citation["authors"]] == [author["name"] for author in PROJECT["authors"]]
+    assert "version" not in citation  # tags tell it
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_wheels_are_built_for_each_python_and_machine(machine, tmp_path):
+    needs.module("cibuildwheel")
+    command = [sys.executable, "-m", "cibuildwheel", "--print-build-identifiers", "--platform", "linux"]
+    done = subprocess.run(
+        [*command, "--archs", machine, ROOT], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    built = done.stdout.split()
+    assert {f"cp311-manylinux_{machine}", f"cp313-manylinux_{machine}"} <= set(built)
+    assert all(name.endswith(f"manylinux_{machine}") for name in built)
