@@ -15,6 +15,9 @@ from himach.errors import UsageError
 from himach.io.server.admission import default_key_file
 from himach.io.server.client import socket_path
 from himach.io.store import bodhi
+from himach.io.store.place import store_place
+from himach.io.store.quota import chosen_quota
+from himach.parallel.environment import promised_rank
 
 DEFAULT_PORT = 7411
 
@@ -58,6 +61,11 @@ class Writer:
         of the working directory; an empty text says nothing, and only frames are compared.
     batch_bytes
         Bytes after which a server is asked to acknowledge; four times as many may be in flight. 0 for 16 MiB.
+    rank
+        Of slices, which process of the simulation this is: no two of them are the same one. None for what the launcher
+        says.
+    cache
+        Of slices, the directory of this node's store, as of `himach.io.store.place.store_place`.
 
     Attributes
     ----------
@@ -69,7 +77,7 @@ class Writer:
     Raises
     ------
     himach.io.store.bodhi.ServerUnreachableError
-        No server answers.
+        No server answers; where none is named and this node has none, that is told at the first whole frame.
     himach.io.store.bodhi.ServerRefusedError
         A server refuses the key or this user, or does not have the key itself.
     himach.io.store.bodhi.StoreConflictError
@@ -98,28 +106,40 @@ class Writer:
         timeout: float = 60.0,
         batch_bytes: int = 0,
         identity: str | None = None,
+        rank: int | None = None,
+        cache: str | os.PathLike[str] | None = None,
     ) -> None:
         if isinstance(nodes, str) or isinstance(servers, str):
             raise UsageError("nodes and servers are lists of names, not one string")
         if n_atoms < 1:
             raise UsageError(f"n_atoms is {n_atoms}; a frame has at least one atom")
         addresses = [f"{node}:{DEFAULT_PORT}" for node in nodes] + list(servers)
+        named = bool(addresses)
         if not addresses:
-            addresses = [os.fspath(socket_path().absolute())]
+            addresses = [os.fspath(socket_path(cache).absolute())]
         self.n_atoms = n_atoms
+        self._closed = False
+        self._to_store = not named or cache is not None
+        self._cache = cache
+        self._rank = promised_rank() if rank is None else rank
+        if self._rank < 0:
+            raise UsageError(f"rank is {rank}; ranks are counted from 0")
         self.number = first
         remote = any("/" not in address for address in addresses)
         key_file = os.fsencode(Path(key) if key is not None else default_key_file()) if remote else None
-        self._pusher = bodhi.PusherHandle(
-            addresses, dataset, generation, key_file, durable, int(timeout * 1000), batch_bytes, identity
-        )
+        self._told = (addresses, dataset, generation, key_file, durable, int(timeout * 1000), batch_bytes, identity)
+        self._frames: bodhi.PusherHandle | None = None
+        self._slices: bodhi.PusherHandle | None = None
+        if named or os.path.exists(addresses[0]):
+            self._frames = bodhi.PusherHandle(*self._told)
 
     def __enter__(self) -> Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if isinstance(error, KeyboardInterrupt):
-            self._pusher.abandon()
+            for pusher in self._take_pushers():
+                pusher.abandon()
         else:
             self.close()
 
@@ -169,7 +189,7 @@ class Writer:
         ------
         Errors are those of `write`.
         """
-        self._pusher.push(
+        self._whole().push(
             self.number,
             time,
             self._vectors(positions, "positions"),
@@ -179,14 +199,92 @@ class Writer:
         )
         self.number += 1
 
-    def _vectors(self, values: npt.ArrayLike, name: str) -> Vectors:
+    def push_slice(
+        self,
+        number: int,
+        ids: npt.ArrayLike,
+        positions: npt.ArrayLike,
+        *,
+        time: float,
+        box: npt.ArrayLike | None = None,
+        velocities: npt.ArrayLike | None = None,
+        forces: npt.ArrayLike | None = None,
+    ) -> None:
+        """Push those atoms of a frame that this process of a simulation has now.
+
+        A frame is there when its slices cover atoms 0 to n_atoms - 1 once. They go straight to the store of this node,
+        else to the servers; runs, and ``himach stage NAME --assemble``, make whole frames of them.
+
+        Parameters
+        ----------
+        number
+            Frame number, the same on all ranks.
+        ids
+            int (n,): which atom of the frame each row is, counted from 0, in any order.
+        positions, velocities, forces
+            (n, 3), in Å, Å/ps and kJ/(mol Å).
+        time, box
+            As of `push`, the same on all ranks.
+
+        Raises
+        ------
+        Errors are those of `write`; straight to the store also those of `himach.io.store.store.Dataset.write`: what was
+        not acknowledged is then to be pushed again.
+        """
+        atoms = np.ascontiguousarray(ids, dtype=np.int64)
+        if atoms.ndim != 1:
+            raise ValueError(f"ids have shape {atoms.shape}; they are one row of numbers")
+        n = len(atoms)
+        self._sliced().push_slice(
+            number,
+            time,
+            atoms,
+            self._vectors(positions, "positions", n),
+            box,
+            None if velocities is None else self._vectors(velocities, "velocities", n),
+            None if forces is None else self._vectors(forces, "forces", n),
+        )
+
+    def _whole(self) -> bodhi.PusherHandle:
+        """Return what pushes whole frames."""
+        self._check_open()
+        if self._frames is None:
+            self._frames = bodhi.PusherHandle(*self._told)
+        return self._frames
+
+    def _sliced(self) -> bodhi.PusherHandle:
+        """Return what pushes slices: straight to the store, unless servers were named."""
+        self._check_open()
+        if self._slices is None:
+            place = store_place(self._cache) if self._to_store else None
+            if place is not None:
+                place.parent.mkdir(parents=True, exist_ok=True)
+            store = None if place is None else os.fsencode(place)
+            quota = 0 if place is None else chosen_quota(place)
+            self._slices = bodhi.PusherHandle(*self._told, (self.n_atoms, self._rank, store, quota))
+        return self._slices
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("the writer is closed")
+
+    def _take_pushers(self) -> list[bodhi.PusherHandle]:
+        """Return what is open, which is then nobody's."""
+        open_ones = [pusher for pusher in (self._frames, self._slices) if pusher is not None]
+        self._frames = self._slices = None
+        self._closed = True
+        return open_ones
+
+    def _vectors(self, values: npt.ArrayLike, name: str, n: int | None = None) -> Vectors:
         array = np.ascontiguousarray(values, dtype=np.float32)
-        if array.shape != (self.n_atoms, 3):
+        if n is not None and array.shape != (n, 3):
+            raise ValueError(f"{name} have shape {array.shape}; {n} ids need ({n}, 3)")
+        if n is None and array.shape != (self.n_atoms, 3):
             raise ValueError(f"{name} have shape {array.shape}; this writer has frames of shape ({self.n_atoms}, 3)")
         return array
 
     def flush(self) -> None:
-        """Wait until all frames written so far are kept by a server.
+        """Wait until all frames and slices pushed so far are kept by a server, or the store.
 
         Raises
         ------
@@ -195,12 +293,25 @@ class Writer:
         himach.io.store.bodhi.StoreConflictError
             As in `write`.
         """
-        self._pusher.flush()
+        self._check_open()
+        for pusher in (self._frames, self._slices):
+            if pusher is not None:
+                pusher.flush()
 
     def facts(self) -> dict[str, int]:
-        """Return the numbers of frames acknowledged, in_flight and given_again, and of servers_up."""
-        return self._pusher.facts()
+        """Return the numbers of frames and slices acknowledged, in_flight and given_again, and of servers_up."""
+        self._check_open()
+        told = [pusher.facts() for pusher in (self._frames, self._slices) if pusher is not None]
+        names = ("acknowledged", "in_flight", "given_again", "servers_up")
+        return {name: sum(one[name] for one in told) for name in names}
 
     def close(self) -> None:
         """Flush and close; a second time it does nothing. Errors are those of `flush`."""
-        self._pusher.close()
+        errors = []
+        for pusher in self._take_pushers():
+            try:
+                pusher.close()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]

@@ -1,0 +1,68 @@
+"""Where a running engine gives its frames: `EngineAddress`, the ``imd://HOST:PORT`` of a command line."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import parse_qs
+
+from himach.errors import UsageError
+
+__all__ = ["UNITS", "EngineAddress", "is_engine"]
+
+#: What turns an engine's numbers into ps, Å/ps and kJ/(mol Å): of time, velocities and forces; lengths are in Å.
+UNITS = {
+    "imdv3": (1.0, 1.0, 1.0),
+    "metal": (1.0, 1.0, 96.48533212331),  # ps, Å/ps, eV/Å
+    "real": (1e-3, 1e3, 4.184),  # fs, Å/fs, kcal/(mol Å)
+}
+SCHEME = "imd:/"  # a path has lost one of the slashes
+FORM = re.compile(r"imd:/{1,2}(?P<host>[^/:?]+):(?P<port>\d+)(?:\?(?P<query>.*))?")
+
+
+@dataclass(frozen=True)
+class EngineAddress:
+    """An engine that gives its frames by IMDv3.
+
+    Attributes
+    ----------
+    host, port
+        Where it listens.
+    units
+        Its units, one of `UNITS`: LAMMPS sends what its ``units`` command says, and not what IMDv3 does.
+    """
+
+    host: str
+    port: int
+    units: str = "imdv3"
+
+    @classmethod
+    def named(cls, trajectory: str | os.PathLike[str]) -> EngineAddress | None:
+        """Return the engine that a trajectory's name means; None if that is none.
+
+        Raises
+        ------
+        UsageError
+            If it is meant to be one, and is none.
+        """
+        text = os.fspath(trajectory)
+        if not text.startswith(SCHEME):
+            return None
+        found = FORM.fullmatch(text)
+        asked = parse_qs(found["query"] or "") if found else {}
+        if found is None or not 0 < int(found["port"]) < 65536 or asked.keys() - {"units"}:
+            raise UsageError(f"{text}: an engine is named as imd://HOST:PORT, or imd://HOST:PORT?units=real")
+        units = asked.get("units", ["imdv3"])[-1]
+        if units not in UNITS:
+            raise UsageError(f"{text}: there are units={', units='.join(UNITS)}; those of LAMMPS's 'units' command")
+        return cls(found["host"], int(found["port"]), units)
+
+    def __str__(self) -> str:
+        return f"imd://{self.host}:{self.port}" + (f"?units={self.units}" if self.units != "imdv3" else "")
+
+
+def is_engine(trajectories: Sequence[str | os.PathLike[str]]) -> bool:
+    """Tell whether one of these is meant to be an engine, and no file or dataset."""
+    return any(os.fspath(one).startswith(SCHEME) for one in trajectories)

@@ -1,0 +1,187 @@
+"""Frames of a running engine, by IMDv3: `EngineStream`, which receives them through imdclient.
+
+imdclient takes the signals of its process, and is therefore imported by a program of its own only
+(`himach.runner.live.receiver`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import TrajectoryError
+from himach.frame import RawFrame
+from himach.io.push.address import UNITS, EngineAddress
+
+__all__ = ["EngineStream"]
+
+RETRY = 0.2  # seconds between attempts to reach an engine that does not listen yet
+FOREVER = 2_000_000.0  # seconds, about the longest time that a socket can be told
+LETS_GO = 5.0  # seconds that an engine may take to let go of a client
+FEWEST = 8  # frames in the buffer
+
+
+class EngineStream:
+    """The frames that an engine sends, numbered from 0.
+
+    imdclient's thread receives them into a buffer of bounded size; where that is three quarters full, it asks the
+    engine to pause.
+
+    Parameters
+    ----------
+    address
+        Of the engine.
+    n_atoms
+        That it must have.
+    idle
+        Seconds without a frame after which the stream ends; None: never.
+    patience
+        Seconds in which the engine may begin to listen.
+    buffer
+        Bytes of the buffer.
+    stopped
+        Whether to give up connecting.
+
+    Attributes
+    ----------
+    ended
+        Why there are no more frames; "" as long as there may be.
+    broken
+        Whether that is because what came was no IMDv3 of so many atoms.
+
+    Raises
+    ------
+    TrajectoryError
+        If the engine cannot be reached, or sends nothing of use.
+    """
+
+    def __init__(
+        self,
+        address: EngineAddress,
+        n_atoms: int,
+        idle: float | None,
+        patience: float,
+        buffer: int,
+        stopped: Callable[[], bool],
+    ) -> None:
+        self.ended = ""
+        self.broken = False
+        self._address = address
+        most = FEWEST * (36 * n_atoms + 128)  # positions, velocities and forces
+        timeout = FOREVER if idle is None else idle
+        self._client = _connect(address, n_atoms, timeout, max(buffer, most), patience, stopped)
+        self._told = self._client.get_imdsessioninfo()
+        lacking = ""
+        if self._told.version != 3:
+            lacking = f"speaks version {self._told.version} of IMD, which tells neither time nor box: have it speak 3"
+        elif not self._told.positions:
+            lacking = "sends no positions: turn them on in its input"
+        if lacking:
+            self.leave()
+            raise TrajectoryError(f"{address} {lacking}")
+        # A machine that is gone does not say so.
+        self._client._conn.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    @property
+    def paused(self) -> bool:
+        """Whether the engine was asked to pause."""
+        return bool(self._client._producer._paused)
+
+    def frames(self) -> Iterator[RawFrame]:
+        """Give each frame as it comes, until the stream ends; its arrays hold until the next one."""
+        per_time, per_velocity, per_force = UNITS[self._address.units]
+        number = 0
+        while (told := self._next()) is not None:
+            yield RawFrame(
+                number,
+                number if told.time is None else told.time * per_time,
+                told.positions,
+                _box(told.box),
+                _scaled(told.velocities, per_velocity),
+                _scaled(told.forces, per_force),
+            )
+            number += 1
+
+    def _next(self) -> Any:
+        try:
+            return self._client.get_imdframe()
+        except EOFError as error:
+            cause = error.__cause__
+            while cause is not None and isinstance(cause, EOFError):
+                cause = cause.__cause__
+            self.ended = self.ended or "the stream ended"
+            if isinstance(cause, TimeoutError):
+                self.ended = "no frame came any more"
+            elif cause is not None and not isinstance(cause, OSError):
+                self.broken = True
+                self.ended = f"what {self._address} sent cannot be used: {cause}"
+            return None
+
+    def stop(self) -> None:
+        """Ask the engine to let go; what it sends until then is still given. For any thread.
+
+        A connection that is closed under its frames is an error to an engine, which may end by it.
+        """
+        from imdclient.IMDProtocol import IMDHeaderType, create_header_bytes
+
+        self.ended = self.ended or "it was told to end"
+        with contextlib.suppress(OSError):
+            self._client._conn.sendall(create_header_bytes(IMDHeaderType.IMD_DISCONNECT, 0))
+        timer = threading.Timer(LETS_GO, self._cut)
+        timer.daemon = True
+        timer.start()
+
+    def leave(self) -> None:
+        """Do the same, and wait for it."""
+        self.stop()
+        while self._next() is not None:
+            pass
+
+    def _cut(self) -> None:
+        """Close the connection to an engine that does not let go."""
+        with contextlib.suppress(OSError):
+            self._client._conn.shutdown(socket.SHUT_RD)  # wakes the thread that reads
+        self._client.stop()
+
+
+def _connect(
+    address: EngineAddress, n_atoms: int, timeout: float, buffer: int, patience: float, stopped: Callable[[], bool]
+) -> Any:
+    from imdclient.IMDClient import IMDClient
+
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return IMDClient(address.host, address.port, n_atoms, timeout=timeout, buffer_size=buffer)
+        except ConnectionRefusedError:
+            if time.monotonic() > until or stopped():
+                raise TrajectoryError(
+                    f"{address}: nobody listens there; start the engine, which waits for a client, and look at the port"
+                ) from None
+            time.sleep(RETRY)
+        except OSError as error:
+            raise TrajectoryError(f"{address} cannot be reached: {error}") from None
+        except ValueError as error:  # another protocol
+            raise TrajectoryError(f"{address} is no engine that speaks IMDv3: {error}") from None
+
+
+def _box(vectors: npt.NDArray[Any] | None) -> npt.NDArray[np.float32] | None:
+    """Return lengths in Å and angles in degrees, float32 (6,), of three vectors; None where there is no box."""
+    if vectors is None or not np.any(vectors):
+        return None
+    from MDAnalysis.lib.mdamath import triclinic_box
+
+    return np.asarray(triclinic_box(*vectors), dtype=np.float32)
+
+
+def _scaled(values: npt.NDArray[np.float32] | None, factor: float) -> npt.NDArray[np.float32] | None:
+    if values is not None and factor != 1.0:
+        values *= np.float32(factor)
+    return values

@@ -1,0 +1,1 @@
+"""Runs over frames that still come: of an engine, of a dataset that is being pushed, of a file that grows."""

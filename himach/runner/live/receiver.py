@@ -1,0 +1,262 @@
+"""``python -m himach.runner.live.receiver``: receives an engine's frames and keeps them in this node's store.
+
+It is started by `himach.runner.live.receiving` and talks with that by lines. Three threads: imdclient's receives, the
+main one writes to the store, and one listens to what it is told; a fourth makes frames visible and reports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from himach.errors import HimachError, TrajectoryError, UsageError
+from himach.frame import RawFrame
+from himach.io.dataset.attachment import AUTHOR
+from himach.io.dataset.lookup import names_of
+from himach.io.push.address import EngineAddress
+from himach.io.push.engine import EngineStream
+from himach.io.store.place import open_chosen
+from himach.io.store.quota import check_quota, chosen_quota
+from himach.io.store.store import Dataset, Store, StoreConflictError
+from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, parser_class
+from himach.io.trajectory.messages import quietly, reason
+from himach.io.trajectory.origin import existing
+from himach.runner.live.receiving import Order, Report
+
+__all__: list[str] = []
+
+LOOK = 0.05  # seconds between looks
+IN_MEMORY = 64 << 20  # bytes of frames that were received and are not yet written
+PATIENCE = 10.0  # seconds in which the engine may begin to listen
+
+
+class Keeper:
+    """Writes frames to a dataset and reports of them.
+
+    Parameters
+    ----------
+    order
+        What is received.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self.report = Report()
+        self.stopped = False
+        self.stream: EngineStream | None = None
+        self._order = order
+        self._said = ""
+        self._changed = threading.Condition()
+        self._dataset: Dataset | None = None
+        self._written = 0  # one more than the number of the last frame, visible or not
+        self._analysed = 0
+        self._frame_bytes = 0
+        self._over = threading.Event()
+
+    def keep(self, dataset: Dataset, stream: EngineStream) -> None:
+        """Keep frames until the stream ends."""
+        with self._changed:
+            self.stream, self._dataset = stream, dataset
+        if self.stopped:  # before there was a stream
+            stream.stop()
+        for frame in stream.frames():
+            with self._changed:
+                self._measure(frame)
+                if self.report.late and not self._wait_or_leave_out(frame):
+                    continue
+                dataset.write(
+                    frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces, native=True
+                )
+                self._written = frame.number + 1
+                if self._order.every and self._written % self._order.every == 0:
+                    self._show()
+                    self._say()
+
+    def _measure(self, frame: RawFrame) -> None:
+        fields = [field for field in (frame.positions, frame.velocities, frame.forces) if field is not None]
+        self._frame_bytes = sum(field.nbytes for field in fields)
+        self._see_whether_late()
+
+    def _see_whether_late(self) -> None:
+        """Be late when the buffer is full, until half of it is free."""
+        behind = (self._written - self._analysed) * self._frame_bytes
+        self.report.late = behind > self._order.buffer // (2 if self.report.late else 1)
+
+    def _wait_or_leave_out(self, frame: RawFrame) -> bool:
+        """Wait for the analysis, which has imdclient pause the engine; or tell whether to keep this frame."""
+        if self._order.stride:
+            kept = frame.number % self._order.stride == 0
+            self.report.left_out += not kept
+            return kept
+        while self.report.late and not self.stopped:
+            self._changed.wait()
+        return True
+
+    def analysed(self, frames: int) -> None:
+        """Take note of how far the analysis has come."""
+        with self._changed:
+            self._analysed = frames
+            self._see_whether_late()
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Leave the engine."""
+        with self._changed:
+            self.stopped = True
+            self._changed.notify_all()
+            stream = self.stream
+        if stream is not None:
+            stream.stop()
+
+    def watch(self) -> None:
+        """Make frames visible soon, and report, until it is over; in a thread."""
+        looked, was = time.monotonic(), False
+        while not self._over.wait(LOOK):
+            now = time.monotonic()
+            with self._changed:
+                paused = self.stream is not None and self.stream.paused
+                self.report.pauses += paused and not was
+                self.report.paused += (now - looked) * paused
+                with contextlib.suppress(HimachError):  # the next write says so
+                    self._show()
+                self._say()
+            looked, was = now, paused
+
+    def end(self, over: str, error: BaseException | None = None) -> None:
+        """Keep what has come, and report for the last time."""
+        self._over.set()
+        with self._changed:
+            try:
+                if self._dataset is not None:
+                    self._show()
+                    self._dataset.close()
+            except HimachError as failed:
+                error = error or failed
+            self.report.over, self.report.late = over, False
+            if error is not None:
+                self.report.error = str(error) or type(error).__name__
+                self.report.usage = isinstance(error, UsageError)
+            self._say()
+
+    def _show(self) -> None:
+        if self._dataset is not None and self._written > self.report.frames:
+            self._dataset.flush()
+            self.report.frames = self._written
+
+    def _say(self) -> None:
+        line = self.report.line()
+        if line != self._said:
+            self._said = line
+            with contextlib.suppress(OSError, ValueError):  # nobody listens any more
+                sys.stdout.write(line)
+                sys.stdout.flush()
+
+
+def main() -> None:
+    """Receive what the first line of standard input asks for, until the stream ends or the input does."""
+    warnings.simplefilter("ignore")  # the run says them
+    logging.disable()
+    line = sys.stdin.readline()
+    if not line:  # the run ended before it began
+        return
+    order = Order(**json.loads(line))
+    keeper = Keeper(order)
+    for work in (_listen, Keeper.watch):
+        threading.Thread(target=work, args=(keeper,), daemon=True).start()
+    over, error = "", None
+    try:
+        over = _receive(order, keeper)
+    except BaseException as caught:
+        over, error = "it failed", caught
+    keeper.end(over, error)
+    sys.stdout.flush()
+    os._exit(0)  # imdclient's thread may wait for an engine that does not answer
+
+
+def _receive(order: Order, keeper: Keeper) -> str:
+    """Receive frames; return why there are no more."""
+    address = EngineAddress.named(order.engine)
+    assert address is not None
+    n_atoms = _atoms(order.topology, order.keywords)
+    with _new_dataset(order, address, keeper) as dataset:
+        patience = PATIENCE if order.idle is None else order.idle
+        stream = EngineStream(address, n_atoms, order.idle, patience, IN_MEMORY, lambda: keeper.stopped)
+        try:
+            keeper.keep(dataset, stream)
+        except BaseException:
+            stream.leave()
+            raise
+        if stream.broken:
+            raise TrajectoryError(stream.ended)
+        return stream.ended
+
+
+@contextlib.contextmanager
+def _new_dataset(order: Order, address: EngineAddress, keeper: Keeper) -> Iterator[Dataset]:
+    """Give the dataset that the frames go to, which nobody else has; it goes again if none came."""
+    store, why = open_chosen(order.cache)
+    if store is None:
+        raise UsageError(why or "a live run keeps its frames in this node's store: --cache off makes no sense here")
+    quota = chosen_quota(store.path)
+    check_quota(store.path, quota)
+    store.set_quota(quota)
+    dataset = _claim(store, order.dataset, f"{address} {time.strftime('%Y-%m-%d %H:%M:%S')} {os.urandom(4).hex()}")
+    try:
+        yield dataset
+    finally:
+        if not keeper._written:
+            keeper._dataset = None
+            with contextlib.suppress(HimachError):
+                dataset.close()
+                store.remove(dataset.path.name)
+
+
+def _claim(store: Store, name: str, author: str) -> Dataset:
+    """Make a dataset under a name that is free."""
+    if os.path.isabs(name) or os.path.exists(name):
+        raise UsageError(f"--dataset {name}: that is a path; the frames need a name that is none")
+    with store.locked():
+        if any(store.generations(known) for known in names_of([Path(name)])):
+            raise StoreConflictError(
+                f"there is a dataset {name} already: give another --dataset, or 'himach cache evict {name}' first"
+            )
+        dataset = store.dataset(name)
+        dataset.attach(AUTHOR, author.encode())
+        return dataset
+
+
+def _atoms(topology: str, keywords: Mapping[str, Any]) -> int:
+    """Return how many atoms a topology has."""
+    path = existing(topology, "topology")
+    parser = parser_class(path, keywords.get("topology_format"))
+    if parser is None:
+        raise UsageError(f"{topology} is no topology that MDAnalysis reads")
+    others = {name: value for name, value in keywords.items() if name not in TOPOLOGY_KEYWORDS and name != "format"}
+    try:
+        with parser(path) as opened:
+            return int(quietly(opened.parse, **others).n_atoms)
+    except Exception as error:
+        raise TrajectoryError(f"{topology} cannot be read as a topology: {reason(error)}") from error
+
+
+def _listen(keeper: Keeper) -> None:
+    """Do what the run tells; when its end is closed, the run is no more."""
+    for line in sys.stdin:
+        word, _, value = line.strip().partition(" ")
+        if word == "analysed":
+            keeper.analysed(int(value))
+        elif word == "stop":
+            keeper.stop()
+    keeper.stop()
+
+
+if __name__ == "__main__":
+    main()

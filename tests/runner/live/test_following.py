@@ -1,0 +1,170 @@
+"""Runs over what is being pushed, staged or written, while it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import MDAnalysis as mda
+import pytest
+from pyroaring import BitMap64
+from support.cache_data import Emit, make
+from support.commands import same_files, start_himach
+from support.pushed import frame_of
+from support.ranks import clean_environment
+
+import himach
+from himach.errors import TrajectoryError
+from himach.io.trajectory.index.walk import read_index
+from himach.runner.live import updates
+from himach.runner.live.feeds import Seen
+
+
+def in_thread(work):
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def watched(counts, growing, needed):
+    """What is called after each outcome: it has more come when there is one of what came before."""
+
+    def update(result):
+        counts.append(len(result.outcome["frames"]["number"]))
+        growing(counts[-1])
+
+    return update
+
+
+def ends_of(path):
+    index = read_index(str(path), "TRR")
+    return [index.place(number)[1] for number in range(index.n_frames)]
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_a_growing_file(tmp_path, ranks):
+    topology, whole = make(tmp_path, 12, "whole.trr")
+    content, ends = whole.read_bytes(), ends_of(whole)
+    path, counts = tmp_path / "growing.trr", []
+    path.write_bytes(content[: ends[3] + 100])  # within the fifth frame
+
+    def grow(after):
+        at = path.stat().st_size
+        with path.open("ab") as file:
+            file.write(content[at : {4: ends[7], 8: len(content)}.get(after, at)])
+
+    result = himach.run(
+        Emit(), path, topology, every=4, idle=2, ranks=ranks, out=tmp_path / "out", progress=False,
+        on_update=watched(counts, grow, 12),
+    )  # fmt: skip
+    assert counts == [4, 8, 12]
+    assert result.record["reused"]["frames"] == 12
+    himach.run(Emit(), path, topology, out=tmp_path / "again", progress=False, cache="off")
+    same_files(tmp_path / "out", tmp_path / "again")
+
+
+def test_a_file_that_is_replaced(tmp_path):
+    topology, path = make(tmp_path, 6)
+    make(tmp_path, 3, "other.trr", seed=8)
+
+    def replace(result):
+        os.replace(tmp_path / "other.trr", path)
+
+    with pytest.raises(TrajectoryError, match="it was replaced while it was followed"):
+        himach.run(Emit(), path, topology, every=2, idle=5, progress=False, on_update=replace)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A server of this test's store."""
+    himach_ = [sys.executable, "-P", "-m", "himach", "cache"]
+    subprocess.run([*himach_, "start"], check=True, env=clean_environment(), capture_output=True)
+    yield
+    subprocess.run([*himach_, "stop"], check=True, env=clean_environment(), capture_output=True)
+
+
+def test_a_dataset_that_is_being_pushed(tmp_path, server):
+    topology, _ = make(tmp_path, 1)
+    counts = []
+    with himach.Writer("run8", 50) as writer:
+
+        def push(after):
+            for number in range(after, min(after + 5, 17)):
+                writer.push(frame_of(number, 50), time=number / 2, box=[9, 9, 9, 90, 90, 90])
+            writer.flush()
+
+        thread = in_thread(lambda: (time.sleep(1), push(0)))
+        result = himach.run(
+            Emit(), "run8", topology, every=5, idle=4, out=tmp_path / "out", progress=False,
+            on_update=watched(counts, push, 17),
+        )  # fmt: skip
+        thread.join()
+    assert counts == [5, 10, 15, 17]
+    again = himach.run(Emit(), "run8", topology, out=tmp_path / "again", progress=False)
+    assert again.record["frames"] == result.record["frames"] == 17
+    same_files(tmp_path / "out", tmp_path / "again")
+
+
+@pytest.mark.slow
+def test_a_dataset_that_is_being_staged(tmp_path):
+    topology, whole = make(tmp_path, 30, "whole.trr")
+    content, ends = whole.read_bytes(), ends_of(whole)
+    path, counts = tmp_path / "growing.trr", []
+    path.write_bytes(content[: ends[9]])
+    staging = start_himach("stage", path, "-s", topology, "--dataset", "run9", "--follow", "--idle", 8)
+
+    def grow(after):
+        at = path.stat().st_size
+        with path.open("ab") as file:
+            file.write(content[at : {10: ends[19], 20: len(content)}.get(after, at)])
+
+    try:
+        result = himach.run(
+            Emit(), "run9", topology, every=10, idle=6, out=tmp_path / "out", progress=False,
+            on_update=watched(counts, grow, 30),
+        )  # fmt: skip
+        staging.communicate(timeout=60)
+    finally:
+        staging.kill()
+    assert counts == [10, 20, 30]
+    assert result.record["frames"] == 30
+    himach.run(Emit(), "run9", topology, out=tmp_path / "again", progress=False)
+    same_files(tmp_path / "out", tmp_path / "again")
+
+
+def test_an_analysis_that_fails_ends_it(tmp_path):
+    topology, path = make(tmp_path, 6)
+
+    class Wrong(Emit):
+        def map(self, frame):
+            raise KeyError(frame.number)
+
+    with pytest.raises(himach.AnalysisError, match="Wrong"):
+        himach.run(Wrong(), path, topology, every=2, idle=60, progress=False)
+
+
+def test_state_of_one_outcome_does_not_reach_the_next(tmp_path):
+    topology, path = make(tmp_path, 6)
+
+    class Counting(Emit):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def setup(self, universe: mda.Universe):
+            self.seen.append(1)
+
+        def finish(self, results):
+            return {"runs": {"seen": [len(self.seen)]}}
+
+    result = himach.run(Counting(), path, topology, every=2, idle=0.5, progress=False)
+    assert result.outcome["runs"]["seen"] == [1]
+
+
+@pytest.mark.parametrize(("held", "frames"), [([[]], 0), ([[0, 2], [1, 3]], 4), ([[0, 1], [3]], 2), ([[1, 2]], 0)])
+def test_of_what_is_staged_only_what_has_no_gap_is_analysed(held, frames):
+    seen = [Seen(held=BitMap64(numbers).serialize()) for numbers in held]
+    assert updates._combined(seen).frames == frames

@@ -1,0 +1,291 @@
+"""Runs over the frames of an engine, with streams as they come and as they should not."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import numpy as np
+import pytest
+from runner.live.engines import N_ATOMS, MadeUpEngine, made_up, topology
+from support.cache_data import Emit
+from support.commands import himach, processes_with, same_files, start_himach, wait_until
+
+import himach as package
+from himach.errors import TrajectoryError, UsageError
+from himach.io.store.place import open_store
+from himach.runner.live import receiving
+
+
+def kept(name):
+    dataset = open_store().dataset(name, create=False)
+    return [
+        (frame.number, frame.time, frame.box, frame.positions.copy(), frame.velocities, frame.forces)
+        for frame in dataset.read(sorted(dataset.native))
+    ]
+
+
+def run(engine, top, query="", **options):
+    return package.run(Emit(), engine.address + query, top, progress=False, **options)
+
+
+def test_every_outcome_is_that_of_the_frames_so_far_and_the_last_that_of_the_dataset(tmp_path):
+    universe, top, counts = made_up(23), topology(tmp_path), []
+    with MadeUpEngine(universe, rate=50) as engine:
+        result = run(
+            engine, top, dataset="run7", every=5, out=tmp_path / "out",
+            on_update=lambda one: counts.append(len(one.outcome["frames"]["number"])),
+        )  # fmt: skip
+    assert counts[-1] == 23
+    assert counts == sorted(set(counts))
+    assert all(count % 5 == 0 for count in counts[:-1])
+    assert len(counts) > 1
+    assert result.record["live"]["engine"] == engine.address
+    for number, (ts, frame) in enumerate(zip(universe.trajectory, kept("run7"), strict=True)):
+        assert frame[:2] == (number, pytest.approx(0.5 * number))
+        np.testing.assert_array_equal(frame[3], ts.positions)
+        np.testing.assert_array_equal(frame[4], ts.velocities)
+        np.testing.assert_allclose(frame[2], ts.dimensions, rtol=1e-5)
+    again = package.run(Emit(), "run7", top, progress=False, out=tmp_path / "again")
+    same_files(tmp_path / "out", tmp_path / "again")
+    assert again.record["frames"] == result.record["frames"] == 23
+    assert "live" not in again.record
+
+
+@pytest.mark.parametrize("session", [{"velocities": False}, {"box": False}, {"time": False}, {"endianness": ">"}])
+def test_streams_without_this_or_that(tmp_path, session):
+    universe = made_up(4, triclinic=False)
+    with MadeUpEngine(universe, **session) as engine:
+        result = run(engine, topology(tmp_path), dataset="run7")
+    assert list(result.outcome["frames"]["number"]) == [0, 1, 2, 3]
+    number, time, box, positions, velocities, forces = kept("run7")[3]
+    assert (number, time) == (3, 3.0 if "time" in session else pytest.approx(1.5))
+    assert (box is None) == ("box" in session)
+    assert (velocities is None) == ("velocities" in session)
+    assert forces is None
+    np.testing.assert_array_equal(positions, universe.trajectory[3].positions)
+
+
+def test_units_of_lammps(tmp_path):
+    universe = made_up(3)
+    with MadeUpEngine(universe) as engine:
+        run(engine, topology(tmp_path), "?units=real", dataset="run7")
+    _, time, _, positions, velocities, _ = kept("run7")[2]
+    assert time == pytest.approx(0.001)
+    np.testing.assert_array_equal(positions, universe.trajectory[2].positions)
+    np.testing.assert_allclose(velocities, universe.trajectory[2].velocities * 1000, rtol=1e-6)
+
+
+def test_an_engine_that_is_lost_in_the_middle_of_a_frame(tmp_path, capsys):
+    with MadeUpEngine(made_up(6), cut=10) as engine:
+        result = run(engine, topology(tmp_path), dataset="run7", every=4)
+    assert list(result.outcome["frames"]["number"]) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("session", "atoms", "said"),
+    [
+        ({"version": 2}, N_ATOMS, "version 2 of IMD"),
+        ({"positions": False}, N_ATOMS, "sends no positions"),
+        ({}, N_ATOMS + 1, "Ensure you are using the correct topology file"),
+    ],
+)
+def test_streams_of_no_use_leave_nothing(tmp_path, session, atoms, said):
+    with MadeUpEngine(made_up(3), **session) as engine, pytest.raises(TrajectoryError, match=said):
+        run(engine, topology(tmp_path, atoms), dataset="run7")
+    assert open_store().directories() == []
+
+
+def test_what_is_refused(tmp_path, monkeypatch):
+    top = topology(tmp_path)
+    asked = {"trajectory": "imd://localhost:1", "topology": top, "progress": False}
+    for more, said in [
+        ({"topology": None}, "name a topology file"),
+        ({"cache": "off"}, "makes no sense"),
+        ({"every": 0}, "every is 0"),
+        ({"idle": 0}, "idle is 0"),
+        ({"trajectory": "imd://localhost"}, "imd://HOST:PORT"),
+        ({"trajectory": "imd://localhost:1?units=lj"}, "units=metal"),
+        ({"trajectory": ["imd://localhost:1", "a.xtc"]}, "no other trajectory"),
+        ({"topology": tmp_path / "none.gro"}, "there is no topology"),
+        ({"trajectory": top, "dataset": "run7"}, "for the frames of a running engine"),
+        ({"trajectory": "nothing", "every": 5}, "no dataset of this name yet"),
+    ]:
+        with pytest.raises(UsageError, match=said):
+            package.run(Emit(), **(asked | more))
+    with pytest.raises(TrajectoryError, match="nobody listens there"):
+        package.run(Emit(), **asked, idle=0.5)
+    monkeypatch.setattr(receiving, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"himach\[live\]"):
+        package.run(Emit(), **asked)
+
+
+def test_a_name_is_taken_once(tmp_path):
+    for _ in range(2):
+        with MadeUpEngine(made_up(2)) as engine:
+            try:
+                run(engine, topology(tmp_path), dataset="run7")
+            except TrajectoryError as error:
+                assert "there is a dataset run7 already" in str(error)
+                break
+    else:
+        pytest.fail("taken twice")
+    assert len(kept("run7")) == 2
+
+
+def test_of_two_runs_at_once_one_has_the_name(tmp_path):
+    """Whichever comes first; the other is refused, and neither loses or gains a frame."""
+    (tmp_path / "count.py").write_text(SCRIPT)
+    words = ["run", tmp_path / "count.py", "-s", topology(tmp_path), "--dataset", "run7", "--every", 2]
+    with MadeUpEngine(made_up(9), rate=5) as one, MadeUpEngine(made_up(13), rate=5) as other:
+        both = [
+            start_himach(*words, "-t", engine.address, "--out", tmp_path / f"out{n}")
+            for n, engine in enumerate((one, other))
+        ]
+        try:
+            said = [process.communicate(timeout=120)[1] for process in both]
+        finally:
+            for process in both:
+                process.kill()
+    codes = [process.returncode for process in both]
+    first = codes.index(0)
+    assert codes[1 - first] == 1
+    assert "there is a dataset run7 already: give another --dataset" in said[1 - first]
+    assert len(kept("run7")) == (9, 13)[first]
+    done = himach(*words[:4], "-t", "run7", "--out", tmp_path / "again")
+    assert done.returncode == 0, done.stderr
+    same_files(tmp_path / f"out{first}", tmp_path / "again")
+
+
+def test_a_stop_ends_it_and_a_start_waits(tmp_path):
+    with MadeUpEngine(made_up(200), rate=100) as engine:
+        result = run(engine, topology(tmp_path), dataset="run7", start=3, stop=9, step=2, every=2)
+    assert list(result.outcome["frames"]["number"]) == [3, 5, 7]
+    assert engine.sent < 200
+
+
+class Slow(Emit):
+    """Takes its time."""
+
+    def map(self, frame):
+        time.sleep(0.1)
+        yield from super().map(frame)
+
+
+def test_an_engine_is_paused_while_the_analysis_is_late(tmp_path):
+    n_atoms = 20_000
+    with MadeUpEngine(made_up(400, n_atoms, velocities=False)) as engine:
+        began = time.monotonic()
+        result = package.run(
+            Emit(), engine.address, topology(tmp_path, n_atoms), progress=False, dataset="run7", buffer="4MB", every=300
+        )
+    assert result.record["frames"] == 400
+    assert time.monotonic() - began < 60
+    assert "IMD_PAUSE" in engine.asked
+    assert "IMD_RESUME" in engine.asked
+    assert result.record["live"]["pauses"] > 0
+
+
+def test_what_is_not_chosen_holds_up_nothing(tmp_path):
+    with MadeUpEngine(made_up(60)) as engine:
+        result = package.run(
+            Emit(), engine.address, topology(tmp_path), progress=False, dataset="run7", every=2, start=50,
+            buffer=5 * 24 * N_ATOMS,
+        )  # fmt: skip
+    assert list(result.outcome["frames"]["number"]) == list(range(50, 60))
+
+
+def test_an_analysis_that_fails_leaves_the_frames(tmp_path, capsys):
+    class Wrong(Emit):
+        def map(self, frame):
+            raise KeyError(frame.number)
+
+    with MadeUpEngine(made_up(20), hold=10) as engine, pytest.raises(package.AnalysisError, match="Wrong"):
+        package.run(Wrong(), engine.address, topology(tmp_path), progress=False, dataset="run7", every=2)
+    assert "the frames that came are kept as dataset run7" in capsys.readouterr().err
+    assert len(kept("run7")) == 10
+
+
+def test_frames_are_left_out_where_that_was_asked_for(tmp_path):
+    with MadeUpEngine(made_up(60), rate=100) as engine:
+        result = package.run(
+            Slow(), engine.address, topology(tmp_path), progress=False, dataset="run7", every=2, stride_when_late=5,
+            buffer=5 * 24 * N_ATOMS,
+        )  # fmt: skip
+    numbers = [frame[0] for frame in kept("run7")]
+    assert engine.sent == 60
+    assert result.record["live"]["left_out"] == 60 - len(numbers) > 0
+    assert "IMD_PAUSE" not in engine.asked
+    assert set(range(0, 60, 5)) <= set(numbers)
+    assert list(result.outcome["frames"]["number"]) == numbers
+    again = package.run(Emit(), "run7", topology(tmp_path), progress=False)
+    assert list(again.outcome["frames"]["checksum"]) == list(result.outcome["frames"]["checksum"])
+
+
+SCRIPT = """
+import himach
+
+class Count(himach.Analysis):
+    def map(self, frame):
+        yield "frames", frame.number
+    def reduce(self, key, series):
+        return len(series)
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_first_interruption_ends_the_stream_and_gives_the_outcome(tmp_path, ranks):
+    (tmp_path / "count.py").write_text(SCRIPT)
+    words = ["run", tmp_path / "count.py", "-s", topology(tmp_path), "--dataset", "run7", "--every", 5, "-n", ranks]
+    with MadeUpEngine(made_up(40), hold=12) as engine:
+        process = start_himach(*words, "-t", engine.address, "--out", tmp_path / "out")
+        try:
+            assert wait_until((tmp_path / "out" / "run.json").exists, 40)
+            process.send_signal(signal.SIGINT)
+            out, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0, error
+    assert "no more frames are taken" in error
+    assert "after 12 frames, kept as dataset run7" in error
+    assert "12" in out
+    assert wait_until(lambda: "IMD_DISCONNECT" in engine.asked)
+    done = himach(*words[:4], "-t", "run7", "--out", tmp_path / "again")
+    assert done.returncode == 0, done.stderr
+    same_files(tmp_path / "out", tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    ("signals", "codes"),
+    # By a signal or with its code, which a shell tells alike: where map() is long, a thread ends the process.
+    [([signal.SIGINT] * 2, [130]), ([signal.SIGTERM], [143, -15]), ([signal.SIGKILL], [-9])],
+)
+def test_what_ends_a_run_leaves_no_process(tmp_path, monkeypatch, signals, codes):
+    (tmp_path / "count.py").write_text(SCRIPT.replace("yield", "import time; time.sleep(60); yield"))
+    monkeypatch.setenv("HIMACH_TEST_MARK", mark := str(tmp_path))
+    with MadeUpEngine(made_up(40), hold=12) as engine:
+        process = start_himach(
+            "run",
+            tmp_path / "count.py",
+            "-s",
+            topology(tmp_path),
+            "--dataset",
+            "run7",
+            "--every",
+            5,
+            "-t",
+            engine.address,
+        )
+        try:
+            assert wait_until(lambda: engine.sent == 12, 40)
+            assert wait_until(lambda: len(processes_with(mark)) > 1)
+            time.sleep(2)
+            for number in signals:
+                process.send_signal(number)
+                time.sleep(0.5)
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode in codes
+    assert wait_until(lambda: not processes_with(mark), 30)
+    assert len(kept("run7")) == 12
