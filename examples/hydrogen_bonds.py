@@ -111,7 +111,11 @@ class HydrogenBonds(himach.Analysis):
     def finish(self, results):
         runs = [result for key, result in results.items() if key != COUNT]
         probability = survival(runs, len(self.frames), len(self.tau_ps) - 1)
-        return {"lifetime": {"tau_ps": self.tau_ps, "survival": probability}, "counts": results[COUNT]}
+        times, bonds = himach.Column(results[COUNT]["time_ps"], "ps"), results[COUNT]["bonds"]
+        return {
+            "lifetime": himach.Table({"tau_ps": himach.Column(self.tau_ps, "ps"), "survival": probability}),
+            "counts": himach.Table({"time_ps": times, "bonds": bonds}),
+        }
 
     def plot(self, outcome, axes):
         plot_survival(

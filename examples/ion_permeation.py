@@ -119,20 +119,25 @@ class IonPermeation(himach.Analysis):
         paths = {ion: results[ion] for ion in self.ion_atoms.tolist()}
         up = np.concatenate([path["up"] for path in paths.values()])
         half = results[HALF_LENGTH]
-        return {
-            "events": {
-                "ion": np.repeat(self.ion_atoms, [len(path["up"]) for path in paths.values()]),
-                "direction": np.where(up, "up", "down"),
-                "entered_ps": np.concatenate([path["entered_ps"] for path in paths.values()]),
-                "left_ps": np.concatenate([path["left_ps"] for path in paths.values()]),
-            },
-            "counts": {"direction": np.array(["up", "down"]), "events": np.array([up.sum(), (~up).sum()])},
-            "filter": {"bottom": np.array([-half]), "top": np.array([half])},
-            "z": {
-                "time_ps": next(iter(paths.values()))["time_ps"],
-                **{f"ion {ion}": path["z"] for ion, path in paths.items()},
-            },
+        direction = np.where(up, "up", "down")
+        events = {
+            "ion": np.repeat(self.ion_atoms, [len(path["up"]) for path in paths.values()]),
+            "direction": direction,
+            "entered_ps": himach.Column(np.concatenate([path["entered_ps"] for path in paths.values()]), "ps"),
+            "left_ps": himach.Column(np.concatenate([path["left_ps"] for path in paths.values()]), "ps"),
         }
+        z = {
+            "time_ps": himach.Column(next(iter(paths.values()))["time_ps"], "ps"),
+            **{f"ion {ion}": himach.Column(path["z"], "Å") for ion, path in paths.items()},
+        }
+        outcome = {
+            "events": himach.Table(events),
+            "counts": {"direction": np.array(["up", "down"]), "events": np.array([up.sum(), (~up).sum()])},
+            "filter": himach.Table({"bottom": himach.Column([-half], "Å"), "top": himach.Column([half], "Å")}),
+            "z": himach.Table(z),
+        }
+        outcome["events"]["direction"] = direction  # an array, as the other columns
+        return outcome
 
     def plot(self, outcome, axes):
         events, z, bounds = outcome["events"], outcome["z"], outcome["filter"]
@@ -150,7 +155,7 @@ class IonPermeation(himach.Analysis):
             label.set_bbox({"color": "white", "alpha": 0.7, "pad": 0.5, "linewidth": 0})
         passages = ", ".join(f"{n} {direction}" for direction, n in zip(*outcome["counts"].values(), strict=True))
         axes.set(
-            xlabel="time / ps",
+            xlabel=z.label("time_ps", "time"),
             ylabel="z from the middle of the filter / Å",
             title=f"Ions through the filter: {passages}",
         )

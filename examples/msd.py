@@ -71,12 +71,14 @@ class Msd(himach.Analysis):
         msd = np.zeros(len(self.tau_ps))
         for of_atom in results.values():
             msd += of_atom
-        return {"msd": {"tau_ps": self.tau_ps, "msd": msd / len(results)}}
+        taus, mean = himach.Column(self.tau_ps, "ps"), himach.Column(msd / len(results), "Å²")
+        return {"msd": himach.Table({"tau_ps": taus, "msd": mean})}
 
     def plot(self, outcome, axes):
         table = outcome["msd"]
         axes.plot(table["tau_ps"], table["msd"])
-        axes.set(xlabel="lag time τ / ps", ylabel="MSD / Å²", title="Mean squared displacement")
+        axes.set(xlabel=table.label("tau_ps", "lag time τ"), ylabel=table.label("msd", "MSD"))
+        axes.set_title("Mean squared displacement")
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)

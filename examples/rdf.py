@@ -96,12 +96,14 @@ class Rdf(himach.Analysis):
         edges = np.linspace(0, self.r_max, self.bins + 1)
         shells = 4 / 3 * np.pi * np.diff(edges**3)
         density = (len(self.a_atoms) * len(self.b_atoms) - self.n_common) / ((volumes + fractions / FINE) / n_frames)
-        return {"rdf": {"r": (edges[:-1] + edges[1:]) / 2, "g": np.array(pairs) / (n_frames * density * shells)}}
+        r, g = (edges[:-1] + edges[1:]) / 2, np.array(pairs) / (n_frames * density * shells)
+        return {"rdf": himach.Table({"r": himach.Column(r, "Å"), "g": g})}
 
     def plot(self, outcome, axes):
         table = outcome["rdf"]
         axes.plot(table["r"], table["g"])
         axes.axhline(1, color="grey", linewidth=0.8, linestyle="--")
-        axes.set(xlabel="distance r / Å", ylabel="g(r)", title="Radial distribution function", xlim=(0, self.r_max))
+        axes.set(xlabel=table.label("r", "distance r"), ylabel="g(r)", title="Radial distribution function")
+        axes.set_xlim(0, self.r_max)
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)

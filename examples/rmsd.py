@@ -38,11 +38,13 @@ class Rmsd(himach.Analysis):
         return {"time_ps": series.times, "rmsd": series.values}
 
     def finish(self, results):
-        return {"rmsd": results[0]}
+        times, rmsd = results[0]["time_ps"], results[0]["rmsd"]
+        return {"rmsd": himach.Table({"time_ps": himach.Column(times, "ps"), "rmsd": himach.Column(rmsd, "Å")})}
 
     def plot(self, outcome, axes):
         table = outcome["rmsd"]
         axes.plot(table["time_ps"], table["rmsd"], linewidth=1)
-        axes.set(xlabel="time / ps", ylabel="RMSD / Å", title="Deviation from the first frame")
+        axes.set(xlabel=table.label("time_ps", "time"), ylabel=table.label("rmsd", "RMSD"))
+        axes.set_title("Deviation from the first frame")
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)

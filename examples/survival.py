@@ -6,12 +6,14 @@ definition of ``waterdynamics.SurvivalProbability`` (after Liu, Harder and Berne
 
 One that is present is described by its runs, first frame and length, so that memory grows with comings and goings and
 not with frames. `find_runs` makes them (`find_runs_of_many` those of many), `survival` counts over them,
-`plot_survival` draws.
+`plot_survival` draws. Runs are the bytes of int64 pairs: of thousands of small results, bytes travel and are joined in
+a tenth of the time that arrays take.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ __all__ = ["find_runs", "find_runs_of_many", "plot_survival", "survival"]
 Ints = npt.NDArray[np.int64]
 
 
-def find_runs(steps: Ints, intermittency: int = 0) -> Ints:
+def find_runs(steps: Ints, intermittency: int = 0) -> bytes:
     """Return the runs of presence of one atom.
 
     Parameters
@@ -35,24 +37,23 @@ def find_runs(steps: Ints, intermittency: int = 0) -> Ints:
 
     Returns
     -------
-    int64 (n_runs, 2): first frame and length in frames.
+    The bytes of int64 (n_runs, 2): first frame and length in frames.
 
     Examples
     --------
-    >>> find_runs(np.array([0, 1, 2, 5, 6]))
-    array([[0, 3],
-           [5, 2]])
-    >>> find_runs(np.array([0, 1, 2, 5, 6]), intermittency=2)
-    array([[0, 7]])
+    >>> np.frombuffer(find_runs(np.array([0, 1, 2, 5, 6])), np.int64)
+    array([0, 3, 5, 2])
+    >>> np.frombuffer(find_runs(np.array([0, 1, 2, 5, 6]), intermittency=2), np.int64)
+    array([0, 7])
     """
     if steps[0] > steps[-1]:
         steps = steps[::-1]
     last = np.flatnonzero(np.diff(steps) > intermittency + 1)
     first = steps[np.append(0, last + 1)]
-    return np.column_stack([first, steps[np.append(last, -1)] - first + 1])
+    return np.column_stack([first, steps[np.append(last, -1)] - first + 1]).tobytes()
 
 
-def find_runs_of_many(steps: Ints, offsets: Ints, intermittency: int = 0) -> list[Ints]:
+def find_runs_of_many(steps: Ints, offsets: Ints, intermittency: int = 0) -> list[bytes]:
     """Return what `find_runs` returns, for many atoms at once.
 
     Parameters
@@ -71,11 +72,12 @@ def find_runs_of_many(steps: Ints, offsets: Ints, intermittency: int = 0) -> lis
     begins[offsets[:-1]] = True
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(steps)) - 1
-    runs = np.column_stack([steps[first], steps[last] - steps[first] + 1])
-    return np.split(runs, np.searchsorted(first, offsets[1:-1]))
+    runs = np.column_stack([steps[first], steps[last] - steps[first] + 1]).tobytes()
+    ends = 2 * steps.itemsize * np.searchsorted(first, offsets)
+    return [runs[begin:end] for begin, end in pairwise(ends.tolist())]
 
 
-def survival(runs: Iterable[Ints], n_frames: int, tau_max: int) -> npt.NDArray[np.float64]:
+def survival(runs: Iterable[bytes], n_frames: int, tau_max: int) -> npt.NDArray[np.float64]:
     """Return the survival probability at tau = 0 ... tau_max, NaN if nothing is ever present.
 
     Parameters
@@ -93,10 +95,10 @@ def survival(runs: Iterable[Ints], n_frames: int, tau_max: int) -> npt.NDArray[n
 
     Examples
     --------
-    >>> survival([np.array([[0, 3]]), np.array([[0, 1]])], n_frames=3, tau_max=2)
+    >>> survival([find_runs(np.array([0, 1, 2])), find_runs(np.array([0]))], n_frames=3, tau_max=2)
     array([1.  , 0.75, 0.5 ])
     """
-    first, length = np.ascontiguousarray(np.concatenate([np.empty((0, 2), np.int64), *runs]).T)
+    first, length = np.ascontiguousarray(np.frombuffer(b"".join(runs), dtype=np.int64).reshape(-1, 2).T)
     present = _count(first, length, n_frames)
     probability = np.full(tau_max + 1, 1.0 if len(first) else np.nan)
     for tau in range(1, tau_max + 1):
@@ -120,6 +122,6 @@ def _count(first: Ints, length: Ints, n_frames: int) -> Ints:
 def plot_survival(table: Any, axes: Any, what: str) -> None:
     """Draw a table of tau_ps and survival."""
     axes.plot(table["tau_ps"], table["survival"], marker="o", markersize=3)
-    axes.set(xlabel="lag time τ / ps", ylabel="survival probability", title=what, ylim=(0, 1.03))
+    axes.set(xlabel=table.label("tau_ps", "lag time τ"), ylabel="survival probability", title=what, ylim=(0, 1.03))
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)

@@ -71,7 +71,7 @@ class WaterResidence(himach.Analysis):
 
     def finish(self, results):
         probability = survival(results.values(), len(self.frames), len(self.tau_ps) - 1)
-        return {"survival": {"tau_ps": self.tau_ps, "survival": probability}}
+        return {"survival": himach.Table({"tau_ps": himach.Column(self.tau_ps, "ps"), "survival": probability})}
 
     def plot(self, outcome, axes):
         plot_survival(outcome["survival"], axes, shorten(f"Water within {self.cutoff:g} Å of {self.solute}", 60))

@@ -7,6 +7,7 @@ module bodhi
 
   public :: bodhi_frame, bodhi_push_options, bodhi_push_facts
   public :: bodhi_push_open, bodhi_push, bodhi_push_flush, bodhi_push_query, bodhi_push_close, bodhi_push_abandon
+  public :: bodhi_slice_options, bodhi_push_open_slices, bodhi_push_slice
   public :: bodhi_error
 
   integer(c_int), parameter, public :: BODHI_OK = 0
@@ -22,6 +23,7 @@ module bodhi
     type(c_ptr) :: box = c_null_ptr
     integer(c_int32_t) :: kind = 0
     integer(c_int32_t) :: reason = 0
+    type(c_ptr) :: ids = c_null_ptr
   end type bodhi_frame
 
   type, bind(c) :: bodhi_push_options
@@ -36,6 +38,13 @@ module bodhi
   type, bind(c) :: bodhi_push_facts
     integer(c_int64_t) :: acknowledged, in_flight, given_again, servers_up
   end type bodhi_push_facts
+
+  type, bind(c) :: bodhi_slice_options
+    integer(c_int64_t) :: n_atoms = 0
+    integer(c_int64_t) :: rank = 0
+    type(c_ptr) :: store = c_null_ptr
+    integer(c_int64_t) :: quota = 0
+  end type bodhi_slice_options
 
   interface
     ! servers: c_loc() of an array of n c_ptr to texts that end with c_null_char, as all texts here do.
@@ -55,6 +64,28 @@ module bodhi
       type(c_ptr), value :: pusher
       type(bodhi_frame), intent(in) :: frame
     end function bodhi_push
+
+    ! As bodhi_push_open(); with n = 0, and servers c_null_ptr, the slices go to the store alone.
+    integer(c_int) function bodhi_push_open_slices(servers, n, dataset, generation, generation_bytes, options, slices, &
+                                                   pusher) bind(c)
+      import :: c_int, c_ptr, c_char, c_size_t, bodhi_push_options, bodhi_slice_options
+      type(c_ptr), value :: servers
+      integer(c_int), value :: n
+      character(kind=c_char), intent(in) :: dataset(*)
+      type(c_ptr), value :: generation
+      integer(c_size_t), value :: generation_bytes
+      type(bodhi_push_options), intent(in) :: options
+      type(bodhi_slice_options), intent(in) :: slices
+      type(c_ptr), intent(out) :: pusher
+    end function bodhi_push_open_slices
+
+    ! ids(i) is which atom of the frame, counted from 0, has the i-th vectors.
+    integer(c_int) function bodhi_push_slice(pusher, frame, ids) bind(c)
+      import :: c_int, c_int64_t, c_ptr, bodhi_frame
+      type(c_ptr), value :: pusher
+      type(bodhi_frame), intent(in) :: frame
+      integer(c_int64_t), intent(in) :: ids(*)
+    end function bodhi_push_slice
 
     integer(c_int) function bodhi_push_flush(pusher) bind(c)
       import :: c_int, c_ptr

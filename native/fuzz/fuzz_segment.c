@@ -76,6 +76,9 @@ static void read_frames(bodhi_dataset *dataset, const int64_t *numbers, int64_t 
                 sum += fields[k][i];
             }
         }
+        for (int64_t i = 0; frame.ids != NULL && i < frame.n_atoms; i++) {
+            sum += (float)frame.ids[i];
+        }
     }
     bodhi_reader_close(reader);
 }
@@ -93,7 +96,9 @@ static void read_and_write(bodhi_dataset *dataset) {
     const bodhi_range some = {.first = 5, .last = 40};
     const bodhi_read_options part = {.no_thread = 1, .fields = BODHI_POSITIONS, .atoms = &some, .n_ranges = 1};
     const bodhi_read_options whole = {.no_thread = 1};
+    const bodhi_read_options slices = {.no_thread = 1, .fields = (1 << FIELD_COUNT) - 1};
     read_frames(dataset, numbers, count, &part);
+    read_frames(dataset, numbers, count, &slices);
     read_frames(dataset, numbers, count, &whole); /* last: what it finds damaged is given up */
     float positions[3] = {1, 2, 3};
     bodhi_frame written = {.number = INT64_MAX, .n_atoms = 1, .positions = positions};

@@ -1,8 +1,9 @@
 /* Fuzz target: the parser of what clients and servers send, fed any bytes in pieces of any size, checksums bypassed,
  * and the bodies of the messages that come out of it.
  *
- * The first byte of the input: bit 0 whose messages are read, the rest the size of the pieces. Every input is parsed
- * twice, in pieces and whole; both must give the same messages. */
+ * The first byte of the input: bit 0 whose messages are read, bit 7 whether they are authenticated (whatever the tags
+ * say, which are then there), the rest the size of the pieces. Every input is parsed twice, in pieces and whole; both
+ * must give the same messages. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +15,8 @@
 
 enum { MAX_FRAME = 1 << 16 };
 
-/* The longest body of any other verb: a part of an attachment, behind its length. */
-enum { MAX_BODY = WIRE_MAX_PART + 8 };
+/* The longest body of any other verb: bytes of segments, behind their lengths. */
+enum { MAX_BODY = WIRE_MAX_TAKEN + 4 * WIRE_MAX_EXTENTS };
 
 /* What a parse has seen: how many messages, their verbs and lengths mixed, and how it ended. */
 typedef struct {
@@ -47,11 +48,17 @@ static uint64_t look_at(wire_parser *parser) {
         wire_parse_place(parser->body + at, &place);
         sum += place.offset + place.length;
     }
+    for (uint32_t at = 0; parser->verb == WIRE_TAKE && at + WIRE_EXTENT_BYTES <= parser->size;
+         at += WIRE_EXTENT_BYTES) {
+        wire_extent extent;
+        wire_parse_extent(parser->body + at, &extent);
+        sum += extent.offset + extent.size;
+    }
     return sum;
 }
 
-static seen parse(const uint8_t *data, size_t size, bool from_client, size_t piece) {
-    wire_parser parser = {.from_client = from_client, .max_frame = MAX_FRAME};
+static seen parse(const uint8_t *data, size_t size, uint8_t how, size_t piece) {
+    wire_parser parser = {.from_client = (how & 1) != 0, .max_frame = MAX_FRAME, .mac = {.on = (how & 0x80) != 0}};
     seen found = {.last = WIRE_MORE};
     size_t at = 0;
     while (at < size && (found.last == WIRE_MORE || found.last == WIRE_MESSAGE)) {
@@ -76,9 +83,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 1) {
         return 0;
     }
-    bool from_client = (data[0] & 1) != 0;
-    seen pieces = parse(data + 1, size - 1, from_client, (size_t)(data[0] >> 1) + 1);
-    seen whole = parse(data + 1, size - 1, from_client, size);
+    seen pieces = parse(data + 1, size - 1, data[0], (size_t)(data[0] >> 1 & 0x3f) + 1);
+    seen whole = parse(data + 1, size - 1, data[0], size);
     if (pieces.messages != whole.messages || pieces.mixed != whole.mixed) {
         abort();
     }

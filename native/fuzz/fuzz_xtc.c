@@ -1,5 +1,5 @@
-/* Fuzz target: the compressed coordinates of an XTC frame with any content. They are decoded whole and in part, and by
- * a decoder that takes bit after bit; all must agree.
+/* Fuzz target: the compressed coordinates of an XTC frame with any content. They are decoded whole and in part, to
+ * positions and to integers, and by a decoder that takes bit after bit; all must agree.
  *
  * The input: the number of atoms less one and how many of them are needed (two bytes each), the index of the small
  * sizes (one byte), the least and the greatest coordinate of each axis (six 32-bit integers), and the coordinates. */
@@ -132,8 +132,28 @@ static enum xtc_status decode_plainly(const frame *f, float *out) {
     return in.at > end ? XTC_SHORT : XTC_OK;
 }
 
+static xtc_frame coded(const frame *f) {
+    xtc_frame whole = {.bytes = f->bytes, .n_bytes = f->n_bytes, .index = f->index};
+    memcpy(whole.least, f->least, sizeof f->least);
+    memcpy(whole.greatest, f->greatest, sizeof f->greatest);
+    return whole;
+}
+
 static enum xtc_status decode(const frame *f, size_t needed, float *out) {
-    return xtc_decode(f->bytes, f->n_bytes, f->least, f->greatest, f->index, unit, scale, f->n_atoms, needed, out);
+    const xtc_frame whole = coded(f);
+    return xtc_decode(&whole, unit, scale, f->n_atoms, needed, out);
+}
+
+/* Decode to integers, and make positions of those of the needed atoms. */
+static enum xtc_status decode_steps(const frame *f, size_t needed, float *out) {
+    const xtc_frame whole = coded(f);
+    int32_t *steps = allocate(3 * f->n_atoms * sizeof *steps);
+    const enum xtc_status status = xtc_decode_steps(&whole, f->n_atoms, needed, steps);
+    for (size_t i = 0; i < needed; i++) {
+        put(&out[3 * i], (const uint32_t *)&steps[3 * i]);
+    }
+    free(steps);
+    return status;
 }
 
 static bool makes_sense(const frame *f) {
@@ -159,6 +179,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         abort();
     }
     if (status == XTC_OK && (part_status != XTC_OK || memcmp(part, plain, 3 * f.needed * sizeof(float)) != 0)) {
+        abort();
+    }
+    if (decode_steps(&f, f.n_atoms, part) != status || (status == XTC_OK && memcmp(part, plain, out_bytes) != 0)) {
         abort();
     }
     free(whole);

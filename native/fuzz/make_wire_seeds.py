@@ -17,6 +17,9 @@ CLIENT = {
     "status": 13,
     "stop": 15,
     "keep": 24,
+    "take": 26,
+    "survey": 28,
+    "peers": 30,
 }
 SERVER = {
     "opened": 2,
@@ -28,12 +31,15 @@ SERVER = {
     "stopping": 16,
     "error": 17,
     "kept": 25,
+    "taken": 27,
+    "surveyed": 29,
+    "peered": 31,
 }
 
 
 def message(verb: int, body: bytes = b"") -> bytes:
     """One message; checksums are bypassed by the target."""
-    return b"BdhW" + struct.pack("<HHII", 2, verb, len(body), 0) + body
+    return b"BdhW" + struct.pack("<HHII", 3, verb, len(body), 0) + body
 
 
 def frame(n_atoms: int, fields: int) -> bytes:
@@ -48,10 +54,12 @@ def main() -> None:
     clients = {
         "open": opened, "frame": frame(2, 1), "flush": b"", "have": bytes(24), "list": bytes(16), "read": bytes(16),
         "done": b"", "status": b"", "stop": b"", "keep": bytes(32),
+        "take": struct.pack("<QQII", 7, 64, 4096, 0) * 2, "survey": b"0" * 33, "peers": b"",
     }  # fmt: skip
     servers = {
         "opened": bytes(48), "ack": bytes(32), "held": b"\0\1\2", "numbers": bytes(16), "places": bytes(64),
         "counters": bytes(128), "stopping": b"", "error": b"\xff\xff\xff\xffno", "kept": b"\1\2",
+        "taken": struct.pack("<I", 4) + b"byte", "surveyed": bytes(98), "peered": bytes(16) + b"node",
     }  # fmt: skip
     SEEDS.mkdir(exist_ok=True)
     for verbs, bodies, side in ((CLIENT, clients, 1), (SERVER, servers, 0)):
@@ -60,7 +68,9 @@ def main() -> None:
     push = message(1, opened) + b"".join(message(3, frame(n, 7)) for n in (1, 5, 30)) + message(4)
     (SEEDS / "pushing").write_bytes(bytes([1 | 126]) + push)
     (SEEDS / "cut").write_bytes(bytes([1]) + push[:-30])
-    (SEEDS / "too-long").write_bytes(bytes([255]) + b"BdhW" + struct.pack("<HHII", 2, 3, 0xFFFFFFFF, 0))
+    tagged = b"".join(one + bytes(16) for one in (message(1, opened), message(3, frame(5, 7)), message(4)))
+    (SEEDS / "authenticated").write_bytes(bytes([0x80 | 1 | 30]) + tagged)
+    (SEEDS / "too-long").write_bytes(bytes([255]) + b"BdhW" + struct.pack("<HHII", 3, 3, 0xFFFFFFFF, 0))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ PRECISION = 1000
 
 
 def frames() -> dict[str, npt.NDArray[np.int64]]:
-    """Make steps of small frames: runs as of water, none, a chain; sizes of more than 64 bits, and apart."""
+    """Make steps of frames: runs as of water, none, a chain; sizes of more than 64 bits, and apart; more atoms."""
     rng = np.random.default_rng(1)
     first = rng.integers(0, 3000, (40, 1, 3))
     wide = np.cumsum(rng.integers(-90, 91, (30, 3)), axis=0)
@@ -32,6 +32,7 @@ def frames() -> dict[str, npt.NDArray[np.int64]]:
         "equal": np.zeros((64, 3), dtype=np.int64),
         "wide": wide,
         "apart": apart,
+        "lake": np.reshape(rng.integers(0, 20_000, (700, 1, 3)) + rng.integers(-90, 91, (1, 3, 3)), (-1, 3)),
     }
 
 

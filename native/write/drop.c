@@ -28,15 +28,15 @@ static int append_tombstone(bodhi_writer *w, const tombstone *dead) {
     return writer_add_pending(w, &entry, header.offset) ? BODHI_OK : bodhi_fail_memory();
 }
 
-/* The next copies of a frame, up to `capacity` of them; *state is 0 at first. */
-static size_t copies_of(bodhi_dataset *dataset, unsigned kind, uint64_t number, size_t *state, tombstone *copies,
+/* The next copies of a frame, up to `capacity` of them. */
+static size_t copies_of(bodhi_dataset *dataset, unsigned kind, uint64_t number, copy_cursor *at, tombstone *copies,
                         size_t capacity) {
     size_t n = 0;
-    const place *copy;
+    place copy;
     pthread_mutex_lock(&dataset->mutex);
-    while (n < capacity && (copy = table_find(&dataset->tables[kind], number, state)) != NULL) {
-        copies[n++] = (tombstone){.segment = dataset->segments[copy->segment]->key.segment,
-                                  .offset = (uint64_t)copy->offset * UNIT,
+    while (n < capacity && dataset_next_copy(dataset, kind, number, at, &copy)) {
+        copies[n++] = (tombstone){.segment = dataset->segments[copy.segment]->key.segment,
+                                  .offset = (uint64_t)copy.offset * UNIT,
                                   .number = number};
     }
     pthread_mutex_unlock(&dataset->mutex);
@@ -47,10 +47,10 @@ static size_t copies_of(bodhi_dataset *dataset, unsigned kind, uint64_t number, 
 static int drop_frame(bodhi_writer *w, uint64_t number, int64_t *dropped) {
     enum { COPIES_AT_ONCE = 16 };
     tombstone copies[COPIES_AT_ONCE];
-    size_t state = 0;
+    copy_cursor at = {0};
     size_t there;
     bool any = false;
-    while ((there = copies_of(w->dataset, w->kind, number, &state, copies, COPIES_AT_ONCE)) > 0) {
+    while ((there = copies_of(w->dataset, w->kind, number, &at, copies, COPIES_AT_ONCE)) > 0) {
         for (size_t copy = 0; copy < there; copy++) {
             int status = append_tombstone(w, &copies[copy]);
             if (status != BODHI_OK) {

@@ -8,6 +8,7 @@
 
 #include "base/io.h"
 #include "base/status.h"
+#include "write/sealing.h"
 #include "write/writer.h"
 
 /* --- Failing ----------------------------------------------------------------------------------------------------- */
@@ -36,6 +37,7 @@ bool writer_release_segment(bodhi_writer *w) {
     w->has_segment = false;
     w->n_pending = w->n_syncing = 0;
     w->n_gathered = 0;
+    w->base.set.n = 0; /* of the records that are gone with these */
     if (w->n_unsynced == MAX_UNSYNCED) {
         synced = sync_released(w, &w->unsynced[0]);
         memmove(w->unsynced, w->unsynced + 1, (MAX_UNSYNCED - 1) * sizeof *w->unsynced);
@@ -76,6 +78,7 @@ int writer_write_gathered(bodhi_writer *w) {
     int status = writer_failed(w, "write");
     (void)io_truncate(w->at.fd, w->written);
     w->at.end = w->written;
+    w->base.set.n = 0; /* it may be undone */
     writer_forget_pending(w, w->written);
     return status;
 }
@@ -255,10 +258,18 @@ bool writer_note_existing(bodhi_writer *w) {
     return true;
 }
 
+/* A segment of slices goes when all its frames are on disk: what was found in it is kept. */
+static bool is_done_with(const bodhi_writer *w, uint32_t ordinal) {
+    pthread_mutex_lock(&w->dataset->mutex);
+    bool gone = w->dataset->segments[ordinal]->gone;
+    pthread_mutex_unlock(&w->dataset->mutex);
+    return w->slices && gone;
+}
+
 bool writer_sync_existing(bodhi_writer *w) {
     bool done = true;
     for (size_t i = 0; i < w->n_existing; i++) {
-        done = dataset_sync_segment(w->dataset, w->existing[i]) && done;
+        done = (dataset_sync_segment(w->dataset, w->existing[i]) || is_done_with(w, w->existing[i])) && done;
     }
     return done;
 }
@@ -268,8 +279,12 @@ bool writer_sync_existing(bodhi_writer *w) {
 /* Flush and release a full segment. */
 static int close_segment(bodhi_writer *w) {
     int status = writer_flush(w, false);
+    uint32_t ordinal = w->at.ordinal;
     if (status == BODHI_OK && !writer_release_segment(w)) {
         return writer_failed(w, "fdatasync");
+    }
+    if (status == BODHI_OK) {
+        seal_appended(w->dataset, ordinal, SEAL_LEAST, &w->room);
     }
     return status;
 }

@@ -9,6 +9,7 @@
 #include "base/io.h"
 #include "base/status.h"
 #include "codec/packed.h"
+#include "segments/slice.h"
 
 /* --- Unpacking --------------------------------------------------------------------------------------------------- */
 
@@ -33,14 +34,16 @@ static uint64_t decode_positions(stored_frame *f) {
 static bool find_fields(stored_frame *f) {
     record_header *h = &f->header;
     unsigned char *at = f->record + h->head_bytes;
-    float **arrays[FIELD_COUNT] = {&f->frame.positions, &f->frame.velocities, &f->frame.forces};
-    uint64_t left = h->payload_bytes;
+    float **arrays[FIELD_IDS] = {&f->frame.positions, &f->frame.velocities, &f->frame.forces};
+    uint32_t told;
+    (void)slice_told_at(f->record, h, &told);
+    uint64_t left = h->payload_bytes - told;
     f->frame = (bodhi_frame){.number = (int64_t)h->number,
                              .time = h->time,
                              .n_atoms = h->n_atoms,
                              .box = h->has_box ? h->box : NULL,
                              .kind = h->kind};
-    for (unsigned i = 0; i < FIELD_COUNT; i++) {
+    for (unsigned i = 0; i < FIELD_IDS; i++) {
         if (((unsigned)h->fields >> i & 1U) == 0) {
             continue;
         }
@@ -56,11 +59,31 @@ static bool find_fields(stored_frame *f) {
     return left == 0;
 }
 
+/* Take the atoms of a slice. As stored_read(). */
+static int find_ids(stored_frame *f, int fd, const segment_key *key) {
+    uint32_t size;
+    uint64_t at = slice_told_at(f->record, &f->header, &size);
+    if ((f->header.fields >> FIELD_IDS & 1U) == 0) {
+        return BODHI_OK;
+    }
+    f->frame.ids = malloc((size_t)f->header.n_atoms * sizeof *f->frame.ids);
+    if (f->frame.ids == NULL) {
+        (void)bodhi_fail_memory();
+        return BODHI_ERROR_MEMORY;
+    }
+    slice_base base = {.offset = 0};
+    bool right = slice_ids(fd, key, &f->header, f->record + at, size, &base, f->frame.ids);
+    slice_base_free(&base);
+    return right ? BODHI_OK : BODHI_MISS;
+}
+
 /* --- Reading ----------------------------------------------------------------------------------------------------- */
 
 void stored_free(stored_frame *found) {
     free(found->record);
     free(found->positions);
+    free(found->frame.ids);
+    found->frame.ids = NULL;
     found->record = NULL;
     found->positions = NULL;
 }
@@ -95,6 +118,7 @@ int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length
     if (status == BODHI_OK && !find_fields(found)) {
         status = BODHI_MISS;
     }
+    status = status == BODHI_OK ? find_ids(found, fd, key) : status;
     if (status != BODHI_OK) {
         stored_free(found);
     }
@@ -105,12 +129,10 @@ int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length
 
 /* The next copy that may be acknowledged, its segment open; false: there is none. A segment that is gone is forgotten,
  * and with it its copies. *fd is -1 and errno set if the segment cannot be opened now. */
-static bool next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, size_t *state, place *copy, int *fd) {
-    const place *next;
+static bool next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, copy_cursor *at, place *copy, int *fd) {
     bool found = false;
     pthread_mutex_lock(&dataset->mutex);
-    while (!found && (next = table_find(&dataset->tables[kind], number, state)) != NULL) {
-        *copy = *next;
+    while (!found && dataset_next_copy(dataset, kind, number, at, copy)) {
         if (!dataset->segments[copy->segment]->doubtful) {
             *fd = dataset_share(dataset, copy->segment);
             found = *fd >= 0 || errno != ENOENT;
@@ -124,23 +146,16 @@ static bool next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, si
 
 /* Nobody in this process takes the copy for one that is there from now on. */
 static void pass_over(bodhi_dataset *dataset, unsigned kind, const place *bad) {
-    size_t state = 0;
-    place *copy;
     pthread_mutex_lock(&dataset->mutex);
-    while ((copy = table_find(&dataset->tables[kind], bad->number, &state)) != NULL) {
-        if (copy->segment == bad->segment && copy->offset == bad->offset) {
-            copy->dead = 1;
-            dataset->segments[copy->segment]->live--;
-        }
-    }
+    dataset_pass_over(dataset, kind, bad);
     pthread_mutex_unlock(&dataset->mutex);
 }
 
 int stored_find(bodhi_dataset *dataset, unsigned kind, uint64_t number, stored_frame *found) {
-    size_t state = 0;
+    copy_cursor at = {0};
     place copy;
     int fd;
-    while (next_copy(dataset, kind, number, &state, &copy, &fd)) {
+    while (next_copy(dataset, kind, number, &at, &copy, &fd)) {
         if (fd < 0) {
             return bodhi_fail_system(errno, "open", dataset->directory);
         }
@@ -159,7 +174,7 @@ int stored_find(bodhi_dataset *dataset, unsigned kind, uint64_t number, stored_f
             return status;
         }
         pass_over(dataset, kind, &copy);
-        state = 0; /* the copies before it are still passed over */
+        at = (copy_cursor){0}; /* the copies before it are still passed over */
     }
     return BODHI_MISS;
 }
@@ -184,12 +199,17 @@ static int64_t first_difference(const float *a, const float *b, int64_t n_atoms)
 }
 
 bool stored_differs(const stored_frame *found, const bodhi_frame *frame, char *why, size_t size) {
-    static const char *const names[FIELD_COUNT] = {"positions", "velocities", "forces"};
+    static const char *const names[FIELD_IDS] = {"positions", "velocities", "forces"};
     const bodhi_frame *there = &found->frame;
-    const float *ours[FIELD_COUNT] = {frame->positions, frame->velocities, frame->forces};
-    const float *theirs[FIELD_COUNT] = {there->positions, there->velocities, there->forces};
+    const float *ours[FIELD_IDS] = {frame->positions, frame->velocities, frame->forces};
+    const float *theirs[FIELD_IDS] = {there->positions, there->velocities, there->forces};
     if (there->n_atoms != frame->n_atoms) {
         (void)snprintf(why, size, "%lld atoms, not %lld", (long long)there->n_atoms, (long long)frame->n_atoms);
+        return true;
+    }
+    if ((there->ids == NULL) != (frame->ids == NULL) ||
+        (frame->ids != NULL && !is_same(there->ids, frame->ids, (size_t)frame->n_atoms * sizeof *frame->ids))) {
+        (void)snprintf(why, size, "other atoms");
         return true;
     }
     if (!is_same(&there->time, &frame->time, sizeof frame->time)) {
@@ -200,7 +220,7 @@ bool stored_differs(const stored_frame *found, const bodhi_frame *frame, char *w
         (void)snprintf(why, size, "another box");
         return true;
     }
-    for (unsigned i = 0; i < FIELD_COUNT; i++) {
+    for (unsigned i = 0; i < FIELD_IDS; i++) {
         if ((ours[i] == NULL) != (theirs[i] == NULL)) {
             (void)snprintf(why, size, "%s %s", ours[i] == NULL ? "with" : "without", names[i]);
             return true;

@@ -5,6 +5,7 @@
 
 #include "base/io.h"
 #include "base/status.h"
+#include "write/sealing.h"
 #include "write/stored.h"
 #include "write/writer.h"
 
@@ -68,13 +69,71 @@ static int append_through(bodhi_writer *w, const record_header *header, const fi
     return status;
 }
 
-static int append(bodhi_writer *w, record_header *header, const field_blocks fields[FIELD_COUNT]) {
+/* --- Slices ------------------------------------------------------------------------------------------------------ */
+
+static void lay_out_told(record_header *header, size_t size) {
+    header->payload_bytes += size - header->told_bytes;
+    header->told_bytes = size;
+    (void)layout_record(header); /* it was laid out before without these, which a slice's arrays hold many times */
+}
+
+/* Tell the atoms of a slice: by what differs from those of an earlier one in the segment, if that is shorter. */
+static int tell_ids(bodhi_writer *w, record_header *header, field_blocks *ids, uint32_t *sizes) {
+    const slice_base *base = &w->base;
+    bool shorter =
+        base->set.n > 0 && memcmp(&base->of, &w->at.key, sizeof base->of) == 0 && w->n_deltas < IDS_MOST_DELTAS;
+    if (shorter && !ids_write_delta(&w->told, w->slice_ids, header->n_atoms, &base->set, base->offset,
+                                    header->told_bytes, &w->differing, &shorter)) {
+        return bodhi_fail_memory();
+    }
+    if (!shorter && !ids_write(&w->told, w->slice_ids, header->n_atoms)) {
+        return bodhi_fail_memory();
+    }
+    lay_out_told(header, w->told.size);
+    sizes[0] = (uint32_t)w->told.size;
+    *ids = (field_blocks){.data = w->told.bytes, .sizes = sizes, .bytes = w->told.size};
+    if (shorter) {
+        w->n_deltas++;
+    } else if (id_set_copy(&w->base.set, w->slice_ids, header->n_atoms)) {
+        w->base.of = w->at.key;
+        w->base.offset = w->at.end;
+        w->n_deltas = 0;
+    }
+    return BODHI_OK;
+}
+
+/* Leave room for the bytes that tell the atoms of a slice; that these ascend has been checked. */
+static int reserve_told(bodhi_writer *w, const bodhi_frame *frame, record_header *header) {
+    uint32_t blocks = header->n_blocks; /* of all fields: enough */
+    if (blocks > w->n_told_sizes) {
+        uint32_t *grown = realloc(w->told_sizes, blocks * sizeof *grown);
+        if (grown == NULL) {
+            return bodhi_fail_memory();
+        }
+        w->told_sizes = grown;
+        w->n_told_sizes = blocks;
+    }
+    memset(w->told_sizes, 0, blocks * sizeof *w->told_sizes);
+    w->slice_ids = frame->ids;
+    lay_out_told(header, ids_most(frame->ids, (size_t)frame->n_atoms));
+    return BODHI_OK;
+}
+
+/* --- Appending --------------------------------------------------------------------------------------------------- */
+
+static int append(bodhi_writer *w, record_header *header, field_blocks fields[FIELD_COUNT]) {
     int status = room_ask(&w->room, w->dataset, header->length + ENTRY_BYTES + (uint64_t)2 * SEGMENT_HEADER_BYTES);
     if (status == BODHI_OK) {
         status = writer_have_segment(w, header->length);
     }
     if (status != BODHI_OK) {
         return status;
+    }
+    if (header->told_bytes > 0) {
+        status = tell_ids(w, header, &fields[FIELD_IDS], w->told_sizes);
+        if (status != BODHI_OK) {
+            return status;
+        }
     }
     header->offset = w->at.end;
     uint32_t units = header->head_bytes / UNIT;
@@ -149,15 +208,23 @@ static int compare_stored(bodhi_writer *w, const bodhi_frame *frame) {
 }
 
 static int check_frame(const bodhi_writer *w, const bodhi_frame *frame, record_header *header) {
-    if (frame->number < 0 || frame->n_atoms < 1 || frame->n_atoms > UINT32_MAX || frame->positions == NULL) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT,
-                          "frame %lld with %lld atoms: needs a number from 0, 1 to %u atoms, positions",
+    if (frame->number < 0 || frame->n_atoms < 1 || frame->n_atoms > UINT32_MAX) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "frame %lld with %lld atoms: needs a number from 0, and 1 to %u atoms",
                           (long long)frame->number, (long long)frame->n_atoms, UINT32_MAX);
+    }
+    bool ascend = true;
+    for (int64_t i = 1; frame->ids != NULL && i < frame->n_atoms; i++) {
+        ascend &= frame->ids[i] > frame->ids[i - 1];
+    }
+    if (!ascend) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "the ids of a slice of frame %lld do not ascend",
+                          (long long)frame->number);
     }
     *header = (record_header){.type = RECORD_FRAME,
                               .kind = w->kind,
                               .fields = (uint8_t)(BODHI_POSITIONS | (frame->velocities != NULL ? BODHI_VELOCITIES : 0) |
-                                                  (frame->forces != NULL ? BODHI_FORCES : 0)),
+                                                  (frame->forces != NULL ? BODHI_FORCES : 0) |
+                                                  (frame->ids != NULL ? BODHI_IDS : 0)),
                               .encoding = ENCODING_RAW,
                               .has_box = frame->box != NULL,
                               .number = (uint64_t)frame->number,
@@ -174,14 +241,12 @@ static int check_frame(const bodhi_writer *w, const bodhi_frame *frame, record_h
     return BODHI_OK;
 }
 
-/* Pack the positions if that can be. */
-static void pack(bodhi_writer *w, record_header *header, field_blocks *positions) {
-    if (w->packs && pack_positions(&w->packer, positions->data, header->n_atoms, header->block_atoms)) {
-        *positions = (field_blocks){.data = w->packer.bytes, .sizes = w->packer.sizes, .bytes = w->packer.n_bytes};
-        header->encoding = ENCODING_PACKED;
-        header->payload_bytes += positions->bytes - field_bytes(header);
-        (void)layout_record(header); /* it was laid out before, and has become shorter */
-    }
+/* Take the positions as they were packed. */
+static void take_packed(const packer *p, record_header *header, field_blocks *positions) {
+    *positions = (field_blocks){.data = p->bytes, .sizes = p->sizes, .bytes = p->n_bytes};
+    header->encoding = ENCODING_PACKED;
+    header->payload_bytes += positions->bytes - field_bytes(header);
+    (void)layout_record(header); /* it was laid out before, and has become shorter */
 }
 
 int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame) {
@@ -190,9 +255,13 @@ int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame) {
     }
     record_header header = {0};
     int status = writer->poisoned ? writer_fail_poisoned() : check_frame(writer, frame, &header);
+    if (status == BODHI_OK && frame->positions == NULL) {
+        status = bodhi_fail(BODHI_ERROR_ARGUMENT, "frame %lld has no positions", (long long)frame->number);
+    }
     if (status != BODHI_OK) {
         return status;
     }
+    writer->slices |= frame->ids != NULL;
     status = compare_stored(writer, frame);
     if (status != BODHI_MISS) {
         return status;
@@ -201,8 +270,65 @@ int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame) {
     field_blocks fields[FIELD_COUNT] = {{.data = frame->positions, .bytes = bytes},
                                         {.data = frame->velocities, .bytes = bytes},
                                         {.data = frame->forces, .bytes = bytes}};
-    pack(writer, &header, &fields[0]);
-    return append(writer, &header, fields);
+    if (writer->packs && pack_positions(&writer->packer, frame->positions, header.n_atoms, header.block_atoms)) {
+        take_packed(&writer->packer, &header, &fields[0]);
+    }
+    if (frame->ids != NULL) {
+        status = reserve_told(writer, frame, &header);
+        if (status != BODHI_OK) {
+            return status;
+        }
+    }
+    status = append(writer, &header, fields);
+    if (status != BODHI_OK) {
+        writer->base.set.n = 0; /* it may have been undone */
+    }
+    return status;
+}
+
+/* Append a frame by its positions, which are those of steps. */
+static int append_steps(bodhi_writer *w, const bodhi_frame *frame, const int32_t *steps, packed_grid grid) {
+    size_t n = (size_t)frame->n_atoms * PACKED_AXES;
+    float *positions = malloc(n * sizeof *positions);
+    if (positions == NULL) {
+        return bodhi_fail_memory();
+    }
+    for (size_t i = 0; i < n; i++) {
+        positions[i] = packed_position((uint32_t)steps[i], grid);
+    }
+    bodhi_frame whole = *frame;
+    whole.positions = positions;
+    int status = bodhi_append(w, &whole);
+    free(positions);
+    return status;
+}
+
+int writer_append_xtc(bodhi_writer *w, const bodhi_frame *frame, const xtc_frame *coded, packed_grid grid) {
+    record_header header = {0};
+    int status = w->poisoned ? writer_fail_poisoned() : check_frame(w, frame, &header);
+    if (status != BODHI_OK) {
+        return status;
+    }
+    int32_t *steps = pack_room(&w->packer, header.n_atoms, header.block_atoms);
+    if (steps == NULL) {
+        return bodhi_fail_memory();
+    }
+    if (xtc_decode_steps(coded, header.n_atoms, header.n_atoms, steps) != XTC_OK) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "the coordinates of frame %lld are damaged", (long long)frame->number);
+    }
+    stored_frame found;
+    status = find_stored(w, header.number, &found);
+    if (status == BODHI_OK) {
+        stored_free(&found);
+    } else if (status != BODHI_MISS) {
+        return status;
+    }
+    if (status == BODHI_OK || !w->packs || !pack_steps(&w->packer, grid, header.n_atoms, header.block_atoms)) {
+        return append_steps(w, frame, steps, grid);
+    }
+    field_blocks fields[FIELD_COUNT] = {{0}};
+    take_packed(&w->packer, &header, &fields[0]);
+    return append(w, &header, fields);
 }
 
 int bodhi_flush(bodhi_writer *writer, int durable) {
@@ -210,6 +336,7 @@ int bodhi_flush(bodhi_writer *writer, int durable) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "writer must be given");
     }
     int status = writer->poisoned ? writer_fail_poisoned() : writer_flush(writer, durable != 0);
+    writer->base.set.n = status == BODHI_OK ? writer->base.set.n : 0;
     bool synced = durable == 0 || writer_sync_existing(writer);
     writer->n_existing = 0;
     return status == BODHI_OK && !synced
@@ -274,12 +401,17 @@ int bodhi_writer_close(bodhi_writer *writer) {
     int status = writer->poisoned ? writer_fail_poisoned() : writer_flush(writer, false);
     if (writer->has_segment) {
         (void)writer_release_segment(writer);
+        seal_appended(writer->dataset, writer->at.ordinal, SEAL_LEAST, &writer->room);
     }
     while (writer->n_unsynced > 0) {
         (void)io_close(writer->unsynced[--writer->n_unsynced].fd);
     }
     room_close(&writer->room);
     packer_free(&writer->packer);
+    free(writer->told.bytes);
+    free(writer->told_sizes);
+    id_set_free(&writer->differing);
+    slice_base_free(&writer->base);
     free(writer->gathered);
     free(writer->existing);
     free(writer->pending);

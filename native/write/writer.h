@@ -7,7 +7,10 @@
 #include <stdint.h>
 
 #include "bodhi.h"
+#include "codec/ids.h"
 #include "codec/pack.h"
+#include "codec/xtc.h"
+#include "segments/slice.h"
 #include "store/dataset.h"
 #include "write/claim.h"
 #include "write/room.h"
@@ -47,6 +50,7 @@ struct bodhi_writer {
     room room;
     bool poisoned;
     bool has_segment; /* `at` is valid */
+    bool slices;      /* it has been given some */
     claim at;
     uint64_t written; /* what is in the file; the rest up to at.end is in `gathered` */
     uint64_t started; /* up to where writeback was started */
@@ -61,11 +65,22 @@ struct bodhi_writer {
     bool names_unsynced; /* those of its segments, or of the directories that they lie in */
     uint32_t *existing;  /* segments in which frames were found since the last flush; the last one is not repeated */
     size_t n_existing, existing_capacity;
-    uint32_t found; /* the segment in which the last append found its frame */
-    int64_t shown;  /* frames */
+    uint32_t found;            /* the segment in which the last append found its frame */
+    int64_t shown;             /* frames */
+    id_bytes told;             /* the atoms of a slice */
+    id_set differing;          /* scratch */
+    slice_base base;           /* of the segment that it writes to; what was undone is none */
+    unsigned n_deltas;         /* to it */
+    const uint32_t *slice_ids; /* of the slice that is appended */
+    uint32_t *told_sizes;      /* of the blocks of its ids: all but the first are empty */
+    size_t n_told_sizes;
 };
 
 /* All functions return statuses as in bodhi.h. */
+
+/* As bodhi_append(), for a frame whose positions are the steps of a grid, compressed as in XTC: no float is made of
+ * them that is not needed. ARGUMENT: they are damaged, too. */
+int writer_append_xtc(bodhi_writer *w, const bodhi_frame *frame, const xtc_frame *coded, packed_grid grid);
 
 /* Turn errno of a failed call into a status; anything but a full disk or memory poisons the writer. */
 int writer_failed(bodhi_writer *w, const char *call);

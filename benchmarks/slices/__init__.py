@@ -1,0 +1,1 @@
+"""Slices pushed by ranks, found, assembled; and killed while that goes on."""

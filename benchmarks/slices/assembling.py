@@ -1,0 +1,102 @@
+"""Assembling on two nodes, beside what any way must take: the frames' bytes written, or sent from node to node."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+
+from himach.io.push.writer import Writer
+from himach.io.store.store import Store
+from himach.parallel.communicator import World
+from himach.runner.assembling.assemble import assemble
+from himach.runner.assembling.sending import send_all
+
+from ..harness.figures import report
+from ..harness.ranks import on_ranks
+
+__all__ = ["assembling"]
+
+N_ATOMS = 47_681
+BATCH_BYTES = 16 << 20
+
+
+def assembling(place: Path, frames: int, repeats: int, nodes: int = 2) -> None:
+    """Time all in turn, and print the figures."""
+    found = on_ranks(nodes, measure, str(place), frames, repeats, apart=True)
+    nbytes = 12 * N_ATOMS * frames
+    for name, told in (
+        ("disk", "bytes of the frames written, durable every 16 MB"),
+        ("sent", "bytes of the slices, Alltoallv"),
+        ("assembled", "assembled"),
+    ):
+        report(f"{nodes} nodes: {told}", f"{nbytes / statistics.median(found[name]) / 1e6:.0f} MB/s")
+    ratio = statistics.median(
+        max(disk, sent) / own for disk, sent, own in zip(found["disk"], found["sent"], found["assembled"], strict=True)
+    )
+    report(f"{nodes} nodes: assembled / the slower of the two", f"{ratio:.0%}", "60%")
+
+
+def measure(world: World, place: str, frames: int, repeats: int) -> dict[str, list[float]]:
+    """Return the seconds of each, one a turn (collective)."""
+    own = Path(place, f"node{world.comm.rank}")
+    took: dict[str, list[float]] = {"disk": [], "sent": [], "assembled": []}
+    for turn in range(repeats + 1):
+        _push(world, own / "store", frames)
+        for name, seconds in took.items():
+            world.comm.barrier()
+            began = time.perf_counter()
+            if name == "disk":
+                _write(own / "plain", frames // world.comm.size)
+            elif name == "sent":
+                _send(world, frames)
+            else:
+                done = assemble(world, Store(own / "store"), "bench")
+                assert done.frames == frames, done
+            world.comm.barrier()
+            if turn:
+                seconds.append(time.perf_counter() - began)
+        shutil.rmtree(own)
+        os.sync()
+        world.comm.barrier()
+    return took
+
+
+def _push(world: World, store: Path, frames: int) -> None:
+    """Push this node's slices, of a random part of the atoms."""
+    rng = np.random.default_rng(0)  # the same on every node
+    owner = rng.integers(0, world.comm.size, N_ATOMS)
+    positions = rng.uniform(0, 80, (N_ATOMS, 3)).astype(np.float32)
+    with Writer("bench", N_ATOMS, cache=store, rank=world.comm.rank, durable=True) as writer:
+        for number in range(frames):
+            moves = rng.random(N_ATOMS) < 0.01
+            owner[moves] = rng.integers(0, world.comm.size, moves.sum())
+            ids = np.flatnonzero(owner == world.comm.rank)
+            writer.push_slice(number, ids, positions[ids], time=number)
+
+
+def _write(path: Path, frames: int) -> None:
+    data = np.zeros(12 * N_ATOMS, np.uint8)
+    data[:] = np.random.default_rng(0).integers(0, 256, len(data))
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    unsynced = 0
+    for _ in range(frames):
+        unsynced += os.write(fd, data)
+        if unsynced >= BATCH_BYTES:
+            os.fdatasync(fd)
+            unsynced = 0
+    os.fdatasync(fd)
+    os.close(fd)
+
+
+def _send(world: World, frames: int) -> None:
+    """Send to each node what it would get of the slices."""
+    size = world.comm.size
+    each = 12 * N_ATOMS * frames // size // size
+    piece = np.zeros(min(each, 32 << 20), np.uint8)
+    for done in range(0, each, len(piece)):
+        send_all(world.comm, [piece[: min(len(piece), each - done)]] * size)

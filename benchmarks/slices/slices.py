@@ -1,0 +1,80 @@
+"""``himach bench slices``: pushing, finding, assembling, and all of them killed at random."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+__all__ = ["main"]
+
+N_ATOMS = 47_681
+SMALL_ATOMS = 85  # of a rank: 1 KB a slice
+PARTS = ("push", "small", "find", "assemble", "kills")
+
+
+def main(only: Sequence[str], ranks: Sequence[int], frames: int, found: int, kills: int, repeats: int,
+         directory: Path | None) -> None:  # fmt: skip
+    """Measure what is asked for and print the figures.
+
+    Parameters
+    ----------
+    only
+        Some of `PARTS`; empty for all.
+    ranks
+        Numbers of ranks that push.
+    frames
+        That they push.
+    found
+        Frames among which those that are whole are found.
+    kills
+        How often something is killed.
+    repeats
+        Turns.
+    directory
+        Scratch; None for ``/var/tmp``.
+    """
+    with tempfile.TemporaryDirectory(prefix="himach-slices-", dir=directory or "/var/tmp") as scratch:
+        place = Path(scratch)
+        works: dict[str, Callable[[], None]] = {
+            "push": lambda: _push(place, ranks, frames, repeats),
+            "small": lambda: _small(place, ranks, 10 * frames, repeats),
+            "find": lambda: _find(found, repeats),
+            "assemble": lambda: _assemble(place, frames, repeats),
+            "kills": lambda: _kill(place, kills),
+        }
+        for name, work in works.items():
+            if not only or name in only:
+                work()
+
+
+def _push(place: Path, ranks: Sequence[int], frames: int, repeats: int) -> None:
+    from .pushing import pushing
+
+    for n in ranks:
+        pushing(place, n, N_ATOMS, frames, repeats, (0.85, 2))
+
+
+def _small(place: Path, ranks: Sequence[int], frames: int, repeats: int) -> None:
+    from .pushing import pushing
+
+    for n in ranks:
+        pushing(place, n, SMALL_ATOMS * n, frames, repeats, (0, 10))
+
+
+def _find(frames: int, repeats: int) -> None:
+    from .finding import finding
+
+    finding(frames, 16, repeats)
+
+
+def _assemble(place: Path, frames: int, repeats: int) -> None:
+    from .assembling import assembling
+
+    assembling(place, frames, repeats)
+
+
+def _kill(place: Path, kills: int) -> None:
+    from .kills import main as kill
+
+    kill(place / "kills", kills)

@@ -1,0 +1,1 @@
+"""Whole frames out of slices: found, sent to one node each, put together, written."""

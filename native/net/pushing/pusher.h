@@ -1,0 +1,103 @@
+/* A pusher, and what it does with each of its servers: connecting, sending, taking acknowledgements. */
+#ifndef BODHI_PUSHER_H
+#define BODHI_PUSHER_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bodhi.h"
+#include "codec/ids.h"
+#include "net/dial.h"
+#include "net/pushing/slots.h"
+#include "write/straight.h"
+
+enum {
+    FIRST_PAUSE_MS = 1000, /* before a server that failed is tried again */
+    STALLED_MS = 250       /* a server that takes no bytes for so long is left to itself */
+};
+
+typedef struct {
+    char *address;
+    wire_link link;      /* fd -1: not connected */
+    dialling *dialling;  /* NULL: nobody connects to it now */
+    bool refused_frames; /* it is asked what it has, and then left alone for a while */
+    uint8_t token[WIRE_TOKEN];
+    slot_list sent;               /* to it, and not acknowledged yet */
+    const slot *out;              /* of these the last, which has not all gone yet; NULL: there is none */
+    size_t out_done;              /* bytes of `out`, else of the FLUSH, that have gone */
+    unsigned char tag[MAC_BYTES]; /* that go behind them, once they are known */
+    size_t n_tag;
+    bool tagged;
+    bool flush_due;   /* a FLUSH is to go behind it */
+    int64_t moved_at; /* when bytes last went */
+    int64_t unasked;  /* bytes sent since the last FLUSH */
+    int64_t asked_at; /* when a FLUSH went that was not answered yet; 0: none waits */
+    int64_t retry_at;
+    int64_t pause_ms;
+} server;
+
+/* A slice in the order of its ids. */
+typedef struct {
+    id_order order;
+    float *vectors;
+    size_t capacity; /* atoms */
+} slice_scratch;
+
+struct bodhi_pusher {
+    int64_t slices_of;  /* atoms of a frame whose slices are pushed; 0: frames are */
+    straight *straight; /* to where, without a server; NULL: to servers */
+    slice_scratch scratch;
+    char *name;
+    unsigned char *generation;
+    size_t generation_bytes;
+    bodhi_push_options options;
+    uint8_t key[KEY_MOST];
+    size_t key_bytes; /* 0: none */
+    char *identity;
+    server *servers; /* in the order of their addresses, whatever it was in the call */
+    int n_servers;
+    struct pollfd *polled; /* room for all of them */
+    uint64_t start;        /* the server of frame 0, modulo their number */
+    slot_list unused;
+    slot_list waiting; /* to be given to a server */
+    int64_t bytes;     /* in flight */
+    int64_t moved;     /* bytes of frames sent for the first time */
+    int refused;       /* status with which servers refused frames lately, or 0 */
+    bool conflict;     /* what is there is of another simulation: nothing more is pushed */
+    char reason[1024]; /* what a server said of that; "": nothing */
+    bodhi_push_facts facts;
+};
+
+/* Say who pushes; as bodhi_push_options.identity. */
+int pusher_set_identity(bodhi_pusher *p, const char *identity);
+
+/* As bodhi_push(), of whatever is pushed. */
+int pusher_push(bodhi_pusher *pusher, const bodhi_frame *frame);
+
+/* How long a server may take before it is late. */
+int64_t patience_of(const bodhi_pusher *p);
+
+/* Begin to connect to a server; what was sent to it before is asked about, and goes nowhere else meanwhile. */
+void server_begin_dialling(bodhi_pusher *p, server *s, int64_t timeout_ms);
+
+/* Take what came of connecting to a server, which has ended. Errors: as dial_end. */
+int server_end_dialling(bodhi_pusher *p, server *s);
+
+/* Whether something is still to go to a server, which then can be given no other frame. */
+bool server_is_sending(const server *s);
+
+/* Send it what it takes now. */
+void server_send(bodhi_pusher *p, server *s);
+
+/* Ask it to acknowledge what was sent. */
+void server_ask_for_acks(bodhi_pusher *p, server *s);
+
+/* Wait up to `wait_ms` until some server can be sent to, has sent something, or has been connected to. */
+void servers_await(const bodhi_pusher *p, int64_t wait_ms);
+
+/* Go on with all servers, waiting up to `wait_ms` for the first; ask those that are late over a new connection. */
+void servers_go_on(bodhi_pusher *p, int64_t wait_ms);
+
+#endif

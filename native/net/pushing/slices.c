@@ -1,0 +1,165 @@
+/* Pushing slices: some atoms of a frame, which they name; straight to the store of this node where that is allowed. The
+ * public functions are in bodhi.h.
+ *
+ * The slices of one rank are a dataset of their own, in which a slice is a frame with the atoms that the rank has: what
+ * holds for frames holds for them, and a rank meets what it pushed before it was restarted. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "codec/ids.h"
+#include "net/pushing/pusher.h"
+
+enum { MAX_NAME = 4096, MOST_HEAD = 96 };
+#define DEFAULT_BATCH_BYTES (INT64_C(16) << 20)
+
+/* --- Opening ----------------------------------------------------------------------------------------------------- */
+
+/* The dataset in which the slices of a rank lie. */
+typedef struct {
+    char name[MAX_NAME + 1];
+    unsigned char generation[MAX_NAME];
+    size_t generation_bytes;
+} slices_of;
+
+static int name_slices(slices_of *of, const char *dataset, const void *generation, size_t generation_bytes,
+                       const bodhi_slice_options *slices) {
+    int named = snprintf(of->name, sizeof of->name, "%s" BODHI_SLICES_SUFFIX, dataset);
+    int n = snprintf((char *)of->generation, MOST_HEAD, "slices of rank %" PRId64 ", %" PRId64 " atoms\n", slices->rank,
+                     slices->n_atoms);
+    if (named < 0 || named > MAX_NAME || n < 0 || n >= MOST_HEAD ||
+        generation_bytes > sizeof of->generation - (size_t)n) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "the dataset's name or generation is too long for slices");
+    }
+    if (generation_bytes > 0) {
+        memcpy(of->generation + n, generation, generation_bytes);
+    }
+    of->generation_bytes = (size_t)n + generation_bytes;
+    return BODHI_OK;
+}
+
+static int open_straight(const slices_of *of, const char *dataset, const bodhi_push_options *options,
+                         const bodhi_slice_options *slices, bodhi_pusher **pusher) {
+    bodhi_pusher *p = calloc(1, sizeof *p);
+    if (p == NULL) {
+        return bodhi_fail_memory();
+    }
+    int status = pusher_set_identity(p, options->identity);
+    straight_options to = {.store = slices->store,
+                           .quota = slices->quota,
+                           .origin = dataset,
+                           .dataset = of->name,
+                           .generation = of->generation,
+                           .generation_bytes = of->generation_bytes,
+                           .identity = p->identity,
+                           .durable = options->durable,
+                           .batch_bytes = options->batch_bytes > 0 ? options->batch_bytes : DEFAULT_BATCH_BYTES};
+    if (status == BODHI_OK) {
+        status = straight_open(&to, &p->straight);
+    }
+    if (status != BODHI_OK) {
+        bodhi_push_abandon(p);
+        return status;
+    }
+    *pusher = p;
+    return BODHI_OK;
+}
+
+/* Whether a store is not to be written to by this process, but maybe by its server. */
+static bool is_forbidden(int status) {
+    return status == BODHI_ERROR_UNSAFE || status == BODHI_ERROR_NETWORK || status == BODHI_ERROR_NOT_FOUND ||
+           status == BODHI_ERROR_SYSTEM || status == BODHI_ERROR_VERSION;
+}
+
+int bodhi_push_open_slices(const char *const *servers, int n, const char *dataset, const void *generation,
+                           size_t generation_bytes, const bodhi_push_options *options,
+                           const bodhi_slice_options *slices, bodhi_pusher **pusher) {
+    bodhi_push_options chosen = options == NULL ? (bodhi_push_options){0} : *options;
+    if (dataset == NULL || *dataset == '\0' || slices == NULL || pusher == NULL || slices->n_atoms < 1 ||
+        slices->n_atoms > UINT32_MAX || slices->rank < 0 || n < 0 || (n == 0 && slices->store == NULL) ||
+        (generation == NULL && generation_bytes > 0)) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT,
+                          "slices need a dataset's name, 1 to %u atoms, a rank from 0, and a "
+                          "store or servers",
+                          UINT32_MAX);
+    }
+    slices_of *of = malloc(sizeof *of);
+    if (of == NULL) {
+        return bodhi_fail_memory();
+    }
+    int status = name_slices(of, dataset, generation, generation_bytes, slices);
+    bool open = false;
+    if (status == BODHI_OK && slices->store != NULL) {
+        status = open_straight(of, dataset, &chosen, slices, pusher);
+        open = status == BODHI_OK || n == 0 || !is_forbidden(status);
+        status = open ? status : BODHI_OK;
+    }
+    if (status == BODHI_OK && !open) {
+        status = bodhi_push_open(servers, n, of->name, of->generation, of->generation_bytes, &chosen, pusher);
+    }
+    free(of);
+    if (status == BODHI_OK) {
+        (*pusher)->slices_of = slices->n_atoms;
+    }
+    return status;
+}
+
+/* --- Pushing ----------------------------------------------------------------------------------------------------- */
+
+static bool reserve(slice_scratch *s, size_t n) {
+    if (n > s->capacity) {
+        free(s->vectors);
+        s->vectors = malloc(n * 9 * sizeof *s->vectors);
+        s->capacity = s->vectors != NULL ? n : 0;
+    }
+    return n <= s->capacity;
+}
+
+/* Put vectors in the order of the ids. */
+static float *in_order(const float *vectors, const uint32_t *places, size_t n, float *out) {
+    for (size_t i = 0; vectors != NULL && i < n; i++) {
+        const float *from = vectors + (size_t)places[i] * 3;
+        out[i * 3] = from[0];
+        out[i * 3 + 1] = from[1];
+        out[i * 3 + 2] = from[2];
+    }
+    return vectors == NULL ? NULL : out;
+}
+
+int bodhi_push_slice(bodhi_pusher *pusher, const bodhi_frame *frame, const int64_t *ids) {
+    if (pusher == NULL || pusher->slices_of == 0 || frame == NULL || frame->number < 0 || frame->n_atoms < 0 ||
+        (frame->n_atoms > 0 && (frame->positions == NULL || ids == NULL)) || frame->n_atoms > pusher->slices_of) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "a slice needs a pusher that was opened for slices, a number from 0, "
+                                                "and ids and positions of as many atoms as a frame has, or fewer");
+    }
+    size_t n = (size_t)frame->n_atoms;
+    if (n == 0) {
+        return BODHI_OK; /* a rank without atoms adds nothing to the frame */
+    }
+    slice_scratch *s = &pusher->scratch;
+    if (!reserve(s, n)) {
+        return bodhi_fail_memory();
+    }
+    bool ascend;
+    int64_t wrong;
+    enum ids_order sorted = ids_sort(&s->order, ids, n, pusher->slices_of, &ascend, &wrong);
+    if (sorted == IDS_NO_MEMORY) {
+        return bodhi_fail_memory();
+    }
+    if (sorted == IDS_WRONG) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT,
+                          "atom %lld of the slice of frame %lld is there twice, or not one of 0 to %lld",
+                          (long long)wrong, (long long)frame->number, (long long)pusher->slices_of - 1);
+    }
+    bodhi_frame slice = *frame;
+    slice.ids = s->order.sorted;
+    if (!ascend) {
+        const uint32_t *places = s->order.places;
+        slice.positions = in_order(frame->positions, places, n, s->vectors);
+        slice.velocities = in_order(frame->velocities, places, n, s->vectors + 3 * n);
+        slice.forces = in_order(frame->forces, places, n, s->vectors + 6 * n);
+    }
+    return pusher->straight != NULL ? straight_push(pusher->straight, &slice) : pusher_push(pusher, &slice);
+}

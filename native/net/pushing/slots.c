@@ -1,0 +1,111 @@
+/* Frames in flight; see slots.h. */
+#include "net/pushing/slots.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "net/wire.h"
+#include "segments/record.h"
+
+/* --- Lists ------------------------------------------------------------------------------------------------------- */
+
+void slots_append(slot_list *list, slot *s) {
+    s->next = NULL;
+    if (list->first == NULL) {
+        list->first = s;
+    } else {
+        list->last->next = s;
+    }
+    list->last = s;
+    list->n++;
+}
+
+slot *slots_take(slot_list *list) {
+    slot *s = list->first;
+    if (s != NULL) {
+        list->first = s->next;
+        list->n--;
+    }
+    return s;
+}
+
+slot *slots_take_number(slot_list *list, uint64_t number) {
+    slot *before = NULL;
+    slot *s = list->first;
+    while (s != NULL && s->number != number) {
+        before = s;
+        s = s->next;
+    }
+    if (s == NULL || before == NULL) {
+        return s == NULL ? NULL : slots_take(list);
+    }
+    before->next = s->next;
+    list->last = list->last == s ? before : list->last;
+    list->n--;
+    return s;
+}
+
+void slots_drop(slot_list *unused, slot *s) {
+    s->next = unused->first;
+    if (unused->first == NULL) {
+        unused->last = s;
+    }
+    unused->first = s;
+    unused->n++;
+}
+
+void slots_free(slot_list *list) {
+    slot *s;
+    while ((s = slots_take(list)) != NULL) {
+        free(s->message);
+        free(s);
+    }
+}
+
+/* --- Filling ----------------------------------------------------------------------------------------------------- */
+
+static slot *reserve(slot_list *unused, size_t size) {
+    slot *s = slots_take(unused);
+    if (s == NULL && (s = calloc(1, sizeof *s)) == NULL) {
+        return NULL;
+    }
+    if (size > s->capacity) {
+        free(s->message);
+        s->message = malloc(size);
+        s->capacity = s->message == NULL ? 0 : size;
+    }
+    if (s->message == NULL) {
+        free(s);
+        return NULL;
+    }
+    return s;
+}
+
+slot *slots_fill(slot_list *unused, const bodhi_frame *frame) {
+    const void *fields[] = {frame->positions, frame->velocities, frame->forces, frame->ids};
+    const size_t row[] = {12, 12, 12, sizeof *frame->ids};
+    size_t n_atoms = (size_t)frame->n_atoms;
+    size_t size = WIRE_FRAME_HEAD;
+    for (int i = 0; i < FIELD_COUNT; i++) {
+        size += fields[i] != NULL ? n_atoms * row[i] : 0;
+    }
+    slot *s = reserve(unused, WIRE_HEADER + size);
+    if (s == NULL) {
+        return NULL;
+    }
+    unsigned char *body = s->message + WIRE_HEADER;
+    unsigned char *at = body + WIRE_FRAME_HEAD;
+    wire_write_frame(body, frame);
+    for (int i = 0; i < FIELD_COUNT; i++) {
+        if (fields[i] != NULL) {
+            memcpy(at, fields[i], n_atoms * row[i]);
+            at += n_atoms * row[i];
+        }
+    }
+    wire_part part = {body, size};
+    wire_header(s->message, WIRE_FRAME, &part, 1);
+    s->number = (uint64_t)frame->number;
+    s->size = WIRE_HEADER + size;
+    s->again = false;
+    return s;
+}

@@ -1,0 +1,309 @@
+"""Slices become frames: as a slow, obvious twin does it, on one node; on several in ranks_assembling.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.commands import himach as command
+from support.ranks import run_under_mpiexec
+
+import himach
+from himach.frame import RawFrame
+from himach.io.slices.held import Slice, find_slices
+from himach.io.store.store import Store, StoreConflictError, StoreFullError
+from himach.parallel.communicator import alone
+from himach.runner.assembling.assemble import assemble
+from himach.runner.assembling.join import Joiner, NotWholeError
+from himach.runner.assembling.parcels import Parcels, unpack
+from himach.runner.assembling.plan import HELD, assign
+
+N_ATOMS = 500
+BOX = np.array([9, 8, 7, 90, 90, 90], np.float32)
+
+
+def positions_of(number: int) -> np.ndarray:
+    return np.random.default_rng(number).uniform(0, 50, (N_ATOMS, 3)).astype(np.float32)
+
+
+def push(place: Path, rank: int, slices: dict[int, np.ndarray], **options) -> None:
+    with himach.Writer("run7", N_ATOMS, cache=place, rank=rank, **options) as writer:
+        for number, ids in slices.items():
+            writer.push_slice(number, ids, positions_of(number)[ids], time=number / 2, box=BOX)
+
+
+def shared_out(numbers, ranks: int) -> list[dict[int, np.ndarray]]:
+    """Slices of all atoms of frames for each rank, differently for each frame."""
+    owners = {number: np.random.default_rng(number + 7).integers(0, ranks, N_ATOMS) for number in numbers}
+    return [{number: np.flatnonzero(owner == rank) for number, owner in owners.items()} for rank in range(ranks)]
+
+
+def check(place: Path, numbers) -> None:
+    dataset = Store(place).dataset("run7", b"", create=False)
+    assert list(dataset.native) == list(numbers)
+    for frame in dataset.read(list(numbers)):
+        assert frame is not None and np.array_equal(frame.positions, positions_of(frame.number))
+        assert frame.time == frame.number / 2 and np.array_equal(frame.box, BOX)
+
+
+def slice_of(rank: int, ids: list[int], time: float = 1.0, velocities: bool = False, of: int = 0) -> Slice:
+    values = np.random.default_rng(of).normal(size=(10, 3)).astype(np.float32)[ids]
+    frame = RawFrame(3, time, values, BOX, values * 2 if velocities else None, None)
+    return Slice(rank, frame, np.array(ids, np.uint32))
+
+
+def slow_join(slices: list[Slice], n_atoms: int) -> dict[int, tuple[float, ...]] | None:
+    """What atoms the frame has, one by one; None if it is not whole."""
+    found: dict[int, tuple[int, tuple[float, ...]]] = {}
+    for one in slices:
+        for atom, row in zip(one.ids.tolist(), one.frame.positions.tolist(), strict=True):
+            if atom >= n_atoms or found.setdefault(atom, (one.rank, tuple(row))) != (one.rank, tuple(row)):
+                return None
+    return {atom: row for atom, (_, row) in found.items()} if len(found) == n_atoms else None
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_joined_as_the_slow_twin_does(data):
+    n_atoms = data.draw(st.integers(1, 6))
+    ranks = data.draw(st.integers(1, 3))
+    owner = [data.draw(st.integers(0, ranks - 1)) for _ in range(n_atoms)]
+    slices = [slice_of(rank, [atom for atom in range(n_atoms) if owner[atom] == rank]) for rank in range(ranks)]
+    slices = [one for one in slices if len(one.ids)]
+    for _ in range(data.draw(st.integers(0, 2))):
+        at = data.draw(st.integers(0, len(slices) - 1))
+        change = data.draw(st.sampled_from(["double", "lose", "other rank", "drop an atom", "add an atom"]))
+        ids = slices[at].ids.tolist()
+        if change == "double":
+            slices.append(slices[at])
+        elif change == "lose" and len(slices) > 1:
+            del slices[at]
+        elif change == "other rank":
+            slices.append(slice_of(9, ids))
+        elif change == "drop an atom" and len(ids) > 1:
+            slices[at] = slice_of(slices[at].rank, ids[1:])
+        elif change == "add an atom":
+            extra = data.draw(st.integers(0, n_atoms))
+            slices[at] = slice_of(slices[at].rank, sorted({*ids, extra}))
+    expected = slow_join(slices, n_atoms)
+    try:
+        frame = Joiner(n_atoms).join(slices)
+    except NotWholeError:
+        # Two slices of a rank that differ are refused even where what both say is the same.
+        ranks_there = [one.rank for one in slices]
+        assert expected is None or len(set(ranks_there)) < len(ranks_there)
+    else:
+        assert expected is not None
+        assert [tuple(row) for row in frame.positions.tolist()] == [expected[atom] for atom in range(n_atoms)]
+
+
+@pytest.mark.parametrize(
+    ("slices", "why"),
+    [
+        ([slice_of(0, [0, 1]), slice_of(1, [1, 2])], "atom 1 is in the slices of rank 0 and rank 1"),
+        ([slice_of(0, [0]), slice_of(1, [2])], "1 atoms are in no slice, atom 1 first"),
+        ([slice_of(0, [0, 1]), slice_of(1, [2], time=2)], "rank 0 and rank 1 give it the times 1 and 2 ps"),
+        ([slice_of(0, [0, 1]), slice_of(1, [2], velocities=True)], "one gives velocities and one gives none"),
+        ([slice_of(0, [0, 1, 2]), slice_of(0, [0, 1, 2], of=1)], "rank 0 has pushed two slices that differ"),
+        ([slice_of(0, [0, 1, 2, 3])], "rank 0 has pushed atom 3 of 3"),
+    ],
+)
+def test_what_is_not_whole_is_told(slices, why):
+    with pytest.raises(NotWholeError, match=why):
+        Joiner(3).join(slices)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sets(st.integers(0, 9)), st.booleans())))
+def test_parcels_come_back(told):
+    slices = [slice_of(rank, sorted(ids), velocities=has) for rank, ids, has in told]
+    parcels = Parcels()
+    for one in slices:
+        parcels.add(one)
+    content = parcels.content()
+    for one, other in zip(slices, unpack(content), strict=True):
+        assert one.rank == other.rank and np.array_equal(one.ids, other.ids)
+        assert np.array_equal(one.frame.positions, other.frame.positions)
+        assert (one.frame.velocities is None) == (other.frame.velocities is None)
+    if len(content):
+        with pytest.raises(ValueError, match="cut short"):
+            list(unpack(content[:-1]))
+
+
+@given(st.integers(1, 5), st.integers(0, 40), st.integers(0, 2**32))
+def test_frames_are_given_evenly(nodes, frames, seed):
+    rng = np.random.default_rng(seed)
+    shares = rng.integers(0, 100, (nodes, frames))
+    held = rng.random(frames) < 0.2
+    shares[rng.integers(0, nodes, frames), np.arange(frames)] = np.where(held, HELD, 7)
+    chosen = assign(shares)
+    assert (shares[chosen, np.arange(frames)][(shares == HELD).any(axis=0)] == HELD).all()
+    if not (shares == HELD).any():
+        assert np.bincount(chosen, minlength=nodes).max(initial=0) <= -(-frames // nodes)
+
+
+def test_what_lies_on_one_node_stays_there():
+    shares = np.array([[90, 10, 90, 10], [10, 90, 10, 90]])
+    assert assign(shares).tolist() == [0, 1, 0, 1]
+
+
+def test_slices_become_frames_and_go(tmp_path):
+    place = tmp_path / "store"
+    for rank, slices in enumerate(shared_out(range(30), 3)):
+        push(place, rank, slices)
+    done = assemble(alone(), Store(place), "run7")
+    assert (done.frames, done.waiting, done.absent) == (30, 0, {})
+    check(place, range(30))
+    (held,) = find_slices(Store(place), "run7").values()
+    held.refresh()
+    assert held.ends() is None
+    again = assemble(alone(), Store(place), "run7")
+    assert (again.frames, again.waiting) == (0, 0)
+
+
+def test_a_missing_and_a_doubled_slice_cost_their_frame_alone(tmp_path):
+    place = tmp_path / "store"
+    slices = shared_out(range(6), 3)
+    missing = slices[1].pop(2)
+    slices[2][4] = np.append(slices[2][4], slices[0][4][0])
+    for rank, of_rank in enumerate(slices):
+        push(place, rank, of_rank)
+    done = assemble(alone(), Store(place), "run7")
+    assert done.frames == 4 and done.waiting == 1
+    assert done.absent[2] == "no slice of rank 1"
+    assert done.absent[4] == f"atom {slices[0][4][0]} is in the slices of rank 0 and rank 2"
+    check(place, [0, 1, 3, 5])
+    push(place, 1, {2: missing})
+    assert assemble(alone(), Store(place), "run7").frames == 1
+    check(place, [0, 1, 2, 3, 5])
+
+
+def test_what_was_written_and_not_dropped_is_no_surprise(tmp_path):
+    """As an assembler leaves it that is killed after its frames are on disk."""
+    place = tmp_path / "store"
+    slices = shared_out(range(4), 2)
+    for rank, of_rank in enumerate(slices):
+        push(place, rank, of_rank)
+    whole = Store(place).dataset("run7")
+    for number in range(4):
+        whole.write(number, number / 2, BOX, positions_of(number), native=True)
+    whole.close()
+    half = find_slices(Store(place), "run7").popitem()[1].datasets[0]
+    half.drop([3], native=True)
+    done = assemble(alone(), Store(place), "run7")
+    assert (done.waiting, done.absent) == (0, {})
+    check(place, range(4))
+    (held,) = find_slices(Store(place), "run7").values()
+    held.refresh()
+    assert held.ends() is None
+
+
+def test_a_full_store_keeps_the_slices(tmp_path):
+    place = tmp_path / "store"
+    for rank, of_rank in enumerate(shared_out(range(300), 2)):
+        push(place, rank, of_rank)
+    store = Store(place)
+    store.set_quota(1 << 20)
+    with pytest.raises(StoreFullError):
+        assemble(alone(), store, "run7")
+    (held,) = find_slices(Store(place), "run7").values()
+    held.refresh()
+    assert held.ends() is not None
+    done = assemble(alone(), Store(place), "run7")
+    assert not done.absent
+    check(place, range(300))
+
+
+def test_slices_and_frames_of_two_simulations_do_not_mix(tmp_path):
+    place = tmp_path / "store"
+    whole = Store(place).dataset("run7")
+    whole.write(9, 4.5, BOX, positions_of(9), native=True)
+    whole.attach("author", b"another")
+    whole.close()
+    for rank, of_rank in enumerate(shared_out(range(4), 2)):
+        push(place, rank, of_rank)
+    with pytest.raises(StoreConflictError, match="frames of 'another', and slices of"):
+        assemble(alone(), Store(place), "run7")
+    (held,) = find_slices(Store(place), "run7").values()
+    held.refresh()
+    assert held.ends() == (0, 3)
+
+
+def test_a_run_assembles_by_itself(tmp_path, monkeypatch):
+    place = tmp_path / "store"
+    monkeypatch.setenv("HIMACH_CACHE", str(place))
+    for rank, of_rank in enumerate(shared_out(range(10), 3)):
+        push(place, rank, of_rank)
+    (tmp_path / "sums.py").write_text(
+        "import himach\n"
+        "class Sums(himach.Analysis):\n"
+        "    def map(self, frame):\n"
+        "        yield frame.number, float(frame.positions.astype(float).sum())\n"
+        "    def reduce(self, key, series):\n"
+        "        return series.values[0]\n"
+        "    def finish(self, results):\n"
+        "        return {'sums': {'frame': list(results), 'sum': list(results.values())}}\n"
+    )
+    line = "    1RES      C    1   0.000   0.000   0.000\n"
+    (tmp_path / "top.gro").write_text(f"\n{N_ATOMS}\n" + N_ATOMS * line + "1 1 1\n")
+    words = ["run", tmp_path / "sums.py", "-t", "run7", "-s", tmp_path / "top.gro", "--out", tmp_path / "out"]
+    done = command(*words)
+    assert done.returncode == 0, done.stderr
+    rows = np.genfromtxt(tmp_path / "out" / "sums.csv", delimiter=",", names=True)
+    assert rows["frame"].tolist() == list(range(10))
+    np.testing.assert_allclose(rows["sum"], [positions_of(number).astype(float).sum() for number in range(10)])
+    done = command("stage", "run7", "--assemble")
+    assert done.returncode == 0 and "run7: 0 frames assembled" in done.stdout
+    done = command("stage", "run8", "--assemble")
+    assert done.returncode == 2 and "no node has slices of a dataset run8" in done.stderr
+
+
+@pytest.mark.parametrize(("ranks", "nodes"), [(2, "n0,n1"), (4, "n0,n1,n2"), (3, "n0")])
+def test_on_several_nodes(tmp_path, monkeypatch, ranks, nodes):
+    monkeypatch.setenv("HIMACH_NODES", nodes)
+    monkeypatch.setenv("STORES", str(tmp_path / "{node}"))
+    run_under_mpiexec(Path(__file__).with_name("ranks_assembling.py"), ranks)
+
+
+def test_lammps_pushes_what_it_dumps(tmp_path, monkeypatch):
+    """The example, analysed while it runs, gives what LAMMPS's own dump has."""
+    from support import needs
+    from support.ranks import mpiexec
+
+    needs.module("lammps")
+    monkeypatch.setenv("HIMACH_CACHE", str(tmp_path / "store"))
+    example = Path(__file__).parents[3] / "examples" / "lammps_slices.py"
+    line = "    1RES      C    1   0.000   0.000   0.000\n"
+    (tmp_path / "top.gro").write_text("\n864\n" + 864 * line + "1 1 1\n")
+    (tmp_path / "first.py").write_text(
+        "import himach\n"
+        "class First(himach.Analysis):\n"
+        "    def map(self, frame):\n"
+        "        yield frame.number, tuple(float(x) for x in frame.positions[700])\n"
+        "    def reduce(self, key, series):\n"
+        "        return series.values[0]\n"
+        "    def finish(self, results):\n"
+        "        x, y, z = zip(*results.values())\n"
+        "        return {'first': {'x': x, 'y': y, 'z': z}}\n"
+    )
+    words = ["run", "first.py", "-t", "argon", "-s", "top.gro", "--follow", "--idle", "8", "--every", "5"]
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "himach", *words, "--out", "out"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    done = mpiexec(3, [sys.executable, str(example), "300"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    _, said = follower.communicate(timeout=120)
+    assert follower.returncode == 0, said
+    lines = (tmp_path / "argon.dump").read_text().split("ITEM: TIMESTEP\n")[1:]
+    dataset = Store(tmp_path / "store").dataset("argon", b"", create=False)
+    assert list(dataset.native) == list(range(31)) == list(range(len(lines)))
+    rows = np.genfromtxt(tmp_path / "out" / "first.csv", delimiter=",", names=True)
+    for frame, text in zip(dataset.read(range(31)), lines, strict=True):
+        dumped = np.loadtxt(text.splitlines()[8:])
+        dumped = dumped[np.argsort(dumped[:, 0])]
+        assert frame is not None and np.array_equal(frame.positions, dumped[:, 1:].astype(np.float32))
+        assert np.array_equal([rows[axis][frame.number] for axis in "xyz"], frame.positions[700].astype(float))
