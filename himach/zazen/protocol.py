@@ -133,7 +133,7 @@ def assign(
         counts=told.counts,
         rounds=told.rounds,
         seconds=told.seconds,
-        surplus=leader.reduced.surplus() if leader else (),
+        surplus=leader.reduced.surplus if leader else list,
     )
 
 

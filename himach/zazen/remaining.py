@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.parallel.communicator import Words
+from himach.selection import FrameList, Selected
+from himach.selection import numbers_at as numbers_of_selected
 
 Positions = npt.NDArray[np.int64]
 #: Bits of a bitmap that are moved at a time: a multiple of the bits of a word.
@@ -31,12 +33,12 @@ class Remaining:
         int64 (n,): neighbouring steps that are left, from each start to before its end; ascending, and apart.
     """
 
-    frames: range
+    frames: Selected
     starts: Positions
     ends: Positions
 
     @classmethod
-    def of(cls, frames: range, left: npt.NDArray[np.bool_]) -> Remaining:
+    def of(cls, frames: Selected, left: npt.NDArray[np.bool_]) -> Remaining:
         """Return what is left where `left`, bool (steps,), is true."""
         edges = np.flatnonzero(np.diff(left, prepend=False, append=False)).astype(np.int64)
         return cls(frames, edges[0::2], edges[1::2])
@@ -64,7 +66,7 @@ class Remaining:
 
     def numbers(self, positions: Positions) -> Positions:
         """Return the numbers, int64 (n,), of the frames of these positions."""
-        return self.frames.start + self.frames.step * self.steps(positions)
+        return numbers_of_selected(self.frames, self.steps(positions))
 
     def choose(self, words: Words, out: Words) -> None:
         """Set those bits in `out` that are set in `words`, a bit for each step: a bit for each frame that is left."""
@@ -82,12 +84,10 @@ class Remaining:
             out[place : place + len(packed)] |= packed
 
 
-#: Frame numbers that a run asks for, by position: a choice by start, stop and step, or what is left of one.
-Selection = range | Remaining
+#: Frame numbers that a run asks for, by position: a choice, or what is left of one.
+Selection = range | FrameList | Remaining
 
 
 def numbers_at(frames: Selection, positions: Positions) -> Positions:
     """Return the numbers, int64 (n,), of the frames at some positions."""
-    if isinstance(frames, range):
-        return frames.start + frames.step * positions
-    return frames.numbers(positions)
+    return frames.numbers(positions) if isinstance(frames, Remaining) else numbers_of_selected(frames, positions)

@@ -6,12 +6,10 @@ rank, so that a task is known by its number and taking one costs one addition to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
-import pyroaring
 
 from himach.parallel.communicator import Counter, SharedWords
 from himach.zazen.positions import PositionSet
@@ -89,7 +87,7 @@ class Share:
         counts: Mapping[str, int],
         rounds: Mapping[str, int],
         seconds: Mapping[str, float],
-        surplus: Iterable[npt.NDArray[np.int64]],
+        surplus: Callable[[], Iterable[npt.NDArray[np.int64]]],
     ) -> None:
         self.counts = dict(counts)
         self.rounds = dict(rounds)
@@ -118,16 +116,14 @@ class Share:
         positions = self._positions.some(*self._tasks.bounds(number))
         return self._frames.steps(positions) if isinstance(self._frames, Remaining) else positions
 
-    @cached_property
-    def surplus(self) -> pyroaring.BitMap64:
-        """Numbers of the alien frames that this node's store should drop after the run (on the node's first rank).
+    def surplus(self) -> Iterator[npt.NDArray[np.int64]]:
+        """Yield the numbers of alien frames that this node's store should drop after the run (on its first rank).
 
-        Another copy of each is kept: a native one, or the alien one of the holder that reads the frame in this run.
+        int64, some at a time. Another copy of each is kept: a native one, or the alien one of the holder that reads the
+        frame in this run.
         """
-        numbers = pyroaring.BitMap64()
-        for positions in self._surplus:
-            numbers.update(pyroaring.BitMap64(numbers_at(self._frames, positions).astype(np.uint64)))
-        return numbers
+        for positions in self._surplus():
+            yield numbers_at(self._frames, positions)
 
     def close(self) -> None:
         """Free the node's shared memory (collective over the node); nothing can be taken any more."""

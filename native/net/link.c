@@ -223,13 +223,16 @@ static int dial_remote(wire_link *link, int64_t deadline) {
 }
 
 /* Prove to each other that both have the key:
- * server: "BdhAuth1" and 32 random bytes S; client: 32 random bytes C and HMAC(key, "client" S C);
- * server: u32 0 and HMAC(key, "server" S C), or u32 1 and zeros. */
+ * server: "BdhAuth2" and 32 random bytes S; client: 32 random bytes C and HMAC(key, "client" S C);
+ * server: u32 0 and HMAC(key, "server" S C), or u32 1 and zeros.
+ * HMAC(key, "session" S C) is the key by which all messages are then authenticated. */
 static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, int64_t deadline) {
     uint8_t greeting[GREETING];
     static const uint8_t client_side[] = {'c', 'l', 'i', 'e', 'n', 't'};
     static const uint8_t server_side[] = {'s', 'e', 'r', 'v', 'e', 'r'};
-    uint8_t proof[sizeof client_side + NONCE + NONCE];
+    static const uint8_t session_side[] = {'s', 'e', 's', 's', 'i', 'o', 'n'};
+    uint8_t proof[sizeof session_side + NONCE + NONCE];
+    const size_t proof_bytes = sizeof client_side + NONCE + NONCE;
     uint8_t answer[NONCE + HMAC_BYTES];
     uint8_t reply[REPLY];
     uint8_t wanted[HMAC_BYTES];
@@ -237,7 +240,7 @@ static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, in
     if (status != BODHI_OK) {
         return status;
     }
-    if (memcmp(greeting, "BdhAuth1", 8) != 0) {
+    if (memcmp(greeting, "BdhAuth2", 8) != 0) {
         return bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: what listens there is no frame server", link->address);
     }
     if (!io_random(answer, NONCE)) {
@@ -246,7 +249,7 @@ static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, in
     memcpy(proof, client_side, sizeof client_side);
     memcpy(proof + 6, greeting + 8, NONCE);
     memcpy(proof + 6 + NONCE, answer, NONCE);
-    bodhi_hmac(key, key_bytes, proof, sizeof proof, answer + NONCE);
+    bodhi_hmac(key, key_bytes, proof, proof_bytes, answer + NONCE);
     status = link_send(link, answer, sizeof answer, deadline);
     if (status == BODHI_OK) {
         status = receive_bytes(link, reply, sizeof reply, deadline);
@@ -255,7 +258,7 @@ static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, in
         return status;
     }
     memcpy(proof, server_side, sizeof server_side);
-    bodhi_hmac(key, key_bytes, proof, sizeof proof, wanted);
+    bodhi_hmac(key, key_bytes, proof, proof_bytes, wanted);
     uint8_t differ = 0;
     for (int i = 0; i < HMAC_BYTES; i++) {
         differ |= (uint8_t)(wanted[i] ^ reply[4 + i]);
@@ -263,8 +266,15 @@ static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, in
     if (wire_get32(reply) != 0) {
         return bodhi_fail(BODHI_ERROR_UNSAFE, "%s: the server refuses the key", link->address);
     }
-    return differ == 0 ? BODHI_OK
-                       : bodhi_fail(BODHI_ERROR_UNSAFE, "%s: the server does not have the key itself", link->address);
+    if (differ != 0) {
+        return bodhi_fail(BODHI_ERROR_UNSAFE, "%s: the server does not have the key itself", link->address);
+    }
+    memmove(proof + sizeof session_side, proof + sizeof server_side, NONCE + NONCE);
+    memcpy(proof, session_side, sizeof session_side);
+    bodhi_hmac(key, key_bytes, proof, sizeof proof, wanted);
+    mac_begin(&link->mac, wanted, true);
+    mac_begin(&link->in.mac, wanted, false);
+    return BODHI_OK;
 }
 
 int link_dial(wire_link *link, char *address, uid_t owner, const uint8_t *key, size_t key_bytes, int64_t deadline) {
@@ -296,14 +306,37 @@ void link_close(wire_link *link) {
 
 /* --- Messages ---------------------------------------------------------------------------------------------------- */
 
-int link_send_message(wire_link *link, enum wire_verb verb, const wire_part *parts, int n, int64_t deadline) {
-    unsigned char header[WIRE_HEADER];
-    wire_header(header, verb, parts, n);
-    int status = link_send(link, header, sizeof header, deadline);
+/* Send parts one behind the other, as few packets as may be. */
+static int send_parts(wire_link *link, const wire_part *parts, int n, int64_t deadline) {
+    struct iovec vectors[WIRE_MAX_PARTS + 2];
+    struct msghdr message = {.msg_iov = vectors, .msg_iovlen = (size_t)n};
+    for (int i = 0; i < n; i++) {
+        vectors[i] = (struct iovec){.iov_base = (void *)(uintptr_t)parts[i].data, .iov_len = parts[i].size};
+    }
+    ssize_t sent = bodhi_io.sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && !would_block() && errno != EINTR) {
+        return unreachable(link, "the server has closed the connection");
+    }
+    size_t gone = sent < 0 ? 0 : (size_t)sent;
+    int status = BODHI_OK;
     for (int i = 0; i < n && status == BODHI_OK; i++) {
-        status = link_send(link, parts[i].data, parts[i].size, deadline);
+        size_t skipped = gone < parts[i].size ? gone : parts[i].size;
+        gone -= skipped;
+        status = link_send(link, (const char *)parts[i].data + skipped, parts[i].size - skipped, deadline);
     }
     return status;
+}
+
+int link_send_message(wire_link *link, enum wire_verb verb, const wire_part *parts, int n, int64_t deadline) {
+    unsigned char header[WIRE_HEADER];
+    unsigned char tag[MAC_BYTES];
+    wire_header(header, verb, parts, n);
+    wire_part all[WIRE_MAX_PARTS + 2] = {{header, sizeof header}};
+    for (int i = 0; i < n; i++) {
+        all[1 + i] = parts[i].size > 0 ? parts[i] : (wire_part){header, 0};
+    }
+    all[1 + n] = (wire_part){tag, wire_tag(&link->mac, header, parts, n, tag)};
+    return send_parts(link, all, n + 2, deadline);
 }
 
 /* Keep the descriptors that came along; those too many are closed. */

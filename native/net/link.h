@@ -14,6 +14,7 @@ typedef struct {
     char *address; /* for messages; the caller's */
     int fd;        /* -1: closed */
     wire_parser in;
+    mac_stream mac;                     /* of our messages; not on: the other side is on this machine */
     int descriptors[WIRE_MAX_SEGMENTS]; /* that came with the message */
     int n_descriptors;
     int (*interrupted)(void); /* asked now and then while waiting; other than 0 ends the wait. NULL: nobody is asked */
@@ -37,7 +38,7 @@ BODHI_CHECKED int link_send(wire_link *link, const void *data, size_t size, int6
 /* Send what the socket takes now: so many bytes, maybe 0. Negative: the connection is closed. */
 ssize_t link_send_some(wire_link *link, const void *data, size_t size);
 
-/* Send a message whose body comes in up to 3 parts. */
+/* Send a message whose body comes in up to WIRE_MAX_PARTS parts. */
 BODHI_CHECKED int link_send_message(wire_link *link, enum wire_verb verb, const wire_part *parts, int n,
                                     int64_t deadline);
 

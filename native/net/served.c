@@ -4,6 +4,7 @@
  * reads these. With reads in turns it is granted as much as a turn takes, reads that, and says that it is done. */
 #include "net/served.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +13,12 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
+#include "net/extents.h"
 
-enum { FEWEST = 64 }; /* frames to ask for where less than all were granted before */
+enum {
+    FEWEST = 64,             /* frames to ask for where less than all were granted before */
+    REMOTE_REQUEST = 1 << 20 /* bytes: more would not stay in a core's own cache until they are used */
+};
 
 /* Descriptors and places that came with one message. */
 typedef struct {
@@ -28,6 +33,7 @@ struct grants {
     granted now, next;
     int direct[WIRE_MAX_SEGMENTS]; /* of now.descriptors, past the page cache; -1: there is none */
     segment_key keys[WIRE_MAX_SEGMENTS];
+    uint8_t kinds[WIRE_MAX_SEGMENTS];
     bool is_asked; /* for `next` */
     size_t asked;  /* so many places */
     size_t most;   /* to ask for at once */
@@ -35,6 +41,11 @@ struct grants {
 
 static grants *of(locator *l) {
     return (grants *)(void *)l;
+}
+
+/* Whether bytes come over the link, too. */
+static bool is_remote(const grants *g) {
+    return g->head.fetch != NULL;
 }
 
 /* --- Asking ------------------------------------------------------------------------------------------------------ */
@@ -80,10 +91,21 @@ static int receive_due(served_dataset *d) {
     return settle(d, status);
 }
 
-int served_ask(served_dataset *d, enum wire_verb verb, const void *data, size_t size, enum wire_verb expected) {
+int served_ask(served_dataset *d, enum wire_verb verb, const void *data, size_t size, enum wire_verb expected,
+               unsigned char **body, size_t *bytes) {
     const wire_part part = {data, size};
+    size_t capacity;
+    pthread_mutex_lock(&d->talking);
     int status = d->link.fd < 0 ? bodhi_fail(BODHI_ERROR_UNREACHABLE, "the connection is closed") : receive_due(d);
-    return status < 0 ? status : settle(d, link_ask(&d->link, verb, &part, 1, expected, now_ms() + d->timeout_ms));
+    if (status >= 0) {
+        status = settle(d, link_ask(&d->link, verb, &part, 1, expected, now_ms() + d->timeout_ms));
+    }
+    if (status >= 0) {
+        *bytes = d->link.in.size;
+        *body = wire_take_body(&d->link.in, &capacity, NULL, 0);
+    }
+    pthread_mutex_unlock(&d->talking);
+    return status;
 }
 
 int served_open(served_dataset *d, const char *name, const void *generation, size_t generation_bytes) {
@@ -98,7 +120,7 @@ int served_open(served_dataset *d, const char *name, const void *generation, siz
     d->native = opened.native;
     d->alien = opened.alien;
     d->key = (segment_key){.dataset = opened.dataset, .generation = opened.generation};
-    d->in_turns = opened.in_turns;
+    d->in_turns = opened.in_turns && !d->remote;
     d->exceeds_memory = exceeds_memory(opened.bytes);
     return BODHI_OK;
 }
@@ -132,14 +154,14 @@ static int ask_ahead(grants *g, const wanted *list, size_t n) {
 }
 
 /* A place as the reader knows it. False: no server says so. */
-static bool take_place(const granted *g, const wire_place *from, wanted *to) {
+static bool take_place(int n_segments, const wire_place *from, wanted *to) {
     to->kind = -1;
     to->reason = from->length == 0 ? BODHI_REASON_ABSENT : BODHI_REASON_GONE;
     if (from->descriptor < 0) {
         return true;
     }
     uint64_t most = (uint64_t)UINT32_MAX * UNIT;
-    if (from->descriptor >= g->n_descriptors || from->kind > BODHI_ALIEN || from->length == 0 || from->length > most ||
+    if (from->descriptor >= n_segments || from->kind > BODHI_ALIEN || from->length == 0 || from->length > most ||
         from->offset > most || from->length % UNIT != 0 || from->offset % UNIT != 0) {
         return false;
     }
@@ -157,10 +179,11 @@ static bool take_places(grants *g, wanted *list) {
     for (size_t i = 0; right && i < g->now.count; i++) {
         wire_place at;
         wire_parse_place(g->now.body + i * WIRE_PLACE_BYTES, &at);
-        right = take_place(&g->now, &at, &list[i]);
+        right = take_place(is_remote(g) ? WIRE_MAX_SEGMENTS : g->now.n_descriptors, &at, &list[i]);
         if (right && list[i].kind >= 0) {
             g->keys[at.descriptor] = g->from->key;
             g->keys[at.descriptor].segment = at.segment;
+            g->kinds[at.descriptor] = at.kind;
         }
     }
     return right;
@@ -182,10 +205,11 @@ static void end_turn(locator *l) {
     if (d->turn != of(l)) {
         return;
     }
-    unsigned char done[WIRE_HEADER];
+    unsigned char done[WIRE_HEADER + MAC_BYTES];
     wire_header(done, WIRE_DONE, NULL, 0);
-    ssize_t sent = d->link.fd < 0 ? 0 : link_send_some(&d->link, done, sizeof done);
-    if (sent != 0 && sent != (ssize_t)sizeof done) {
+    size_t size = WIRE_HEADER + wire_tag(&d->link.mac, done, NULL, 0, done + WIRE_HEADER);
+    ssize_t sent = d->link.fd < 0 ? 0 : link_send_some(&d->link, done, size);
+    if ((sent != 0 || d->link.mac.on) && sent != (ssize_t)size) {
         (void)settle(d, BODHI_ERROR_UNREACHABLE); /* half a message */
     }
     d->turn = NULL;
@@ -222,8 +246,7 @@ static int receive(grants *g, wanted *list) {
     return BODHI_OK;
 }
 
-static int locate(locator *l, wanted *list, size_t n, size_t *count) {
-    grants *g = of(l);
+static int locate_next(grants *g, wanted *list, size_t n, size_t *count) {
     let_go(g);
     int status = g->is_asked ? BODHI_OK : ask_ahead(g, list, n);
     if (status == BODHI_OK) {
@@ -242,6 +265,30 @@ static int locate(locator *l, wanted *list, size_t n, size_t *count) {
     }
     /* Any other failure is found out when they are wanted. */
     return status == BODHI_ERROR_INTERRUPTED ? status : BODHI_OK;
+}
+
+static int locate(locator *l, wanted *list, size_t n, size_t *count) {
+    served_dataset *d = of(l)->from;
+    pthread_mutex_lock(&d->talking);
+    int status = locate_next(of(l), list, n, count);
+    pthread_mutex_unlock(&d->talking);
+    return status;
+}
+
+/* --- Bringing bytes --- */
+
+static void fetch(locator *l, fetched *list, size_t n) {
+    const grants *g = of(l);
+    served_dataset *d = g->from;
+    pthread_mutex_lock(&d->talking);
+    int status = d->link.fd < 0 ? BODHI_ERROR_UNREACHABLE : receive_due(d);
+    for (size_t i = 0; status < 0 && i < n; i++) {
+        list[i].error = ENOTCONN;
+    }
+    if (status >= 0) {
+        (void)settle(d, extents_fetch(&d->link, d->timeout_ms, g->keys, g->kinds, list, n));
+    }
+    pthread_mutex_unlock(&d->talking);
 }
 
 /* --- The rest of a locator --------------------------------------------------------------------------------------- */
@@ -264,10 +311,12 @@ static void pass_over(locator *l, wanted *w) {
 
 static void close_grants(locator *l) {
     grants *g = of(l);
+    pthread_mutex_lock(&g->from->talking);
     if (g->from->awaited == g) {
         g->from->awaited = NULL;
     }
     let_go(g);
+    pthread_mutex_unlock(&g->from->talking);
     forget(&g->next);
     free(g->now.body);
     free(g->next.body);
@@ -285,6 +334,7 @@ int served_reader_open(served_dataset *d, const int64_t *numbers, int64_t n, con
     g->head = (locator){.locate = locate,
                         .pin = pin,
                         .unpin = unpin,
+                        .fetch = d->remote ? fetch : NULL,
                         .pass_over = pass_over,
                         .end_turn = d->in_turns ? end_turn : NULL,
                         .close = close_grants,
@@ -292,14 +342,21 @@ int served_reader_open(served_dataset *d, const int64_t *numbers, int64_t n, con
                         .exceeds_memory = d->exceeds_memory,
                         .mutex = &d->mutex,
                         .spare = &d->spare};
-    return reader_open(&g->head, numbers, n, options, reader);
+    bodhi_read_options chosen = options == NULL ? (bodhi_read_options){0} : *options;
+    if (d->remote) { /* a request crosses the network, and the page cache in question is the server's */
+        chosen.request_bytes = chosen.request_bytes == 0 ? REMOTE_REQUEST : chosen.request_bytes;
+        chosen.direct = BODHI_DIRECT_OFF;
+    }
+    return reader_open(&g->head, numbers, n, &chosen, reader);
 }
 
 /* --- Closing ----------------------------------------------------------------------------------------------------- */
 
 void served_close(served_dataset *d) {
+    pthread_mutex_lock(&d->talking);
     link_close(&d->link);
     d->due = false;
+    pthread_mutex_unlock(&d->talking);
 }
 
 void served_free(served_dataset *d) {

@@ -1,5 +1,5 @@
 /* A dataset that a server has open: asked about over a link, and read from places that the server grants, many frames
- * at once. From one thread at a time. */
+ * at once. Asked by one thread at a time; the threads of its readers may read meanwhile. */
 #ifndef BODHI_SERVED_H
 #define BODHI_SERVED_H
 
@@ -10,18 +10,20 @@
 
 typedef struct grants grants;
 
-typedef struct {
+typedef struct served_dataset {
     wire_link link;
     int64_t timeout_ms;
     segment_key key; /* segment: 0 */
     uint8_t identity[16];
     uint64_t native, alien; /* frames, when it was opened */
     bool in_turns;
+    bool remote; /* on another machine: bytes come over the link; set before it is opened */
     bool exceeds_memory;
-    bool due;              /* places were asked for ahead, and their answer comes before any other */
-    grants *awaited;       /* whose they are; NULL: nobody's any more */
-    grants *turn;          /* whose turn it is with the disk; NULL: no reader's of this connection */
-    pthread_mutex_t mutex; /* over `spare` */
+    bool due;                /* places were asked for ahead, and their answer comes before any other */
+    grants *awaited;         /* whose they are; NULL: nobody's any more */
+    grants *turn;            /* whose turn it is with the disk; NULL: no reader's of this connection */
+    pthread_mutex_t talking; /* over the link: readers' threads bring bytes over one to another machine */
+    pthread_mutex_t mutex;   /* over `spare` */
     spare_memory *spare;
 } served_dataset;
 
@@ -31,9 +33,9 @@ typedef struct {
 /* OPEN a dataset for reading over a link that was dialled. */
 BODHI_CHECKED int served_open(served_dataset *d, const char *name, const void *generation, size_t generation_bytes);
 
-/* Ask; the answer is in d->link.in. */
+/* Ask; *body is the answer, of *bytes, to be freed. */
 BODHI_CHECKED int served_ask(served_dataset *d, enum wire_verb verb, const void *data, size_t size,
-                             enum wire_verb expected);
+                             enum wire_verb expected, unsigned char **body, size_t *bytes);
 
 /* As bodhi_reader_open(). Frames whose places the server does not tell are misses. */
 BODHI_CHECKED int served_reader_open(served_dataset *d, const int64_t *numbers, int64_t n,

@@ -64,6 +64,12 @@ static const verb_limits limits[WIRE_VERBS] = {
     [WIRE_MARKED] = {false, 16, WIRE_MAX_MARKED / 4, 16},
     [WIRE_KEEP] = {true, WIRE_KEEP_BYTES, WIRE_KEEP_BYTES *WIRE_MAX_NUMBERS, WIRE_KEEP_BYTES},
     [WIRE_KEPT] = {false, 1, WIRE_MAX_NUMBERS, 1},
+    [WIRE_TAKE] = {true, WIRE_EXTENT_BYTES, WIRE_EXTENT_BYTES *WIRE_MAX_EXTENTS, WIRE_EXTENT_BYTES},
+    [WIRE_TAKEN] = {false, 4, 4 * WIRE_MAX_EXTENTS + WIRE_MAX_TAKEN, 1},
+    [WIRE_SURVEY] = {true, 0, 64, 1},
+    [WIRE_SURVEYED] = {false, 0, WIRE_MAX_PART, 1},
+    [WIRE_PEERS] = {true, 0, 0, 1},
+    [WIRE_PEERED] = {false, 16, WIRE_MAX_PEERS, 1},
 };
 
 /* --- Parser ------------------------------------------------------------------------------------------------------ */
@@ -108,9 +114,25 @@ static enum wire_result check_header(wire_parser *parser) {
     return WIRE_BEGUN;
 }
 
+/* The body is complete: what follows it tells whether the other side sent it, and now. */
+static enum wire_result end_tag(wire_parser *parser) {
+    if (parser->n_tag < MAC_BYTES) {
+        return WIRE_MORE;
+    }
+    const mac_part parts[] = {{parser->header, WIRE_HEADER}, {parser->body, parser->size}};
+    if (!mac_is_next(&parser->mac, parts, 2, parser->tag) && !bodhi_bypass_checksums) {
+        return WIRE_BAD_MAC;
+    }
+    parser->complete = true;
+    return WIRE_MESSAGE;
+}
+
 static enum wire_result end_body(wire_parser *parser) {
     if (parser->n_body < parser->size) {
         return WIRE_MORE;
+    }
+    if (parser->mac.on) {
+        return end_tag(parser);
     }
     if (bodhi_crc32c(0, parser->body, parser->size) != wire_get32(parser->header + 12) && !bodhi_bypass_checksums) {
         return WIRE_BAD_CHECKSUM;
@@ -121,6 +143,7 @@ static enum wire_result end_body(wire_parser *parser) {
 
 enum wire_result wire_begin(wire_parser *parser) {
     parser->n_body = 0;
+    parser->n_tag = 0;
     if (!reserve(parser, parser->size > 0 ? parser->size : 1)) {
         parser->n_header = 0; /* there is no body to put bytes into */
         return WIRE_OUT_OF_MEMORY;
@@ -137,11 +160,19 @@ size_t wire_space(wire_parser *parser, unsigned char **at) {
         *at = parser->header + parser->n_header;
         return WIRE_HEADER - parser->n_header;
     }
+    if (parser->n_body == parser->size) {
+        *at = parser->tag + parser->n_tag;
+        return MAC_BYTES - parser->n_tag;
+    }
     *at = parser->body + parser->n_body;
     return parser->size - parser->n_body;
 }
 
 enum wire_result wire_took(wire_parser *parser, size_t n) {
+    if (parser->n_header == WIRE_HEADER && parser->n_body == parser->size) {
+        parser->n_tag += n;
+        return end_tag(parser);
+    }
     if (parser->n_header == WIRE_HEADER) {
         parser->n_body += (uint32_t)n;
         return end_body(parser);
@@ -209,6 +240,9 @@ const char *wire_explain(enum wire_result result) {
         return "the message has a length that its verb may not have";
     case WIRE_BAD_CHECKSUM:
         return "the message was damaged on its way: its checksum is wrong";
+    case WIRE_BAD_MAC:
+        return "the message was changed, dropped, repeated or moved on its way: it is not what the other side sent "
+               "next";
     case WIRE_OUT_OF_MEMORY:
         return "there is no memory for the message";
     default:
@@ -225,10 +259,27 @@ void wire_header(unsigned char out[WIRE_HEADER], enum wire_verb verb, const wire
         }
         size += (uint32_t)parts[i].size;
     }
+    wire_header_of(out, verb, size, crc);
+}
+
+void wire_header_of(unsigned char out[WIRE_HEADER], enum wire_verb verb, size_t size, uint32_t crc) {
     wire_put32(out, MAGIC_WIRE);
     wire_put32(out + 4, WIRE_VERSION | (uint32_t)verb << 16);
-    wire_put32(out + 8, size);
+    wire_put32(out + 8, (uint32_t)size);
     wire_put32(out + 12, crc);
+}
+
+size_t wire_tag(mac_stream *mac, const unsigned char header[WIRE_HEADER], const wire_part *parts, int n,
+                unsigned char tag[MAC_BYTES]) {
+    mac_part all[1 + WIRE_MAX_PARTS] = {{header, WIRE_HEADER}};
+    if (!mac->on) {
+        return 0;
+    }
+    for (int i = 0; i < n && i < WIRE_MAX_PARTS; i++) {
+        all[1 + i] = parts[i];
+    }
+    mac_next(mac, all, 1 + n, tag);
+    return MAC_BYTES;
 }
 
 /* --- Bodies ------------------------------------------------------------------------------------------------------ */
@@ -277,7 +328,7 @@ void wire_write_frame(unsigned char out[WIRE_FRAME_HEAD], const bodhi_frame *fra
     wire_put64(out + 8, time);
     wire_put32(out + 16, (uint32_t)frame->n_atoms);
     out[20] = (unsigned char)(BODHI_POSITIONS | (frame->velocities != NULL ? BODHI_VELOCITIES : 0) |
-                              (frame->forces != NULL ? BODHI_FORCES : 0));
+                              (frame->forces != NULL ? BODHI_FORCES : 0) | (frame->ids != NULL ? BODHI_IDS : 0));
     out[21] = frame->box != NULL;
     if (frame->box != NULL) {
         memcpy(out + 24, frame->box, 24);
@@ -286,13 +337,13 @@ void wire_write_frame(unsigned char out[WIRE_FRAME_HEAD], const bodhi_frame *fra
 
 uint32_t wire_frame_crc(const bodhi_frame *frame) {
     unsigned char head[WIRE_FRAME_HEAD];
-    const float *fields[FIELD_COUNT] = {frame->positions, frame->velocities, frame->forces};
+    const float *fields[FIELD_IDS] = {frame->positions, frame->velocities, frame->forces};
     wire_write_frame(head, frame);
     uint32_t crc = bodhi_crc32c(0, head, sizeof head);
-    for (unsigned i = 0; i < FIELD_COUNT; i++) {
+    for (unsigned i = 0; i < FIELD_IDS; i++) {
         crc = fields[i] == NULL ? crc : bodhi_crc32c(crc, fields[i], (size_t)frame->n_atoms * 12);
     }
-    return crc;
+    return frame->ids == NULL ? crc : bodhi_crc32c(crc, frame->ids, (size_t)frame->n_atoms * sizeof *frame->ids);
 }
 
 bool wire_parse_frame(unsigned char *body, size_t size, bodhi_frame *frame) {
@@ -304,13 +355,15 @@ bool wire_parse_frame(unsigned char *body, size_t size, bodhi_frame *frame) {
     uint32_t n_atoms = wire_get32(body + 16);
     unsigned fields = body[20];
     uint64_t field = (uint64_t)n_atoms * 12;
-    if (number > INT64_MAX || n_atoms == 0 || fields > 7 || (fields & BODHI_POSITIONS) == 0 || body[21] > 1 ||
-        size != WIRE_FRAME_HEAD + field * count_fields(fields)) {
+    if (number > INT64_MAX || n_atoms == 0 || fields >= 1U << FIELD_COUNT || (fields & BODHI_POSITIONS) == 0 ||
+        body[21] > 1 ||
+        size != WIRE_FRAME_HEAD + field * count_fields(fields & VECTOR_FIELDS) +
+                    ((fields & BODHI_IDS) != 0 ? (uint64_t)n_atoms * 4 : 0)) {
         return false;
     }
-    float *at[FIELD_COUNT] = {NULL};
+    float *at[FIELD_IDS] = {NULL};
     unsigned char *next = body + WIRE_FRAME_HEAD;
-    for (unsigned i = 0; i < FIELD_COUNT; i++) {
+    for (unsigned i = 0; i < FIELD_IDS; i++) {
         if ((fields & 1U << i) != 0) {
             at[i] = (float *)(void *)next;
             next += field;
@@ -321,7 +374,8 @@ bool wire_parse_frame(unsigned char *body, size_t size, bodhi_frame *frame) {
                            .positions = at[0],
                            .velocities = at[1],
                            .forces = at[2],
-                           .box = body[21] != 0 ? (float *)(void *)(body + 24) : NULL};
+                           .box = body[21] != 0 ? (float *)(void *)(body + 24) : NULL,
+                           .ids = (fields & BODHI_IDS) != 0 ? (uint32_t *)(void *)next : NULL};
     memcpy(&frame->time, &time, sizeof time);
     return true;
 }
@@ -359,6 +413,20 @@ void wire_parse_place(const unsigned char data[WIRE_PLACE_BYTES], wire_place *pl
                           .kind = data[28],
                           .fields = data[29],
                           .head = (uint16_t)(data[30] | (unsigned)data[31] << 8)};
+}
+
+void wire_write_extent(unsigned char out[WIRE_EXTENT_BYTES], const wire_extent *extent) {
+    wire_put64(out, extent->segment);
+    wire_put64(out + 8, extent->offset);
+    wire_put32(out + 16, extent->size);
+    wire_put32(out + 20, extent->kind);
+}
+
+void wire_parse_extent(const unsigned char data[WIRE_EXTENT_BYTES], wire_extent *extent) {
+    *extent = (wire_extent){.segment = wire_get64(data),
+                            .offset = wire_get64(data + 8),
+                            .size = wire_get32(data + 16),
+                            .kind = wire_get32(data + 20)};
 }
 
 void wire_write_opened(unsigned char out[WIRE_OPENED_BYTES], const wire_opened *opened) {

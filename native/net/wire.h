@@ -2,26 +2,31 @@
  *
  * A message is a header of 16 bytes and a body. All numbers are little-endian.
  *   magic u32 "BdhW" | version u16 | verb u16 | bytes of the body u32 | CRC32C of the body u32
- * The parser is fed bytes as they come; it never sees a socket. The length is checked against the verb's own limit
- * before anything is allocated, the checksum before anybody sees the body.
+ * Between machines 16 bytes follow, by which the message is authenticated (base/mac.h): of header and body, under a key
+ * of the session, with its running number among the messages of its side. They stand in for the checksum, which then
+ * is that of a FRAME's body, and 0 in TAKEN. The parser is fed bytes as they come; it never sees a socket. The length
+ * is checked against the verb's own limit before anything is allocated, the checksum or those 16 bytes before anybody
+ * sees the body.
  *
  * verb      sent by  body
  * OPEN      client   flags u32, name bytes u32, generation bytes u32, identity bytes u32, token 16 bytes, name,
  *                    generation, identity (of who pushes)
  * OPENED    server   native frames u64, alien frames u64, identity 16 bytes, hash of name u64, of generation u64,
  *                    bytes of the dataset u64, 1 if reads are put in order u64
- * FRAME     client   number u64, time f64, atoms u32, fields u8, has box u8, 0 u16, box 6 f32, the fields' f32
+ * FRAME     client   number u64, time f64, atoms u32, fields u8, has box u8, 0 u16, box 6 f32, the fields' f32,
+ *                    of a slice its atoms u32
  * FLUSH     client   nothing: acknowledge all frames sent so far
  * ACK       server   per frame: number u64, status i32, 0 u32
  * HAVE      client   numbers u64
  * KINDS     server   per number u8: 0 no, 1 native, 2 alien (native first)
  * LIST      client   kind u32, 0 u32, from u64
  * NUMBERS   server   numbers u64, ascending; fewer than WIRE_MAX_NUMBERS: that was the end
- * READ      client   numbers u64 (local clients only)
+ * READ      client   numbers u64
  * PLACES    server   per number, from the first on, of one at least and as many as are granted at once:
  *                    segment u64, offset u64, length u64, descriptor i32 (-1: not here), kind u8, fields and encoding
  *                    u8, length of the head u16 (as in the index); the descriptors come with the first byte of the
- *                    header (SCM_RIGHTS), in the order of their numbers
+ *                    header (SCM_RIGHTS), in the order of their numbers; clients of other machines get none, and TAKE
+ *                    what lies there
  * DONE      client   nothing: the places of the last READ have been read (with reads in order, the next one's turn)
  * STATUS    client   nothing
  * COUNTERS  server   u64 each, in the order of enum wire_counter
@@ -37,6 +42,15 @@
  * MARKED    server   the words of natives u64, the words of aliens u64
  * KEEP      client   per frame: number u64, checksum u32 as in the header of its FRAME, 0 u32 (of pushers only)
  * KEPT      server   per frame u8, as enum wire_kept
+ * TAKE      client   per extent of a segment: segment u64, offset u64, bytes u32, kind u32
+ * TAKEN     server   per extent the bytes that there are of it u32 (2^32 - 1: the segment is not here), then these
+ *                    bytes
+ * SURVEY    client   name of the dataset's directory that was told of last; "" for the first
+ * SURVEYED  server   datasets of the store, in the order of their directories; none: that was the end; see
+ *                    describe() in native/server/contents/survey.c
+ * PEERS     client   nothing
+ * PEERED    server   identity of the store (16 bytes), then one a line: the node's name, and each address that the
+ *                    server was told of, its own among them
  *
  * Requests are answered in their order, ACK comes when a batch is stored. After OPEN with the token of an older
  * connection that one is dropped first, so that what was not yet stored of it never will be. */
@@ -47,22 +61,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/mac.h"
 #include "bodhi.h"
 
 enum {
-    WIRE_VERSION = 2,
+    WIRE_VERSION = 3,
     WIRE_HEADER = 16,
     WIRE_FRAME_HEAD = 48,
     WIRE_ACK_BYTES = 16,
     WIRE_KEEP_BYTES = 16,
     WIRE_PLACE_BYTES = 32,
+    WIRE_EXTENT_BYTES = 24,
+    WIRE_DATASET_HEAD = 64,
     WIRE_MAX_NUMBERS = 16384, /* in one message */
     WIRE_MAX_SEGMENTS = 32,   /* descriptors with one message */
     WIRE_MAX_TEXT = 1024,
     WIRE_MAX_NAME = 4096,
     WIRE_TOKEN = 16,
-    WIRE_MAX_PART = 1 << 20,  /* bytes of an attachment, or of generations, at once */
-    WIRE_MAX_MARKED = 1 << 20 /* frames */
+    WIRE_MAX_PART = 1 << 20,   /* bytes of an attachment, or of generations, at once */
+    WIRE_MAX_MARKED = 1 << 20, /* frames */
+    WIRE_MAX_EXTENTS = 1024,   /* of one TAKE */
+    WIRE_MAX_TAKEN = 4 << 20,  /* their bytes */
+    WIRE_MAX_PEERS = 1 << 20
 };
 #define WIRE_MAX_FRAME (UINT32_C(1) << 30)
 
@@ -92,6 +112,12 @@ enum wire_verb {
     WIRE_MARKED,
     WIRE_KEEP,
     WIRE_KEPT,
+    WIRE_TAKE,
+    WIRE_TAKEN,
+    WIRE_SURVEY,
+    WIRE_SURVEYED,
+    WIRE_PEERS,
+    WIRE_PEERED,
     WIRE_VERBS /* one more than the last */
 };
 
@@ -117,8 +143,9 @@ enum wire_counter {
     COUNT_READS,  /* requests */
     COUNT_PLACES, /* frames in them */
     COUNT_WAITING,
-    COUNT_SERIALIZED, /* 1: reads are put in order */
-    COUNT_SHARED,     /* reads that shared the turn of another's */
+    COUNT_SERIALIZED,  /* 1: reads are put in order */
+    COUNT_SHARED,      /* reads that shared the turn of another's */
+    COUNT_TAKEN_BYTES, /* of frames, that went to other machines */
     N_COUNTERS
 };
 
@@ -131,6 +158,7 @@ enum wire_result {
     WIRE_BAD_VERB,      /* unknown, or not for this side */
     WIRE_TOO_LONG,      /* more than the verb may have */
     WIRE_BAD_CHECKSUM,  /* of the body */
+    WIRE_BAD_MAC,       /* not what the other side sent now */
     WIRE_OUT_OF_MEMORY, /* for the body */
 };
 
@@ -148,6 +176,9 @@ typedef struct {
     enum wire_verb verb;
     uint16_t version; /* of the last header */
     bool complete;
+    mac_stream mac; /* of the other side's messages */
+    unsigned char tag[MAC_BYTES];
+    size_t n_tag;
 } wire_parser;
 
 /* Where the next bytes are to be put, and how many at most: never 0, never beyond this message. wire_took() then says
@@ -179,11 +210,16 @@ void wire_free(wire_parser *parser);
 const char *wire_explain(enum wire_result result);
 
 /* Write the header of a message whose body comes in `n` parts. */
-typedef struct {
-    const void *data;
-    size_t size;
-} wire_part;
+enum { WIRE_MAX_PARTS = 4 };
+typedef mac_part wire_part;
 void wire_header(unsigned char out[WIRE_HEADER], enum wire_verb verb, const wire_part *parts, int n);
+/* The same with a checksum that is known. */
+void wire_header_of(unsigned char out[WIRE_HEADER], enum wire_verb verb, size_t size, uint32_t crc);
+
+/* Write the bytes that follow the body of such a message, the next one of a stream; returns how many: MAC_BYTES or, of
+ * a stream that is not on, 0. */
+size_t wire_tag(mac_stream *mac, const unsigned char header[WIRE_HEADER], const wire_part *parts, int n,
+                unsigned char tag[MAC_BYTES]);
 
 /* --- Bodies: parse functions return false for what no valid client or server sends -------------------------------- */
 
@@ -232,6 +268,14 @@ void wire_parse_ack(const unsigned char data[WIRE_ACK_BYTES], uint64_t *number, 
 void wire_write_held(unsigned char *answers, const bodhi_place *places, size_t n);
 void wire_write_place(unsigned char out[WIRE_PLACE_BYTES], const wire_place *place);
 void wire_parse_place(const unsigned char data[WIRE_PLACE_BYTES], wire_place *place);
+
+typedef struct {
+    uint64_t segment, offset;
+    uint32_t size, kind;
+} wire_extent;
+#define WIRE_GONE UINT32_MAX
+void wire_write_extent(unsigned char out[WIRE_EXTENT_BYTES], const wire_extent *extent);
+void wire_parse_extent(const unsigned char data[WIRE_EXTENT_BYTES], wire_extent *extent);
 
 uint32_t wire_get32(const unsigned char *data);
 uint64_t wire_get64(const unsigned char *data);

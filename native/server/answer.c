@@ -7,7 +7,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "server/connection.h"
-#include "server/contents.h"
+#include "server/contents/contents.h"
+#include "server/contents/survey.h"
 #include "server/open_datasets.h"
 #include "server/turns.h"
 #include "store/dataset.h"
@@ -289,7 +290,9 @@ static bool answer_read(bodhi_server *server, connection *c) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "a frame number is too large");
     }
     dataset_use(c->dataset->dataset);
-    return server->options.serialize_reads == 0 ? send_places(server, c, numbers, n) : turn_wait(server, c, numbers, n);
+    /* Bytes that go to other machines are read as they are asked for: no turn is held for them. */
+    return server->options.serialize_reads == 0 || c->from.remote ? send_places(server, c, numbers, n)
+                                                                  : turn_wait(server, c, numbers, n);
 }
 
 /* --- Control ----------------------------------------------------------------------------------------------------- */
@@ -324,7 +327,7 @@ static bool answer_stop(bodhi_server *server, connection *c) {
 
 static bool may_read(connection *c) {
     return (c->rights & RIGHT_READ) != 0 ||
-           output_error(c, BODHI_ERROR_UNSAFE, "places and attachments are given to clients of this machine only");
+           output_error(c, BODHI_ERROR_UNSAFE, "places, bytes and attachments are given to those who may read here");
 }
 
 static bool may_push(connection *c) {
@@ -341,13 +344,13 @@ bool answer_header(bodhi_server *server, connection *c) {
         server->counters[COUNT_REFUSED]++;
         return output_error(c, BODHI_ERROR_BUSY, "the server has as many connections as it may have");
     }
-    if (verb == WIRE_OPEN || verb == WIRE_FIND) {
+    if (verb == WIRE_OPEN || verb == WIRE_FIND || verb == WIRE_SURVEY || verb == WIRE_PEERS) {
         return verb == WIRE_OPEN || may_read(c);
     }
     if (c->dataset == NULL) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "a dataset must be opened first");
     }
-    bool places = verb == WIRE_READ || verb == WIRE_FETCH || verb == WIRE_MARK;
+    bool places = verb == WIRE_READ || verb == WIRE_FETCH || verb == WIRE_MARK || verb == WIRE_TAKE;
     return verb == WIRE_FRAME ? may_push(c) : !places || may_read(c);
 }
 
@@ -386,6 +389,12 @@ bool answer(bodhi_server *server, connection *c) {
         return answer_attachment(c);
     case WIRE_MARK:
         return answer_mark(c);
+    case WIRE_TAKE:
+        return answer_take(server, c);
+    case WIRE_SURVEY:
+        return answer_survey(server, c);
+    case WIRE_PEERS:
+        return answer_peers(server, c);
     case WIRE_DONE:
         turn_end(server, c);
         return true;

@@ -84,7 +84,7 @@ void connections_unclog(bodhi_server *server, int64_t now) {
 /* --- Output ------------------------------------------------------------------------------------------------------ */
 
 unsigned char *output_body(connection *c, size_t size) {
-    size_t needed = c->n_out + WIRE_HEADER + size;
+    size_t needed = c->n_out + WIRE_HEADER + size + MAC_BYTES;
     if (needed > c->out_capacity) {
         size_t capacity = needed < OUTPUT_ENOUGH ? 2 * needed + OUTPUT_STEP : needed;
         unsigned char *grown = realloc(c->out, capacity);
@@ -109,9 +109,14 @@ static void empty_output(connection *c) {
 }
 
 void output_done(connection *c, enum wire_verb verb, size_t size) {
-    wire_part part = {.data = c->out + c->n_out + WIRE_HEADER, .size = size};
-    wire_header(c->out + c->n_out, verb, &part, 1);
-    c->n_out += WIRE_HEADER + size;
+    unsigned char *header = c->out + c->n_out;
+    wire_part part = {.data = header + WIRE_HEADER, .size = size};
+    if (c->mac.on) {
+        wire_header_of(header, verb, size, 0);
+    } else {
+        wire_header(header, verb, &part, 1);
+    }
+    c->n_out += WIRE_HEADER + size + wire_tag(&c->mac, header, &part, 1, header + WIRE_HEADER + size);
 }
 
 bool output_error(connection *c, int status, const char *text) {
@@ -321,8 +326,11 @@ static connection *find_slot(bodhi_server *server, unsigned rights, const caller
     return found;
 }
 
-void connection_refuse(bodhi_server *server, int fd, int status, const char *text) {
+void connection_refuse(bodhi_server *server, int fd, const uint8_t *session, int status, const char *text) {
     connection told = {.fd = fd};
+    if (session != NULL) {
+        mac_begin(&told.mac, session, false);
+    }
     (void)output_error(&told, status, text);
     (void)connection_send(server, &told);
     free(told.out);
@@ -330,11 +338,11 @@ void connection_refuse(bodhi_server *server, int fd, int status, const char *tex
     server->counters[COUNT_REFUSED]++;
 }
 
-void connection_add(bodhi_server *server, int fd, unsigned rights, const caller *from) {
+void connection_add(bodhi_server *server, int fd, unsigned rights, const caller *from, const uint8_t *session) {
     const char *why = NULL;
     connection *c = find_slot(server, rights, from, &why);
     if (c == NULL) {
-        connection_refuse(server, fd, BODHI_ERROR_BUSY, why);
+        connection_refuse(server, fd, session, BODHI_ERROR_BUSY, why);
         return;
     }
     uint32_t serial = c->serial + 1;
@@ -350,6 +358,10 @@ void connection_add(bodhi_server *server, int fd, unsigned rights, const caller 
                       .in = {.from_client = true, .asks = true, .max_frame = server->options.max_frame},
                       .in_deadline = now + (reserved ? RESERVED_MS : GREETING_MS),
                       .events = EPOLLIN};
+    if (session != NULL) {
+        mac_begin(&c->mac, session, false);
+        mac_begin(&c->in.mac, session, true);
+    }
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = connection_id(server, c)};
     if (bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
         (void)io_close(fd);
@@ -382,7 +394,7 @@ static bool parsed(bodhi_server *server, connection *c, enum wire_result result)
     }
     if (result != WIRE_MESSAGE) {
         server->counters[COUNT_REFUSED]++;
-        return output_error(c, result == WIRE_BAD_VERSION ? BODHI_ERROR_VERSION : BODHI_ERROR_ARGUMENT,
+        return output_error(c, result == WIRE_BAD_VERSION ? BODHI_ERROR_VERSION : BODHI_ERROR_PROTOCOL,
                             wire_explain(result));
     }
     begin_deadline(server, c);

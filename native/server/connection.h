@@ -6,12 +6,12 @@
 #include "server/server.h"
 
 /* Take a connection up, or refuse it. Where there is no slot, one that has not said anything yet goes, the oldest
- * first.
+ * first. `session` is the key of its messages, MAC_KEY bytes; NULL: they are not authenticated.
  */
-void connection_add(bodhi_server *server, int fd, unsigned rights, const caller *from);
+void connection_add(bodhi_server *server, int fd, unsigned rights, const caller *from, const uint8_t *session);
 
 /* Tell why and close. */
-void connection_refuse(bodhi_server *server, int fd, int status, const char *text);
+void connection_refuse(bodhi_server *server, int fd, const uint8_t *session, int status, const char *text);
 
 /* epoll has told of a connection. */
 void connection_event(bodhi_server *server, connection *c, uint32_t events);

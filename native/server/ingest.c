@@ -89,7 +89,7 @@ static bool is_refused(const ingest *in, uint64_t client) {
 static bool is_vacant(bodhi_dataset *dataset) {
     uint64_t first;
     pthread_mutex_lock(&dataset->mutex);
-    bool vacant = table_numbers(&dataset->tables[BODHI_NATIVE], 0, &first, 1) == 0;
+    bool vacant = dataset_numbers(dataset, BODHI_NATIVE, 0, &first, 1) == 0;
     pthread_mutex_unlock(&dataset->mutex);
     return vacant;
 }
@@ -103,6 +103,9 @@ static int append_first(ingest *in, const task *t) {
         return bodhi_fail(BODHI_ERROR_BUSY, "%s is locked by somebody who stages", in->dataset->store->path);
     }
     int status = store_refuse_staged(in->dataset->store, in->dataset->name);
+    if (status == BODHI_OK) {
+        status = dataset_check_author(in->dataset);
+    }
     if (status == BODHI_OK) {
         status = bodhi_append(in->writer, &t->frame);
     }

@@ -67,9 +67,9 @@ static void accept_local(bodhi_server *server) {
         caller from = {.remote = false};
         memcpy(from.id, &peer.uid, sizeof peer.uid);
         if (rights == 0) {
-            connection_refuse(server, fd, BODHI_ERROR_UNSAFE, "this server does not serve this user");
+            connection_refuse(server, fd, NULL, BODHI_ERROR_UNSAFE, "this server does not serve this user");
         } else {
-            connection_add(server, fd, rights, &from);
+            connection_add(server, fd, rights, &from, NULL);
         }
     }
 }
@@ -87,21 +87,33 @@ static caller caller_at(int fd) {
     return from;
 }
 
-static void take_admitted(bodhi_server *server) {
+/* One who was admitted, as the pipe to the loop carries it. */
+typedef struct {
     int fd;
-    while (read(server->admitted[0], &fd, sizeof fd) == (ssize_t)sizeof fd) {
-        caller from = caller_at(fd);
-        link_keep_alive(fd);
-        connection_add(server, fd, RIGHT_PUSH, &from);
+    bool authenticated;
+    uint8_t session[MAC_KEY];
+} admitted;
+
+static void take_admitted(bodhi_server *server) {
+    admitted one;
+    while (read(server->admitted[0], &one, sizeof one) == (ssize_t)sizeof one) {
+        caller from = caller_at(one.fd);
+        link_keep_alive(one.fd);
+        connection_add(server, one.fd, RIGHT_PUSH | RIGHT_READ, &from, one.authenticated ? one.session : NULL);
     }
 }
 
-int bodhi_server_admit(bodhi_server *server, int fd) {
+int bodhi_server_admit(bodhi_server *server, int fd, const uint8_t *session) {
+    admitted one = {.fd = fd, .authenticated = session != NULL};
+    if (session != NULL) {
+        memcpy(one.session, session, MAC_KEY);
+    }
     int flags = fcntl(fd, F_GETFL);
-    ssize_t put = flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0
-                      ? write(server->admitted[1], &fd, sizeof fd) /* so small a write to a pipe is whole or nothing */
-                      : -1;
-    if (put == (ssize_t)sizeof fd) {
+    ssize_t put =
+        flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0
+            ? write(server->admitted[1], &one, sizeof one) /* so small a write to a pipe is whole or nothing */
+            : -1;
+    if (put == (ssize_t)sizeof one) {
         return BODHI_OK;
     }
     int error = errno;
@@ -269,7 +281,10 @@ static int make_server(bodhi_server *server, const char *directory) {
     int status = bodhi_open(directory, BODHI_CREATE, &server->store);
     if (status == BODHI_OK) {
         bodhi_store_set_quota(server->store, server->options.quota);
+        status = bodhi_open(directory, BODHI_READ_ONLY, &server->looked_at);
     }
+    server->peers = server->options.peers == NULL ? NULL : strndup(server->options.peers, WIRE_MAX_PEERS - 16);
+    server->options.peers = NULL;
     if (status == BODHI_OK && !open_descriptors(server)) {
         status = bodhi_fail_system(errno, "epoll", directory);
     }
@@ -341,9 +356,9 @@ static void close_connections(bodhi_server *server) {
 }
 
 static void close_descriptors(bodhi_server *server) {
-    int fd;
-    while (server->admitted[0] >= 0 && read(server->admitted[0], &fd, sizeof fd) == (ssize_t)sizeof fd) {
-        (void)io_close(fd);
+    admitted one;
+    while (server->admitted[0] >= 0 && read(server->admitted[0], &one, sizeof one) == (ssize_t)sizeof one) {
+        (void)io_close(one.fd);
     }
     close_pipe(server->wake);
     close_pipe(server->admitted);
@@ -361,7 +376,9 @@ void bodhi_server_close(bodhi_server *server) {
     close_connections(server);
     datasets_close_all(server);
     close_descriptors(server);
+    bodhi_close(server->looked_at);
     bodhi_close(server->store);
+    free(server->peers);
     free(server->connections);
     free(server->allowed);
     free(server);

@@ -25,6 +25,7 @@ typedef struct bodhi_serve_options {
     uint32_t max_frame;      /* bytes of a pushed frame; 0: WIRE_MAX_FRAME */
     int64_t quota;           /* bytes that the store may hold; 0: no limit */
     int64_t memory;          /* bytes for messages that come, wait or go; 0: 512 MiB */
+    const char *peers;       /* what PEERED tells behind the identity, at most WIRE_MAX_PEERS - 16 bytes; or NULL */
 } bodhi_serve_options;
 
 /* Open the store (made if it is not there) and what the loop needs. Errors: as bodhi_open. */
@@ -37,9 +38,9 @@ BODHI_CHECKED int bodhi_server_run(bodhi_server *server);
 /* A non-blocking descriptor to write a byte to, from a signal handler or another thread. */
 int bodhi_server_wake(const bodhi_server *server);
 
-/* Hand over an admitted socket, from any thread; the server closes it. It may push and ask, no more. Errors: SYSTEM
- * (it is closed). */
-BODHI_CHECKED int bodhi_server_admit(bodhi_server *server, int fd);
+/* Hand over an admitted socket, from any thread; the server closes it. It may push and read. `session` is the key, of
+ * MAC_KEY bytes, by which its messages are authenticated; NULL: nobody is on the way. Errors: SYSTEM (it is closed). */
+BODHI_CHECKED int bodhi_server_admit(bodhi_server *server, int fd, const uint8_t *session);
 
 /* Write and acknowledge what was pushed, and end. Closing NULL is allowed. */
 void bodhi_server_close(bodhi_server *server);

@@ -57,6 +57,7 @@ typedef struct {
     size_t held_out;
     bool stalled; /* its body waits for memory */
     wire_parser in;
+    mac_stream mac; /* of our messages; not on: a client of this machine */
     unsigned char *out;
     size_t n_out, out_sent, out_capacity;
     int descriptors[WIRE_MAX_SEGMENTS]; /* to go with the byte at descriptors_at */
@@ -88,6 +89,8 @@ struct bodhi_server {
     bool (*on_message)(bodhi_server *server, connection *c);
     uint32_t *allowed;
     bodhi_store *store;
+    bodhi_store *looked_at; /* the same, for looking at datasets that are not used thereby */
+    char *peers;            /* as PEERED tells them; NULL: nothing was told */
     int epoll, wake[2], admitted[2], ingested[2];
     bool accept_paused; /* no descriptor was left to accept a connection with; tried again at the next tick */
     connection *connections;

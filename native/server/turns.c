@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "server/connection.h"
-#include "server/contents.h"
+#include "server/contents/contents.h"
 #include "store/dataset.h"
 
 enum {

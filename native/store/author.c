@@ -58,7 +58,7 @@ static int claim(bodhi_dataset *dataset, const char *identity, bool alone) {
     if (status != BODHI_OK) {
         return status;
     }
-    bool vacant = author[0] == '\0' || (alone && table_living(&dataset->tables[BODHI_NATIVE]) == 0);
+    bool vacant = author[0] == '\0' || (alone && dataset_living(dataset, BODHI_NATIVE) == 0);
     if (strcmp(author, identity) != 0 && vacant) {
         if (io_write_file(dataset->fd, author_file, identity, strlen(identity), author[0] != '\0')) {
             return remember(dataset, identity);
@@ -128,6 +128,22 @@ int store_lock(const bodhi_store *store) {
 int dataset_claim(bodhi_dataset *dataset, const char *identity, bool alone) {
     pthread_mutex_lock(&dataset->mutex);
     int status = claim(dataset, identity, alone);
+    pthread_mutex_unlock(&dataset->mutex);
+    return status;
+}
+
+static int check_author(const bodhi_dataset *dataset) {
+    char author[MAX_NAME + 1];
+    int status = dataset->author == NULL ? BODHI_OK : read_author(dataset, author);
+    if (status != BODHI_OK || dataset->author == NULL || author[0] == '\0' || strcmp(author, dataset->author) == 0) {
+        return status;
+    }
+    return fail_conflict(dataset, author, dataset->author);
+}
+
+int dataset_check_author(bodhi_dataset *dataset) {
+    pthread_mutex_lock(&dataset->mutex); /* another pusher may claim it just now */
+    int status = check_author(dataset);
     pthread_mutex_unlock(&dataset->mutex);
     return status;
 }

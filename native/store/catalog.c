@@ -81,31 +81,15 @@ segment *dataset_add(bodhi_dataset *dataset, const segment *made, uint32_t *ordi
 
 /* --- Loading ----------------------------------------------------------------------------------------------------- */
 
-/* The living copy that a tombstone speaks of, or NULL. */
-static place *target_of(const bodhi_dataset *dataset, unsigned kind, const tombstone *dead, uint32_t ordinal) {
-    size_t state = 0;
-    place *copy;
-    while ((copy = table_find(&dataset->tables[kind], dead->number, &state)) != NULL) {
-        if (copy->segment == ordinal && (uint64_t)copy->offset * UNIT == dead->offset) {
-            return copy;
-        }
-    }
-    return NULL;
-}
-
 /* Apply one tombstone; false if it waits for what is not loaded yet. */
 static bool apply_tombstone(bodhi_dataset *dataset, unsigned kind, const tombstone *dead) {
     uint32_t ordinal;
-    segment *s = dataset_find(dataset, kind, dead->segment, &ordinal);
+    const segment *s = dataset_find(dataset, kind, dead->segment, &ordinal);
     if (s == NULL) {
         return false;
     }
-    place *copy = target_of(dataset, kind, dead, ordinal);
-    if (copy != NULL) {
-        copy->dead = 1;
-        s->live--;
-    }
-    return copy != NULL || s->covered > dead->offset;
+    const place copy = {.number = dead->number, .segment = ordinal, .offset = (uint32_t)(dead->offset / UNIT)};
+    return dataset_kill(dataset, kind, &copy, false) == SEALED_FOUND || s->covered > dead->offset;
 }
 
 /* Apply `n` tombstones of one kind; those that match nothing yet wait. False: memory is out. */
@@ -133,6 +117,7 @@ static bool apply_tombstones(bodhi_dataset *dataset, unsigned kind, const tombst
 void dataset_forget(bodhi_dataset *dataset, uint32_t ordinal) {
     segment *s = dataset->segments[ordinal];
     s->gone = true;
+    dataset_remove_sealed(dataset, ordinal);
     if (s->live > 0) {
         table_forget_segment(&dataset->tables[s->kind], ordinal);
         s->live = 0;
@@ -143,15 +128,20 @@ int dataset_load(bodhi_dataset *dataset, uint32_t ordinal, bool writing) {
     segment *s = dataset->segments[ordinal];
     segment before = *s;
     findings found = {0};
-    int error = segment_load(dataset->fd, s, ordinal, writing, &found);
-    if (error == 0 && table_add(&dataset->tables[s->kind], found.places, found.n_places)) {
-        s->live += found.n_places;
+    int error = segment_load(dataset->fd, s, ordinal, writing ? LOAD_WRITING : 0, &found);
+    const sealed *opened = s->sealed != before.sealed ? s->sealed : NULL;
+    if (error == 0 && table_add(&dataset->tables[s->kind], found.places, found.n_places) &&
+        (opened == NULL || dataset_add_sealed(dataset, ordinal))) {
+        s->live += found.n_places + (opened == NULL ? 0 : opened->frames);
         dataset->scanned += found.scanned;
         dataset->refused_version = found.version != 0 ? found.version : dataset->refused_version;
         (void)apply_tombstones(dataset, s->kind, found.tombstones,
                                found.n_tombstones); /* else dropped frames stay a while */
     } else {
         bool gone = s->gone;
+        if (opened != NULL) {
+            sealed_close(s->sealed);
+        }
         *s = before;
         s->gone = gone;
         error = error == 0 ? ENOMEM : error;
@@ -170,6 +160,28 @@ static void repair(bodhi_dataset *dataset, segment *s) {
         (void)segment_recover(dataset->fd, s, fd);
     }
     (void)io_close(fd);
+}
+
+void dataset_mend(bodhi_dataset *dataset) {
+    while (dataset->torn) {
+        dataset->torn = false;
+        for (unsigned kind = 0; kind < 2; kind++) {
+            table_free(&dataset->tables[kind]);
+            dataset->n_tombstones[kind] = 0;
+        }
+        for (uint32_t i = 0; i < dataset->n_segments; i++) {
+            segment *s = dataset->segments[i];
+            dataset_remove_sealed(dataset, i);
+            s->covered = s->index_covered = SEGMENT_HEADER_BYTES;
+            s->index_at = s->looked_at = s->live = 0;
+        }
+        for (uint32_t i = 0; i < dataset->n_segments; i++) {
+            segment *s = dataset->segments[i];
+            if (!s->gone && !s->refused && dataset_load(dataset, i, false) != 0 && s->gone) {
+                dataset_forget(dataset, i);
+            }
+        }
+    }
 }
 
 /* --- Refreshing -------------------------------------------------------------------------------------------------- */
@@ -284,6 +296,7 @@ static int refresh(bodhi_dataset *dataset) {
     for (ssize_t i = 0; i < n && error == 0; i++) {
         error = refresh_one(dataset, names[i]);
     }
+    dataset_mend(dataset);
     free(names);
     return error;
 }

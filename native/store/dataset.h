@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "bodhi.h"
+#include "segments/sealed.h"
 #include "segments/segment.h"
 #include "segments/table.h"
 
@@ -28,6 +29,12 @@ typedef struct spare_memory {
     void (*free)(struct spare_memory *memory);
 } spare_memory;
 
+/* The frames that a sealed table speaks of lie between these. */
+typedef struct {
+    uint64_t low, high;
+    uint32_t ordinal;
+} sealed_range;
+
 struct bodhi_dataset {
     bodhi_store *store;
     int fd; /* of the directory */
@@ -41,7 +48,11 @@ struct bodhi_dataset {
     segment **segments;    /* positions are for good; those that are gone stay as such */
     size_t n_segments, segment_capacity;
     uint32_t *by_id; /* positions, sorted by kind and id */
-    table tables[2]; /* by kind */
+    table tables[2]; /* by kind: what is not sealed */
+    sealed_range *ranges[2];
+    size_t n_ranges[2], hint[2];          /* hint: the range in which a frame was found last */
+    bool torn;                            /* a sealed table cannot be read any more ... */
+    void (*mend)(bodhi_dataset *dataset); /* ... so that this is to be called: dataset_mend() */
     tombstone *tombstones[2];
     size_t n_tombstones[2]; /* those that wait for their segment */
     unsigned open_segments;
@@ -87,18 +98,27 @@ int dataset_keep_up(bodhi_dataset *dataset);
 /* Refresh; if the directory is gone, make it again (`create`) or fail with NOT_FOUND. Takes the mutex. */
 int dataset_reopen(bodhi_dataset *dataset, bool create);
 
+/* Where a sealed table was found torn, read everything anew without it: what was dropped is said by others' indexes.
+ * What is in copies.c does so by itself, but for dataset_kill(). */
+void dataset_mend(bodhi_dataset *dataset);
+
 /* --- author.c ----------------------------------------------------------------------------------------------------- */
 
 /* Let the frames be those of the simulation that calls itself `identity`, if they are nobody's yet; or if there are
  * none, and nobody else is about to bring some (`alone`). CONFLICT: they are another's. Takes the mutex. */
 int dataset_claim(bodhi_dataset *dataset, const char *identity, bool alone);
 
-/* Check that no trajectory has the name of what is to be pushed: CONFLICT. Takes no mutex, nor do the next two. */
+/* Check that no trajectory has the name of what is to be pushed: CONFLICT. Takes no mutex, nor do the next three. */
 int store_refuse_staged(const bodhi_store *store, const char *name);
 
 /* Be the only process that gives a dataset its name, as staging is (Store.locked of himach/io/store/store.py), until
  * the descriptor is closed. -1 and errno, EWOULDBLOCK if another one was for a second. */
 int store_lock(const bodhi_store *store);
+
+/* Check that the frames are still those of who claimed them: another may have written some since, while there were
+ * none.
+ */
+int dataset_check_author(bodhi_dataset *dataset);
 
 /* Say so again in a directory that was made anew. */
 int dataset_restore_author(const bodhi_dataset *dataset);
@@ -122,10 +142,42 @@ unsigned char *dataset_read_meta(int directory, size_t *size);
  * them, maybe another process, need not have. False and errno on failure. */
 bool dataset_sync_names(bodhi_dataset *dataset);
 
-/* --- query.c ------------------------------------------------------------------------------------------------------ */
+/* --- copies.c ----------------------------------------------------------------------------------------------------- */
+
+/* Take in the sealed table that was opened as the segment's. False: memory is out. */
+bool dataset_add_sealed(bodhi_dataset *dataset, uint32_t ordinal);
+
+/* Close a segment's sealed table, if it has one. */
+void dataset_remove_sealed(bodhi_dataset *dataset, uint32_t ordinal);
+
+/* How far the copies of a frame were looked through; zeros at first. */
+typedef struct {
+    size_t in_table, range;
+} copy_cursor;
+
+/* The next living copy of a frame; false: there is none. */
+bool dataset_next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, copy_cursor *at, place *copy);
 
 /* The copy of a frame to be read: the first living one, natives before aliens. Its kind, or -1. */
-int dataset_choose_copy(const bodhi_dataset *dataset, uint64_t number, place *copy);
+int dataset_choose_copy(bodhi_dataset *dataset, uint64_t number, place *copy);
+
+/* Take the copy at a place (of which number, segment and offset are asked) for dead from now on. ABSENT: none lives
+ * there. */
+enum sealed_answer dataset_kill(bodhi_dataset *dataset, unsigned kind, const place *copy, bool passed_over);
+
+/* Nobody in this process reads the copy from now on: it was found damaged. */
+void dataset_pass_over(bodhi_dataset *dataset, unsigned kind, const place *copy);
+
+/* Set the bits of the frames of one kind. */
+void dataset_mark(bodhi_dataset *dataset, unsigned kind, const frame_selection *chosen, uint64_t *words);
+
+/* As table_numbers() and table_living(). */
+size_t dataset_numbers(bodhi_dataset *dataset, unsigned kind, uint64_t from, uint64_t *numbers, size_t capacity);
+uint64_t dataset_living(bodhi_dataset *dataset, unsigned kind);
+
+/* The frames of one kind between `low` and `high` as progressions that are apart, ascending; `list` is empty. False:
+ * they are more than it has room for, or woven into each other, or just found torn. */
+bool dataset_list(bodhi_dataset *dataset, unsigned kind, uint64_t low, uint64_t high, progressions *list);
 
 /* --- descriptors.c: these take the mutex themselves ----------------------------------------------------------------
  */

@@ -40,7 +40,7 @@ static bool list_file(listing *list, const segment *s, int64_t bytes) {
     return true;
 }
 
-/* The segment that a file belongs to, itself or its index. */
+/* The segment that a file belongs to, itself, its index or its sealed table. */
 static bool segment_of_file(const char *name, segment *s) {
     char file[SEGMENT_NAME] = "";
     if (strlen(name) >= sizeof file) {
@@ -48,7 +48,7 @@ static bool segment_of_file(const char *name, segment *s) {
     }
     memcpy(file, name, strlen(name) + 1);
     char *dot = strrchr(file, '.');
-    if (dot != NULL && strcmp(dot, ".idx") == 0) {
+    if (dot != NULL && (strcmp(dot, ".idx") == 0 || strcmp(dot, ".tab") == 0)) {
         memcpy(dot, ".seg", 4);
     }
     return segment_from_name(s, file, 0, 0);
@@ -101,7 +101,7 @@ static int by_turn(const void *left, const void *right) {
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
-/* Bring the list into its order; a segment and its index become one. */
+/* Bring the list into its order; a segment and its other files become one. */
 static void arrange(listing *list) {
     if (list->n > 0) {
         qsort(list->found, list->n, sizeof *list->found, by_turn);
@@ -254,7 +254,7 @@ static int carry_tombstones(int directory, const segment *s) {
     findings found = {0};
     segment loaded = *s;
     loaded.covered = SEGMENT_HEADER_BYTES;
-    int error = segment_load(directory, &loaded, 0, true, &found);
+    int error = segment_load(directory, &loaded, 0, LOAD_WRITING | LOAD_UNSEALED, &found);
     int status = error == 0 ? BODHI_OK : bodhi_fail_system(error, "read", s->name);
     size_t living = living_tombstones(directory, s, found.tombstones, found.n_tombstones);
     if (status == BODHI_OK && living > 0) {
@@ -266,12 +266,20 @@ static int carry_tombstones(int directory, const segment *s) {
     return status;
 }
 
+/* Delete what only speaks of a segment; whether anything did. */
+static bool unlink_rest(int directory, const segment *s) {
+    char tab[SEGMENT_NAME];
+    sealed_name(s, tab);
+    bool any = bodhi_io.unlinkat(directory, tab, 0) == 0;
+    return bodhi_io.unlinkat(directory, s->index_name, 0) == 0 || any;
+}
+
 /* The index goes last: one without a segment is nothing, a segment without an index would be read again. */
 static int unlink_files(int directory, const segment *s) {
     if (bodhi_io.unlinkat(directory, s->name, 0) != 0 && errno != ENOENT) {
         return bodhi_fail_system(errno, "unlink", s->name);
     }
-    (void)bodhi_io.unlinkat(directory, s->index_name, 0);
+    (void)unlink_rest(directory, s);
     return BODHI_OK;
 }
 
@@ -279,9 +287,7 @@ static int unlink_files(int directory, const segment *s) {
 static int evict_segment(int directory, const segment *s) {
     int fd = io_open(directory, s->name, O_RDWR);
     if (fd < 0 && errno == ENOENT) {
-        return bodhi_io.unlinkat(directory, s->index_name, 0) == 0
-                   ? BODHI_OK
-                   : bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s is gone", s->name);
+        return unlink_rest(directory, s) ? BODHI_OK : bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s is gone", s->name);
     }
     if (fd < 0) {
         return bodhi_fail_system(errno, "open", s->name);

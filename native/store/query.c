@@ -23,12 +23,14 @@ int bodhi_dataset_query(bodhi_dataset *dataset, bodhi_facts *facts) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "dataset and facts must be given");
     }
     int64_t modified = 0;
+    uint64_t sealed_bytes = 0;
     memset(facts, 0, sizeof *facts);
     pthread_mutex_lock(&dataset->mutex);
-    facts->native = (int64_t)table_living(&dataset->tables[BODHI_NATIVE]);
-    facts->alien = (int64_t)table_living(&dataset->tables[BODHI_ALIEN]);
+    facts->native = (int64_t)dataset_living(dataset, BODHI_NATIVE);
+    facts->alien = (int64_t)dataset_living(dataset, BODHI_ALIEN);
     for (size_t i = 0; i < dataset->n_segments; i++) {
         const segment *s = dataset->segments[i];
+        sealed_bytes += s->sealed == NULL ? 0 : sealed_memory(s->sealed);
         if (!s->gone) {
             facts->bytes +=
                 file_bytes(dataset->fd, s->name, &modified) + file_bytes(dataset->fd, s->index_name, &modified);
@@ -37,7 +39,7 @@ int bodhi_dataset_query(bodhi_dataset *dataset, bodhi_facts *facts) {
         }
     }
     facts->refused_version = dataset->refused_version;
-    facts->memory = (int64_t)(table_memory(&dataset->tables[0]) + table_memory(&dataset->tables[1]) +
+    facts->memory = (int64_t)(sealed_bytes + table_memory(&dataset->tables[0]) + table_memory(&dataset->tables[1]) +
                               dataset->n_segments * (sizeof(segment) + sizeof(segment *) + sizeof(uint32_t)));
     facts->scanned = (int64_t)dataset->scanned;
     pthread_mutex_unlock(&dataset->mutex);
@@ -53,24 +55,12 @@ int bodhi_dataset_numbers(bodhi_dataset *dataset, int kind, int64_t from, uint64
                           (long long)capacity);
     }
     pthread_mutex_lock(&dataset->mutex);
-    *count = (int64_t)table_numbers(&dataset->tables[kind], (uint64_t)from, numbers, (size_t)capacity);
+    *count = (int64_t)dataset_numbers(dataset, (unsigned)kind, (uint64_t)from, numbers, (size_t)capacity);
     pthread_mutex_unlock(&dataset->mutex);
     return BODHI_OK;
 }
 
-int dataset_choose_copy(const bodhi_dataset *dataset, uint64_t number, place *copy) {
-    for (int kind = BODHI_NATIVE; kind <= BODHI_ALIEN; kind++) {
-        size_t state = 0;
-        const place *found = table_find(&dataset->tables[kind], number, &state);
-        if (found != NULL) {
-            *copy = *found;
-            return kind;
-        }
-    }
-    return -1;
-}
-
-static bodhi_place locate(const bodhi_dataset *dataset, int64_t number) {
+static bodhi_place locate(bodhi_dataset *dataset, int64_t number) {
     place copy;
     int kind = number < 0 ? -1 : dataset_choose_copy(dataset, (uint64_t)number, &copy);
     if (kind < 0) {
@@ -106,6 +96,34 @@ static bodhi_segment_facts segment_facts(bodhi_dataset *dataset, const segment *
         (void)io_close(fd);
     }
     return facts;
+}
+
+/* How many atoms the record at a place has, as its head says; 0: it cannot be read. */
+static uint32_t atoms_at(bodhi_dataset *dataset, const place *at) {
+    unsigned char told[RECORD_ATOMS_BYTES];
+    int fd = dataset_pin(dataset, at->segment, false);
+    if (fd < 0) {
+        return 0;
+    }
+    uint64_t offset = (uint64_t)at->offset * UNIT + RECORD_ATOMS_AT;
+    bool whole = io_read(fd, told, sizeof told, offset, READ_ANY) == (ssize_t)sizeof told;
+    dataset_unpin(dataset, at->segment);
+    return whole ? read_record_atoms(told) : 0;
+}
+
+int bodhi_dataset_atoms(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, uint32_t *atoms) {
+    if (dataset == NULL || numbers == NULL || n < 0 || atoms == NULL) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "dataset, numbers and atoms must be given");
+    }
+    for (int64_t i = 0; i < n; i++) {
+        copy_cursor at = {0};
+        place copy;
+        pthread_mutex_lock(&dataset->mutex);
+        bool found = dataset_next_copy(dataset, BODHI_NATIVE, (uint64_t)numbers[i], &at, &copy);
+        pthread_mutex_unlock(&dataset->mutex);
+        atoms[i] = found ? atoms_at(dataset, &copy) : 0;
+    }
+    return BODHI_OK;
 }
 
 int bodhi_dataset_segments(bodhi_dataset *dataset, bodhi_segment_facts *facts, int64_t capacity, int64_t *count) {

@@ -10,24 +10,35 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from himach.errors import UsageError
+from himach.io.dataset.kept_index import (
+    are_packed,
+    indexes_in,
+    newer_index,
+    pack_indexes,
+    pack_times,
+    times_are_packed,
+    times_in,
+)
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.store.store import Dataset, Store, StoreError
 from himach.io.topology.loading import own_topology
-from himach.io.trajectory.origin import Origin, Times
+from himach.io.trajectory.index.timeline import Timeline
+from himach.io.trajectory.index.walk import taken
+from himach.io.trajectory.index.xdr_index import Stored, XdrIndex
+from himach.io.trajectory.origin import Origin
 from himach.io.trajectory.xdr_file import XdrFile
-from himach.io.trajectory.xdr_index import XdrIndex, decode, encode
 
 if TYPE_CHECKING:
     from himach.io.server.client import Client
     from himach.io.server.served_store import ServedStore
 
 STAMP, TIMES, INDEX = "origin.json", "times", "index"  # names of attachments
+COPIES = "copies"  # of each frame, natively, that were asked for when it was staged
 AUTHOR = "author"  # of what was pushed: which simulation (native/store/author.c)
 MAX_TOPOLOGY_BYTES = 256 << 20
 
@@ -36,12 +47,12 @@ MAX_TOPOLOGY_BYTES = 256 << 20
 class OriginFiles:
     """What a store has of an origin beside its stamp.
 
-    `times` are those of all frames, float64 (n_frames,), ps; None where a format does not tell them without reading
+    `times` are those of all frames, ps; None where a format does not tell them without reading
     frames. `topologies` are suffix and content of each topology file, by its absolute path; the one used last comes
     last.
     """
 
-    times: Times | None
+    times: Timeline | None
     topologies: dict[str, tuple[str, bytes]]
 
 
@@ -88,12 +99,30 @@ def attach_origin(
             topology = own_topology(origin)
     if topology is not None:
         stamp = _attach_topology(dataset, stamp, os.path.abspath(os.path.expanduser(topology)))
-    indexes = {file.path: file.index for file, _ in origin.files() if isinstance(file, XdrFile)}
-    for name, content in ((INDEX, encode(indexes) if indexes else None), (TIMES, _encode_times(origin))):
-        if content is not None and dataset.attachment(name) != content:
-            dataset.attach(name, content)
+    _attach_index(dataset, origin)
     if before is None or replace(before, seen=stamp.seen) != stamp or [*before.topologies] != [*stamp.topologies]:
         dataset.attach(STAMP, stamp.encode())
+
+
+def _attach_index(dataset: Dataset, origin: Origin) -> None:
+    """Attach where the frames begin and when they were taken, unless that is there already."""
+    indexes = {file.path: file.index for file, _ in origin.files() if isinstance(file, XdrFile)}
+    if indexes and not are_packed(_content(dataset, INDEX), indexes):
+        dataset.attach(INDEX, pack_indexes(indexes))
+    times = origin.known_times
+    if times is not None and not times_are_packed(_content(dataset, TIMES), times):
+        dataset.attach(TIMES, pack_times(times))
+
+
+def _content(dataset: Dataset | Client, name: str) -> Stored | bytes | None:
+    """Return what is attached: of this user's own store it is read where it is needed, else it is all brought."""
+    if not isinstance(dataset, Dataset):
+        return dataset.attachment(name)
+    path = dataset.path / f"x-{name}"
+    try:
+        return Stored(os.fspath(path), 0, path.stat().st_size)
+    except OSError:
+        return None
 
 
 def _attach_topology(dataset: Dataset, stamp: OriginStamp, path: str) -> OriginStamp:
@@ -115,11 +144,12 @@ def origin_files(store: Store | ServedStore, name: str, generation: bytes, stamp
     """Return what is attached to a dataset beside its stamp."""
     dataset = store.dataset(name, generation, create=False)
     contents = {path: dataset.attachment(attached) for path, attached in stamp.topologies.items()}
-    topologies = {path: (_suffix(path), content) for path, content in contents.items() if content is not None}
-    return OriginFiles(_decode_times(dataset.attachment(TIMES), stamp.n_frames), topologies)
+    topologies = {path: (suffix_of(path), content) for path, content in contents.items() if content is not None}
+    times = times_in(dataset.attachment(TIMES), stamp.n_frames, lambda: indexes_in(_content(dataset, INDEX)))
+    return OriginFiles(times, topologies)
 
 
-def _suffix(path: str) -> str:
+def suffix_of(path: str) -> str:
     """Return the suffix by which MDAnalysis tells the format, with that of a compression."""
     suffixes = Path(path).suffixes
     return "".join(suffixes[-2:] if suffixes[-1:] in (["." + "gz"], ["." + "bz2"]) else suffixes[-1:])
@@ -131,19 +161,13 @@ def attached_indexes(store: Store | ServedStore, datasets: Sequence[tuple[str, b
     for name, generation in datasets:
         with contextlib.suppress(StoreError):
             dataset = store.dataset(name, generation, create=False)
-            for path, index in decode(dataset.attachment(INDEX)).items():
+            content = _content(dataset, INDEX)
+            newer = partial(newer_index, content.path) if isinstance(content, Stored) else _none
+            for path, index in indexes_in(content).items():
                 if path not in known or index.is_of(path):  # clocks do not tell which is newer
-                    known[path] = index
+                    known[path] = taken(index, path, partial(newer, path))
     return known
 
 
-def _encode_times(origin: Origin) -> bytes | None:
-    """Return the times of all frames as they are attached, or None where a format does not tell them."""
-    return None if origin.known_times is None else np.ascontiguousarray(origin.known_times, dtype="<f8").tobytes()
-
-
-def _decode_times(content: bytes | None, n_frames: int) -> Times | None:
-    """Return the times that `_encode_times` encoded, or None."""
-    if content is None or len(content) != 8 * n_frames:
-        return None
-    return np.frombuffer(content, dtype="<f8").astype(np.float64)
+def _none(path: str) -> None:
+    """Return nothing: what a server keeps by now is not asked for."""

@@ -13,6 +13,7 @@ from himach.errors import TrajectoryError, UsageError
 from himach.io.dataset.attachment import origin_files
 from himach.io.dataset.lookup import Candidate, deputy, find, names_of, read_some, stand_in, wanted_frames
 from himach.io.dataset.origin_stamp import OriginStamp
+from himach.io.server.served_store import ServedStore
 from himach.io.store.place import open_store, store_place
 from himach.io.store.sizes import show_size
 from himach.io.store.store import Store, StoreError, StoreNotFoundError
@@ -120,18 +121,30 @@ class _Cached:
     """
 
     def __init__(self, cache: str | None, paths: Sequence[Path], keywords: Mapping[str, Any]) -> None:
-        self._place = store_place(cache)
+        self._place: Path | str = store_place(cache)
         self._keywords = keywords
-        self._store: Store | None = None
+        self._store: Store | ServedStore | None = None
         self._nothing = f"nothing in {self._place}"
         self.found: list[Candidate] = []
         try:
-            self._store = open_store(cache, create=False, read_only=True)
+            self._store = self._open(cache)
             self.found = find(self._store, names_of(paths))
         except StoreNotFoundError:
             self._nothing = f"nothing: there is no store at {self._place}"
         except StoreError as error:
             self._nothing = f"nothing: {error}"
+
+    def _open(self, cache: str | None) -> Store | ServedStore:
+        if cache is None or not cache.startswith("tcp://"):
+            return open_store(cache, create=False, read_only=True)
+        from himach.io.dataset.lookup import open_cache
+
+        store, reason = open_cache(cache)
+        assert store is not None
+        self._place = cache.partition("?")[0]
+        if reason:
+            warnings.warn(reason, stacklevel=2)
+        return store
 
     def choose(self, origin: Origin) -> None:
         """Leave out what is not of the origin as it is now."""

@@ -14,23 +14,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from pyroaring import BitMap64
-
 from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.dataset.attachment import AUTHOR, attached_stamp, has_stamp
 from himach.io.dataset.origin_stamp import OriginStamp, frame_keywords, latest
-from himach.io.store.bodhi import ServerRefusedError
+from himach.io.store.bodhi import SLICES_SUFFIX, ServerRefusedError
 from himach.io.store.place import open_chosen, owner_of
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
 from himach.io.trajectory.absent_file import AbsentFile
+from himach.io.trajectory.index.timeline import BetweenTimeline, PartTimeline, Timeline
 from himach.io.trajectory.join import Part
 from himach.io.trajectory.keywords import check, frame_names, parser_class, readers_of
-from himach.io.trajectory.origin import Origin, OriginFacts, Times
+from himach.io.trajectory.origin import Origin, OriginFacts
+from himach.selection import Selected
 
 if TYPE_CHECKING:
     from himach.io.server.client import Client
+    from himach.io.server.remote_store import RemoteStore
     from himach.io.server.served_store import ServedStore
 
 
@@ -69,6 +69,8 @@ def names_of(trajectories: Sequence[Path]) -> list[str]:
 def open_cache(choice: str) -> tuple[Store | ServedStore | None, str]:
     """Open the store that the user of a run chose: as `open_chosen`, or another user's by the server that serves it.
 
+    ``tcp://HOST:PORT`` is a server of another machine, and with it all its peers.
+
     Returns
     -------
     store
@@ -83,6 +85,8 @@ def open_cache(choice: str) -> tuple[Store | ServedStore | None, str]:
     ServerRefusedError
         It is another user's, whose server refuses this one.
     """
+    if choice.startswith("tcp://"):
+        return _open_remote(choice)
     found = owner_of(choice)
     if found is not None and os.path.exists(found[0] / "server" / "socket"):  # False where this user may not look
         from himach.io.server.served_store import ServedStore
@@ -94,6 +98,17 @@ def open_cache(choice: str) -> tuple[Store | ServedStore | None, str]:
         except StoreError as error:
             return None, f"no cache is used: {error}"
     return open_chosen(choice)
+
+
+def _open_remote(choice: str) -> tuple[RemoteStore, str]:
+    """Open what a server and its peers hold, and name those that do not answer."""
+    from himach.io.server.address import server_of_choice
+    from himach.io.server.remote_store import RemoteStore
+
+    server = server_of_choice(choice)
+    assert server is not None
+    store = RemoteStore(server)
+    return store, f"no answer from {store.silent}: what they hold is not seen" if store.silent else ""
 
 
 def find(store: Store | ServedStore, names: Sequence[str]) -> list[Candidate]:
@@ -115,12 +130,13 @@ def find(store: Store | ServedStore, names: Sequence[str]) -> list[Candidate]:
 
 def _pushed(dataset: Dataset | Client) -> OriginStamp | None:
     """Return the stamp of a dataset that was never an origin's; None if it was, or if it holds nothing."""
-    native = dataset.native
-    if os.path.isabs(dataset.name) or not native:
+    sliced = dataset.name.endswith(SLICES_SUFFIX)  # no frames, but parts of some
+    ends = None if sliced or os.path.isabs(dataset.name) else dataset.ends(native=True)
+    if ends is None:
         return None
-    first = native.min()
-    frames = read_some(dataset, [number for number in (first, first + 1) if number in native])
-    return OriginStamp.pushed(dataset.name, dataset.generation, native.max() + 1, frames) if frames else None
+    first, last = ends
+    frames = read_some(dataset, [first, first + 1])
+    return OriginStamp.pushed(dataset.name, dataset.generation, last + 1, frames) if frames else None
 
 
 def told_apart(best: Candidate, found: Iterable[Candidate]) -> OriginStamp:
@@ -287,7 +303,7 @@ def read_some(dataset: Dataset | Client | None, numbers: Iterable[int]) -> list[
     ]
 
 
-def wanted_frames(stamp: OriginStamp, times: Times | None, frames: range) -> list[int]:
+def wanted_frames(stamp: OriginStamp, times: Timeline | None, frames: Selected) -> list[int]:
     """Return the frames that setting up a run over `frames` asks of an origin that is away."""
     asked = {0, frames[0]}
     if times is None:
@@ -296,46 +312,16 @@ def wanted_frames(stamp: OriginStamp, times: Times | None, frames: range) -> lis
     return sorted(asked)
 
 
-def held_frames(dataset: Dataset | Client | None) -> BitMap64:
-    """Return the numbers of the frames that a node's store holds."""
-    return BitMap64() if dataset is None else dataset.native | dataset.alien
-
-
-def narrow(frames: range, there: BitMap64) -> range:
-    """Return a selection without those of its first and last frames that are not there.
-
-    Raises
-    ------
-    UsageError
-        None of them is.
-    """
-    steps = range(len(frames))
-    first = next((step for step in steps if frames[step] in there), None)
-    if first is None:
-        raise UsageError(f"none of the frames selected is there; those that are: {there.min()} to {there.max()}")
-    last = next(step for step in reversed(steps) if frames[step] in there)
-    return frames[first : last + 1]
-
-
-def neighbours(frames: range, there: BitMap64) -> list[int]:
-    """Return the first, the middle and the last frames of a selection that are there, two of each."""
-    held = [number for number in (frames[0], frames[-1]) if number in there]
-    chosen = there & BitMap64(range(min(frames), max(frames) + 1, abs(frames.step)))
-    places = {0, 1, len(chosen) // 2 - 1, len(chosen) // 2, len(chosen) - 2, len(chosen) - 1}
-    return sorted({*held, *(chosen[place] for place in places if 0 <= place < len(chosen))})
-
-
-def times_between(n_frames: int, frames: Sequence[RawFrame]) -> Times:
-    """Return the times of all frames, float64 (n_frames,), ps, as those of some tell them."""
+def times_between(n_frames: int, frames: Sequence[RawFrame]) -> Timeline:
+    """Return the times of all frames, ps, as those of some tell them."""
     known = sorted((frame.number, frame.time) for frame in frames)
     numbers, times = zip(*known, strict=True)
-    between: Times = np.interp(np.arange(n_frames), numbers, times)
-    return between
+    return BetweenTimeline(n_frames, numbers, times)
 
 
 def stand_in(
     stamp: OriginStamp,
-    times: Times | None,
+    times: Timeline | None,
     keywords: Mapping[str, Any],
     frames: Iterable[RawFrame],
     topology: str | os.PathLike[str] | None = None,
@@ -347,7 +333,7 @@ def stand_in(
     stamp
         Attached to a dataset of some store.
     times
-        Of all frames, float64 (n_frames,), ps; None where they are not known.
+        Of all frames, ps; None where they are not known.
     keywords
         Keywords of MDAnalysis.
     frames
@@ -366,7 +352,7 @@ def stand_in(
     given = {frame.number: frame for frame in frames}
     parts, first = [], 0
     for path, kind, n_frames in zip(stamp.paths, stamp.kinds, stamp.part_frames, strict=True):
-        of_part = None if times is None else times[first : first + n_frames]
+        of_part = None if times is None else PartTimeline(times, first, n_frames)
         file = AbsentFile(path, kind, n_frames, stamp.n_atoms, of_part, stamp.own_keywords, first, given)
         parts.append(Part(file, n_frames))
         first += n_frames

@@ -48,6 +48,8 @@ class Source:
         What of each frame is needed; `late` reads what turns out to be needed beside that.
     watch
         Looks to it that the origin stays what it was.
+    ranks
+        How many share the cores that this process may use.
 
     Attributes
     ----------
@@ -65,6 +67,7 @@ class Source:
         server: Client | None = None,
         needs: Needs | None = None,
         watch: OriginWatch | None = None,
+        ranks: int = 1,
     ) -> None:
         self._origin = origin
         self._watch = watch
@@ -77,7 +80,7 @@ class Source:
         self._writeback: Writeback | None = None
         self._writable = cached if isinstance(cached, Dataset) else None
         if self._writable is not None and keep and origin.present:
-            self._writeback = Writeback(self._writable, None if watch is None else watch.holds)
+            self._writeback = Writeback(self._writable, None if watch is None else watch.holds, ranks)
         self._read_some = False
         self._check_at = 0.0
         self.lost = ""
@@ -204,11 +207,15 @@ class Source:
             pass
 
     def _from_origin(self, numbers: Numbers) -> Iterator[RawFrame]:
-        for frame in self._read_origin(numbers, self._first_atoms()):
-            self.bytes_origin += self._origin.nbytes((frame.number,))
-            if self._writeback is not None:
-                self._writeback.offer(frame)
-            yield frame
+        done = 0
+        try:
+            for frame in self._read_origin(numbers, self._first_atoms()):
+                done += 1
+                if self._writeback is not None:
+                    self._writeback.offer(frame)
+                yield frame
+        finally:
+            self.bytes_origin += self._origin.nbytes(numbers[:done])
 
     def _read_origin(self, numbers: Iterable[int], needed: int | None = None) -> Iterator[RawFrame]:
         """Read from the origin, which is looked at every so often, and if it cannot be read."""
@@ -229,11 +236,14 @@ class Source:
             raise
 
     def _first_atoms(self) -> int | None:
-        """Return how many atoms from the first on must be read from the origin; a frame that is kept is kept whole."""
-        atoms = self._atoms
-        if atoms is None or self._writeback is not None:
+        """Return how many atoms from the first on must be read from the origin.
+
+        A frame that is kept is kept whole; where most of its atoms are needed, it is decoded once for both.
+        """
+        if self._atoms is None:
             return None
-        return int(atoms[-1]) + 1 if len(atoms) else 0
+        needed = int(self._atoms[-1]) + 1 if len(self._atoms) else 0
+        return None if self._writeback is not None and needed > self._origin.n_atoms // 2 else needed
 
 
 class _LateReader:

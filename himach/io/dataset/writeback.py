@@ -1,4 +1,8 @@
-"""Writing missed frames to a store while an analysis goes on: `Writeback`, a bounded queue and a thread behind it."""
+"""Writing missed frames to a store while an analysis goes on: `Writeback`, a bounded queue and a thread behind it.
+
+The analysis goes first. What keeping a frame takes (decoding all of it, packing, writing) is taken from what disk and
+cores have left beside the analysis, and from a small part of its time; frames beyond that are kept by later runs.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from himach.frame import RawFrame
+from himach.frame import Coded, RawFrame
+from himach.io.dataset.core_time import CoreTime
 from himach.io.store.store import Dataset, StoreError
 
 __all__ = ["Writeback", "Written"]
@@ -38,7 +43,7 @@ class Written:
     skipped
         Frames that could not be written.
     reason
-        Why, as a store's error says it; empty if the disk was too slow, or if none was skipped.
+        Why, as a store's error says it; empty if disk or cores had no time for them, or if none was skipped.
     """
 
     frames: int = 0
@@ -49,9 +54,10 @@ class Written:
 class Writeback:
     """Writes frames to a dataset as aliens, behind the analysis.
 
-    A frame is copied once, into memory that is used again; the store's library writes it without the GIL. Where the
-    disk is slower than the analysis, the queue fills: then the analysis waits for a small part of its time, and beyond
-    that frames are skipped. After an error of the store nothing more is written.
+    A frame is copied once, into memory that is used again, or where it is still compressed, its memory changes hands;
+    the store's library packs and writes it without the GIL. Where the disk is slower than the analysis, the queue
+    fills: then the analysis waits for a small part of its time, and beyond that frames are skipped, as they are where
+    the thread has taken as much of a core as it may. After an error of the store nothing more is written.
 
     Parameters
     ----------
@@ -60,9 +66,11 @@ class Writeback:
     holds
         Tells of the numbers of frames that were read whether the origin is still what it was when it was opened. A
         frame is written only after that: others find it in the store at once, also if this run is killed.
+    ranks
+        How many share the cores that this process may use.
     """
 
-    def __init__(self, dataset: Dataset, holds: Callable[[Sequence[int]], bool] | None = None) -> None:
+    def __init__(self, dataset: Dataset, holds: Callable[[Sequence[int]], bool] | None = None, ranks: int = 1) -> None:
         self._dataset = dataset
         self._holds = holds
         self._place = dataset.place()
@@ -80,13 +88,23 @@ class Writeback:
         self._reason = ""
         self._capacity = MIN_FRAMES
         self._batch = 1
+        self._damaged = ""
         self._started = time.monotonic()
         self._waited = 0.0
+        self._cores = CoreTime(ranks)
+        self._taking = True
 
     def offer(self, frame: RawFrame) -> None:
-        """Take a copy of a frame to be written; its arrays may be reused at once. Never raises."""
+        """Take a copy of a frame to be written; its arrays may be reused at once. Never raises.
+
+        Of one that is coded, it takes the memory and leaves other.
+        """
         self._offered += 1
         if self._reason:
+            return
+        # Frames that follow one another are kept, and then none for a while: such are read back the fastest.
+        self._taking = self._cores.left() > (0.0 if self._taking else self._cores.cost * self._capacity / 2)
+        if not self._taking:
             return
         if self._thread is None:
             self._start(frame)
@@ -119,7 +137,7 @@ class Writeback:
         if not keep:
             with contextlib.suppress(StoreError):  # it was confirmed before it was written
                 self._dataset.drop(self._numbers)
-        return Written(self._written, self._offered - self._known - self._written, self._reason)
+        return Written(self._written, self._offered - self._known - self._written, self._reason or self._damaged)
 
     def _see_whether_it_is_there(self) -> None:
         """Find out what the files that were written to do not tell: that somebody has deleted them."""
@@ -129,6 +147,7 @@ class Writeback:
 
     def _start(self, frame: RawFrame) -> None:
         nbytes = sum(each.nbytes for each in (frame.positions, frame.velocities, frame.forces) if each is not None)
+        nbytes = nbytes if frame.coded is None else len(frame.coded.memory)
         self._capacity = max(MIN_FRAMES, QUEUE_BYTES // nbytes)
         self._batch = max(1, min(BATCH_BYTES // nbytes, self._capacity // 2))
         self._thread = threading.Thread(target=self._work, name="himach-writeback", daemon=True)
@@ -169,6 +188,7 @@ class Writeback:
         while self._wait(flush_at) and self._confirm():
             while self._confirmed and (frame := self._next()) is not None:
                 self._write(frame)
+                self._cores.take()
                 unflushed = True
             if unflushed and time.monotonic() > flush_at:
                 self._dataset.flush()
@@ -200,11 +220,18 @@ class Writeback:
             return self._queue.popleft() if self._queue and not self._abandoned else None
 
     def _write(self, frame: RawFrame) -> None:
-        new = self._dataset.write(frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces)
-        if new:
-            self._numbers.append(frame.number)
-        else:
-            self._known += 1
+        stamp = (frame.number, frame.time, frame.box)
+        try:
+            if frame.coded is None:
+                new = self._dataset.write(*stamp, frame.positions, frame.velocities, frame.forces)
+            else:
+                new = self._dataset.write_coded(*stamp, frame.coded)
+            if new:
+                self._numbers.append(frame.number)
+            else:
+                self._known += 1
+        except ValueError as error:  # damaged behind the atoms that the analysis needs
+            self._damaged = self._damaged or str(error)
         with self._changed:
             self._spare.append(frame)
             self._changed.notify_all()
@@ -213,6 +240,9 @@ class Writeback:
 def _copy(frame: RawFrame, memory: RawFrame) -> None:
     memory.number, memory.time = frame.number, frame.time
     memory.box = None if frame.box is None else frame.box.copy()
+    memory.coded = None if frame.coded is None else _taken(frame.coded, memory.coded)
+    if memory.coded is not None:
+        return
     memory.positions = _copied(frame.positions, memory.positions)
     memory.velocities = None if frame.velocities is None else _copied(frame.velocities, memory.velocities)
     memory.forces = None if frame.forces is None else _copied(frame.forces, memory.forces)
@@ -223,3 +253,10 @@ def _copied(array: Vectors, into: Vectors | None) -> Vectors:
         return array.copy()
     np.copyto(into, array)
     return into
+
+
+def _taken(coded: Coded, instead: Coded | None) -> Coded:
+    """Return what is coded, with its memory, for which that of `instead` is left."""
+    taken = replace(coded)
+    coded.memory = np.empty(0, dtype=np.uint8) if instead is None else instead.memory
+    return taken

@@ -1,4 +1,4 @@
-"""Who may push from another machine: challenge and response over a key that both sides have.
+"""Who may push and read from another machine: challenge and response over a key that both sides have.
 
 `read_key` and `make_key` handle the key file, `AdmissionListener` accepts TCP connections in a thread, lets each prove
 that it has the key, proves the same to it, and hands its descriptor on. Those who say nothing have to make way for
@@ -24,7 +24,7 @@ from pathlib import Path
 from himach.errors import UsageError
 from himach.io.store.bodhi import ServerRefusedError
 
-GREETING = b"BdhAuth1"
+GREETING = b"BdhAuth2"
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 ADMITTED, REFUSED = (0).to_bytes(4, "little"), (1).to_bytes(4, "little")
@@ -71,7 +71,8 @@ def read_key(path: Path) -> bytes:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise UsageError(f"key file {path}: {error.strerror}") from None
+        cure = "copy it from the server's machine, readable for you alone, or name another by --key (key= in Python)"
+        raise UsageError(f"key file {path}: {error.strerror}; {cure}") from None
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
@@ -115,10 +116,10 @@ class AdmissionListener:
     key
         The key.
     admit
-        Called with the descriptor of each admitted connection, which is then the callee's.
+        Called with the descriptor of each admitted connection, which is then the callee's, and the session's key.
     """
 
-    def __init__(self, listener: socket.socket, key: bytes, admit: Callable[[int], None]) -> None:
+    def __init__(self, listener: socket.socket, key: bytes, admit: Callable[[int, bytes], None]) -> None:
         self._listener = listener
         self._key = key
         self._admit = admit
@@ -210,7 +211,8 @@ class AdmissionListener:
         with contextlib.suppress(OSError, ServerRefusedError):  # it has gone, or came while the server ends
             if more and prove(visitor.connection, self._key, visitor.challenge, visitor.answer):
                 self._forget(visitor)
-                self._admit(visitor.connection.detach())
+                session = proof(self._key, b"session", visitor.challenge, visitor.answer[:NONCE_BYTES])
+                self._admit(visitor.connection.detach(), session)
                 return
         if visitor in self._visitors:
             self._dismiss(visitor)

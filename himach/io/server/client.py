@@ -29,14 +29,17 @@ def socket_path(store: str | os.PathLike[str] | None = None) -> Path:
 
 
 class Client(CachedFrames):
-    """A connection to the server of a store on this machine; made by `find`. One thread at a time.
+    """A connection to the server of a store; made by `find` and `himach.io.server.address`. One thread at a time.
 
-    Frames are read as those of a `Dataset`; bytes do not pass through the server, which says where frames lie and keeps
-    their segments from eviction while they are read.
+    Frames are read as those of a `Dataset`. On this machine bytes do not pass through the server, which says where
+    frames lie and keeps their segments from eviction while they are read. From another one (with its `key`) they come
+    over the connection, as they lie there, and are checked here.
     """
 
-    def __init__(self, path: Path, owner: int, timeout: float) -> None:
-        self._link = bodhi.LinkHandle(os.fsencode(path), owner, int(timeout * 1000))
+    def __init__(
+        self, address: Path | str, owner: int, timeout: float, *, key: bytes = b"", connected: int = -1
+    ) -> None:
+        self._link = bodhi.LinkHandle(os.fsencode(address), owner, int(timeout * 1000), key, connected)
         super().__init__(self._link)
         self.name, self.generation = "", b""
 
@@ -100,6 +103,14 @@ class Client(CachedFrames):
     def counters(self) -> dict[str, int]:
         """Return what the server has counted."""
         return self._link.counters()
+
+    def survey(self, after: bytes = b"") -> bytes:
+        """Return what the server says of its datasets behind that directory; see `himach.io.server.survey`."""
+        return self._link.survey(after)
+
+    def peers(self) -> tuple[bytes, bytes]:
+        """Return the identity of the server's store, and what it says of its node and its peers."""
+        return self._link.peers()
 
     def stop(self) -> None:
         """Tell the server to end."""

@@ -24,13 +24,16 @@ from types import FrameType, TracebackType
 from typing import Any, cast
 
 from himach.errors import UsageError
+from himach.io.server.address import read_peers
 from himach.io.server.admission import AdmissionListener, default_key_file, make_key, read_key
 from himach.io.server.client import DIRECTORY, find
+from himach.io.server.survey import in_job, told_peers
 from himach.io.store import bodhi
 from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.place import open_store, store_place
 from himach.io.store.quota import chosen_quota
 from himach.io.store.store import Store, StoreBusyError, StoreError
+from himach.parallel.communicator import node_name
 
 SOCKET_BYTES = 107
 SECONDS_TO_START = 60.0
@@ -179,6 +182,7 @@ def serve(
     allow_users: Sequence[str] = (),
     serialize_reads: bool = False,
     quota: str | None = None,
+    peers: Path | None = None,
     ready: int | None = None,
     **limits: int,
 ) -> None:
@@ -198,6 +202,9 @@ def serve(
         Answer reads one at a time in the order of the segments, for rotating disks.
     quota
         What the store may hold; see `himach.io.store.quota.chosen_quota`.
+    peers
+        A file that names the servers of other nodes, one HOST or HOST:PORT a line; None for the nodes of the job that
+        this is, if it is one.
     ready
         A descriptor to which one line of JSON is written when the server answers.
     **limits
@@ -215,12 +222,13 @@ def serve(
     place = open_store(store).path.absolute()
     users = [_user_id(user) for user in allow_users]
     limits["quota"] = chosen_quota(place, quota)
+    told = told_peers(node_name(), _peers(peers, listen))
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(_Signals())
         lock, notes = _take(place, bool(users), stack)
         local = stack.enter_context(_listen_locally(place / DIRECTORY / "socket", bool(users)))
         stack.callback((place / DIRECTORY / "socket").unlink, missing_ok=True)
-        server = bodhi.ServerHandle(os.fsencode(place), local.fileno(), users, serialize_reads, **limits)
+        server = bodhi.ServerHandle(os.fsencode(place), local.fileno(), users, serialize_reads, peers=told, **limits)
         stack.callback(server.close)
         facts = _facts(place)
         if listen is not None:
@@ -232,6 +240,14 @@ def serve(
             os.write(ready, (json.dumps(facts | {"notes": notes}) + "\n").encode())
             os.close(ready)
         _run(server, signals)
+
+
+def _peers(file: Path | None, listen: str | None) -> list[str]:
+    """Return the addresses of other servers: those of a file, or of the nodes of this job."""
+    if file is not None:
+        return read_peers(file)
+    port = parse_address(listen)[1] if listen is not None else 0
+    return [f"{node}:{port}" for node in in_job()] if port else []
 
 
 def _take(place: Path, shared: bool, stack: contextlib.ExitStack) -> tuple[_Lock, list[str]]:
@@ -310,6 +326,7 @@ def start(
     allow_users: Sequence[str] = (),
     serialize_reads: bool = False,
     quota: str | None = None,
+    peers: Path | None = None,
 ) -> dict[str, Any]:
     """Start a server in the background and return once it answers.
 
@@ -332,6 +349,7 @@ def start(
     command += [part for user in allow_users for part in ("--allow-user", user)]
     command += ["--serialize-reads"] if serialize_reads else []
     command += ["--quota", quota] if quota is not None else []
+    command += ["--peers", os.fspath(Path(peers).absolute())] if peers is not None else []
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as answer, open(log, "wb", opener=_open_log) as output:
         process = subprocess.Popen(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hmac
 import json
 import os
 import signal
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.messages import FRAME, LIST, OPEN, STATUS, message, open_body
+from support.messages import COUNTERS, FRAME, LIST, OPEN, STATUS, connect, message, open_body
 from support.pushed import frame_of, push
 
 import himach
@@ -185,20 +184,18 @@ def test_silent_strangers_keep_no_pusher_out(run_server, key):
 
 
 def admitted(stack, running, key):
-    host, port = running.address.split(":")
-    raw = stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
-    challenge = raw.recv(40, socket.MSG_WAITALL)[8:]
-    raw.sendall(bytes(32) + hmac.digest(read_key(key), b"client" + challenge + bytes(32), "sha256"))
-    assert raw.recv(36, socket.MSG_WAITALL)[:4] == bytes(4)
-    return raw
+    session = connect(running.address, read_key(key))
+    stack.enter_context(session.raw)
+    return session
 
 
 def test_the_end_of_a_host_is_noticed(run_server, key):
     """The system asks now and then whether the other machine is still there (timer 2 of /proc/net/tcp)."""
     running = run_server()
     with contextlib.ExitStack() as stack:
-        raw = admitted(stack, running, key)
-        raw.sendall(PUSHING)
+        session = admitted(stack, running, key)
+        raw = session.raw
+        session.send(PUSHING)
         assert raw.recv(16)
         ours, theirs = raw.getsockname()[1], raw.getpeername()[1]
         time.sleep(1)  # until what was sent is acknowledged
@@ -212,16 +209,16 @@ def test_an_address_has_not_all_connections(run_server, key):
     running = run_server()
     with contextlib.ExitStack() as stack:
         several = [admitted(stack, running, key) for _ in range(128)]
-        for raw in several:
-            raw.sendall(message(STATUS))
-            assert raw.recv(16)
+        for session in several:
+            session.send(message(STATUS))
+            assert session.receive()[0] == COUNTERS
         refused = admitted(stack, running, key)
-        assert b"this address has as many" in refused.recv(1000)
+        assert b"this address has as many" in refused.receive()[1]
         with running.client() as client:  # others find room
             assert client.counters()["connections"] == 129
-        several.pop().close()
+        several.pop().raw.close()
         time.sleep(0.5)
-        admitted(stack, running, key).sendall(PUSHING)
+        admitted(stack, running, key).send(PUSHING)
 
 
 def test_the_owner_asks_and_stops_a_full_server(run_limited):

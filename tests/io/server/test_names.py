@@ -185,7 +185,8 @@ def test_a_trajectory_staged_after_a_push_began(run_server):
         writer.push(frame_of(1, 0), time=0)
         with pytest.raises(StoreConflictError, match="dataset run is of a trajectory"):
             writer.flush()
-        writer._pusher.abandon()
+        for one in writer._take_pushers():
+            one.abandon()
     store = Store(running.place)
     assert not any(store.dataset("run", one).native for one in store.generations("run"))
 
@@ -213,7 +214,8 @@ def test_the_first_frame_of_a_name_waits_for_who_stages(run_server):
             staged.attach("origin.json", b"{}")
     flushing.join(30)
     assert "is of a trajectory" in str(ends[0])
-    writer._pusher.abandon()
+    for one in writer._take_pushers():
+        one.abandon()
 
 
 def test_who_holds_the_lock_for_ever_keeps_no_server_from_ending(run_server):
@@ -225,7 +227,8 @@ def test_who_holds_the_lock_for_ever_keeps_no_server_from_ending(run_server):
         with pytest.raises(StoreError, match=r"locked by somebody who stages|no server"):
             writer.flush()
         assert not Store(running.place).dataset("run").native
-        writer._pusher.abandon()
+        for one in writer._take_pushers():
+            one.abandon()
         running.terminate()
     running.start(running.address)
     push([running.path], 1, range(3))

@@ -7,6 +7,9 @@
 /* Put the places of frames into a connection's output, with descriptors of their segments. False after an error. */
 bool send_places(bodhi_server *server, connection *c, const int64_t *numbers, size_t n);
 
+/* Put bytes of segments into a connection's output. False after an error. */
+bool answer_take(bodhi_server *server, connection *c);
+
 /* Each puts its answer into the connection's output. False after an error. */
 bool answer_generations(const bodhi_server *server, connection *c);
 bool answer_attachment(connection *c);

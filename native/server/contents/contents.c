@@ -1,5 +1,5 @@
 /* What a store has: places of frames, generations, attachments, marks; see contents.h. */
-#include "server/contents.h"
+#include "server/contents/contents.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -20,7 +20,8 @@ enum {
 
 /* --- Places ------------------------------------------------------------------------------------------------------ */
 
-/* The descriptor of the place's segment among those that are open, opened if there is room; -1 if it cannot be. */
+/* The descriptor of the place's segment among those that are open, opened if there is room; -1 if it cannot be. With
+ * `descriptors` NULL none are opened, and segments are counted only. */
 static int descriptor_of(const bodhi_dataset *dataset, const wire_place *at, uint64_t *segments, int *descriptors,
                          int *n_descriptors) {
     for (int i = *n_descriptors; i-- > 0;) {
@@ -29,16 +30,19 @@ static int descriptor_of(const bodhi_dataset *dataset, const wire_place *at, uin
         }
     }
     const bodhi_place place_in = {.segment = at->segment, .kind = at->kind};
-    int fd = *n_descriptors < WIRE_MAX_SEGMENTS ? dataset_share_segment(dataset, &place_in) : -1;
+    bool room = *n_descriptors < WIRE_MAX_SEGMENTS;
+    int fd = !room ? -1 : descriptors == NULL ? 0 : dataset_share_segment(dataset, &place_in);
     if (fd < 0) {
         return -1;
     }
     segments[*n_descriptors] = at->segment;
-    descriptors[*n_descriptors] = fd;
+    if (descriptors != NULL) {
+        descriptors[*n_descriptors] = fd;
+    }
     return (*n_descriptors)++;
 }
 
-static wire_place place_of(const bodhi_dataset *dataset, int64_t number) {
+static wire_place place_of(bodhi_dataset *dataset, int64_t number) {
     place copy;
     int kind = dataset_choose_copy(dataset, (uint64_t)number, &copy);
     return kind < 0 ? (wire_place){.descriptor = -1}
@@ -79,7 +83,10 @@ bool send_places(bodhi_server *server, connection *c, const int64_t *numbers, si
         free(places);
         return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
     }
-    size_t found = find_places(c->dataset->dataset, numbers, n, places, c->descriptors, &c->n_descriptors);
+    int counted = 0;
+    size_t found = c->from.remote
+                       ? find_places(c->dataset->dataset, numbers, n, places, NULL, &counted)
+                       : find_places(c->dataset->dataset, numbers, n, places, c->descriptors, &c->n_descriptors);
     c->descriptors_at = at;
     for (size_t i = 0; i < found; i++) {
         wire_write_place(body + i * WIRE_PLACE_BYTES, &places[i]);
@@ -88,6 +95,73 @@ bool send_places(bodhi_server *server, connection *c, const int64_t *numbers, si
     output_done(c, WIRE_PLACES, found * WIRE_PLACE_BYTES);
     server->counters[COUNT_READS]++;
     server->counters[COUNT_PLACES] += found;
+    return true;
+}
+
+/* --- Bytes ------------------------------------------------------------------------------------------------------- */
+
+/* The segment that was read last, so that neighbours open it once. */
+typedef struct {
+    int fd;
+    wire_extent of;
+} held_segment;
+
+static void let_go_of(held_segment *held) {
+    if (held->fd >= 0) {
+        (void)io_close(held->fd);
+    }
+    held->fd = -1;
+}
+
+/* Read an extent; returns how many bytes there are of it, or WIRE_GONE. */
+static uint32_t read_asked(const bodhi_dataset *dataset, const wire_extent *asked, held_segment *held,
+                           unsigned char *out) {
+    if (held->fd < 0 || held->of.segment != asked->segment || held->of.kind != asked->kind) {
+        const bodhi_place place_in = {.segment = asked->segment, .kind = (int32_t)asked->kind};
+        let_go_of(held);
+        held->fd = dataset_share_segment(dataset, &place_in);
+        held->of = *asked;
+    }
+    ssize_t got = held->fd < 0 ? -1 : io_read(held->fd, out, asked->size, asked->offset, READ_ANY);
+    return got < 0 ? WIRE_GONE : (uint32_t)got;
+}
+
+/* The extents of a TAKE; false if one is out of range, or all are too much. */
+static bool parse_extents(const connection *c, wire_extent *extents, size_t n, size_t *total) {
+    *total = 0;
+    for (size_t i = 0; i < n; i++) {
+        wire_parse_extent(c->in.body + i * WIRE_EXTENT_BYTES, &extents[i]);
+        *total += extents[i].size;
+        if (extents[i].size > WIRE_MAX_TAKEN || *total > WIRE_MAX_TAKEN || extents[i].offset > INT64_MAX ||
+            extents[i].kind > BODHI_ALIEN) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool answer_take(bodhi_server *server, connection *c) {
+    wire_extent extents[WIRE_MAX_EXTENTS];
+    size_t n = c->in.size / WIRE_EXTENT_BYTES;
+    size_t total;
+    if (!parse_extents(c, extents, n, &total)) {
+        return output_error(c, BODHI_ERROR_ARGUMENT,
+                            "an extent is out of range, or they are more than a message takes");
+    }
+    unsigned char *body = output_body(c, 4 * n + total);
+    if (body == NULL) {
+        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
+    }
+    held_segment held = {.fd = -1};
+    size_t at = 4 * n;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t got = read_asked(c->dataset->dataset, &extents[i], &held, body + at);
+        wire_put32(body + 4 * i, got);
+        at += got == WIRE_GONE ? 0 : got;
+    }
+    let_go_of(&held);
+    output_done(c, WIRE_TAKEN, at);
+    server->counters[COUNT_TAKEN_BYTES] += at - 4 * n;
     return true;
 }
 

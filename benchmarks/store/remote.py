@@ -1,0 +1,168 @@
+"""Frames read from a server over TCP, beside a bare copy of as many bytes over a socket, in turns: loopback both."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.io.server.address import Server
+from himach.io.server.admission import AdmissionListener, make_key, read_key
+from himach.io.server.client import Client
+from himach.io.store import bodhi
+from himach.io.store.store import Dataset, Store
+from himach.io.trajectory.origin import open_origin
+
+from ..harness.data import adk
+from ..harness.figures import report
+from ..harness.turns import call_in_turn, scratch
+
+__all__ = ["reading"]
+
+BUFFER = 1 << 20
+PROCESSES = multiprocessing.get_context("fork")
+
+
+def reading(frames: int, repeats: int, directory: Path | None) -> None:
+    """Read packed frames of AdK, all atoms and some, with and without MACs; print the shares of a bare copy."""
+    _, path = adk(frames)
+    with scratch(directory, 4 * path.stat().st_size) as place:
+        dataset = _packed(path, place)
+        n_atoms = next(iter(dataset.read([0]))).positions.shape[0]  # type: ignore[union-attr]
+        third = np.arange(n_atoms // 3, 2 * n_atoms // 3)
+        numbers = np.arange(frames)
+        with _server(place) as (open_plain, open_sealed, server), _sender() as (copy, sender):
+            plain, sealed = Client("beside", os.geteuid(), 60.0, connected=open_plain()), open_sealed()
+            for client in (plain, sealed):
+                client.open("/bench")
+            for what, atoms in (("all atoms", None), ("a third of the atoms", third)):
+                nbytes = _read(plain, numbers, atoms)
+                ways: dict[str, tuple[Callable[[], object], int]] = {
+                    "bare": (partial(copy, nbytes), sender),
+                    "without MACs": (partial(_read, plain, numbers, atoms), server),
+                    "with MACs": (partial(_read, sealed, numbers, atoms), server),
+                }
+                wall = call_in_turn({way: work for way, (work, _) in ways.items()}, repeats)
+                busy = {
+                    way: median(_busier(work, other) for _ in range(repeats)) for way, (work, other) in ways.items()
+                }
+                for way, bar in (("without MACs", "70 %"), ("with MACs", "50 %")):
+                    rate = nbytes / wall[way] / 1e9
+                    report(f"from a server, {what}, {way} ({rate:.2f} GB/s)", f"{wall['bare'] / wall[way]:.0%}", bar)
+                    report("... by the processor time of the busier side", f"{busy['bare'] / busy[way]:.0%}")
+            plain.close()
+            sealed.close()
+
+
+def _busier(work: Callable[[], object], other: int) -> float:
+    """Return the processor time, s, of whichever worked more, this process or the other one."""
+    clock = (~other << 3) | 2  # of a process's time, as clock_getcpuclockid(3) gives it
+    here, there = time.process_time(), time.clock_gettime(clock)
+    work()
+    return max(time.process_time() - here, time.clock_gettime(clock) - there)
+
+
+def _packed(path: Path, place: Path) -> Dataset:
+    dataset = Store(place / "store").dataset("/bench")
+    origin = open_origin([path])
+    for frame in origin.read(np.arange(origin.n_frames)):
+        dataset.write(frame.number, frame.time, frame.box, frame.positions)
+    dataset.close()
+    return dataset
+
+
+def _read(client: Client, numbers: npt.NDArray[np.int64], atoms: npt.NDArray[np.int64] | None) -> int:
+    """Read frames; return the bytes of their records that came."""
+    reading = client.read(numbers, atoms, bodhi.POSITIONS)
+    if sum(frame is None for frame in reading):
+        raise AssertionError(f"frames of the benchmark were misses: {reading.misses}")
+    return reading.nbytes
+
+
+@contextmanager
+def _server(place: Path) -> Iterator[tuple[Callable[[], int], Callable[[], Client], int]]:
+    """Run a server that takes connections as they come, and those that have the key; give what connects in each way.
+
+    It is a child of this process, so that the system gives both their time alike.
+    """
+    make_key(place / "key")
+    plainly, sealed = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
+    child = PROCESSES.Process(target=_serve, args=(place, plainly, sealed), daemon=True)
+    child.start()
+    server = Server.of("{}:{}".format(*sealed.getsockname()), place / "key")
+
+    def plain() -> int:
+        connected = socket.create_connection(plainly.getsockname())
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setblocking(False)
+        return connected.detach()
+
+    try:
+        assert child.pid is not None
+        yield plain, partial(server.dial, 60.0), child.pid
+    finally:
+        child.kill()
+        child.join()
+
+
+def _serve(place: Path, plainly: socket.socket, sealed: socket.socket) -> None:
+    """Serve a store to whoever connects, with nobody on the way, and to those who have the key."""
+    handle = bodhi.ServerHandle(os.fsencode(place / "store"), -1)
+
+    def accept() -> None:
+        while True:
+            handle.admit(plainly.accept()[0].detach())
+
+    threading.Thread(target=accept, daemon=True).start()
+    AdmissionListener(sealed, read_key(place / "key"), handle.admit).start()
+    handle.run()
+
+
+@contextmanager
+def _sender() -> Iterator[tuple[Callable[[int], None], int]]:
+    """Run a process that sends as many bytes as it is asked for; give what asks for some and takes them."""
+    ours, theirs = _pair()
+    child = PROCESSES.Process(target=_send, args=(theirs,), daemon=True)
+    child.start()
+    into = bytearray(BUFFER)
+
+    def copy(nbytes: int) -> None:
+        ours.sendall(nbytes.to_bytes(8, "little"))
+        while nbytes > 0:
+            nbytes -= ours.recv_into(into)
+
+    try:
+        assert child.pid is not None
+        yield copy, child.pid
+    finally:
+        child.kill()
+        child.join()
+
+
+def _pair() -> Sequence[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+    for one in (ours, theirs):
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return ours, theirs
+
+
+def _send(theirs: socket.socket) -> None:
+    data = secrets.token_bytes(BUFFER)
+    while asked := theirs.recv(8):
+        left = int.from_bytes(asked, "little")
+        while left > 0:
+            theirs.sendall(data[: min(left, BUFFER)])
+            left -= BUFFER

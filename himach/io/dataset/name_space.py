@@ -1,0 +1,220 @@
+"""All datasets that the nodes hold, as one name space: `list_datasets()`, by way of any server.
+
+There is no catalogue: every store that holds a part of a dataset holds its description, so that those which answer tell
+together what there is, and what is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pyroaring import BitMap64
+
+from himach.io.dataset.origin_stamp import OriginStamp
+from himach.io.server.address import Server
+from himach.io.server.client import find
+from himach.io.server.survey import SECONDS, Answer, Holding, Survey, survey
+from himach.io.store.bodhi import ServerUnreachableError
+from himach.io.store.store import Store, StoreError
+from himach.parallel.communicator import node_name
+
+__all__ = ["Listed", "NameSpace", "list_datasets"]
+
+NAMED = 5  # missing frames that are told of
+
+
+@dataclass
+class Listed:
+    """A dataset, as those say who hold some of it.
+
+    Attributes
+    ----------
+    name, generation
+        Of the dataset; the generation in hexadecimal.
+    frames
+        In the dataset, as the newest description says.
+    held
+        Of these, how many some store holds, natively or as aliens.
+    missing
+        The first of those that none holds.
+    copies
+        The least and the most native copies of a frame that is held natively; none: all are aliens.
+    wanted_copies
+        How many were asked for; 0: nobody said.
+    nodes
+        Those that hold some.
+    nbytes
+        Of all of them.
+    origin
+        Its files; none of what was pushed.
+    author
+        What the simulation that pushed it said of itself.
+    last_used
+        Seconds since 1970, on any node.
+    """
+
+    name: str
+    generation: str
+    frames: int
+    held: int
+    missing: list[int]
+    copies: tuple[int, int] | None
+    wanted_copies: int
+    nodes: list[str]
+    nbytes: int
+    origin: list[str]
+    author: str
+    last_used: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether every frame is held."""
+        return self.held == self.frames
+
+
+@dataclass
+class NameSpace:
+    """The datasets of all stores that answered, the nodes of these by address, and which did not, and why."""
+
+    datasets: list[Listed]
+    stores: dict[str, str]
+    silent: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        told = [asdict(one) | {"whole": one.whole, "missing_frames": one.frames - one.held} for one in self.datasets]
+        return {"datasets": told, "stores": self.stores, "silent": self.silent}
+
+
+def list_datasets(server: Server | None, cache: str | None = None, seconds: float = SECONDS) -> NameSpace:
+    """List the datasets that a server and its peers hold.
+
+    Parameters
+    ----------
+    server
+        Any of them; None for that of this node's store, or the store alone if it has none.
+    cache
+        The choice of this node's store.
+    seconds
+        Within which they answer.
+
+    Raises
+    ------
+    StoreError
+        The server does not answer, or the store is refused.
+    """
+    found = _here(cache, seconds) if server is None else survey(server, seconds)
+    return NameSpace(joined(found.answers), {one.server.text: one.node for one in found.answers}, found.silent)
+
+
+def _here(cache: str | None, seconds: float) -> Survey:
+    """Ask the server of this node's store, else the store itself."""
+    with contextlib.suppress(ServerUnreachableError):
+        client = find(cache, timeout=seconds)
+        if client is not None:
+            client.close()
+            return survey(Server.here(cache), seconds)
+    from himach.io.dataset.listing import open_existing
+
+    store = open_existing(cache)
+    return Survey([] if store is None else [_of_store(store)])
+
+
+def _of_store(store: Store) -> Answer:
+    """Return what a server of this store would say."""
+    from himach.io.dataset.attachment import AUTHOR, COPIES, STAMP
+    from himach.io.dataset.listing import entries
+
+    answer = Answer(Server(str(store.path)), node_name(), store.identity, ())
+    for one in entries(store):
+        try:
+            dataset = store.open_directory(one.directory)
+        except StoreError:
+            continue
+        copies = (dataset.attachment(COPIES) or b"").decode(errors="replace")
+        answer.holdings.append(
+            Holding(
+                name=one.name,
+                generation=dataset.generation,
+                directory=one.directory,
+                stamp=dataset.attachment(STAMP) or b"",
+                author=(dataset.attachment(AUTHOR) or b"").decode(errors="replace"),
+                copies=int(copies) if copies.isdecimal() else 0,
+                n_native=one.native,
+                n_alien=one.alien,
+                nbytes=one.nbytes,
+                last_used=one.last_used,
+                native=dataset.native,
+                alien=dataset.alien,
+            )
+        )
+    return answer
+
+
+def joined(answers: Iterable[Answer]) -> list[Listed]:
+    """Return the datasets of several stores, each once, those used last first."""
+    parts: dict[tuple[str, bytes], list[tuple[Answer, Holding]]] = {}
+    for answer in answers:
+        for one in answer.holdings:
+            parts.setdefault((one.name, one.generation), []).append((answer, one))
+    return sorted(map(_join, parts.values()), key=lambda one: (-one.last_used, one.name))
+
+
+def _join(parts: Sequence[tuple[Answer, Holding]]) -> Listed:
+    """Return one dataset, of which each store holds a part."""
+    holdings = [one for _, one in parts]
+    held, levels = BitMap64(), list[BitMap64]()
+    for one in holdings:
+        held |= (one.native or BitMap64()) | (one.alien or BitMap64())
+        _count(levels, one.native or BitMap64())
+    stamps = [stamp for one in holdings if (stamp := OriginStamp.parse(one.stamp or None)) is not None]
+    newest = max(stamps, key=lambda one: (one.sequence, one.n_frames), default=None)
+    frames = newest.n_frames if newest is not None else (held.max() + 1 if held else 0)
+    held &= BitMap64(range(frames))
+    return Listed(
+        name=holdings[0].name,
+        generation=holdings[0].generation.hex(),
+        frames=frames,
+        held=len(held),
+        missing=_first_missing(held, frames),
+        copies=_copies(levels),
+        wanted_copies=max(one.copies for one in holdings),
+        nodes=sorted({answer.node for answer, one in parts if one.n_native + one.n_alien}),
+        nbytes=sum(one.nbytes for one in holdings),
+        origin=[str(path) for path in newest.paths] if newest is not None and newest.kinds != ("pushed",) else [],
+        author=", ".join(sorted({one.author for one in holdings if one.author})),
+        last_used=max(one.last_used for one in holdings),
+    )
+
+
+def _count(levels: list[BitMap64], native: BitMap64) -> None:
+    """Count a store's natives: levels[k] are the frames of which there are more than k."""
+    carried = native
+    for k, level in enumerate(levels):
+        levels[k], carried = level | carried, level & carried
+    if carried:
+        levels.append(carried)
+
+
+def _copies(levels: Sequence[BitMap64]) -> tuple[int, int] | None:
+    """Return the least and the most copies of a frame that is native somewhere."""
+    if not levels:
+        return None
+    least = next((k for k in range(1, len(levels)) if len(levels[k]) < len(levels[0])), len(levels))
+    return least, len(levels)
+
+
+def _first_missing(held: BitMap64, frames: int) -> list[int]:
+    """Return the first frames of a dataset that are not held."""
+    if len(held) == frames:
+        return []
+    missing: list[int] = []
+    for begin in range(0, frames, 1 << 16):
+        some = range(begin, min(frames, begin + (1 << 16)))
+        missing += (BitMap64(some) - held)[: NAMED - len(missing)]
+        if len(missing) >= NAMED:
+            break
+    return missing

@@ -1,0 +1,357 @@
+"""Datasets on other machines, by their servers: `RemoteStore`, and `RemoteDataset`, whose frames come from several.
+
+Which server has which frames is asked of all of them when the store is opened. Frames then come from all that have
+some, in parallel, neighbours together; where a server fails, or a frame there is damaged, other copies are read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from himach.errors import TrajectoryError
+from himach.frame import RawFrame
+from himach.io.server.address import Server
+from himach.io.server.client import Client
+from himach.io.server.served_store import ServedStore
+from himach.io.server.survey import Answer, Holding, Survey, survey
+from himach.io.store.cached_frames import Reading
+from himach.io.store.store import StoreError, StoreNotFoundError
+from himach.parallel.communicator import node_name
+
+__all__ = ["RemoteDataset", "RemoteStore"]
+
+SECONDS = 3.0  # for all servers to say what they have
+TIMEOUT = 20.0  # seconds for an answer while frames are read
+PLANNED = 1 << 15  # frames that are divided among servers at a time
+TOGETHER = 32  # neighbours that come from one server where several have them
+NOWHERE = "absent"
+
+
+class RemoteStore(ServedStore):
+    """What a server and its peers hold, in place of a store of this node; nothing is written there.
+
+    Parameters
+    ----------
+    server
+        Any of the servers.
+    seconds
+        For all of them to say what they have.
+
+    Raises
+    ------
+    StoreError
+        This one does not answer, or refuses.
+    """
+
+    def __init__(self, server: Server, seconds: float = SECONDS) -> None:
+        self.path = Path(server.text)
+        self.found: Survey = survey(server, seconds)
+
+    @property
+    def silent(self) -> str:
+        """Which servers did not answer, for people; empty if all did."""
+        return ", ".join(self.found.silent)
+
+    def names(self) -> list[str]:
+        """Return the names of the datasets."""
+        return sorted({one.name for answer in self.found.answers for one in answer.holdings})
+
+    def generations(self, name: str) -> list[bytes]:
+        """Return the generations of a dataset that the stores hold."""
+        found = [one.generation for answer in self.found.answers for one in answer.holdings if one.name == name]
+        return list(dict.fromkeys(found))
+
+    def dataset(
+        self, name: str, generation: bytes = b"", *, create: bool = False, segment_bytes: int = 0
+    ) -> RemoteDataset:
+        """Open one generation of a dataset; it is never created.
+
+        Raises
+        ------
+        StoreNotFoundError
+            It is not there.
+        """
+        holders = [
+            _Holder(answer, one)
+            for answer in self.found.answers
+            for one in answer.holdings
+            if one.name == name and one.generation == generation
+        ]
+        if not holders:
+            raise StoreNotFoundError(f"{name} is not in the store of {self.path} or of its peers")
+        authors = sorted({one.holding.author for one in holders if one.holding.author and not one.holding.stamp})
+        if len(authors) > 1:
+            raise TrajectoryError(
+                f"dataset {name} has frames of several simulations ({', '.join(map(repr, authors))}), each on nodes of "
+                f"its own: 'himach cache evict {name}' on the nodes of those that are not meant"
+            )
+        holders.sort(key=_recency, reverse=True)
+        return RemoteDataset(name, generation, holders)
+
+
+def _recency(one: _Holder) -> tuple[int, int]:
+    """Return how late a store saw the origin: the latest description is asked for first."""
+    try:
+        told = json.loads(one.holding.stamp)
+        return int(told["sequence"]), int(told["n_frames"])
+    except (ValueError, KeyError, TypeError):
+        return 0, 0
+
+
+class _Holder:
+    """A server that has frames of a dataset; connected to when something is asked of it."""
+
+    def __init__(self, answer: Answer, holding: Holding) -> None:
+        self.server = answer.server
+        self.holding = holding
+        self.native = holding.native if holding.native is not None else BitMap64()
+        self.alien = holding.alien if holding.alien is not None else BitMap64()
+        self.held = self.native | self.alien
+        self.failed = False
+        self._client: Client | None = None
+
+    def client(self) -> Client:
+        if self._client is None:
+            client = self.server.dial(TIMEOUT)
+            try:
+                self._client = client.open(self.holding.name, self.holding.generation)
+            except StoreError:
+                client.close()
+                raise
+        return self._client
+
+    def drop(self) -> None:
+        """Ask nothing more of it over this connection."""
+        if self._client is not None:
+            self._client.close()
+        self._client = None
+
+
+class RemoteDataset(Client):
+    """The frames of one generation of a dataset that servers of other machines hold; one thread at a time.
+
+    Attributes
+    ----------
+    name, generation
+        Of the dataset.
+    """
+
+    def __init__(self, name: str, generation: bytes, holders: Sequence[_Holder]) -> None:
+        self.name, self.generation = name, generation
+        self._holders = list(holders)
+        self._asked = (None, np.empty((0, 2), np.int64))
+
+    def close(self) -> None:
+        """Close all connections."""
+        for one in self._holders:
+            one.drop()
+
+    @property
+    def identity(self) -> str:
+        """What tells it from other stores: for each node another one, so that all of them read a part."""
+        return f"{self._holders[0].server.text} from {node_name()}"
+
+    @property
+    def native(self) -> BitMap64:
+        """Numbers of the frames that some server holds natively."""
+        return BitMap64.union(BitMap64(), *(one.native for one in self._holders))
+
+    @property
+    def alien(self) -> BitMap64:
+        """Numbers of the frames that some server holds as aliens."""
+        return BitMap64.union(BitMap64(), *(one.alien for one in self._holders))
+
+    def facts(self) -> dict[str, int]:
+        """Return how many frames there are, native and alien, and the bytes of all stores."""
+        nbytes = sum(one.holding.nbytes for one in self._holders)
+        return {"native": len(self.native), "alien": len(self.alien), "bytes": nbytes}
+
+    def have(self, numbers: npt.ArrayLike) -> npt.NDArray[np.uint8]:
+        """Return per frame 0 (not there), 1 (native) or 2 (alien)."""
+        wanted = np.asarray(numbers, dtype=np.int64)
+        native, alien = _held(self.native, wanted), _held(self.alien, wanted)
+        return np.where(native, 1, np.where(alien, 2, 0)).astype(np.uint8)
+
+    def generations(self, name: str) -> list[bytes]:
+        """Return the generation that is open."""
+        return [self.generation] if name == self.name else []
+
+    def ends(self, *, native: bool = False) -> tuple[int, int] | None:
+        """Return the first and the last frame held, or held natively; None if there is none."""
+        held = self.native if native else self.native | self.alien
+        return (held.min(), held.max()) if held else None
+
+    def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
+        """Set the bits of those `frames` that are held; see `CachedFrames.mark`."""
+        for held, words in ((self.native, native), (self.alien, alien)):
+            flags = _held(held, np.arange(frames.start, frames.stop, frames.step))
+            words[:] |= np.packbits(np.pad(flags, (0, -len(flags) % 64)), bitorder="little").view(np.uint64)
+
+    def runs(self, low: int, high: int, most: int) -> None:
+        """Return None: servers of other machines are told of as bits."""
+
+    def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which of the frames some server holds, bool (n,)."""
+        return np.asarray(_held(self.native | self.alien, numbers))
+
+    def attachment(self, name: str) -> bytes | None:
+        """Return what is attached to the dataset under this name by the first store that has it, or None.
+
+        Of stores that saw the origin at different times the one that saw it last comes first.
+        """
+        for one in self._holders:
+            with suppress(StoreError):
+                found = one.client().attachment(name)
+                if found is not None:
+                    return found
+        return None
+
+    def read(
+        self,
+        numbers: npt.ArrayLike,
+        atoms: npt.NDArray[np.int64] | None = None,
+        fields: int = 0,
+        *,
+        verify: bool = True,
+        direct: Literal["auto", "on", "off"] = "auto",
+        request_bytes: int = 0,
+        ring: int = 0,
+    ) -> RemoteReading:
+        """Read frames, in the order of `numbers`, from all servers in parallel; see `CachedFrames.read`."""
+        wanted = np.ascontiguousarray(numbers, dtype=np.int64).reshape(-1)
+        how = {"fields": fields, "verify": verify, "request_bytes": request_bytes, "ring": ring}
+        return RemoteReading(self._holders, wanted, atoms, how)
+
+
+class RemoteReading(Reading):
+    """The frames of one `RemoteDataset.read`, one by one; as `himach.io.store.cached_frames.Reading`."""
+
+    def __init__(
+        self,
+        holders: Sequence[_Holder],
+        numbers: npt.NDArray[np.int64],
+        atoms: npt.NDArray[np.int64] | None,
+        how: dict[str, Any],
+    ) -> None:
+        self._holders = holders
+        self._numbers = numbers
+        self._atoms = atoms
+        self._how = how
+        self._next = 0
+        self._planned = 0
+        self._begun = 0
+        self._plan: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self._readings: dict[int, Reading] = {}
+        self._spent = 0
+        self.misses: dict[str, int] = {}
+        self.reason = ""
+
+    def __iter__(self) -> RemoteReading:
+        return self
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of records delivered so far."""
+        return self._spent + sum(one.nbytes for one in self._readings.values())
+
+    def __next__(self) -> RawFrame | None:
+        """Return the next frame, whose arrays hold until the next call; None for a miss."""
+        if self._next == len(self._numbers):
+            self._end_plan()
+            raise StopIteration
+        if self._next == self._planned:
+            self._make_plan()
+        frame = self._deliver()
+        self._next += 1
+        return frame
+
+    def _deliver(self) -> RawFrame | None:
+        """Return the frame at hand, from the server that was chosen, else from another one that has it."""
+        reason = NOWHERE
+        while (chosen := int(self._plan[self._next - self._begun])) >= 0:
+            reading = self._readings[chosen]
+            frame = next(reading)
+            if frame is not None:
+                return frame
+            reason = reading.reason
+            if reason != "unreachable":
+                frame = self._read_elsewhere(chosen)
+                if frame is not None:
+                    return frame
+                break
+            self._holders[chosen].failed = True
+            self._holders[chosen].drop()
+            self._make_plan()
+        self.reason = reason
+        self.misses[reason] = self.misses.get(reason, 0) + 1
+        return None
+
+    def _read_elsewhere(self, wrong: int) -> RawFrame | None:
+        """Read the frame at hand from another server than the one whose copy is wrong."""
+        number = self._numbers[self._next : self._next + 1]
+        for i, one in enumerate(self._holders):
+            if i != wrong and not one.failed and int(number[0]) in one.held:
+                with suppress(StoreError):
+                    frame = next(one.client().read(number, self._atoms, **self._how))
+                    if frame is not None:
+                        return frame
+        return None
+
+    def _end_plan(self) -> None:
+        self._spent += sum(one.nbytes for one in self._readings.values())
+        self._readings = {}
+
+    def _make_plan(self) -> None:
+        """Divide the next frames among the servers, and begin to read them."""
+        self._end_plan()
+        self._begun = self._next
+        self._planned = min(len(self._numbers), self._next + PLANNED)
+        numbers = self._numbers[self._begun : self._planned]
+        self._plan = divide([None if one.failed else _held(one.held, numbers) for one in self._holders], numbers)
+        for i, one in enumerate(self._holders):
+            mine = numbers[self._plan == i]
+            if len(mine):
+                try:
+                    self._readings[i] = one.client().read(mine, self._atoms, **self._how)
+                except StoreError:
+                    one.failed = True
+                    one.drop()
+        if any(one.failed and (self._plan == i).any() for i, one in enumerate(self._holders)):
+            self._make_plan()
+
+
+def divide(held: Sequence[npt.NDArray[np.bool_] | None], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return from which holder each frame comes; -1: none has it.
+
+    Of several that have it, neighbours come from one, and each gets about as many as the others.
+    """
+    there = [(i, flags) for i, flags in enumerate(held) if flags is not None]
+    plan = np.full(len(numbers), -1, dtype=np.int64)
+    count = np.zeros(len(numbers), dtype=np.int64)
+    for _, flags in there:
+        count += flags
+    turn = (numbers // TOGETHER) % np.maximum(count, 1)
+    for i, flags in there:
+        plan[flags & (turn == 0)] = i
+        turn -= flags
+    return plan
+
+
+def _held(held: BitMap64, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return which of the numbers are in a set, bool (n,)."""
+    if not len(numbers) or not len(held):
+        return np.zeros(len(numbers), dtype=bool)
+    low, high = max(0, int(numbers.min())), int(numbers.max())
+    some = held & BitMap64(range(low, high + 1))
+    members = np.fromiter(some, dtype=np.int64, count=len(some))
+    at = np.searchsorted(members, numbers)
+    members = np.append(members, -1)  # for numbers beyond the last
+    return np.asarray(members[at] == numbers)

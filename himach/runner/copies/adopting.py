@@ -1,0 +1,174 @@
+"""Staging without the origin: `repair()`, of what these nodes hold, and `pull()`, of what servers elsewhere hold."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from himach.errors import UsageError
+from himach.io.dataset.attachment import AUTHOR, COPIES, INDEX, STAMP, TIMES, attached_stamp
+from himach.io.dataset.lookup import Candidate, deputy, find, names_of, open_cache, refuse_mixed
+from himach.io.dataset.origin_stamp import OriginStamp
+from himach.io.server.client import Client
+from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
+from himach.parallel.collective import Meeting, on_every_rank, on_first_rank
+from himach.parallel.communicator import World
+from himach.parallel.progress import Progress
+from himach.runner.copies.plan import Numbers
+from himach.runner.copies.replicating import attach_copies, check_copies, replicate, wanted_copies, write_natively
+
+__all__ = ["description", "pull", "repair"]
+
+TOPOLOGY = re.compile(r"topology-[0-9a-f]{16}")  # names of attached topology files
+
+Part = Callable[[range, Dataset], Numbers]  # which of these frames a rank stages in a dataset
+
+
+class Wanted(Protocol):
+    """What of a job of staging is needed; see `himach.runner.staging.StageJob`."""
+
+    @property
+    def trajectories(self) -> Sequence[Path]: ...
+    @property
+    def keywords(self) -> Mapping[str, Any]: ...
+    @property
+    def copies(self) -> int | None: ...
+    @property
+    def server(self) -> str: ...
+    @property
+    def quiet(self) -> bool: ...
+
+
+def repair(world: World, store: Store, job: Wanted) -> tuple[Dataset, int, int]:
+    """Restore the number of copies of a dataset's frames, of what the nodes hold (collective).
+
+    Returns
+    -------
+    tuple
+        The dataset in this node's store, how many frames it has, and how many copies were made.
+
+    Raises
+    ------
+    UsageError
+        No node holds the dataset, or it is not known how many copies are wanted.
+    """
+    comm = world.comm
+    told = comm.allgather(on_every_rank(comm, lambda: _found(world, store, job)))
+    best = on_first_rank(comm, partial(_best, [one for of_rank in told for one in of_rank], job), share=True)
+    holder = next(rank for rank, of_rank in enumerate(told) for one in of_rank if _is_same(one, best))
+    mine = on_every_rank(comm, lambda: store.dataset(best.name, best.generation) if comm.rank == holder else None)
+    described = comm.bcast(on_every_rank(comm, lambda: None if mine is None else description(mine, best)), root=holder)
+    dataset = _begin(world, store, best, described)
+    copies = job.copies or max(comm.allgather(wanted_copies(dataset)))
+    if not copies:
+        raise UsageError(f"nobody said how many copies of {best.name} there should be: give --copies, too")
+    check_copies(world, copies)
+    attach_copies(world, dataset, copies)
+    n_frames = max(comm.allgather(_end(dataset, best)))
+    return dataset, n_frames, replicate(world, dataset, n_frames, copies)
+
+
+def pull(world: World, store: Store, job: Wanted, part: Part) -> tuple[Dataset, int, int]:
+    """Stage what servers of other machines hold (collective): each rank reads its part, and writes it natively.
+
+    Returns
+    -------
+    tuple
+        As of `repair`; of the frames that were written now.
+    """
+    comm = world.comm
+    remote, reason = on_every_rank(comm, lambda: open_cache(job.server))
+    assert remote is not None
+    reasons = sorted({one for one in comm.allgather(reason) if one})  # each rank has asked the servers for itself
+    if comm.rank == 0:
+        for one in reasons:
+            print(f"himach: {one}", file=sys.stderr)
+    best = on_first_rank(comm, lambda: _best(find(remote, names_of(job.trajectories)), job), share=True)
+    source = on_every_rank(comm, lambda: remote.dataset(best.name, best.generation))
+    described = on_first_rank(comm, lambda: description(source, best), share=True)
+    dataset = _begin(world, store, best, described)
+    n_frames = int(comm.bcast(_end(source, best)))
+    mine = part(range(n_frames), dataset)
+    held = on_every_rank(comm, lambda: mine[source.holds(mine)])
+    meeting = Meeting(comm)
+    with Progress(comm, int(comm.allreduce(len(held))), sys.stderr, quiet=job.quiet) as display:
+        frames = (frame for frame in source.read(held) if frame is not None)
+
+        def fill() -> int:
+            written = write_natively(dataset, frames, meeting.watched(display))
+            dataset.close()
+            display.finish(meeting.look)
+            return written
+
+        written = meeting.together(fill)
+    source.close()
+    return dataset, n_frames, int(comm.allreduce(written))
+
+
+def _found(world: World, store: Store, job: Wanted) -> list[Candidate]:
+    """Return what this node's store has under the dataset's names."""
+    return [] if world.leaders is None else find(store, names_of(job.trajectories))
+
+
+def _best(found: Sequence[Candidate], job: Wanted) -> Candidate:
+    """Return the newest of what was found."""
+    refuse_mixed(found)
+    chosen = deputy(found, job.keywords)
+    if chosen is None:
+        raise UsageError(f"no dataset {job.trajectories[0]} is there: 'himach datasets' lists those that are")
+    return chosen[0]
+
+
+def _is_same(one: Candidate, best: Candidate) -> bool:
+    """Tell whether that is what was chosen, as late: an origin that grew keeps its generation."""
+    return (one.name, one.generation, _state(one.stamp)) == (best.name, best.generation, _state(best.stamp))
+
+
+def _state(stamp: OriginStamp) -> tuple[int, int, str]:
+    """Return how late a stamp is, and of what."""
+    return stamp.sequence, stamp.n_frames, stamp.content
+
+
+def description(dataset: Dataset | Client, best: Candidate) -> dict[str, bytes]:
+    """Return all that is attached to a dataset that others need to read it; nothing that is a pickle."""
+    # A stamp may come from elsewhere, and must not name what is read as a pickle here.
+    topologies = [name for name in best.stamp.topologies.values() if TOPOLOGY.fullmatch(name)]
+    names = [TIMES, INDEX, COPIES, AUTHOR, *topologies, STAMP]  # the stamp last: then the description is whole
+    return {name: content for name in names if (content := dataset.attachment(name)) is not None}
+
+
+def _begin(world: World, store: Store, best: Candidate, described: Mapping[str, bytes]) -> Dataset:
+    """Open the dataset in each node's store, with its whole description; it is made where it is not yet."""
+
+    def begin() -> None:
+        if world.leaders is None:
+            return
+        with store.locked():
+            others = [one for one in find(store, [best.name]) if one.stamp.content != best.stamp.content]
+            if any(not set(one.stamp.paths) & set(best.stamp.paths) for one in others):
+                raise StoreConflictError(f"the store of node {world.name} has another dataset {best.name}")
+            dataset = store.dataset(best.name, best.generation)
+            before = attached_stamp(dataset)
+            # Frames must not come under a stamp of before there were any such.
+            behind = before is not None and _state(before)[:2] < _state(best.stamp)[:2]
+            for name, content in described.items():
+                if behind or dataset.attachment(name) is None:
+                    dataset.attach(name, content)
+
+    on_every_rank(world.comm, begin)
+    return on_every_rank(world.comm, lambda: store.dataset(best.name, best.generation))
+
+
+def _end(dataset: Dataset | Client, best: Candidate) -> int:
+    """Return how many frames a dataset has; of one that was pushed, as far as is known here."""
+    if best.stamp.kinds != ("pushed",):
+        return best.stamp.n_frames
+    try:
+        ends = dataset.ends(native=True)
+    except StoreError:
+        ends = None
+    return 0 if ends is None else ends[1] + 1

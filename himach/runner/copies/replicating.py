@@ -1,0 +1,179 @@
+"""Copies of staged frames from node to node: `replicate()`.
+
+What is held where is told by all nodes' bitmaps, so that each computes the same moves by itself. Frames then go from
+node to node in rounds of bounded memory, by the first rank of each; the origin is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import UsageError
+from himach.frame import RawFrame
+from himach.io.dataset.attachment import COPIES
+from himach.io.store.store import Dataset
+from himach.parallel.collective import on_every_rank
+from himach.parallel.communicator import Communicator, World
+from himach.runner.copies.plan import Numbers, Route, plan
+
+__all__ = ["attach_copies", "check_copies", "replicate", "wanted_copies", "write_natively"]
+
+FRAMES_AT_ONCE = 1 << 20  # of which nodes tell each other what they hold
+BYTES_AT_ONCE = 256 << 20  # of frames that a node sends the others in a round
+TAG = 41
+
+
+def check_copies(world: World, copies: int) -> None:
+    """Check that there are nodes for so many copies.
+
+    Raises
+    ------
+    UsageError
+        There are not.
+    """
+    if copies > len(world.nodes):
+        raise UsageError(
+            f"{copies} copies of each frame lie on as many nodes, and this runs on {len(world.nodes)} "
+            f"({', '.join(world.nodes)})"
+        )
+
+
+def attach_copies(world: World, dataset: Dataset, copies: int) -> None:
+    """Note in each node's store how many copies are wanted, so that any of them tells it when one is lost."""
+    content = str(copies).encode()
+
+    def attach() -> None:
+        if world.leaders is not None and dataset.attachment(COPIES) != content:
+            dataset.attach(COPIES, content)
+
+    on_every_rank(world.comm, attach)
+
+
+def wanted_copies(dataset: Dataset) -> int:
+    """Return how many copies of each frame were asked for when the dataset was staged; 0: nobody said."""
+    noted = dataset.attachment(COPIES) or b""
+    return int(noted) if noted.isdigit() else 0
+
+
+def replicate(world: World, dataset: Dataset, n_frames: int, copies: int) -> int:
+    """Copy frames that are native on fewer nodes than asked for (collective); return how many copies were made.
+
+    Frames that are native nowhere stay so. Each copy can be read when this returns.
+
+    Raises
+    ------
+    StoreFullError
+        A node's quota or disk has no room for its part; what was copied is kept.
+    """
+    check_copies(world, copies)
+    made = 0
+    on_every_rank(world.comm, dataset.refresh)
+    for begin in range(0, n_frames, FRAMES_AT_ONCE):
+        made += _replicate(world, dataset, range(begin, min(n_frames, begin + FRAMES_AT_ONCE)), copies)
+    on_every_rank(world.comm, dataset.close)
+    return int(world.comm.allreduce(made))
+
+
+def _replicate(world: World, dataset: Dataset, span: range, copies: int) -> int:
+    """Copy frames of a span; return how many this rank has written."""
+    moves: dict[Route, Numbers] = {}
+    rounds = 0
+    if world.leaders is not None:
+        bits = _held(world, dataset, span)
+        held = [np.unpackbits(one, count=len(span), bitorder="little").astype(bool) for one in bits]
+        moves = plan(held, span, copies)
+        rounds = _rounds(world.leaders, dataset, moves)
+    rounds = world.comm.bcast(rounds)
+    if not rounds:
+        return 0
+    at_once = {route: -(-len(numbers) // rounds) for route, numbers in moves.items()}
+    made = 0
+    for turn in range(rounds):
+        some = {route: numbers[turn * at_once[route] :][: at_once[route]] for route, numbers in moves.items()}
+        made += on_every_rank(world.comm, partial(_pass, world, dataset, some, _read_out(world, dataset, some)))
+    return made
+
+
+def _held(world: World, dataset: Dataset, span: range) -> list[npt.NDArray[np.uint8]]:
+    """Return which frames each node holds natively, as bits."""
+    assert world.leaders is not None
+    native, alien = (np.zeros(-(-len(span) // 64), dtype=np.uint64) for _ in range(2))
+    dataset.mark(span, native, alien)
+    return [np.frombuffer(one, dtype=np.uint8) for one in world.leaders.allgather(native.tobytes())]
+
+
+def _rounds(leaders: Communicator, dataset: Dataset, moves: Mapping[Route, Numbers]) -> int:
+    """Return in how many rounds frames are passed on: the same on every node."""
+    mine = [numbers[:1] for (source, _), numbers in moves.items() if source == leaders.rank]
+    sizes = [frame_bytes(frame) for some in mine[:1] for frame in dataset.read(some) if frame is not None]
+    largest = max(max(told, default=0) for told in leaders.allgather(sizes))
+    most = max(map(len, moves.values()), default=0)
+    return -(-most * max(1, largest) * leaders.size // BYTES_AT_ONCE) if most else 0
+
+
+def frame_bytes(frame: RawFrame) -> int:
+    """Return the bytes of a frame's vectors."""
+    return sum(field.nbytes for field in (frame.positions, frame.velocities, frame.forces) if field is not None)
+
+
+def _own(frame: RawFrame) -> RawFrame:
+    """Return a frame whose arrays outlive the next one."""
+
+    def copied(field: npt.NDArray[np.float32] | None) -> npt.NDArray[np.float32] | None:
+        return None if field is None else field.copy()
+
+    return replace(
+        frame,
+        positions=frame.positions.copy(),
+        velocities=copied(frame.velocities),
+        forces=copied(frame.forces),
+        box=copied(frame.box),
+    )
+
+
+def _read_out(world: World, dataset: Dataset, moves: Mapping[Route, Numbers]) -> dict[int, list[RawFrame]]:
+    """Read what this node sends, by the node that gets it (collective); frames that cannot be read are left out."""
+
+    def read() -> dict[int, list[RawFrame]]:
+        if world.leaders is None:
+            return {}
+        mine = {target: numbers for (source, target), numbers in moves.items() if source == world.leaders.rank}
+        every = np.unique(np.concatenate([np.empty(0, np.int64), *mine.values()]))
+        found = {frame.number: _own(frame) for frame in dataset.read(every) if frame is not None}
+        return {
+            target: [found[number] for number in numbers.tolist() if number in found]
+            for target, numbers in mine.items()
+        }
+
+    return on_every_rank(world.comm, read)
+
+
+def _pass(
+    world: World, dataset: Dataset, moves: Mapping[Route, Numbers], outgoing: Mapping[int, list[RawFrame]]
+) -> int:
+    """Send what was read, and write what comes; return how many frames were written."""
+    if world.leaders is None:
+        return 0
+    sent = [world.leaders.isend(frames, target, TAG) for target, frames in outgoing.items()]
+    coming = [world.leaders.recv(source=source, tag=TAG) for source, target in moves if target == world.leaders.rank]
+    for request in sent:
+        request.wait()
+    return write_natively(dataset, (frame for frames in coming for frame in frames))
+
+
+def write_natively(dataset: Dataset, frames: Iterable[RawFrame], told: Callable[[int], None] | None = None) -> int:
+    """Write frames to a node's store; return how many were not there."""
+    written = 0
+    for done, frame in enumerate(frames, 1):
+        written += dataset.write(
+            frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces, native=True
+        )
+        if told is not None:
+            told(done)
+    dataset.flush()
+    return written

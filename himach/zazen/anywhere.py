@@ -1,0 +1,69 @@
+"""Which frames of a selection lie on any node at all: for datasets that have no origin, of which a part may be gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from himach.parallel.communicator import Words, World
+from himach.selection import Selected
+from himach.zazen.bitmaps import decode, popcount
+from himach.zazen.node_frames import Cached, mark
+from himach.zazen.positions import n_words
+
+NAMED = 5
+
+
+@dataclass(frozen=True)
+class Anywhere:
+    """What is there of a selection, the same on every rank.
+
+    Attributes
+    ----------
+    n_there
+        Frames that lie on some node.
+    some
+        Positions of the first two of them, the two in the middle, and the last two, ascending.
+    missing
+        Positions of the first frames that lie nowhere.
+    """
+
+    n_there: int
+    some: tuple[int, ...]
+    missing: tuple[int, ...]
+
+
+def mark_all(cached: Cached | None, frames: Selected) -> Words:
+    """Return the bits of the `frames` that a store holds in any way, uint64 (n_words(len(frames)),)."""
+    native, alien = (np.zeros(n_words(len(frames)), dtype=np.uint64) for _ in range(2))
+    if cached is not None:
+        mark(cached, frames, native, alien)
+    native |= alien
+    return native
+
+
+def find_anywhere(world: World, here: Words | None, n: int) -> Anywhere:
+    """Return what is there of a selection of `n` frames (collective over the world).
+
+    `here` is what the node's store holds (`mark_all`), on its first rank.
+    """
+    told = None
+    if world.leaders is not None:
+        assert here is not None
+        words = here
+        if world.leaders.size > 1:
+            words = np.empty_like(here)
+            world.leaders.Allreduce(here, words, world.bor)
+        told = describe(words, n)
+    found: Anywhere = world.node.bcast(told)
+    return found
+
+
+def describe(words: Words, n: int) -> Anywhere:
+    """Return what is there of a selection of `n` frames, by the bits of those that are."""
+    n_there = popcount(words)
+    wanted = {0, 1, n_there // 2 - 1, n_there // 2, n_there - 2, n_there - 1}
+    some = [int(decode(words, 0, i, 1)[0]) for i in sorted(wanted) if 0 <= i < n_there]
+    missing = decode(~words, 0, 0, NAMED).tolist()  # behind the last frame there is nothing either
+    return Anywhere(n_there, tuple(some), tuple(position for position in missing if position < n))

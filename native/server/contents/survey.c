@@ -1,0 +1,188 @@
+/* What a server says of its store as a whole; see survey.h. Looking at a dataset is no use of it. */
+#include "server/contents/survey.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/status.h"
+#include "server/connection.h"
+#include "store/dataset.h"
+
+enum {
+    MOST_ROWS = 256,        /* runs of frames that are told of a dataset, of each kind */
+    MOST_STAMP = 128 << 10, /* bytes of what says of its origin */
+    MOST_NOTE = 1024,       /* bytes of other notes */
+    SURVEY_MS = 50,         /* the loop does nothing else meanwhile */
+    NAME = DIRECTORY_NAME - 1,
+    ROW_BYTES = 24
+};
+
+/* --- Directories ------------------------------------------------------------------------------------------------- */
+
+static bool is_directory_name(const char *name) {
+    return strlen(name) == NAME && strspn(name, "0123456789abcdef-") == NAME;
+}
+
+/* The first directory behind `after` in the order of names; false: there is none. */
+static bool next_directory(int store, const char *after, char found[DIRECTORY_NAME]) {
+    DIR *entries = io_list(store, ".");
+    const struct dirent *entry;
+    bool any = false;
+    while (entries != NULL && (entry = readdir(entries)) != NULL) { // NOLINT(concurrency-mt-unsafe): a stream of ours
+        if (is_directory_name(entry->d_name) && strcmp(entry->d_name, after) > 0 &&
+            (!any || strcmp(entry->d_name, found) < 0)) {
+            memcpy(found, entry->d_name, DIRECTORY_NAME);
+            any = true;
+        }
+    }
+    if (entries != NULL) {
+        (void)closedir(entries);
+    }
+    return any;
+}
+
+/* --- One dataset ------------------------------------------------------------------------------------------------- */
+
+/* What is written of one, growing; memory that cannot be had ends it. */
+typedef struct {
+    unsigned char *bytes;
+    size_t n, capacity;
+    bool failed;
+} text;
+
+static void append(text *t, const void *data, size_t size) {
+    if (t->n + size > t->capacity) {
+        size_t capacity = 2 * (t->n + size);
+        unsigned char *grown = realloc(t->bytes, capacity);
+        t->failed = t->failed || grown == NULL;
+        t->bytes = grown == NULL ? t->bytes : grown;
+        t->capacity = grown == NULL ? t->capacity : capacity;
+    }
+    if (!t->failed && size > 0) {
+        memcpy(t->bytes + t->n, data, size);
+        t->n += size;
+    }
+}
+
+/* Append a file of the dataset if it has no more bytes than `most`; returns how many. */
+static uint32_t append_file(text *t, const bodhi_dataset *dataset, const char *file, size_t most) {
+    int fd = io_open(dataset->fd, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+    unsigned char *content = fd < 0 ? NULL : malloc(most + 1);
+    ssize_t got = content == NULL ? 0 : io_read(fd, content, most + 1, 0, READ_ANY);
+    size_t size = got < 0 || (size_t)got > most ? 0 : (size_t)got;
+    append(t, content, size);
+    free(content);
+    if (fd >= 0) {
+        (void)io_close(fd);
+    }
+    return (uint32_t)size;
+}
+
+/* Append the frames of one kind as runs; returns how many, or -1 where they are too many, or lie in none. */
+static int32_t append_runs(text *t, bodhi_dataset *dataset, int kind) {
+    bodhi_run runs[MOST_ROWS];
+    unsigned char row[ROW_BYTES];
+    int64_t count = 0;
+    if (bodhi_dataset_runs(dataset, kind, 0, INT64_MAX, runs, MOST_ROWS, &count) != BODHI_OK) {
+        return -1;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        wire_put64(row, (uint64_t)runs[i].first);
+        wire_put64(row + 8, (uint64_t)runs[i].step);
+        wire_put64(row + 16, (uint64_t)runs[i].count);
+        append(t, row, sizeof row);
+    }
+    return (int32_t)count;
+}
+
+static void describe(text *t, bodhi_dataset *dataset) {
+    bodhi_facts facts = {0};
+    unsigned char head[WIRE_DATASET_HEAD] = {0};
+    size_t at = t->n;
+    t->failed = t->failed || bodhi_dataset_query(dataset, &facts) != BODHI_OK;
+    append(t, head, sizeof head);
+    append(t, dataset->directory, NAME);
+    append(t, dataset->name, strlen(dataset->name));
+    append(t, dataset->generation, dataset->generation_bytes);
+    wire_put32(head, (uint32_t)strlen(dataset->name));
+    wire_put32(head + 4, (uint32_t)dataset->generation_bytes);
+    wire_put32(head + 8, append_file(t, dataset, "x-origin.json", MOST_STAMP));
+    wire_put32(head + 12, append_file(t, dataset, "x-author", MOST_NOTE));
+    wire_put32(head + 16, append_file(t, dataset, "x-copies", MOST_NOTE));
+    wire_put32(head + 20, (uint32_t)append_runs(t, dataset, BODHI_NATIVE));
+    wire_put32(head + 24, (uint32_t)append_runs(t, dataset, BODHI_ALIEN));
+    wire_put64(head + 32, (uint64_t)facts.native);
+    wire_put64(head + 40, (uint64_t)facts.alien);
+    wire_put64(head + 48, (uint64_t)facts.bytes);
+    wire_put64(head + 56, (uint64_t)facts.last_used);
+    if (!t->failed) {
+        memcpy(t->bytes + at, head, sizeof head);
+    }
+}
+
+/* Describe the dataset in a directory of the store, unless it has just gone. */
+static void describe_directory(bodhi_server *server, text *t, const char *directory) {
+    bodhi_dataset *opened = NULL;
+    for (open_dataset *d = server->datasets; d != NULL; d = d->next) {
+        if (strcmp(d->dataset->directory, directory) == 0 && dataset_keep_up(d->dataset) == BODHI_OK) {
+            describe(t, d->dataset);
+            return;
+        }
+    }
+    if (bodhi_dataset_open_directory(server->looked_at, directory, &opened) == BODHI_OK) {
+        describe(t, opened);
+        bodhi_dataset_close(opened);
+    }
+}
+
+/* --- Answers ----------------------------------------------------------------------------------------------------- */
+
+/* As many datasets as a message takes and as can be looked at in a moment, but one at least. */
+bool answer_survey(bodhi_server *server, connection *c) {
+    char after[DIRECTORY_NAME] = "";
+    if (c->in.size != 0 && c->in.size != NAME) {
+        return output_error(c, BODHI_ERROR_ARGUMENT, "this is no name of a dataset's directory");
+    }
+    memcpy(after, c->in.body, c->in.size);
+    text told = {0};
+    char next[DIRECTORY_NAME];
+    size_t fits = 0;
+    int64_t until = now_ms() + SURVEY_MS;
+    while (!told.failed && (fits == 0 || now_ms() < until) && next_directory(server->store->fd, after, next)) {
+        describe_directory(server, &told, next);
+        if (told.n > WIRE_MAX_PART) {
+            break;
+        }
+        fits = told.n;
+        memcpy(after, next, sizeof after);
+    }
+    unsigned char *body = told.failed ? NULL : output_body(c, fits);
+    if (body != NULL && fits > 0) {
+        memcpy(body, told.bytes, fits);
+    }
+    free(told.bytes);
+    if (body == NULL) {
+        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
+    }
+    output_done(c, WIRE_SURVEYED, fits);
+    return true;
+}
+
+bool answer_peers(const bodhi_server *server, connection *c) {
+    size_t size = server->peers == NULL ? 0 : strlen(server->peers);
+    unsigned char *body = output_body(c, sizeof server->store->identity + size);
+    if (body == NULL) {
+        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
+    }
+    memcpy(body, server->store->identity, sizeof server->store->identity);
+    if (size > 0) {
+        memcpy(body + sizeof server->store->identity, server->peers, size);
+    }
+    output_done(c, WIRE_PEERED, sizeof server->store->identity + size);
+    return true;
+}

@@ -1,0 +1,287 @@
+"""Whoever is on the way between a client and a server: every message that it touches is refused, and nothing taken."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from support.commands import wait_until
+from support.messages import (
+    ANSWER,
+    COUNTERS,
+    ERROR,
+    FIND,
+    GENERATIONS,
+    GREETING,
+    HEADER,
+    REPLY,
+    STATUS,
+    TAG,
+    connect,
+    message,
+    poly1305,
+    receive,
+    tag,
+)
+from support.pushed import frame_of
+
+import himach
+from himach.io.server.address import Server
+from himach.io.server.admission import read_key
+from himach.io.server.remote_store import RemoteStore
+from himach.io.store.bodhi import message_tag
+from himach.io.store.store import Store, StoreError
+
+#: Called with the side that sends ("c" or "s"), the message's number in its session and its bytes with the tag; returns
+#: what goes on instead.
+Act = Callable[[str, int, bytes], list[bytes]]
+
+
+class Relay:
+    """Listens at `address` and passes on to the server at `to`, as `act` says."""
+
+    def __init__(self, to: str, act: Act) -> None:
+        self.to, self.act = to, act
+        self.sessions = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                host, port = self.to.rsplit(":", 1)
+                server = socket.create_connection((host, int(port)), timeout=30)
+                client.settimeout(30)
+                self.sessions += 1
+                threading.Thread(target=self._introduce, args=(client, server), daemon=True).start()
+
+    def _introduce(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            client.sendall(receive(server, GREETING))
+            server.sendall(receive(client, ANSWER))
+            client.sendall(receive(server, REPLY))
+            for side, source, target in (("c", client, server), ("s", server, client)):
+                threading.Thread(target=self._pass_on, args=(side, source, target), daemon=True).start()
+
+    def _pass_on(self, side: str, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            for number, message in enumerate(messages_of(source)):
+                for one in self.act(side, number, message):
+                    target.sendall(one)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def messages_of(source: socket.socket) -> Iterator[bytes]:
+    """The messages that come, each with its tag, until the end."""
+    while len(header := receive(source, HEADER)) == HEADER:
+        size = struct.unpack_from("<I", header, 8)[0]
+        rest = receive(source, size + TAG)
+        if len(rest) < size + TAG:
+            return
+        yield header + rest
+
+
+N_ATOMS, N_FRAMES = 3000, 12
+FRAMES = range(N_FRAMES)
+
+
+def flip(at):
+    """Change a byte of a message: of its header, body or tag."""
+
+    def act(data):
+        where = at if at >= 0 else len(data) + at
+        return [data[:where] + bytes([data[where] ^ 1]) + data[where + 1 :]]
+
+    return act
+
+
+class Touch:
+    """Does one thing to one message of one session, and passes on everything else."""
+
+    def __init__(self, side, number, what):
+        self.side, self.number, self.what = side, number, what
+        self.done = False
+
+    def __call__(self, side, number, data):
+        if self.done or (side, number) != (self.side, self.number):
+            return [data]
+        self.done = True
+        return self.what(data)
+
+
+class Swap(Touch):
+    """Has two neighbouring messages change places."""
+
+    def __init__(self, side, number):
+        super().__init__(side, number, None)
+        self.first = None
+
+    def __call__(self, side, number, data):
+        if side == self.side and not self.done:
+            if number == self.number and self.first is None:
+                self.first = data
+                return []
+            if self.first is not None:
+                self.done = True
+                return [data, self.first]
+        return [data]
+
+
+WAYS = {
+    "verb": flip(6),
+    "checksum": flip(12),
+    "body": flip(HEADER),
+    "tag": flip(-1),
+    "dropped": lambda data: [],
+    "repeated": lambda data: [data, data],
+    "cut short and filled up": lambda data: [data[: len(data) // 2] + bytes(len(data) - len(data) // 2)],
+    "made longer": lambda data: [
+        data[:8] + struct.pack("<I", len(data) - 32 + 4) + data[12:-16] + bytes(4) + data[-16:]
+    ],
+}
+
+
+def stored(place):
+    """Frames of the store that servers keep, by number."""
+    store = Store(place, read_only=True)
+    found = {}
+    for generation in store.generations("run"):
+        dataset = store.dataset("run", generation, create=False)
+        for number in dataset.native:
+            (frame,) = list(dataset.read([number]))
+            found[number] = frame.positions.copy()
+    return found
+
+
+def test_the_tag_is_poly1305():
+    # RFC 8439, 2.5.2
+    key = bytes.fromhex("85d6be7857556d337f4452fe42d506a80103808afb0db2fd4abff6af4149f51b")
+    assert poly1305(key, b"Cryptographic Forum Research Group").hex() == "a8061dc1305136c6c22b8baf0c0127a9"
+    rng = np.random.default_rng(5)
+    for size in (0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 1000, 4097, 70001):
+        session, data = rng.bytes(32), rng.bytes(size)
+        for side, number in ((b"c", 0), (b"s", 0), (b"c", 1), (b"s", 1 << 40)):
+            for portable in (False, True):
+                assert message_tag(session, side == b"c", number, data, portable) == tag(session, side, number, data)
+    extremes = b"\xff" * 4096
+    assert message_tag(b"\xff" * 32, True, 7, extremes) == tag(b"\xff" * 32, b"c", 7, extremes)
+
+
+@pytest.mark.parametrize("way", [*WAYS, "moved"])
+def test_pushed_frames_that_are_touched_are_not_taken(run_server, key, way):
+    """The writer pushes them again, over a new session, and what is stored in the end is what it pushed."""
+    running = run_server()
+    for number in (1, 5):
+        act = Swap("c", number) if way == "moved" else Touch("c", number, WAYS[way])
+        relay = Relay(running.address, act)
+        with himach.Writer("run", N_ATOMS, servers=[relay.address], key=key, timeout=6, batch_bytes=1 << 17) as writer:
+            for frame in FRAMES:
+                writer.number = frame
+                writer.push(frame_of(frame, N_ATOMS), time=frame)
+        assert act.done
+        assert relay.sessions > 1, "what was touched was not refused"
+        relay.close()
+    for number, positions in stored(running.place).items():
+        assert np.array_equal(positions, frame_of(number, N_ATOMS))
+    assert sorted(stored(running.place)) == list(FRAMES)
+
+
+def test_nothing_is_taken_of_what_is_always_touched(run_server, key):
+    running = run_server()
+    relay = Relay(running.address, lambda side, number, data: flip(-20)(data) if side == "c" and number else [data])
+    with contextlib.suppress(StoreError):
+        writer = himach.Writer("run", N_ATOMS, servers=[relay.address], key=key, timeout=2)
+        writer.push(frame_of(0, N_ATOMS), time=0)
+        writer.close()
+    with running.client() as client:
+        assert client.counters()["frames"] == 0
+        assert client.counters()["refused"] > 0
+    assert stored(running.place) == {}
+    relay.close()
+
+
+def fill(running, key):
+    with himach.Writer("run", N_ATOMS, servers=[running.address], key=key) as writer:
+        for frame in FRAMES:
+            writer.number = frame
+            writer.push(frame_of(frame, N_ATOMS), time=frame)
+
+
+@pytest.mark.parametrize("side", ["c", "s"])
+@pytest.mark.parametrize("way", [*WAYS, "moved"])
+def test_what_is_read_is_right_or_not_there(run_server, key, monkeypatch, side, way):
+    monkeypatch.setattr("himach.io.server.remote_store.TIMEOUT", 2.0)
+    running = run_server()
+    fill(running, key)
+    refused = 0
+    for number in range(6):
+        act = Swap(side, number) if way == "moved" else Touch(side, number, WAYS[way])
+        relay = Relay(running.address, act)
+        missed = False
+        try:
+            dataset = RemoteStore(Server(relay.address, read_key(key)), seconds=2).dataset("run")
+            for frame, wanted in zip(dataset.read(FRAMES[::-1]), FRAMES[::-1], strict=True):
+                missed |= frame is None
+                assert frame is None or np.array_equal(frame.positions, frame_of(wanted, N_ATOMS))
+            dataset.close()
+        except StoreError:
+            missed = True
+        finally:
+            relay.close()
+        # The first of two that are the same is what was sent, and is taken; nothing is after the second.
+        assert missed or not act.done or way == "repeated"
+        refused += missed
+    assert refused, "nothing was refused"
+    (first,) = list(RemoteStore(Server(running.address, read_key(key))).dataset("run").read([3]))
+    assert np.array_equal(first.positions, frame_of(3, N_ATOMS))
+
+
+def test_a_message_of_another_session_or_side_is_refused(run_server, key):
+    running = run_server()
+    secret = read_key(key)
+    first, second = connect(running.address, secret), connect(running.address, secret)
+    asked = first.sealed(message(STATUS))
+    first.raw.sendall(asked)
+    verb, _ = first.receive()
+    assert verb == COUNTERS
+    second.raw.sendall(asked)  # as it was said in the other session
+    verb, said = second.receive()
+    assert verb == ERROR and b"repeated" in said
+    third = connect(running.address, secret)
+    third.raw.sendall(message(STATUS) + tag(third.key, b"s", 0, message(STATUS)))  # as the server would say it
+    assert third.receive()[0] == ERROR
+    first.raw.sendall(asked)  # once more
+    assert first.receive()[0] == ERROR
+    fourth = connect(running.address, secret)
+    fourth.raw.sendall(message(STATUS))  # without a tag: the next message's bytes are taken for it
+    fourth.raw.sendall(message(STATUS))
+    assert fourth.receive()[0] == ERROR
+
+
+def test_sessions_have_keys_of_their_own(run_server, key):
+    running = run_server()
+    keys = {connect(running.address, read_key(key)).key for _ in range(4)}
+    assert len(keys) == 4
+    assert all(hmac.compare_digest(one, one) and len(one) == 32 for one in keys)
+
+
+def test_other_messages_go_on_as_ever(run_server, key):
+    running = run_server()
+    session = connect(running.address, read_key(key))
+    for _ in range(300):
+        session.send(message(FIND, b"run"))
+        assert session.receive() == (GENERATIONS, b"")
+    assert wait_until(lambda: running.process.poll() is None, 1)

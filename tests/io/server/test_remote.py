@@ -1,0 +1,357 @@
+"""Datasets of other machines: read by their servers, listed as one name space, brought to this node."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+from MDAnalysisTests.datafiles import GRO, XTC
+from support.cache_data import natives
+from support.ranks import clean_environment
+
+from himach.errors import TrajectoryError, UsageError
+from himach.io.server.address import Server, choice_of, read_peers, server_of_choice, with_port
+from himach.io.server.admission import read_key
+from himach.io.server.remote_store import RemoteStore, divide
+from himach.io.server.survey import HEAD, parse, survey
+from himach.io.server.survey import _frames as frames_told
+from himach.io.store.bodhi import POSITIONS
+from himach.io.store.store import Store, StoreError, StoreNotFoundError
+
+N_ATOMS, N_FRAMES = 9000, 300
+
+
+def frame_of(number):
+    """Positions that lie on a grid, as those of an XTC: they are kept packed."""
+    rng = np.random.default_rng(number)
+    return (rng.integers(-9000, 9000, size=(N_ATOMS, 3)) / np.float32(100)).astype(np.float32)
+
+
+def fill(place, numbers, *, native=True):
+    dataset = Store(place).dataset("/sim1")
+    box = np.array([99, 99, 99, 90, 90, 90], np.float32)
+    for number in numbers:
+        dataset.write(number, number / 2, box, frame_of(number), native=native)
+    dataset.close()
+    return dataset
+
+
+def same(frame, number, atoms=slice(None)):
+    return (
+        frame is not None and frame.number == number and np.array_equal(frame.positions[atoms], frame_of(number)[atoms])
+    )
+
+
+def peering(tmp_path, run_server, n, fill_one):
+    """Start servers that know each other."""
+    peers = tmp_path / "peers"
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
+    ports = [one.getsockname()[1] for one in held]
+    peers.write_text("# all of them\n" + "".join(f"127.0.0.1:{port}  # one\n" for port in ports))
+    for one in held:
+        one.close()
+    for i in range(n):
+        fill_one(i)
+    running = []
+    for port in ports:
+        one = run_server("--peers", str(peers))
+        one.terminate()
+        one.start(f"127.0.0.1:{port}")
+        running.append(one)
+    return running
+
+
+@pytest.fixture
+def servers(tmp_path, run_server):
+    """Three servers that know each other: each frame lies on two of them."""
+    frames = [[n for n in range(N_FRAMES) if i in (n % 3, (n + 1) % 3)] for i in range(3)]
+    return peering(tmp_path, run_server, 3, lambda i: fill(tmp_path / f"n{i}", frames[i]))
+
+
+@pytest.fixture
+def two_servers(tmp_path, run_server):
+    """Two servers that know each other, each with a frame of its own."""
+    return peering(tmp_path, run_server, 2, lambda i: fill(tmp_path / f"n{i}", [i]))
+
+
+def opened(running, key, **options):
+    return RemoteStore(Server(running.address, read_key(key)), **options)
+
+
+def test_frames_and_some_atoms_in_any_order(servers, key):
+    dataset = opened(servers[0], key).dataset("/sim1")
+    assert set(dataset.native) == set(range(N_FRAMES)) and not dataset.alien
+    order = np.random.default_rng(3).permutation(N_FRAMES)
+    reading = dataset.read(order)
+    assert all(same(frame, number) for number, frame in zip(order, reading, strict=True))
+    assert reading.nbytes > 0
+    for atoms in (np.arange(4000, 4100), np.array([0, 17, 8999]), np.arange(0, N_ATOMS, 500)):
+        some = dataset.read(order, atoms, POSITIONS)
+        assert all(same(frame, number, atoms) for number, frame in zip(order, some, strict=True))
+    some = dataset.read(order, np.arange(100), POSITIONS)
+    assert all(frame is not None for frame in some)
+    assert some.nbytes < reading.nbytes / 2
+    several = [dataset.read(range(50)), dataset.read(range(50, 100))]  # at the same time
+    for number in range(50):
+        assert same(next(several[0]), number) and same(next(several[1]), number + 50)
+    assert [frame is None for frame in dataset.read([5, N_FRAMES, 6, -1])] == [False, True, False, True]
+    counters = [one.client().counters()["taken_bytes"] for one in servers]
+    assert min(counters) > sum(counters) / 5  # all servers give their part
+    dataset.close()
+
+
+def stamped(sequence, n_frames):
+    return json.dumps({"sequence": sequence, "n_frames": n_frames}).encode()
+
+
+def test_the_store_that_saw_the_origin_last_describes_it(tmp_path, two_servers, key):
+    for node, told in (("n0", stamped(1, 100)), ("n1", stamped(2, 200))):
+        Store(tmp_path / node).dataset("/sim1").attach("origin.json", told)
+    assert opened(two_servers[0], key).dataset("/sim1").attachment("origin.json") == stamped(2, 200)
+
+
+def test_frames_of_two_simulations_are_not_read_as_those_of_one(tmp_path, two_servers, key):
+    for node in ("n0", "n1"):
+        Store(tmp_path / node).dataset("/sim1").attach("author", f"simulation of {node}".encode())
+    with pytest.raises(TrajectoryError, match=r"several simulations.*evict"):
+        opened(two_servers[0], key).dataset("/sim1")
+
+
+def test_a_peer_for_which_there_is_no_key_is_named(tmp_path, two_servers, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nothing"))
+    found = survey(Server(str(tmp_path / "n0" / "server" / "socket")))
+    assert len(found.answers) == 1
+    assert any("key" in why for why in found.silent.values())
+
+
+def test_a_run_of_frames_that_nobody_can_list_is_refused():
+    for row in ((0, 2, 1 << 31), (1 << 62, 1 << 40, 1 << 40), (0, 1, 1 << 62), (-1, 1, 1), (0, 0, 1)):
+        with pytest.raises(StoreError, match="no run"):
+            frames_told(np.array([row], "<i8").tobytes())
+
+
+def test_a_key_is_not_shown():
+    assert "secret" not in repr(Server("a:1", b"secret"))
+
+
+def test_marks_are_those_of_a_store(servers, key):
+    dataset = opened(servers[0], key).dataset("/sim1")
+    for frames in (range(N_FRAMES), range(7, 500, 3), range(200, -1, -2)):
+        native, alien = (np.zeros(-(-len(frames) // 64), np.uint64) for _ in range(2))
+        dataset.mark(frames, native, alien)
+        bits = np.unpackbits(native.view(np.uint8), bitorder="little")[: len(frames)]
+        assert [bool(bit) for bit in bits] == [number < N_FRAMES for number in frames]
+        assert not alien.any()
+    assert dataset.ends() == (0, N_FRAMES - 1)
+    assert dataset.holds(np.array([0, 299, 300])).tolist() == [True, True, False]
+
+
+def test_copies_stand_in_for_a_server_that_fails(servers, key):
+    dataset = opened(servers[0], key).dataset("/sim1")
+    reading = dataset.read(range(N_FRAMES))
+    assert same(next(reading), 0)
+    servers[1].kill()
+    assert all(same(frame, number) for number, frame in enumerate(reading, 1))
+    servers[2].kill()  # of two thirds of the frames, none is left but those of the first
+    there = [frame is not None for frame in dataset.read(range(N_FRAMES))]
+    assert there == [0 in (n % 3, (n + 1) % 3) for n in range(N_FRAMES)]
+
+
+def test_copies_stand_in_for_a_damaged_one(servers, key, tmp_path):
+    (segment,) = (tmp_path / "n0").glob("*/n-*.seg")
+    with open(segment, "r+b") as file:
+        file.seek(segment.stat().st_size // 2)
+        file.write(b"\xff" * 5000)
+    dataset = opened(servers[1], key).dataset("/sim1")
+    assert all(same(frame, number) for number, frame in enumerate(dataset.read(range(N_FRAMES))))
+
+
+def test_what_is_evicted_meanwhile_comes_from_another(servers, key, tmp_path):
+    dataset = opened(servers[0], key).dataset("/sim1")
+    store = Store(tmp_path / "n1")
+    for directory in store.directories():
+        held = store.open_directory(directory)
+        for one in held.segments():
+            held.evict(one["id"])
+    assert all(same(frame, number) for number, frame in enumerate(dataset.read(range(N_FRAMES))))
+
+
+def test_the_wrong_key_reads_nothing(servers, tmp_path):
+    other = tmp_path / "other"
+    other.write_text("another key, long enough")
+    other.chmod(0o600)
+    with pytest.raises(StoreError, match="refuses the key"):
+        opened(servers[0], other)
+
+
+def test_what_is_not_there(servers, key):
+    with pytest.raises(StoreNotFoundError, match="is not in the store of"):
+        opened(servers[0], key).dataset("nothing")
+
+
+def command(*words, **more):
+    return subprocess.run(
+        [sys.executable, "-m", "himach", *map(str, words)],
+        env=clean_environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_one_name_space_names_those_that_do_not_answer(servers, key):
+    def listed():
+        done = command("datasets", "--server", servers[0].address, "--key", key, "--json", "--wait", "5")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    told = listed()
+    (one,) = told["datasets"]
+    assert told["silent"] == {}
+    assert sorted(told["stores"].values()) == one["nodes"] == ["n0", "n1", "n2"]
+    assert (one["name"], one["frames"], one["held"], one["whole"]) == ("/sim1", N_FRAMES, N_FRAMES, True)
+    assert one["copies"] == [2, 2]
+    servers[1].kill()
+    servers[2].process.send_signal(signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        told = listed()
+        assert time.monotonic() - begun < 60
+        assert set(told["silent"]) == {servers[1].address, servers[2].address}
+        (one,) = told["datasets"]
+        assert one["nodes"] == ["n0"] and not one["whole"]
+        assert one["missing"][:2] == [1, 4] and one["missing_frames"] == 100
+        text = command("datasets", "--server", servers[0].address, "--key", key)
+        assert f"no answer: {servers[1].address} (no server listens there)" in text.stdout
+        assert f"no answer: {servers[2].address} (no answer in time" in text.stdout
+    finally:
+        servers[2].process.send_signal(signal.SIGCONT)
+
+
+def test_a_store_without_a_server_lists_itself(tmp_path):
+    fill(tmp_path / "alone", range(5))
+    told = json.loads(command("datasets", "--cache", tmp_path / "alone", "--json", HIMACH_NODE="x").stdout)
+    assert [(one["name"], one["frames"], one["nodes"]) for one in told["datasets"]] == [("/sim1", 5, ["x"])]
+
+
+def test_everything_works_by_a_server(tmp_path, run_server, key):
+    """himach info, run, stage --server and MDAnalysis: as over the trajectory's own files."""
+    import MDAnalysis
+
+    import himach.mdanalysis  # noqa: F401
+
+    assert command("stage", XTC, "-s", GRO, "--dataset", "run7", "--cache", tmp_path / "n0").returncode == 0
+    running = run_server()
+    server = ("--server", running.address, "--key", key)
+    info = command("info", "run7", *server)
+    assert "frames          10" in info.stdout and "all of 10 frames (10 native" in info.stdout
+    outs = []
+    for words in (("-t", "run7", *server), ("-t", XTC, "-s", GRO, "--cache", "off")):
+        done = command("run", "rmsd", *words, "--out", tmp_path / f"out{len(outs)}")
+        assert done.returncode == 0, done.stderr
+        outs.append((tmp_path / f"out{len(outs)}" / "rmsd.csv").read_bytes())
+    assert outs[0] == outs[1]
+    done = command("stage", "run7", *server, HIMACH_CACHE=str(tmp_path / "here"))
+    assert done.returncode == 0, done.stderr
+    assert "run7: 10 frames staged, 10 of them now" in done.stdout
+    assert natives(tmp_path / "here") == [set(range(10))]
+    before = os.environ.get("XDG_CONFIG_HOME")
+    (tmp_path / "config" / "himach").mkdir(parents=True)
+    (tmp_path / "config" / "himach" / "key").write_bytes(key.read_bytes())
+    (tmp_path / "config" / "himach" / "key").chmod(0o600)
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path / "config")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            name = f"himach://run7?server={running.address}"
+            ours, plain = MDAnalysis.Universe(GRO, name), MDAnalysis.Universe(GRO, XTC)
+            for at in (9, 0, 4):
+                assert np.array_equal(ours.trajectory[at].positions, plain.trajectory[at].positions)
+            assert MDAnalysis.Universe(name, name).atoms.n_atoms == plain.atoms.n_atoms
+    finally:
+        if before is None:
+            del os.environ["XDG_CONFIG_HOME"]
+        else:
+            os.environ["XDG_CONFIG_HOME"] = before
+    running.terminate()
+    done = command("run", "rmsd", "-t", "run7", "--cache", tmp_path / "here", "--out", tmp_path / "out2")
+    assert done.returncode == 0, done.stderr  # its description came along
+    assert (tmp_path / "out2" / "rmsd.csv").read_bytes() == outs[0]
+
+
+@pytest.mark.parametrize("how", [b"\0" * 63, b"\xff" * 64, HEAD.pack(1 << 30, *[0] * 11) + bytes(40)])
+def test_a_survey_that_fits_no_length_is_refused(how):
+    with pytest.raises(StoreError):
+        list(parse(how))
+
+
+def test_runs_that_are_none_are_refused():
+    row = np.array([[0, 1, 1 << 50]], "<i8").tobytes()
+    told = HEAD.pack(1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"0" * 33 + b"a" + row
+    with pytest.raises(StoreError, match="no run"):
+        list(parse(told))
+
+
+def test_a_server_that_never_ends_its_survey_is_left(key):
+    """It tells of the same datasets again and again."""
+    told = HEAD.pack(1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) + b"0" * 33 + b"a"
+
+    class Endless:
+        def survey(self, after):
+            return told
+
+    from himach.io.server import survey as module
+
+    with pytest.raises(StoreError, match="what is none"):
+        list(module._holdings(Endless()))
+
+
+def test_addresses():
+    assert with_port("node1") == "node1:7411"
+    assert with_port("[::1]") == "[::1]:7411" and with_port("[::1]:9") == "[::1]:9"
+    for wrong in ("", ":7", "node1:", "a/b", "node1:99999", "a\nb"):
+        with pytest.raises(UsageError, match="no address"):
+            with_port(wrong)
+
+
+def test_a_choice_of_a_server_travels_as_text(key, tmp_path):
+    assert server_of_choice(str(tmp_path)) is None
+    assert server_of_choice(choice_of("node1", key)) == Server("node1:7411", read_key(key))
+
+
+def test_peers_are_read(tmp_path):
+    file = tmp_path / "peers"
+    file.write_text("# here\nnode1\n\nnode2:99 # there\n")
+    assert read_peers(file) == ["node1:7411", "node2:99"]
+    file.write_text("node1 node2\n")
+    with pytest.raises(UsageError):
+        read_peers(tmp_path / "none")
+
+
+def test_frames_are_divided_evenly_and_neighbours_together():
+    numbers = np.arange(40_000)
+    everywhere = np.ones(len(numbers), bool)
+    plan = divide([everywhere, everywhere, None, everywhere], numbers)
+    assert set(plan.tolist()) == {0, 1, 3}
+    counts = np.bincount(plan)
+    assert counts[[0, 1, 3]].min() > 0.9 * counts.max()
+    assert np.count_nonzero(np.diff(plan)) < len(numbers) / 20
+    assert divide([None, None], numbers).max() == -1
+
+
+def test_a_dead_server_is_told_at_once(key):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        begun = time.monotonic()
+        with pytest.raises(StoreError):
+            survey(Server(address, read_key(key)), 0.5)  # it takes the connection and says nothing
+        assert time.monotonic() - begun < 30
