@@ -63,7 +63,7 @@ enum bodhi_status {
 enum bodhi_kind { BODHI_NATIVE = 0, BODHI_ALIEN = 1 };
 
 /* What a frame holds; positions are always there. */
-enum bodhi_field { BODHI_POSITIONS = 1, BODHI_VELOCITIES = 2, BODHI_FORCES = 4 };
+enum bodhi_field { BODHI_POSITIONS = 1, BODHI_VELOCITIES = 2, BODHI_FORCES = 4, BODHI_IDS = 8 };
 
 /* Why a frame was a miss. */
 enum bodhi_reason {
@@ -91,6 +91,7 @@ typedef struct bodhi_frame {
     float *box;        /* 6: lengths and angles, or NULL */
     int32_t kind;      /* set by reading: enum bodhi_kind */
     int32_t reason;    /* set by reading: enum bodhi_reason of a miss, else 0 */
+    uint32_t *ids;     /* of a slice: which atoms of the frame its n_atoms are, ascending; NULL: a whole frame */
 } bodhi_frame;
 
 /* How positions are kept. */
@@ -114,7 +115,8 @@ typedef struct bodhi_range {
 } bodhi_range;
 
 typedef struct bodhi_read_options {
-    int32_t fields;        /* enum bodhi_field, or-ed; 0: all; fields not asked for are NULL in what is delivered */
+    int32_t fields;        /* enum bodhi_field, or-ed; 0: all but ids; fields not asked for are NULL in what is
+                              delivered. Ids need `atoms` NULL */
     int32_t unverified;    /* 1: do not check the payload's checksums (headers are always checked) */
     int32_t direct;        /* enum bodhi_direct: whether cold data bypasses the page cache; auto: if memory is too small
                               for the dataset */
@@ -243,8 +245,25 @@ BODHI_CHECKED int bodhi_dataset_numbers(bodhi_dataset *dataset, int kind, int64_
 BODHI_CHECKED int bodhi_dataset_mark(bodhi_dataset *dataset, int64_t first, int64_t step, int64_t count,
                                      uint64_t *native, uint64_t *alien);
 
+/* Move what this process knows of where frames lie from its memory to files beside the segments, which all processes of
+ * the machine read: of segments in which that is `least` frames or more; 0: as many as are worth it. Writers do so with
+ * what they have written. Frames are found as before if there is no room for it. Errors: ARGUMENT. */
+BODHI_CHECKED int bodhi_dataset_seal(bodhi_dataset *dataset, int64_t least);
+
+/* The frames of one kind between `low` and `high`, as runs that ascend and are apart: up to `capacity`; *count is how
+ * many, or -1 where they are more, or no such runs. Errors: ARGUMENT, MEMORY. */
+typedef struct {
+    int64_t first, step, count; /* first, first + step, ...: so many */
+} bodhi_run;
+BODHI_CHECKED int bodhi_dataset_runs(bodhi_dataset *dataset, int kind, int64_t low, int64_t high, bodhi_run *runs,
+                                     int64_t capacity, int64_t *count);
+
 /* Where the records of `n` frames lie; natives are preferred. Errors: ARGUMENT. */
 BODHI_CHECKED int bodhi_dataset_locate(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, bodhi_place *places);
+
+/* How many atoms the native records of `n` frames have, as their heads say, unchecked; 0 where there is none. Of slices
+ * that is how much of a frame is there. Errors: ARGUMENT. */
+BODHI_CHECKED int bodhi_dataset_atoms(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, uint32_t *atoms);
 
 /* Drop `n` frames of one kind: they are not listed or read any more, by anybody; their space comes free when the
  * segment is evicted. *dropped counts those that were there. The drop is durable like a frame is. Errors: as
@@ -351,6 +370,33 @@ BODHI_CHECKED int bodhi_push_close(bodhi_pusher *pusher);
 
 /* Close at once; frames in flight are kept by a server or lost. NULL is allowed. */
 void bodhi_push_abandon(bodhi_pusher *pusher);
+
+/* --- Slices ------------------------------------------------------------------------------------------------------ */
+
+/* Behind the name of a dataset: that of its slices. */
+#define BODHI_SLICES_SUFFIX " [slices]"
+
+typedef struct bodhi_slice_options {
+    int64_t n_atoms;   /* of a whole frame */
+    int64_t rank;      /* which process of the simulation this is: no two of them are the same one */
+    const char *store; /* directory of this node's store, to which slices go straight where this user may write to it;
+                          NULL: to the servers */
+    int64_t quota;     /* of that store, as bodhi_store_set_quota() */
+} bodhi_slice_options;
+
+/* Push slices of one dataset: each process of a simulation gives the atoms that it has now. A frame is there when its
+ * slices cover all atoms once; `himach stage NAME --assemble` and runs make whole frames of them. To a store slices go
+ * without a server, and are acknowledged when `batch_bytes` of them or a second have gone by, or at a flush; to servers
+ * as frames do. `n` may be 0 if a store is given. Errors: as bodhi_push_open(), bodhi_open() and bodhi_dataset_open().
+ */
+BODHI_CHECKED int bodhi_push_open_slices(const char *const *servers, int n, const char *dataset, const void *generation,
+                                         size_t generation_bytes, const bodhi_push_options *options,
+                                         const bodhi_slice_options *slices, bodhi_pusher **pusher);
+
+/* Push the slice of `frame` that this process has: frame->n_atoms atoms, maybe none, and ids[i] is which atom of the
+ * frame, counted from 0, has the i-th vectors, in any order. frame->ids is not looked at. Errors: as bodhi_push(), and
+ * straight to a store as bodhi_append() and bodhi_flush(): what was not acknowledged is then to be pushed again. */
+BODHI_CHECKED int bodhi_push_slice(bodhi_pusher *pusher, const bodhi_frame *frame, const int64_t *ids);
 
 #ifdef __cplusplus
 }

@@ -22,9 +22,11 @@ from .data import FRAME_BYTES, adk
 from .tools import Tool
 from .turns import Contender, Times, checked, run_in_turn
 
-__all__ = ["TWIN", "Contest", "Data", "Question"]
+__all__ = ["COMPUTING", "TWIN", "Contest", "Data", "Question"]
 
 PEERS = FOLDER / "peers"
+#: A run's time between start-up and the end of its computing, beside which a peer's own computing stands.
+COMPUTING = "map to finish"
 #: What the name of another version's run ends with.
 TWIN = ", the other version"
 
@@ -172,4 +174,4 @@ def _phases(out: Path, data: Data, staged: bool, output: str) -> dict[str, float
     if record["frames"] != data.frames or (staged and record["bytes"]["origin"]):
         raise HimachError(f"{record['frames']} of {data.frames} frames read, {record['bytes']['origin']} origin bytes")
     seconds: dict[str, float] = record["seconds"]
-    return seconds
+    return {**seconds, COMPUTING: sum(seconds[phase] for phase in ("map", "shuffle", "reduce", "finish"))}

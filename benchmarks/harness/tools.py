@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import venv
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,12 @@ __all__ = ["Tool", "here", "prepare"]
 
 #: Distributions by the list in ``peers/`` that installs them, and the names that tables give them.
 LISTS = {
-    "newest": {"MDAnalysis": "MDAnalysis", "MDTraj": "mdtraj", "waterdynamics": "waterdynamics"},
+    "newest": {
+        "MDAnalysis": "MDAnalysis",
+        "MDTraj": "mdtraj",
+        "chemfiles": "chemfiles",
+        "waterdynamics": "waterdynamics",
+    },
     "pmda": {"PMDA": "pmda"},
 }
 APT = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]
@@ -43,10 +49,11 @@ class Tool:
     version: str
 
 
-def prepare(folder: Path) -> dict[str, Tool]:
-    """Install what is not installed yet, below `folder`; return the tools by name."""
+def prepare(folder: Path, lists: Iterable[str] = tuple(LISTS)) -> dict[str, Tool]:
+    """Install what is not installed yet of some lists, and GROMACS, below `folder`; return the tools by name."""
     tools: dict[str, Tool] = {}
-    for label, names in LISTS.items():
+    for label in lists:
+        names = LISTS[label]
         requirements = FOLDER / "peers" / f"{label}.txt"
         try:
             python = _environment(folder / label, requirements)

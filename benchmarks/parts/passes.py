@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import repeat
 from time import perf_counter
 
 import numpy as np
@@ -22,12 +23,22 @@ def timed_pass(
     frames: int,
     take: Callable[[], npt.NDArray[np.int64] | None],
     memory: Memory | None = None,
+    uneven: bool = False,
 ) -> tuple[float, Passed]:
     """Return the seconds of one pass over frames of one atom on the slowest rank (collective), and its outcome.
 
-    `take` gives this rank its next frames, None at the end.
+    `take` gives this rank its next frames, None at the end; where they are `uneven`, their times follow no rule, and
+    each has a box of its own.
     """
     positions = np.zeros((1, 3), dtype=np.float32)
+
+    def read(numbers: npt.NDArray[np.int64]) -> Iterator[RawFrame]:
+        if not uneven:
+            return (RawFrame(number, float(number), positions) for number in numbers.tolist())
+        rng = np.random.default_rng(int(numbers[0]))
+        times = (numbers + rng.random(len(numbers))).tolist()
+        return map(RawFrame, numbers.tolist(), times, repeat(positions), rng.random((len(numbers), 6), np.float32))
+
     comm.barrier()
     start = perf_counter()
     passed = run_pass(
@@ -36,8 +47,8 @@ def timed_pass(
         Work(
             range(frames),
             take,
-            lambda numbers: (RawFrame(number, float(number), positions) for number in numbers.tolist()),
-            [lambda raw, step: Frame(raw.number, step, raw.time, raw.positions, None, None, None, None)],
+            read,
+            [lambda raw, step: Frame(raw.number, step, raw.time, raw.positions, raw.box, None, None, None)],
             lambda done: None,
         ),
         memory=memory,

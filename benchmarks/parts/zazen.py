@@ -10,8 +10,8 @@ frames are cached:
 A table tells the time of the Allreduces alone, of all rounds and decisions, of marking what a node holds in bitmaps and
 of finding patterns in these, and the greatest memory of a node.
 
-A store with an index of all frames would not fit here (24 bytes a frame). So each node has a store of the frames that
-it holds of the first 4,194,304, and marks these again and again, in the words of all frames.
+Each node has a store of the frames that it holds of the first 4,194,304, and marks these again and again, in the words
+of all frames; `stores` beside this has stores of all frames.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from himach.zazen.rounds import Leaders
 from ..harness.ranks import on_ranks
 from ..harness.turns import seconds
 
-__all__ = ["main", "measure"]
+__all__ = ["bare_seconds", "main", "measure"]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -85,7 +85,7 @@ def _measure(world: World, frames: int, repeats: int, cached: Cached | None) -> 
         sets.append(max(s["sets"] for s in taken))
         rounds.append(max(s["sets"] + s["rounds"] for s in taken) - sets[-1])
         peak = peak or max(world.comm.allgather(sum(world.node.allgather(_peak_bytes()))))
-        bare.append(_bare(world, frames))  # at once, because other work on the machine slows both
+        bare.append(bare_seconds(world, frames))  # at once, because other work on the machine slows both
         ratios.append(rounds[-1] / bare[-1])
     medians = {"bare": bare, "rounds": rounds, "sets": sets, "ratio": ratios}
     return {**{name: statistics.median(values) for name, values in medians.items()}, "peak": peak}
@@ -123,6 +123,9 @@ class _Stored:
         np.bitwise_and.at(native, self._lost // 64, ~(np.uint64(1) << self._lost % 64))
         np.bitwise_or.at(alien, self._alien // 64, np.uint64(1) << self._alien % 64)
 
+    def runs(self, low: int, high: int, most: int) -> None:
+        """Patterns are to be found in the bits."""
+
 
 def _cached(world: World, frames: int, cache: str, place: Path) -> _Stored:
     """Return what this node holds, in a store at `place`."""
@@ -151,7 +154,7 @@ def _cached(world: World, frames: int, cache: str, place: Path) -> _Stored:
     return _Stored(dataset, part, period, lost, alien)
 
 
-def _bare(world: World, frames: int) -> float:
+def bare_seconds(world: World, frames: int) -> float:
     """Return the seconds of one reduction of a bitmap with bitwise or and one of its two-bit counts, over all ranks."""
     ranks = replace(world, leaders=world.comm, nodes=tuple(map(str, range(world.comm.size))), name=str(world.comm.rank))
     leaders = Leaders(ranks)

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from himach.io.store.sizes import show_size
-from himach.io.trajectory.xdr_index import read_index
+from himach.io.trajectory.index.walk import read_index
 from himach.runner.memory import default_memory
 
 from .. import FOLDER
@@ -111,7 +111,7 @@ def grown(bench: Bench) -> None:
     trajectory = bench.place / "grows.xtc"
     data = whole._replace(trajectory=trajectory)
     before = int(whole.frames / (1 + GROWN))
-    end = int(read_index(str(whole.trajectory), "XTC").offsets[before])
+    end = read_index(str(whole.trajectory), "XTC").place(before)[0]
     kept = {what: bench.place / f"kept-{question.analysis}" for what, question in QUESTIONS.items()}
     _copy(whole.trajectory, trajectory, 0, end)
     bench.contest.store(data._replace(frames=before))

@@ -22,8 +22,9 @@ __all__ = ["Held", "main", "processes"]
 
 #: Seconds from call to result.
 BAR = 0.1
-#: Runs after which all is there that stays: what is imported late, and memory of libraries that grows to its size.
-SETTLED = 100
+#: Runs after which all is there that stays: what is imported late, memory of libraries that grows to its size, and
+#: Python's table of interned names, which is made anew, a megabyte larger, when names of files have come and gone.
+SETTLED = 300
 #: Bytes a run by which a process may seem to grow.
 NOISE = 1024
 

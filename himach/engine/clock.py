@@ -1,10 +1,30 @@
-"""`Clock`: how long the phases of a pass took on this rank."""
+"""`Clock`: how long the phases of a pass took on this rank. `FrameCosts`: how long its frames took.
+
+`OfRank` is what a rank tells the others of both, for the record.
+"""
 
 from __future__ import annotations
 
+import time
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter
+from typing import TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+#: Of tasks of light frames the first, second, fourth, ... are timed frame by frame, and from here on one in so many; a
+#: frame is light below so many seconds.
+ONE_IN = 64
+LIGHT = 1e-4
+#: Frames whose times are kept, at most: where there are more, every second one of them is.
+KEPT = 4096
+#: Quantiles by which a distribution is told, from the least to the most.
+QUANTILES = 33
 
 
 class Clock:
@@ -27,3 +47,97 @@ class Clock:
             yield
         finally:
             self.seconds[phase] += perf_counter() - start
+
+
+@dataclass(frozen=True)
+class OfRank:
+    """What one rank did in a pass; seconds.
+
+    Attributes
+    ----------
+    frames, pairs, keys
+        Frames that it mapped, pairs that its map() yielded, keys that it reduced.
+    busy, cpu
+        From its first task to the end of its last, and its processor's part of that.
+    read, compute
+        A frame's mean time to be read, and in map(), of those that were timed.
+    quantiles
+        Of the times in map(), from the least to the most; empty if no frame was timed.
+    shuffle, reduce
+        As `Clock` has them.
+    sent
+        Bytes that went to other ranks.
+    """
+
+    frames: int
+    pairs: int
+    keys: int
+    busy: float
+    cpu: float
+    read: float
+    compute: float
+    quantiles: list[float]
+    shuffle: float
+    reduce: float
+    sent: int
+
+
+class FrameCosts:
+    """Times some frames of this rank: how long they took to be read, and from there until the next was asked for."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.busy = self.cpu = 0.0
+        self._sampled = 0
+        self._read = self._compute = 0.0
+        self._task, self._due = 0, 1
+        self._times = array("d")
+        self._every = 1
+
+    @contextmanager
+    def all_tasks(self) -> Iterator[None]:
+        """Count what runs inside as all of this rank's tasks."""
+        start, cpu = perf_counter(), time.process_time()
+        try:
+            yield
+        finally:
+            self.busy, self.cpu = perf_counter() - start, time.process_time() - cpu
+
+    def watch(self, frames: Iterator[T], count: int) -> Iterator[T]:
+        """Give the `count` frames of a task; where they are light, those of most tasks are not timed."""
+        self.frames += count
+        self._task += 1
+        if self._task == self._due:
+            self._due += min(self._due, ONE_IN)
+        elif self._read + self._compute <= LIGHT * self._sampled:
+            return frames
+        return self._timed(frames)
+
+    def _timed(self, frames: Iterator[T]) -> Iterator[T]:
+        asked = perf_counter()
+        for frame in frames:
+            given = perf_counter()
+            yield frame
+            done = perf_counter()
+            self._read += given - asked
+            self._compute += done - given
+            if self._sampled % self._every == 0:
+                self._keep(done - given)
+            self._sampled += 1
+            asked = perf_counter()
+
+    def _keep(self, seconds: float) -> None:
+        self._times.append(seconds)
+        if len(self._times) >= KEPT:
+            self._times = self._times[::2]
+            self._every *= 2
+
+    def of_rank(self, clock: Clock, pairs: int, keys: int, sent: int) -> OfRank:
+        """Return what this rank tells of itself."""
+        quantiles = np.quantile(self._times, np.linspace(0, 1, QUANTILES)).tolist() if self._times else []
+        sampled = max(1, self._sampled)
+        seconds = clock.seconds
+        return OfRank(
+            *(self.frames, pairs, keys, self.busy, self.cpu, self._read / sampled, self._compute / sampled),
+            *(quantiles, seconds["shuffle"], seconds["reduce"], sent),
+        )

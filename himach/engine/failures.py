@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -110,6 +111,10 @@ def _suspended(items: Any) -> Iterator[Place]:
 
 
 def _source_of(analysis: Analysis, method: str) -> str | None:
+    """Return the file of the code that a method runs: of an adapted analysis, that of MDAnalysis's or the user's."""
+    foreign = getattr(type(analysis), "foreign", None)
+    if foreign is not None:
+        return getattr(sys.modules.get(foreign.__module__), "__file__", None)
     function = inspect.unwrap(getattr(type(analysis), method))
     code = getattr(function, "__code__", None)
     return None if code is None else code.co_filename

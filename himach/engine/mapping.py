@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,22 +12,57 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import MAPPING, Analysis
+from himach.engine.clock import FrameCosts
 from himach.engine.failures import RAISED, failure
 from himach.engine.merging.merge import Merge
-from himach.engine.pairs.block import SHARDS, Block
+from himach.engine.pairs.block import Block
 from himach.engine.pairs.emission import Emission
-from himach.engine.pairs.stamps import Frames, FrameTable, Stamps
-from himach.engine.shuffle.runs import Memory, OnDisk, Runs
+from himach.engine.shuffle.packed import Packed
+from himach.engine.shuffle.runs import OnDisk, Runs
+from himach.engine.stamps.growing import Stamps
+from himach.engine.stamps.joined import Frames
+from himach.engine.stamps.table import FrameTable
 from himach.engine.watch import Watch, changing_line
+from himach.errors import AnalysisError
 from himach.frame import Frame, RawFrame
+from himach.selection import Selected, forward, numbers_at
 
 #: Bytes of pairs that are put into order at a time: what a core's own cache holds.
 CHUNK = 1 << 20
+#: Bytes that a frame counts for whoever keeps what was mapped, and has its stamps as columns then.
+FRAME = 48
 
 Steps = npt.NDArray[np.int64]
 Take = Callable[[], Steps | None]
 Read = Callable[[npt.NDArray[np.int64]], Iterator[RawFrame]]
 Bind = Callable[[RawFrame, int], Frame]
+
+
+class StepRuns:
+    """Steps, most of which follow one another."""
+
+    def __init__(self) -> None:
+        self._starts, self._stops = array("q"), array("q")
+        self._next = -1
+
+    def add(self, step: int) -> None:
+        """Add a step."""
+        if step == self._next:
+            self._stops[-1] = self._next = step + 1
+        else:
+            self._starts.append(step)
+            self._stops.append(step + 1)
+            self._next = step + 1
+
+    def __len__(self) -> int:
+        return sum(self._stops) - sum(self._starts)
+
+    def column(self) -> Steps:
+        """Return them as int64 (n,)."""
+        starts, stops = np.array(self._starts, dtype=np.int64), np.array(self._stops, dtype=np.int64)
+        counts = stops - starts
+        column: Steps = np.arange(int(counts.sum())) + np.repeat(stops - np.cumsum(counts), counts)
+        return column
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +73,31 @@ class Mapped:
     ----------
     blocks
         Pairs, whose `at` counts rows from `first` on.
-    table
-        The frames that have pairs: rows from `first` on.
-    first
-        The row that `table` begins with.
-    steps
-        All the frames, int64 (n,): positions in the selection.
+    first, last
+        The rows of the frames that have pairs, from the first to the one that is no longer among them.
     pairs
         How many map() yielded.
     """
 
-    blocks: Sequence[Block]
-    table: FrameTable
+    blocks: Sequence[Block | Packed]
     first: int
-    steps: Steps
+    last: int
     pairs: int
+    _stamps: Stamps
+    _steps: StepRuns
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    @property
+    def table(self) -> FrameTable:
+        """The frames that have pairs."""
+        return self._stamps.table(self.first, self.last)
+
+    @property
+    def steps(self) -> Steps:
+        """All the frames, int64 (n,): positions in the selection."""
+        return self._steps.column()
 
 
 class Keeper(Protocol):
@@ -103,7 +149,7 @@ class Work:
         Called when this rank has done all its frames; may wait until the other ranks have, too.
     """
 
-    frames: range
+    frames: Selected
     take: Take
     read: Read
     bind: Sequence[Bind]
@@ -111,11 +157,12 @@ class Work:
     wait: Callable[[], object] = lambda: None
 
 
-def map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None = None) -> None:
-    """Map the frames of all tasks."""
+def map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, costs: FrameCosts) -> None:
+    """Map the frames of all tasks; `costs` gets how long they took."""
     for mapper in mappers:
         mapper.begin()
-    _map_tasks(mappers, work, keeper)
+    with costs.all_tasks():
+        _map_tasks(mappers, work, keeper, costs)
     if keeper is not None:
         keep_now(mappers, keeper)
     for mapper in mappers:
@@ -124,17 +171,22 @@ def map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None = Non
     work.wait()
 
 
-def _map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None) -> None:
+def _map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, costs: FrameCosts) -> None:
     frames = work.frames
     done, due = 0, 1
-    single = mappers[0] if len(mappers) == 1 else None
+    # The way of most passes, without a call that it can do without.
+    single, bind = (mappers[0] if len(mappers) == 1 else None), work.bind[0]
     while (task := work.take()) is not None:
         # In order of frame number, also where the selection runs backwards: series are in that order.
-        steps = task if frames.step > 0 else task[::-1]
-        numbers = frames.start + frames.step * steps
-        for step, raw in zip(steps.tolist(), work.read(numbers), strict=True):
+        steps = task if forward(frames) else task[::-1]
+        numbers = numbers_at(frames, steps)
+        for step, raw in costs.watch(zip(steps.tolist(), work.read(numbers), strict=True), len(steps)):
             if single is not None:
-                single.map(single.bound(raw, step))
+                try:
+                    frame = bind(raw, step)
+                except RAISED as error:
+                    raise single.unbound(raw, step, error) from error
+                single.map(frame)
             else:
                 # All frames are bound before the first map(), which may write to the positions it gets.
                 wanting = [mapper for mapper in mappers if step not in mapper.has]
@@ -179,16 +231,16 @@ class Mapper:
     """
 
     def __init__(
-        self, analysis: Analysis, rank: int, frames: range, bind: Bind, memory: Memory, keeps: bool = False
+        self, analysis: Analysis, rank: int, frames: Selected, bind: Bind, runs: Runs, keeps: bool = False
     ) -> None:
-        self.runs = Runs(memory)
+        self.runs = runs
         self.stamps = Stamps()
         self.pairs = 0
         self.has: Collection[int] = frozenset()
         self.fresh_bytes = 0
         self._keeps = keeps
-        self._fresh: list[Block] = []
-        self._steps: list[int] = []  # that were mapped since they were taken
+        self._fresh: list[Block | Packed] = []
+        self._steps = StepRuns()  # that were mapped since they were taken
         self._first = 0  # row of the first frame that was put since then
         self._pairs_before = 0
         self._analysis = analysis
@@ -229,9 +281,12 @@ class Mapper:
         try:
             return self._bind(raw, step)
         except RAISED as error:
-            frame = Frame(raw.number, step, raw.time, raw.positions, raw.box, raw.velocities, raw.forces, None)
-            part = "'s transformations"
-            raise failure(self._analysis, "setup", error, self._rank, frame, part=part) from error
+            raise self.unbound(raw, step, error) from error
+
+    def unbound(self, raw: RawFrame, step: int, error: BaseException) -> AnalysisError:
+        """Return the error of a frame that could not be bound."""
+        frame = Frame(raw.number, step, raw.time, raw.positions, raw.box, raw.velocities, raw.forces, None)
+        return failure(self._analysis, "setup", error, self._rank, frame, part="'s transformations")
 
     def map(self, frame: Frame) -> None:
         """Map one frame."""
@@ -248,18 +303,19 @@ class Mapper:
         finally:
             state[MAPPING] = False
         if self._keeps:
-            self._steps.append(frame.step)
+            self._steps.add(frame.step)
+            self.fresh_bytes += FRAME
         if emission.nbytes >= CHUNK:
             self.flush(last=False)
 
     def flush(self, last: bool = True) -> None:
         """Put the pairs of the frames that are done; unless it is the `last` time, bits with room for more wait."""
         self.pairs += self._emission.pairs
-        blocks = self._combined() if self._combines else self._emission.close_chunk(SHARDS, last)
-        nbytes = self.runs.put(blocks)
+        blocks = self._combined() if self._combines else self._emission.close_chunk(self.runs.shards, last)
+        held = self.runs.put(blocks)
         if self._keeps:
-            self._fresh += blocks
-            self.fresh_bytes += nbytes
+            self._fresh += held
+            self.fresh_bytes += sum(one.nbytes for one in held)
 
     def adopt(self, table: FrameTable, pairs: int, blocks: Sequence[Block], on_disk: Sequence[OnDisk] = ()) -> None:
         """Put what was mapped earlier: `pairs` pairs, whose frames are `table`, to come behind `len(self.stamps)`."""
@@ -272,17 +328,17 @@ class Mapper:
     def taken(self) -> Mapped:
         """Return what was mapped since the last time, all that map() yielded for these frames."""
         self.flush()
-        table = self.stamps.rows(self._first)
-        steps = np.array(self._steps, dtype=np.int64)
-        mapped = Mapped(self._fresh, table, self._first, steps, self.pairs - self._pairs_before)
-        self._fresh, self._steps, self.fresh_bytes = [], [], 0
+        self.stamps.seal()
+        pairs = self.pairs - self._pairs_before
+        mapped = Mapped(self._fresh, self._first, len(self.stamps), pairs, self.stamps, self._steps)
+        self._fresh, self._steps, self.fresh_bytes = [], StepRuns(), 0
         self._first, self._pairs_before = len(self.stamps), self.pairs
         return mapped
 
     def _combined(self) -> list[Block]:
         """Return the chunk with one value per key, in place of all that map() yielded."""
         blocks, table = self._emission.close_chunk(1), self._emission.stamps.table()
-        frames = Frames.joined([table], forward=self._frames.step > 0)
+        frames = Frames.joined([table], forward=forward(self._frames))
         self._emission = Emission(Stamps())
         folded = Emission(self.stamps)
         rows: dict[int, int] = {}
@@ -302,4 +358,4 @@ class Mapper:
                     folded.add_row(key, row)
             except RAISED as error:
                 raise failure(self._analysis, "combine", error, self._rank, key=(key,)) from error
-        return folded.close_chunk(SHARDS)
+        return folded.close_chunk(self.runs.shards)

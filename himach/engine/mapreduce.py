@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from himach.analysis import Analysis
-from himach.engine.clock import Clock
+from himach.engine.clock import Clock, FrameCosts, OfRank
 from himach.engine.mapping import Keeper, Mapper, Work, map_tasks
+from himach.engine.pairs.block import shards_for
 from himach.engine.reducing import Reducer, Together, unguarded
 from himach.engine.results import Results
-from himach.engine.shuffle.runs import Memory
+from himach.engine.shuffle.runs import Memory, Runs
 from himach.parallel.communicator import Communicator
 
 
@@ -38,6 +39,10 @@ class Passed:
         Bytes that went to the disk for want of memory, on all ranks.
     seconds
         "map", "shuffle" and "reduce", each of the rank that took longest.
+    parts
+        About how many bytes of pairs there were, by parts of the key space (`himach.engine.reducing.PARTS`).
+    of_ranks
+        What each rank did.
     """
 
     results: list[Results] | None
@@ -46,6 +51,8 @@ class Passed:
     shuffled: int
     spilled: int
     seconds: dict[str, float]
+    parts: list[int]
+    of_ranks: list[OfRank]
 
 
 def run_pass(
@@ -79,11 +86,11 @@ def run_pass(
         Where a method of an analysis raised, or asked for what himach refuses; on all ranks if `together` sees to
         that.
     """
-    clock = Clock()
+    clock, costs = Clock(), FrameCosts()
     memory = memory or Memory(sys.maxsize, Path(tempfile.gettempdir()))
     keeps = keeper is not None
     mappers = [
-        Mapper(chain[0], comm.rank, work.frames, bound, memory, keeps)
+        Mapper(chain[0], comm.rank, work.frames, bound, Runs(memory, shards_for(comm.size)), keeps)
         for chain, bound in zip(analyses, work.bind, strict=True)
     ]
 
@@ -92,7 +99,7 @@ def run_pass(
             memory.relieve = keeper.relieve
             for i, mapper in enumerate(mappers):
                 mapper.has = keeper.restore(i, mapper)
-        map_tasks(mappers, work, keeper)
+        map_tasks(mappers, work, keeper, costs)
 
     with clock("map"):
         together(map_all)
@@ -106,7 +113,8 @@ def run_pass(
     mapped = [mapper.pairs for mapper in mappers]
     pairs = sum(mapped) + sum(reducer.pairs for reducer in reducers)
     shuffled = sum(reducer.shuffled for reducer in reducers)
-    totals = comm.allgather((pairs, shuffled, clock.seconds, memory.spilled, mapped))
+    own = costs.of_rank(clock, sum(mapped), sum(reducer.keys for reducer in reducers), shuffled)
+    totals = comm.allgather((pairs, shuffled, clock.seconds, memory.spilled, mapped, own))
     return Passed(
         results=[result for result in results if result is not None] if comm.rank == 0 else None,
         pairs=sum(total[0] for total in totals),
@@ -114,4 +122,6 @@ def run_pass(
         shuffled=sum(total[1] for total in totals),
         spilled=sum(total[3] for total in totals),
         seconds={name: max(total[2][name] for total in totals) for name in clock.seconds},
+        parts=[sum(bytes_of) for bytes_of in zip(*(reducer.parts.tolist() for reducer in reducers), strict=True)],
+        of_ranks=[total[5] for total in totals],
     )

@@ -6,19 +6,26 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from himach.analysis import Analysis
 from himach.engine.clock import Clock
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import Block
-from himach.engine.pairs.stamps import Stamps
 from himach.engine.results import Results, gathered
-from himach.engine.shuffle import exchange as moving
+from himach.engine.shuffle.exchange import Exchange
 from himach.engine.shuffle.runs import Memory, Runs
 from himach.engine.shuffle.waves import Shuffle
 from himach.engine.stages import Chaining, Concluding, Stage
+from himach.engine.stamps.growing import Stamps
 from himach.parallel.communicator import Communicator
+from himach.selection import Selected
 
 T = TypeVar("T")
+
+#: Into how many parts the shards are put together for the record; a power of two, as is the number of shards.
+PARTS = 64
 
 
 class Together(Protocol):
@@ -40,13 +47,19 @@ class Reducer:
     ----------
     pairs
         How many pairs the reduce() of a stage yielded for the next.
+    keys
+        How many keys this rank reduced, over all stages.
+    parts
+        int64 (PARTS,): about how many bytes of pairs shards have, over all ranks and stages: neighbours are one part.
     """
 
     def __init__(
-        self, comm: Communicator, frames: range, clock: Clock, memory: Memory, together: Together = unguarded
+        self, comm: Communicator, frames: Selected, clock: Clock, memory: Memory, together: Together = unguarded
     ) -> None:
         self.pairs = 0
-        self._exchange = moving.Exchange(comm, moving.ROUND)
+        self.keys = 0
+        self.parts: npt.NDArray[np.int64] = np.zeros(PARTS, dtype=np.int64)
+        self._exchange = Exchange(comm)
         self._comm = comm
         self._frames = frames
         self._clock = clock
@@ -63,7 +76,7 @@ class Reducer:
         *earlier, last = chain
         later = False
         for analysis in earlier:
-            stage = Chaining(analysis, self._comm.rank, later, Runs(self._memory))
+            stage = Chaining(analysis, self._comm.rank, later, Runs(self._memory, runs.shards))
             self._reduce(stage, runs, stamps)
             self.pairs += stage.pairs
             runs, stamps = stage.runs, stage.stamps
@@ -76,12 +89,16 @@ class Reducer:
     def _reduce(self, stage: Stage, runs: Runs, stamps: Stamps) -> None:
         """Reduce every key of this rank's shards, wave by wave (collective)."""
         with self._clock("shuffle"):
-            shuffle = Shuffle(self._comm, self._exchange, runs, stamps, self._frames, self._memory.limit)
+            shuffle = Shuffle(
+                self._comm, self._exchange, runs, stamps, self._frames, self._memory.limit, self._together
+            )
+            self.parts += shuffle.sizes.reshape(PARTS, -1).sum(axis=1)
             self._together(partial(shuffle.prepare, 0))
         for wave in range(shuffle.waves):
             with self._clock("shuffle"):
-                merge = Merge(shuffle.move(), shuffle.frames, self._frames)
+                merge = Merge(*shuffle.move(), self._frames)
             self._together(partial(self._reduce_wave, stage, merge, shuffle, wave))
+        self.keys += stage.keys
 
     def _reduce_wave(self, stage: Stage, merge: Merge, shuffle: Shuffle, wave: int) -> None:
         with self._clock("reduce"):
@@ -90,7 +107,7 @@ class Reducer:
             shuffle.prepare(wave + 1)
 
     def _gather(self, found: list[Block]) -> Results | None:
-        received = self._exchange.blocks([found, *[[] for _ in range(self._comm.size - 1)]])
+        received, _ = self._exchange.move([found, *[[] for _ in range(self._comm.size - 1)]])
         if self._comm.rank != 0:
             return None
         return gathered([block for blocks in received for block in blocks])

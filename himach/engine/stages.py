@@ -14,17 +14,20 @@ from himach.engine.failures import RAISED, failure
 from himach.engine.mapping import CHUNK
 from himach.engine.merging.merge import Keyed, Merge
 from himach.engine.merging.series import Series
-from himach.engine.pairs.block import SHARDS, Block, Form, objects
+from himach.engine.pairs.block import Block, Form, objects
 from himach.engine.pairs.emission import Emission
 from himach.engine.pairs.keys import ENCODED, encode
-from himach.engine.pairs.stamps import Stamps
 from himach.engine.pairs.values import IMMUTABLE, snapshot
 from himach.engine.shuffle.runs import Runs
+from himach.engine.stamps.growing import Stamps
 from himach.errors import AnalysisError
 
 
 class Stage(ABC):
-    """What is done with the series of one stage of a chain; `later` tells that it is not the chain's first."""
+    """What is done with the series of one stage of a chain; `later` tells that it is not the chain's first.
+
+    `keys` is how many were reduced so far.
+    """
 
     def __init__(self, analysis: Analysis, rank: int, later: bool) -> None:
         self._analysis = analysis
@@ -33,6 +36,7 @@ class Stage(ABC):
         self._combines = analysis.defines("combine")
         self._many = analysis.defines("reduce_many") and not self._combines
         self._width = 0
+        self.keys = 0
 
     def begin(self, width: int) -> None:
         """Begin some keys, all of one width."""
@@ -42,6 +46,7 @@ class Stage(ABC):
         """Reduce all keys of a merge."""
         for group in merge.many():
             self.begin(group.width)
+            self.keys += len(group.plain)
             if self._many:
                 self._reduce_many(group)
             else:
@@ -117,7 +122,7 @@ class Chaining(Stage):
 
     def _close_chunk(self) -> None:
         self.pairs += self._emission.pairs
-        self.runs.put(self._emission.close_chunk(SHARDS))
+        self.runs.put(self._emission.close_chunk(self.runs.shards))
 
 
 class Concluding(Stage):

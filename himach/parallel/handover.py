@@ -159,15 +159,26 @@ class SpawnedRank:
         for signum, line, inode in self._lines:
             self._hold(signum, line, inode)
 
-    def _hold(self, signum: int, number: int, inode: int) -> None:
+    def watch(self) -> int:
+        """Return a descriptor that is at its end when the process that started this one has gone."""
+        _, number, inode = self._lines[0]
+        line = self._open(number)
+        if os.fstat(line).st_ino != inode:
+            os._exit(1)
+        return line
+
+    def _open(self, number: int) -> int:
         try:
-            line = os.open(self._path(number), os.O_RDONLY | os.O_NONBLOCK)
+            return os.open(self._path(number), os.O_RDONLY | os.O_NONBLOCK)
         except PermissionError as error:
             raise SystemExit(
                 f"himach: a rank may not look into the process that started it ({error}); start ranks by mpiexec"
             ) from None
         except OSError:
             os._exit(1)
+
+    def _hold(self, signum: int, number: int, inode: int) -> None:
+        line = self._open(number)
         fcntl.fcntl(line, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(line, fcntl.F_SETSIG, signum)
         fcntl.fcntl(line, fcntl.F_SETFL, fcntl.fcntl(line, fcntl.F_GETFL) | os.O_ASYNC)

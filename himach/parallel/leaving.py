@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import select
 import signal
 import sys
 import threading
@@ -25,17 +26,31 @@ from himach.parallel.environment import promised_rank, promised_ranks
 if TYPE_CHECKING:
     from himach.parallel.communicator import Communicator
 
-__all__ = ["StepGuard", "arrive", "end_with_launcher", "guard_step", "leave", "say", "watch_exit", "working"]
+__all__ = [
+    "StepGuard",
+    "arrive",
+    "end_by",
+    "end_with_launcher",
+    "guard_step",
+    "leave",
+    "say",
+    "sign_off",
+    "watch_exit",
+    "working",
+]
 
 FIRST_SAYS = 1.0  # seconds that other ranks leave to the first one, which as a rule has the same to say
 OTHERS_SAY = 10.0  # seconds that a rank that left leaves to those that run on, to say so and end all
 LEAVING, RUNNING = 0, 1
 PROXY = "hydra_pmi_proxy"
+SIGN_OFF = b"cmd=finalize\n"  # of PMI-1, which MPICH's ranks speak to it
+ANSWERS = 2.0  # seconds that it may take to answer
 SET_PARENT_DEATH_SIGNAL = 1  # of prctl()
 
 _workers: set[int] = set()  # threads that do a run's work
 _leave = os._exit
 _guard: StepGuard | None = None
+_last: Callable[[], object] | None = None
 
 
 @contextlib.contextmanager
@@ -71,16 +86,45 @@ def end_with_launcher() -> None:
     of that one alone.
     """
     parent = os.getppid()
-    try:
-        name = Path("/proc", str(parent), "comm").read_text().strip()
-    except OSError:
-        return
-    if name == PROXY:
+    if _is_proxy(parent):
         import ctypes
 
         ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() != parent:  # it died before the signal was ordered
             _leave(1)
+
+
+def sign_off() -> None:
+    """Tell MPICH's mpiexec, if it started this rank, that it ends by itself: all ranks leave, none waits for another.
+
+    Without a word it takes the first end for a crash and kills the rest, and then says 9 in place of their exit code.
+    """
+    line = os.environ.get("PMI_FD", "")
+    if line.isdecimal() and _is_proxy(os.getppid()):
+        with contextlib.suppress(OSError):
+            os.write(int(line), SIGN_OFF)
+            select.select([int(line)], [], [], ANSWERS)
+
+
+def _is_proxy(process: int) -> bool:
+    """Whether that is the process of MPICH's mpiexec that starts ranks on a machine."""
+    try:
+        return Path("/proc", str(process), "comm").read_text().strip() == PROXY
+    except OSError:
+        return False
+
+
+def end_by(last: Callable[[], object]) -> None:
+    """Have this called when this process ends and has done its part, after all that others registered."""
+    global _last
+    process = os.getpid()
+
+    def done() -> None:
+        if os.getpid() == process:
+            last()
+
+    _last = done
+    atexit.register(done)
 
 
 def watch_exit(comm: Communicator, abort: Callable[[int], NoReturn]) -> None:
@@ -124,6 +168,7 @@ def _end_by(comm: Communicator, error: HimachError) -> None:
         deadline = time.monotonic() + FIRST_SAYS
         while time.monotonic() < deadline:  # a rank may have caught it and gone on
             if met.Test():
+                sign_off()
                 leave(error.exit_code)
             time.sleep(0.001)
 
@@ -224,3 +269,5 @@ def say(word: str) -> None:
     """Tell the guard, if there is one, how this rank ends."""
     if _guard is not None:
         _guard.say(word)
+    if _last is not None and word == "done":
+        _last()

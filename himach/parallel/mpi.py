@@ -1,15 +1,16 @@
 """The world of ranks that MPI knows: the one module that imports mpi4py.
 
-`connect()` initialises MPI, checks that its world is the one the launcher promised, and returns a `World`.
+`connect()` initialises MPI, checks that its world is the one the launcher promised, and returns a `World`; `load()`
+loads it for processes that are forked afterwards.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
 
 import numpy as np
@@ -35,14 +36,9 @@ def connect() -> World:
     """
     leaving.end_with_launcher()
     leaving.guard_step()
-    try:
+    with _told():
         _initialise()
         from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        raise RankError(
-            f"no MPI library could be loaded ({error}); install one with \"pip install 'himach[local]'\", or load the "
-            "cluster's MPI module and set MPI4PY_LIBMPI to its library"
-        ) from error
     comm = MPI.COMM_WORLD
     promised = promised_ranks()
     if comm.size == 1 and promised > 1:
@@ -62,6 +58,36 @@ def connect() -> World:
         forget_segments()  # all ranks have answered, so that all are initialised
         world = _worlds[names] = _world(MPI, comm, names)
     return world
+
+
+def load() -> str:
+    """Load MPI without initialising it, which `connect()` then does in a forked process; return what it says of itself.
+
+    Such a process ends without finalising it: see `himach.parallel.forking`.
+
+    Raises
+    ------
+    RankError
+        If no MPI library can be loaded.
+    """
+    with _told():
+        import mpi4py
+
+        mpi4py.rc(initialize=False, finalize=False)
+        from mpi4py import MPI
+    text: str = MPI.Get_library_version()
+    return text
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except (ImportError, RuntimeError) as error:
+        raise RankError(
+            f"no MPI library could be loaded ({error}); install one with \"pip install 'himach[local]'\", or load the "
+            "cluster's MPI module and set MPI4PY_LIBMPI to its library"
+        ) from error
 
 
 def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
@@ -113,13 +139,19 @@ def _initialise() -> None:
 
     mpi4py.rc.thread_level = "serialized"
     if "SLURM_STEP_ID" in os.environ and _has_wheel("mpich"):  # a site's own MPICH knows its network best
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(1) as thread:
             thread.submit(import_module, "mpi4py.MPI").result()
     else:
-        import_module("mpi4py.MPI")
+        mpi = import_module("mpi4py.MPI")
+        if not mpi.Is_initialized():  # it was loaded before this process was forked
+            mpi.Init_thread(mpi.THREAD_SERIALIZED)
 
 
 def _has_wheel(name: str) -> bool:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         version(name)
     except PackageNotFoundError:
@@ -167,13 +199,14 @@ class _SharedCounter:
 def end_together(code: int) -> NoReturn:
     """End this rank with `code` when all ranks are here (collective).
 
-    They end at the same moment, because a launcher may kill those that are left when one has ended, and then report
-    the signal instead of the code.
+    They end at the same moment and say so, because a launcher may kill those that are left when one has ended, and then
+    report the signal instead of the code.
     """
     from mpi4py import MPI
 
     leaving.flush()
     MPI.COMM_WORLD.barrier()
+    leaving.sign_off()
     leaving.leave(code)
 
 

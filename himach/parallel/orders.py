@@ -133,15 +133,16 @@ class Orders:
         self._writing.acquire()
         leaving.flush()
         if self._comm is not None:
-            self._meet(self._comm)
+            if self._meet(self._comm):
+                leaving.sign_off()
             leaving.leave(TERMINATED)  # launchers tell the code of a rank, not the signal that it died of
         self._taken.give_back()
         if self._taken.before[signal.SIGTERM] is terminate:
             raise Terminated
         _die()
 
-    def _meet(self, comm: Communicator) -> None:
-        """Tell all ranks that this one is done, and wait until they are, for a while: the first that ends ends all."""
+    def _meet(self, comm: Communicator) -> bool:
+        """Tell all ranks that this one is done, and wait for a while; return whether all are."""
         until = min(self._came, monotonic()) + LIMIT
         others = [rank for rank in range(comm.size) if rank != comm.rank]
         told = [comm.isend(None, dest=rank, tag=DONE) for rank in others]
@@ -152,6 +153,7 @@ class Orders:
                 missing -= 1
             else:
                 time.sleep(0.005)
+        return not missing
 
     def __enter__(self) -> Orders:
         global _current

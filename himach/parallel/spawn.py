@@ -1,23 +1,28 @@
-"""Starts ranks on this machine with mpiexec, passes on what they print, and leaves none behind.
+"""Starts ranks on this machine, passes on what they print, and leaves none behind.
 
-`spawn()` has N ranks do a piece of work, `run_ranks()` run any command. What is handed over, and that ranks end when
-the process that started them does, is `himach.parallel.handover`'s.
+`spawn()` has N ranks do a piece of work, `run_ranks()` run any command. A command that forks its ranks is started once,
+others by mpiexec. What is handed over, and that ranks end when the process that started them does, is
+`himach.parallel.handover`'s.
 """
 
 from __future__ import annotations
 
+import array
 import codecs
 import contextlib
+import fcntl
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 from himach.errors import RankError
 from himach.parallel import segments
@@ -25,7 +30,25 @@ from himach.parallel.environment import FOREIGN
 from himach.parallel.handover import Handover
 from himach.parallel.orders import LIMIT, Terminated, relayed
 
-__all__ = ["died", "end", "end_orderly", "pass_on", "rank_environment", "relay", "run_ranks", "spawn", "start"]
+__all__ = [
+    "FORKS",
+    "died",
+    "end",
+    "end_orderly",
+    "exec_mpiexec",
+    "pass_on",
+    "rank_environment",
+    "relay",
+    "run_ranks",
+    "spawn",
+    "start",
+    "there",
+]
+
+#: Environment variable: how many ranks a command shall fork.
+FORKS = "HIMACH_FORKS"
+#: Environment variable: ``mpiexec`` to have ranks of this machine started by it in any case.
+LAUNCHER = "HIMACH_LAUNCHER"
 
 #: Runs mpiexec and outlives this process, if need be, to remove what killed ranks leave. It hears SIGTERM and waits on,
 #: for mpiexec, which gets it too; SIGUSR1 it does not hear.
@@ -39,7 +62,7 @@ GRACE = 3.0  # seconds between asking mpiexec to end and killing
 ENDING = LIMIT + 2.0  # seconds that ranks which keep pairs may take to end after SIGTERM
 
 
-def spawn(command: Sequence[str], ranks: int, work: bytes, keeps: bool = False) -> bytes:
+def spawn(command: Sequence[str], ranks: int, work: bytes, keeps: bool = False, forks: bool = False) -> bytes:
     """Have `ranks` ranks of this machine run ``command``, which does some `work`; return what rank 0 left.
 
     Parameters
@@ -52,6 +75,8 @@ def spawn(command: Sequence[str], ranks: int, work: bytes, keeps: bool = False) 
         For the ranks to read.
     keeps
         Whether ranks may keep pairs, which takes time when they are told to end.
+    forks
+        Whether ``command`` is one that forks its ranks (see `start`).
 
     Raises
     ------
@@ -59,14 +84,14 @@ def spawn(command: Sequence[str], ranks: int, work: bytes, keeps: bool = False) 
         As `run_ranks` does.
     """
     with Handover(work) as handover:
-        run_ranks(command, ranks, handover, keeps)
+        run_ranks(command, ranks, handover, keeps, forks)
         result = handover.result()
     if result is None:
         raise RankError(died(0, ranks))
     return result
 
 
-def run_ranks(command: Sequence[str], ranks: int, handover: Handover, keeps: bool = False) -> None:
+def run_ranks(command: Sequence[str], ranks: int, handover: Handover, keeps: bool = False, forks: bool = False) -> None:
     """Run ``command`` as `ranks` MPI ranks of this machine and wait for them.
 
     Parameters
@@ -79,6 +104,8 @@ def run_ranks(command: Sequence[str], ranks: int, handover: Handover, keeps: boo
         Where ranks leave errors; those that are left when mpiexec has ended are killed. SIGUSR1 goes to them by it.
     keeps
         Whether ranks may keep pairs, which takes time when they are told to end.
+    forks
+        Whether ``command`` is one that forks its ranks (see `start`).
 
     Raises
     ------
@@ -90,17 +117,20 @@ def run_ranks(command: Sequence[str], ranks: int, handover: Handover, keeps: boo
         What a rank reported, in its own class.
     """
     began = time.time()
-    process = start(command, ranks, rank_environment() | handover.variable)
-    relays = [relay(process.stdout, sys.stdout), relay(process.stderr, sys.stderr)]
+    process = start(command, ranks, rank_environment() | handover.variable, forks)
+    ended, line = os.pipe()
+    relays = [relay(process.stdout, sys.stdout, ended), relay(process.stderr, sys.stderr, ended)]
     try:
         with relayed(handover.send):
             status = wait(process, handover, keeps)
     finally:
         handover.end_ranks()
+        os.close(line)
         for thread, stream in zip(relays, (process.stdout, process.stderr), strict=True):
             thread.join(timeout=5)
             if stream is not None and not thread.is_alive():
                 stream.close()
+        os.close(ended)
         if process.returncode < 0:  # what was to remove their segments was killed
             segments.sweep(began)
     error = handover.error()
@@ -110,15 +140,21 @@ def run_ranks(command: Sequence[str], ranks: int, handover: Handover, keeps: boo
         raise RankError(died(status, ranks))
 
 
-def start(command: Sequence[str], ranks: int, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str], ranks: int, environ: Mapping[str, str], forks: bool = False
+) -> subprocess.Popen[bytes]:
     """Start ``command`` as `ranks` MPI ranks of this machine; return the process whose end is theirs.
 
-    What they print is to be read from its pipes.
+    What they print is to be read from its pipes. A command that forks does so where it finds their number in ``$FORKS``
+    (see `himach.parallel.forking`), and calls `exec_mpiexec` where the MPI library is not made for that.
     """
-    mpiexec = [*_mpiexec(), "-n", str(ranks), *command]
+    if forks and _beside().exists() and environ.get(LAUNCHER) != "mpiexec":
+        environ = {**environ, FORKS: str(ranks)}
+    else:
+        command = _kept(command, ranks)
     # Linux only, as what is handed over is; a session of its own keeps the terminal's Ctrl-C for this process.
     return subprocess.Popen(
-        ["/bin/sh", "-c", KEEPER, sys.executable, segments.__file__, str(time.time()), *mpiexec],
+        command,
         env=environ,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -127,10 +163,27 @@ def start(command: Sequence[str], ranks: int, environ: Mapping[str, str]) -> sub
     )
 
 
+def exec_mpiexec(command: Sequence[str], ranks: int) -> NoReturn:
+    """Become the process that `start` starts for a command that does not fork."""
+    kept = _kept(command, ranks)
+    for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        signal.signal(signum, signal.SIG_DFL)
+    os.execv(kept[0], kept)
+
+
+def _kept(command: Sequence[str], ranks: int) -> list[str]:
+    mpiexec = [*_mpiexec(), "-n", str(ranks), *command]
+    return ["/bin/sh", "-c", KEEPER, sys.executable, segments.__file__, str(time.time()), *mpiexec]
+
+
+def _beside() -> Path:
+    """Return where the mpiexec is, if there is one, of the MPI that mpi4py finds first: beside this Python."""
+    return Path(sys.executable).with_name("mpiexec")
+
+
 def _mpiexec() -> list[str]:
     """Return the start of an mpiexec command line that runs ranks here."""
-    # The one beside this Python belongs to the MPI that mpi4py finds first.
-    beside = Path(sys.executable).with_name("mpiexec")
+    beside = _beside()
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
     if found is None:
         raise RankError(
@@ -147,6 +200,12 @@ def rank_environment() -> dict[str, str]:
     """Return the environment that ranks of this machine have from this process."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     environ.setdefault("OMP_NUM_THREADS", "1")
+    # MPICH's collectives in shared memory take turns by the kilobyte; with fewer processors than ranks, each turn waits
+    # until the right one runs: 3 MB to 4 ranks on 2 took 4 s, and take 3 ms without.
+    environ.setdefault("MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD", "1000000000")
+    # All ranks are here: UCX below MPICH need not look for networks and their libraries.
+    environ.setdefault("UCX_TLS", "self,sm")
+    environ.setdefault("UCX_MODULES", "^ib,rdmacm")
     environ["PYTHONUNBUFFERED"] = "1"  # what rank 0 prints appears when it is printed, though through a pipe
     environ["PYTHONIOENCODING"] = "utf-8"  # between ranks and this process; it knows its terminal's own
     if sys.stderr.isatty() or "ipykernel" in sys.modules:
@@ -158,15 +217,20 @@ def rank_environment() -> dict[str, str]:
     return environ
 
 
-def relay(source: IO[bytes] | None, sink: IO[str]) -> threading.Thread:
-    """Pass bytes on as they come, but for the banner by which MPICH's mpiexec mourns a rank."""
+def relay(source: IO[bytes] | None, sink: IO[str], stop: int | None = None) -> threading.Thread:
+    """Pass bytes on as they come, but for the banner by which MPICH's mpiexec mourns a rank.
+
+    To the end, or, when the descriptor `stop` is at its end, what is there by then: what a rank has left behind may
+    have the pipe, too.
+    """
     assert source is not None
     banner = b"=" * 83 + b"\n"
+    chunks = _chunks(source.fileno(), stop)
 
     def run() -> None:
         held = b""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        while chunk := os.read(source.fileno(), 65536):
+        for chunk in chunks:
             held += chunk
             start = held.find(banner)
             if start >= 0:
@@ -182,12 +246,33 @@ def relay(source: IO[bytes] | None, sink: IO[str]) -> threading.Thread:
     def copy() -> None:
         with contextlib.suppress(OSError, ValueError):  # nobody listens any more; ranks would wait for a reader
             run()
-        while os.read(source.fileno(), 65536):
+        for _ in chunks:
             pass
 
     thread = threading.Thread(target=copy, daemon=True)
     thread.start()
     return thread
+
+
+def _chunks(pipe: int, stop: int | None) -> Iterator[bytes]:
+    """Give what comes by a pipe, until it or `stop` is at its end."""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    if stop is not None:
+        poll.register(stop, select.POLLIN)
+    while stop not in dict(poll.poll()):
+        chunk = os.read(pipe, 65536)
+        if not chunk:
+            return
+        yield chunk
+    yield there(pipe)
+
+
+def there(pipe: int) -> bytes:
+    """Return what is in a pipe."""
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return os.read(pipe, count[0]) if count[0] else b""
 
 
 def pass_on(text: str, sink: IO[str]) -> None:

@@ -1,19 +1,16 @@
-"""Ranks of this machine that do work after work: `StayingRanks`, one start of mpiexec.
+"""Ranks of this machine that do work after work: `StayingRanks`, started once.
 
 They end when they are told to, when the process that started them ends, or all together when one of them fails alone.
 """
 
 from __future__ import annotations
 
-import array
 import codecs
 import contextlib
-import fcntl
 import os
 import select
 import subprocess
 import sys
-import termios
 import threading
 import time
 import weakref
@@ -23,7 +20,7 @@ from typing import IO
 from himach.errors import HimachError, RankError
 from himach.parallel import segments
 from himach.parallel.orders import relayed
-from himach.parallel.spawn import GRACE, died, end, end_orderly, pass_on, rank_environment, relay, start
+from himach.parallel.spawn import GRACE, died, end, end_orderly, pass_on, rank_environment, relay, start, there
 from himach.parallel.turns import Turns
 
 __all__ = ["NotBegunError", "StayingRanks"]
@@ -43,7 +40,8 @@ class StayingRanks:
     Parameters
     ----------
     command
-        Program and arguments of each rank; it uses a `himach.parallel.turns.StayingRank`.
+        Program and arguments of what forks the ranks (see `himach.parallel.spawn.start`); each uses a
+        `himach.parallel.turns.StayingRank`.
     size
         Number of ranks.
 
@@ -58,7 +56,7 @@ class StayingRanks:
         self._size = size
         self._turns = Turns(size)
         try:
-            self._process = start(command, size, UNNOTED | self.environ | self._turns.variable)
+            self._process = start(command, size, UNNOTED | self.environ | self._turns.variable, forks=True)
         except BaseException:
             self._turns.close()
             raise
@@ -164,16 +162,9 @@ def _pass_on(source: int, stop: int, sink: IO[str]) -> None:
     listens, stopped = True, False
     while not stopped:
         stopped = stop in dict(poll.poll())
-        text = decoder.decode(_there(source), final=stopped)
+        text = decoder.decode(there(source), final=stopped)
         try:
             if listens:
                 pass_on(text, sink)
         except (OSError, ValueError):  # nobody listens any more; ranks would wait for a reader
             listens = False
-
-
-def _there(pipe: int) -> bytes:
-    """Return what is in a pipe."""
-    count = array.array("i", [0])
-    fcntl.ioctl(pipe, termios.FIONREAD, count)
-    return os.read(pipe, count[0]) if count[0] else b""

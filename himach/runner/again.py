@@ -110,12 +110,18 @@ def recorded_job(
         raise UsageError(
             f"keyword {error} of that run was {text}, which no record can hold; give that universe keyword again"
         ) from None
+    chosen = {name: record.get(name) for name in ("start", "stop", "step")}
+    if "frames" in given:  # one choice or the other
+        chosen = {}
+    elif not chosen.keys() & given.keys():
+        chosen["frames"] = record.get("selected")
     topology, pairs = record.get("topology"), record.get("pairs_directory")
     fields: dict[str, Any] = {
         "trajectories": [Path(path) for path in record["trajectory"]],
         "topology": None if topology is None else Path(topology),
         "pairs": None if pairs is None else Path(pairs),
-        **{name: record.get(name) for name in ("start", "stop", "step", "cache", "memory")},
+        **{name: record.get(name) for name in ("cache", "memory")},
+        **chosen,
         "reuse": record.get("reuse", "auto"),
         "several": len(analyses) > 1,
         **given,

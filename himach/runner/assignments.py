@@ -82,7 +82,7 @@ class _Stage:
             return self.written(**values)
         made = copy.copy(self.written)
         for name, value in values.items():
-            setattr(made, name, value)
+            setattr(made, self.parameters[name].attribute, value)
         return made
 
     def _parse(self, name: str, text: str) -> object:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from himach.errors import NoFrameError, TrajectoryError
+from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.origin import Origin, open_origin
+from himach.io.trajectory.xdr_file import XdrFile
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import Communicator
+from himach.runner.indexing.once import leave_behind
 
 if TYPE_CHECKING:
     from himach.runner.staging import StageJob
@@ -24,13 +28,13 @@ FOREVER = float("inf")
 REST = 0.05  # seconds between looks of ranks that wait for a file to grow
 
 
-def open_growing(job: StageJob) -> Origin:
+def open_growing(job: StageJob, known: Mapping[str, XdrIndex]) -> Origin:
     """Open a trajectory of which not even the first frame may be complete."""
     sizes: list[int] = []
     grew = time.monotonic()
     while True:
         try:
-            return _open_quietly(job)
+            return _open_quietly(job, known)
         except TrajectoryError as error:
             now = [os.path.getsize(path) for path in job.trajectories]
             if now != sizes:
@@ -42,19 +46,24 @@ def open_growing(job: StageJob) -> Origin:
             time.sleep(POLL_SECONDS)
 
 
-def _open_quietly(job: StageJob) -> Origin:
+def _open_quietly(job: StageJob, known: Mapping[str, XdrIndex]) -> Origin:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the last frame is cut is why we are here
-        return open_origin(job.trajectories, job.topology, job.keywords)
+        return open_origin(job.trajectories, job.topology, job.keywords, known)
 
 
-def wait_for_growth(comm: Communicator, job: StageJob, origin: Origin) -> Origin | None:
-    """Wait on the first rank until the trajectory has more whole frames; None when it is idle for too long."""
+def wait_for_growth(comm: Communicator, job: StageJob, origin: Origin, left: dict[str, XdrIndex]) -> Origin | None:
+    """Wait on the first rank until the trajectory has more whole frames; None when it is idle for too long.
+
+    There `left` gets the indexes that do not travel with it.
+    """
     answer: Origin | None = None
     error: Exception | None = None
     if comm.rank == 0:
         try:
             answer = _grown(job, origin)
+            if answer is not None:
+                left.update(leave_behind(answer, {}))
         except Exception as caught:  # raised on all ranks below
             error = caught
     if comm.size > 1:
@@ -80,6 +89,7 @@ def _grown(job: StageJob, origin: Origin) -> Origin | None:
     since = time.monotonic()
     pause = POLL_SECONDS
     looked_at = [path for file, _ in origin.files() for path in file.stamps]
+    indexes = {file.path: file.index for file, _ in origin.files() if isinstance(file, XdrFile)}
     seen: list[tuple[int, int]] = []
     while job.idle is None or time.monotonic() < since + job.idle:
         time.sleep(pause if job.idle is None else min(pause, max(0.01, since + job.idle - time.monotonic())))
@@ -89,7 +99,7 @@ def _grown(job: StageJob, origin: Origin) -> Origin | None:
         began = time.monotonic()
         seen = now
         try:
-            grown = _open_quietly(job)
+            grown = _open_quietly(job, indexes)
         except TrajectoryError:
             continue  # caught in the act of writing; the next look finds it whole, or idle
         if grown.n_frames < origin.n_frames or grown.n_atoms != origin.n_atoms:

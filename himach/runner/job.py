@@ -16,8 +16,17 @@ from himach.runner.memory import LEAST
 
 if TYPE_CHECKING:
     from himach.analysis import Analysis
+    from himach.runner.given.universe import Given
+    from himach.selection import Selected
 
 REUSE = ("auto", "always", "never")
+
+
+def wherever(cache: str) -> str:
+    """Return the choice of a cache as it is to be understood in any working directory: a server's stays as it is."""
+    return (
+        cache if cache in ("auto", "off") or cache.startswith("tcp://") else os.path.abspath(os.path.expanduser(cache))
+    )
 
 
 @dataclass
@@ -36,6 +45,10 @@ class Job:
         Keywords for MDAnalysis (dt, atom_style, ...).
     start, stop, step
         Choice of frames as in ``trajectory[start:stop:step]``.
+    frames
+        Another choice: ascending frame numbers, or a boolean for every frame (see `himach.selection.chosen`).
+    given
+        The Universe that `trajectories`, `topology` and `keywords` are of, if a run was given one.
     cache
         ``"auto"``: frames are kept in the node's store at its default place; ``"off"``: there is no cache; or the
         directory of a store, in which ``{node}`` stands for the node's name (made absolute).
@@ -60,6 +73,10 @@ class Job:
         The words by which the user asked for it, for the record.
     earlier
         The record of the run that this one repeats, to tell what is different.
+    between
+        Directory in which pairs are kept from one run to the next of a live run, which nobody else knows.
+    live
+        For the record of a live run's runs: where frames come from, and what came of that so far.
     """
 
     analyses: Sequence[Analysis]
@@ -69,6 +86,8 @@ class Job:
     start: int | None = None
     stop: int | None = None
     step: int | None = None
+    frames: Any = None
+    given: Given | None = None
     cache: str = "auto"
     memory: int | str | None = None
     out: Path | None = None
@@ -79,6 +98,8 @@ class Job:
     several: bool = False
     command: Sequence[str] = ()
     earlier: Mapping[str, Any] | None = None
+    between: Path | None = None
+    live: Mapping[str, Any] | None = None
 
     @property
     def labels(self) -> list[str]:
@@ -88,7 +109,12 @@ class Job:
     @property
     def keeps(self) -> bool:
         """Whether there is a place in which pairs may be kept."""
-        return self.pairs is not None or self.out is not None
+        return self.pairs is not None or (self.out is not None and not self.unkept)
+
+    @property
+    def unkept(self) -> str:
+        """Why no pairs of this run are kept; "" if they are."""
+        return "" if self.given is None else self.given.unkept
 
     def __post_init__(self) -> None:
         if not self.analyses:
@@ -97,8 +123,7 @@ class Job:
             raise UsageError("no trajectory to analyse")
         if not self.cache or "\0" in self.cache:
             raise UsageError(f"cache {self.cache!r}: there is 'auto', 'off' or the directory of a frame store")
-        if self.cache not in ("auto", "off"):
-            self.cache = os.path.abspath(os.path.expanduser(self.cache))
+        self.cache = wherever(self.cache)
         if isinstance(self.memory, str):
             try:
                 self.memory = parse_size(self.memory)
@@ -109,6 +134,14 @@ class Job:
         self._check_keeping()
         if self.step == 0:
             raise UsageError("step must not be 0")
+        if self.frames is not None:
+            others = [name for name in ("start", "stop", "step") if getattr(self, name) is not None]
+            if others:
+                raise UsageError(f"frames cannot be given with {', '.join(others)}; choose frames by one or the other")
+            if isinstance(self.frames, str):
+                from himach.selection import parse_frames
+
+                self.frames = parse_frames(self.frames)
 
     def _check_keeping(self) -> None:
         if self.pairs is not None:
@@ -117,6 +150,9 @@ class Job:
             self.pairs = Path(os.path.abspath(os.path.expanduser(self.pairs)))
         if self.reuse not in REUSE:
             raise UsageError(f"reuse {self.reuse!r}: there is {', '.join(map(repr, REUSE))}")
+        for name in ("pairs", "max_time") if self.unkept else ():
+            if getattr(self, name) is not None:
+                raise UsageError(f"{name} cannot be had for this Universe: {self.unkept}")
         if self.max_time is not None:
             self.max_time = seconds_of(self.max_time, "max_time")
 
@@ -136,14 +172,27 @@ def this_command() -> tuple[str, ...]:
     return tuple(sys.argv)
 
 
-def select(n_frames: int, start: int | None, stop: int | None, step: int | None) -> range:
+def select(n_frames: int, start: int | None, stop: int | None, step: int | None, numbers: Any = None) -> Selected:
     """Return the chosen frame numbers of a dataset with `n_frames`, by MDAnalysis's (and Python's) rules of slices.
+
+    Parameters
+    ----------
+    n_frames
+        Frames in the dataset.
+    start, stop, step
+        Of a slice.
+    numbers
+        The frame numbers, or a boolean for every frame, in place of a slice.
 
     Raises
     ------
     UsageError
-        If that chooses no frame.
+        If that chooses no frame, or the numbers are none that can be chosen.
     """
+    if numbers is not None:
+        from himach.selection import chosen
+
+        return chosen(numbers, n_frames)
     frames = range(*slice(start, stop, step).indices(n_frames))
     if not frames:
         asked = [f"{name} {value}" for name, value in (("start", start), ("stop", stop), ("step", step)) if value]

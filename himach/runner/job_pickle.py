@@ -6,10 +6,11 @@ Analyses from ``__main__`` or a notebook's cells travel with their code (cloudpi
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from himach.result import Result
     from himach.runner.job import Job
 
-__all__ = ["PickledJob", "pack_value", "pack_work", "unpack_result", "unpack_value", "unpack_work"]
+__all__ = ["PickledJob", "pack_value", "pack_work", "sent_by_value", "unpack_result", "unpack_value", "unpack_work"]
 
 
 def pack_work(work: Callable[[World], Any]) -> bytes:
@@ -68,16 +69,11 @@ class PickledJob:
         """Return `job` with what its analyses need in order to run in another process."""
         import cloudpickle
 
-        unknown = _modules_unknown_elsewhere(job)
         try:
-            for module in unknown:
-                cloudpickle.register_pickle_by_value(module)
-            return cls(cloudpickle.dumps((job, started)))
+            with sent_by_value(job.analyses):
+                return cls(cloudpickle.dumps((job, started)))
         except Exception as error:
             raise AnalysisError(f"an analysis cannot be sent to other ranks: {_said(error)}") from error
-        finally:
-            for module in unknown:
-                cloudpickle.unregister_pickle_by_value(module)
 
     def __call__(self, world: World) -> tuple[bytes, Record, list[dict[str, bytes]]] | None:
         """Run the job; return on rank 0 what it knows at the end."""
@@ -115,9 +111,24 @@ def unpack_result(packed: tuple[bytes, Record, list[dict[str, bytes]]], job: Job
     return Result(last_stages, pickle.loads(outcomes), record, job.several, job.labels, job.out)
 
 
-def _modules_unknown_elsewhere(job: Job) -> list[ModuleType]:
+@contextlib.contextmanager
+def sent_by_value(analyses: Iterable[object]) -> Iterator[None]:
+    """Let cloudpickle send the code of these objects where another process could not import it by its name."""
+    import cloudpickle
+
+    unknown = _modules_unknown_elsewhere(analyses)
+    try:
+        for module in unknown:
+            cloudpickle.register_pickle_by_value(module)
+        yield
+    finally:
+        for module in unknown:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _modules_unknown_elsewhere(analyses: Iterable[object]) -> list[ModuleType]:
     """Return the modules of analyses that another process cannot import by name, as a test runner's or a plug-in's."""
-    names = {cls.__module__ for analysis in job.analyses for cls in type(analysis).__mro__}
+    names = {cls.__module__ for analysis in analyses for cls in type(analysis).__mro__}
     found = []
     for name in sorted(names - {"__main__", "builtins"}):
         top = name.partition(".")[0]
@@ -130,9 +141,11 @@ def _state(stage: Analysis) -> dict[str, bytes]:
     """Return what setup() and finish() kept on the analysis, but for what belongs to its Universe."""
     import cloudpickle
 
+    from himach.analysis import GIVEN
+
     state = {}
     for name, value in vars(stage).items():
-        if type(value).__module__.startswith("MDAnalysis"):
+        if name in vars(stage).get(GIVEN, ()) or type(value).__module__.startswith("MDAnalysis"):
             continue  # an AtomGroup would drag the trajectory along
         try:
             state[name] = cloudpickle.dumps(value)

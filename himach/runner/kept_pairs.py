@@ -38,7 +38,9 @@ def place_of(job: Job, out: Path | None) -> Path | None:
     """Return where a run keeps its pairs: where it was asked to, else under its output directory."""
     if job.pairs is not None:
         return job.pairs
-    return None if out is None else out / FOLDER / PAIRS
+    if job.between is not None:
+        return job.between
+    return None if out is None or job.unkept else out / FOLDER / PAIRS
 
 
 @contextmanager
@@ -71,7 +73,7 @@ def kept_pairs(
             for first, view in zip(firsts, views, strict=True)
         ]
 
-    lasting = comm.bcast(job.pairs is not None)
+    lasting = comm.bcast(job.pairs is not None or job.between is not None)
     memory = int(job.memory or default_memory()) // world.node.size // IN_MEMORY
     combined = [first.defines("combine") for first in firsts]
     homes = [type(first).__module__ for first in firsts]
@@ -79,7 +81,7 @@ def kept_pairs(
     well = False
     try:
         warn_once(comm, [_bad(pairs, kept.found.bad)] if kept.found.bad else [])
-        if comm.rank == 0 and not job.quiet and (said := _goes_on(job, out, kept)):
+        if comm.rank == 0 and not job.quiet and job.between is None and (said := _goes_on(job, out, kept)):
             say(f"himach: {said}", sys.stderr)
         yield kept
         well = True

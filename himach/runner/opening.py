@@ -11,13 +11,16 @@ import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from himach.parallel.collective import on_every_rank, on_first_rank
 from himach.parallel.communicator import Communicator, World
+from himach.runner.indexing.once import free, leave_behind, settle
+from himach.runner.indexing.together import NodeBytes, walk_together
 from himach.runner.job import Job, select
+from himach.selection import Selected
 
 if TYPE_CHECKING:
     from MDAnalysis.core.topology import Topology
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from himach.io.server.client import Client
     from himach.io.server.served_store import ServedStore
     from himach.io.store.store import Dataset, Store
+    from himach.io.trajectory.index.xdr_index import XdrIndex
     from himach.io.trajectory.origin import Origin
 
 PUSHED = "pushed"  # kind of a dataset that has no origin (see `OriginStamp.pushed`)
@@ -59,19 +63,29 @@ class Opened:
         Whether a simulation pushed the dataset: then frames that are nowhere are left out.
     watch
         Looks to it that the origin stays what it was; None if it is away.
+    dt
+        Time between selected frames, ps; see `Origin.dt`.
+    held
+        What the node has in memory for all its ranks.
     noted
         Stamp of the origin, on the first rank; None where no cache asked for one.
     """
 
     origin: Origin
     topology: Topology
-    frames: range
+    frames: Selected
     first: RawFrame
     cached: Dataset | Client | None
     quota: int
     watch: OriginWatch | None
     pushed: bool = False
+    dt: float | None = None
+    held: Sequence[NodeBytes] = ()
     noted: OriginStamp | None = None
+
+    def close(self) -> None:
+        """Free what the node holds of the origin, from which no frame can be read any more (collective)."""
+        free(self.origin, self.held)
 
     def stamp(self, keywords: Mapping[str, Any]) -> OriginStamp:
         """Return the stamp of the origin as it is (as it was last, where it is away). On the first rank."""
@@ -124,15 +138,20 @@ def open_job(world: World, job: Job) -> Opened:
     comm = world.comm
     store = _open_store(comm, job.cache)
     quota = _choose_quota(comm, store)
+    _assemble(world, store, job)
     speaks, held, reason = on_every_rank(comm, partial(_find, world, store, job))
     warn_once(comm, [reason] if reason else [])
     found = comm.gather((speaks, held))
-    choice: _Choice = on_first_rank(comm, partial(_choose, job, store, found), share=True)
+    own = cache(partial(_own_indexes, job, store, held))
+    left: dict[str, XdrIndex] = {}
+    walked, shared = walk_together(world, job.trajectories, own)
+    choice: _Choice = on_first_rank(comm, lambda: _choose(job, found, {**own(), **walked}, walked, left), share=True)
+    memory = shared if choice.origin is None else [*shared, *settle(world, choice.origin, walked, own, left)]
     files = None if choice.holder is None else _send_files(comm, store, choice.holder)
     watch = _watch(world, choice)
     cached = _open_dataset(world, store, choice, job, quota)
-    frames, origin, topology, first = _look(comm, job, choice, files, cached, quota > 0)
-    return Opened(origin, topology, frames, first, cached, quota, watch, choice.pushed, choice.stamp)
+    frames, origin, topology, first, dt = _look(world, job, choice, files, cached, quota > 0)
+    return Opened(origin, topology, frames, first, cached, quota, watch, choice.pushed, dt, memory, choice.stamp)
 
 
 def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:
@@ -154,26 +173,24 @@ def _open_store(comm: Communicator, choice: str) -> Store | ServedStore | None:
 
 def _choose_quota(comm: Communicator, store: Store | ServedStore | None) -> int:
     """Return how many bytes the store may hold; 0, with a warning, if the disk has no room for a segment."""
-    from himach.errors import UsageError
-    from himach.io.store.quota import QUOTA, check_quota, chosen_quota
-    from himach.io.store.store import Store, StoreFullError
+    from himach.io.store.quota import set_chosen_quota
+    from himach.io.store.store import Store
 
-    def chosen() -> tuple[int, str]:
-        if not isinstance(store, Store):  # none, or another user's
-            return 0, ""
-        try:
-            quota = chosen_quota(store.path)
-            check_quota(store.path, quota)
-            store.set_quota(quota)
-        except (StoreFullError, UsageError) as error:
-            if isinstance(error, UsageError) and os.environ.get(QUOTA):
-                raise
-            return 0, f"no frames are kept in the cache: {error}"
-        return quota, ""
-
-    quota, reason = on_every_rank(comm, chosen)
+    # There may be none, or another user's.
+    quota, reason = on_every_rank(comm, lambda: set_chosen_quota(store) if isinstance(store, Store) else (0, ""))
     warn_once(comm, [reason] if reason else [])
     return quota
+
+
+def _assemble(world: World, store: Store | ServedStore | None, job: Job) -> None:
+    """Put together what a simulation has pushed as slices, where the trajectory may be the name of such a dataset."""
+    if len(job.trajectories) != 1 or job.cache == "off" or os.path.isabs(job.trajectories[0]):
+        return
+    if world.comm.bcast(os.path.exists(os.path.expanduser(job.trajectories[0]))):
+        return
+    from himach.runner.assembling.here import assemble_for_run
+
+    warn_once(world.comm, assemble_for_run(world, store, job.trajectories[0]))
 
 
 def _find(world: World, store: Store | ServedStore | None, job: Job) -> tuple[bool, list[Candidate], str]:
@@ -189,9 +206,28 @@ def _find(world: World, store: Store | ServedStore | None, job: Job) -> tuple[bo
         return False, [], f"no frames are cached on node {world.name}: {error}"
 
 
-def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bool, list[Candidate]]]) -> _Choice:
-    """Open the origin, or find out which store stands in for it. On the first rank."""
+def _own_indexes(job: Job, store: Store | ServedStore | None, held: Sequence[Candidate]) -> Mapping[str, XdrIndex]:
+    """Return the indexes of the trajectory's files that this rank's store has."""
     from himach.io.dataset.attachment import attached_indexes
+    from himach.io.dataset.lookup import names_of
+
+    name = names_of(job.trajectories)[0]
+    mine = [(one.name, one.generation) for one in held if one.name == name]
+    return {} if store is None else attached_indexes(store, mine)
+
+
+def _choose(
+    job: Job,
+    told: Sequence[tuple[bool, list[Candidate]]],
+    known: Mapping[str, XdrIndex],
+    walked: Mapping[str, XdrIndex],
+    left: dict[str, XdrIndex],
+) -> _Choice:
+    """Open the origin, or find out which store stands in for it. On the first rank.
+
+    Of the `known` indexes all ranks have those that they `walked` over together. `left` gets those that do
+    not travel with the origin.
+    """
     from himach.io.dataset.lookup import deputy, kept_otherwise, match, names_of, told_apart
     from himach.io.dataset.origin_watch import OriginNote, at_rest
     from himach.io.trajectory.origin import open_origin
@@ -206,11 +242,10 @@ def _choose(job: Job, store: Store | ServedStore | None, told: Sequence[tuple[bo
                 warnings.warn(reason, stacklevel=2)
             holder = next((rank, one) for rank, one in found if one is best)
             return _Choice(None, told_apart(best, [one for _, one in found]), None, best.name, generations, holder)
-    mine = [(one.name, one.generation) for one in told[0][1] if one.name == name]
-    known = {} if store is None else attached_indexes(store, mine)
 
     def opened() -> _Choice:
         origin = open_origin(job.trajectories, job.topology, job.keywords, known)
+        left.update(leave_behind(origin, walked))
         if not any(has_store for has_store, _ in told):
             return _Choice(origin, None, OriginNote.of(origin), name, [])
         stamp, generations = match(origin, job.keywords, [one for _, one in found if one.name == name])
@@ -263,6 +298,8 @@ def _open_dataset(
             generation = own_generation(find(store, [choice.name]), choice.generations)
             cached = store.dataset(choice.name, generation, create=quota > 0)
             own = _own(cached)
+            if quota > 0 and own is not None:
+                own.seal()  # before other ranks open it: they need not have in memory what is in files
             if quota > 0 and choice.origin is not None and own is not None:
                 attach_origin(own, choice.stamp, choice.origin, job.topology)
         except StoreNotFoundError:  # there is no room to make it
@@ -288,82 +325,100 @@ def _own(cached: Dataset | Client | None) -> Dataset | None:
 
 
 def _look(
-    comm: Communicator,
+    world: World,
     job: Job,
     choice: _Choice,
     files: OriginFiles | None,
     cached: Dataset | Client | None,
     keep: bool,
-) -> tuple[range, Origin, Topology, RawFrame]:
-    """Return the selection, the origin (or what stands in for it), the topology and the first frame."""
+) -> tuple[Selected, Origin, Topology, RawFrame, float | None]:
+    """Return the selection, the origin (or what stands in for it), the topology, the first frame, and `Opened.dt`."""
     from himach.io.dataset.lookup import read_some
     from himach.io.topology.loading import load_topology
 
     if choice.origin is None:
-        return _look_without(comm, job, choice, files, cached)
+        return _look_without(world, job, choice, files, cached)
     origin = choice.origin
 
-    def looked() -> tuple[range, Topology, RawFrame]:
-        frames = select(origin.n_frames, job.start, job.stop, job.step)
-        topology = load_topology(job.topology, origin, job.keywords, _own(cached), keep)
+    def looked() -> tuple[Selected, Topology, RawFrame, float | None]:
+        frames = select(origin.n_frames, job.start, job.stop, job.step, job.frames)
+        topology = _given_topology(job, origin) or load_topology(job.topology, origin, job.keywords, _own(cached), keep)
         first = read_some(cached, [frames[0]]) or [next(origin.read([frames[0]]))]
-        return frames, topology, first[0]
+        return frames, topology, first[0], origin.dt(frames)
 
-    frames, topology, first = on_first_rank(comm, looked, share=True)
-    return frames, origin, topology, first
+    frames, topology, first, dt = on_first_rank(world.comm, looked, share=True)
+    return frames, origin, topology, first, dt
 
 
 def _look_without(
-    comm: Communicator, job: Job, choice: _Choice, files: OriginFiles | None, cached: Dataset | Client | None
-) -> tuple[range, Origin, Topology, RawFrame]:
+    world: World, job: Job, choice: _Choice, files: OriginFiles | None, cached: Dataset | Client | None
+) -> tuple[Selected, Origin, Topology, RawFrame, float | None]:
     """Do as `_look` does, with what stores hold in place of the origin."""
     from himach.io.dataset.lookup import read_some, stand_in, times_between, wanted_frames
 
-    stamp = choice.stamp
+    comm, stamp = world.comm, choice.stamp
     assert stamp is not None
     assert files is not None
-    frames = on_every_rank(comm, lambda: select(stamp.n_frames, job.start, job.stop, job.step))
+    frames = on_every_rank(comm, lambda: select(stamp.n_frames, job.start, job.stop, job.step, job.frames))
     wanted = wanted_frames(stamp, files.times, frames)
     whole = True
     if choice.pushed:
-        frames, wanted, whole = _look_for_pushed(comm, frames, wanted, cached)
+        frames, wanted, whole = _look_for_pushed(world, frames, wanted, cached)
     found = comm.gather(on_every_rank(comm, partial(read_some, cached, wanted)))
 
-    def looked() -> tuple[Origin, Topology, RawFrame]:
+    def looked() -> tuple[Origin, Topology, RawFrame, float | None]:
         some = [frame for held in found for frame in held]
         times = files.times if whole else times_between(stamp.n_frames, some)
         origin = stand_in(stamp, times, job.keywords, some, job.topology)
         topology = _attached_topology(job, origin, files.topologies, cached)
-        return origin, topology, next(origin.read([frames[0]]))
+        return origin, topology, next(origin.read([frames[0]])), origin.dt(frames)
 
-    shared, topology, first = on_first_rank(comm, looked, share=True)
-    return frames, shared, topology, first
+    shared, topology, first, dt = on_first_rank(comm, looked, share=True)
+    return frames, shared, topology, first, dt
 
 
 def _look_for_pushed(
-    comm: Communicator, frames: range, wanted: list[int], cached: Dataset | Client | None
-) -> tuple[range, list[int], bool]:
+    world: World, frames: Selected, wanted: list[int], cached: Dataset | Client | None
+) -> tuple[Selected, list[int], bool]:
     """Return what of a selection of pushed frames is there, what to read of it first, and whether that is all of it.
 
     Frames of one simulation come to several nodes, some later than others, and a node may be gone.
     """
-    from pyroaring import BitMap64
+    from himach.errors import UsageError
+    from himach.zazen.anywhere import find_anywhere, mark_all
 
-    from himach.io.dataset.lookup import held_frames, narrow, neighbours
-
-    held = on_every_rank(comm, partial(held_frames, cached))
-    there = BitMap64.union(BitMap64(), *comm.allgather(held))
-    narrowed = on_every_rank(comm, lambda: narrow(frames, there))
-    selected = BitMap64(range(min(frames), max(frames) + 1, abs(frames.step)))
-    missing = selected - there
-    if not missing:
+    held = None if world.leaders is None else cached
+    here = on_every_rank(world.comm, lambda: None if world.leaders is None else mark_all(held, frames))
+    there = find_anywhere(world, here, len(frames))
+    if there.n_there == len(frames):
         return frames, wanted, True
-    named = ", ".join(str(number) for number in missing[:5]) + (", ..." if len(missing) > 5 else "")
+    if not there.n_there:
+        ends = on_every_rank(world.comm, lambda: None if held is None else held.ends())
+        known = [number for both in world.comm.allgather(ends) if both is not None for number in both]
+        told = f"; those that are: {min(known)} to {max(known)}" if known else ""
+        raise UsageError(f"none of the frames selected is there{told}")
+    missing = len(frames) - there.n_there
+    named = ", ".join(str(frames[place]) for place in sorted(there.missing, key=lambda at: frames[at]))
     warn_once(
-        comm,
-        [f"{len(missing)} of {len(frames)} frames selected are on no node that takes part, and are left out: {named}"],
+        world.comm,
+        [
+            f"{missing} of {len(frames)} frames selected are on no node that takes part, and are left out: "
+            f"{named}{', ...' if missing > len(there.missing) else ''}"
+        ],
     )
-    return narrowed, neighbours(narrowed, there), False
+    return frames[there.some[0] : there.some[-1] + 1], sorted(frames[place] for place in there.some), False
+
+
+def _given_topology(job: Job, origin: Origin) -> Topology | None:
+    """Return the topology of the Universe that the run was given, if it was."""
+    if job.given is None:
+        return None
+    from himach.errors import UsageError
+
+    topology = job.given.topology()
+    if topology.n_atoms != origin.n_atoms:
+        raise UsageError(f"the Universe has {topology.n_atoms} atoms, {origin.paths[0]} has {origin.n_atoms}")
+    return topology
 
 
 def _attached_topology(
@@ -372,6 +427,9 @@ def _attached_topology(
     """Load the topology that the user names, if it can be reached, else the one that was attached."""
     from himach.io.topology.loading import load_topology
 
+    given = _given_topology(job, origin)
+    if given is not None:
+        return given
     path = None if job.topology is None else os.path.abspath(os.path.expanduser(job.topology))
     used = path if path is not None else next(reversed(attached), None)
     keywords = dict(job.keywords)

@@ -18,13 +18,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from himach.analysis import Analysis
+from himach.analysis import GIVEN, Analysis
 from himach.output.jsonable import to_json
 from himach.output.record import AnalysisRecord, DatasetRecord, Request, analysis_record
 from himach.runner.assignments import class_of, written_stages
 from himach.runner.scripts import SCRIPT_MODULE
+from himach.selection import chosen, frames_text
 
 if TYPE_CHECKING:
+    from himach.runner.given.universe import Given
     from himach.runner.job import Job
     from himach.runner.opening import Opened
 
@@ -73,7 +75,7 @@ def asked_for(job: Job, opened: Opened, mpi: str | None) -> dict[str, Any]:
     paths = [str(path) for path in origin.paths]
     asked = {
         "himach": version("himach"),
-        "analyses": [_analysis_record(analysis) for analysis in job.analyses],
+        "analyses": [_analysis_record(analysis, job.given) for analysis in job.analyses],
         "dataset": DatasetRecord(
             path=paths[0] if len(paths) == 1 else paths,
             frames=origin.n_frames,
@@ -82,6 +84,9 @@ def asked_for(job: Job, opened: Opened, mpi: str | None) -> dict[str, Any]:
         ),
         **_request(job, opened, mpi),
     }
+    earlier = job.earlier or {}
+    if earlier.get("topology_digest") not in (None, asked["topology_digest"]) and job.given is None:
+        asked["topology_digest"] = _digest_of(opened)
     for difference in [] if job.earlier is None else _differences(job.earlier, asked):
         warnings.warn(f"{difference}; the outcome may differ from that of the run that is repeated", stacklevel=2)
     return asked
@@ -121,6 +126,8 @@ def _request(job: Job, opened: Opened, mpi: str | None) -> Request:
         start=job.start,
         stop=job.stop,
         step=job.step,
+        topology_digest=None if job.given is None else _digest_of(opened),
+        selected=None if job.frames is None else frames_text(chosen(job.frames, opened.origin.n_frames)),
         cache=job.cache,
         memory=cast("int | None", job.memory),
         pairs_directory=None if job.pairs is None else str(job.pairs),
@@ -137,11 +144,12 @@ def _request(job: Job, opened: Opened, mpi: str | None) -> Request:
     )
 
 
-def _analysis_record(analysis: Analysis) -> AnalysisRecord:
+def _analysis_record(analysis: Analysis, given: Given | None) -> AnalysisRecord:
     entry, found = analysis_record(analysis), source_of(analysis)
-    entry["source"] = found.spec
-    if found.spec is None:
-        entry["unrepeatable"] = found.reason
+    reason = found.reason if given is None or found.spec is None else given.unrepeatable
+    entry["source"] = None if reason else found.spec
+    if entry["source"] is None:
+        entry["unrepeatable"] = reason
     return entry
 
 
@@ -154,6 +162,8 @@ def _differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
     ]
     if earlier["trajectory"] == now["trajectory"]:
         told += _data_differences(earlier["dataset"], now["dataset"])
+    if earlier.get("topology_digest") not in (None, now["topology_digest"]):
+        told.append(f"the topology {now['topology'] or 'of the trajectory'} is not that of the Universe of that run")
     versions = [("himach", earlier["himach"], now["himach"])]
     versions += [(name, then, now["versions"].get(name)) for name, then in earlier["versions"].items()]
     told += [f"{name} was {then}, and is {new}" for name, then, new in versions if then and new and then != new]
@@ -166,14 +176,15 @@ def _found(cls: type[Analysis]) -> Source:
     built_in = next((name for name, at in examples.BUILTINS.items() if at == f"{cls.__module__}:{cls.__name__}"), None)
     if built_in is not None:
         return Source(built_in)
-    file = _file_of(cls)
+    written = getattr(cls, "foreign", cls)  # of an adapted class, that of a script or module
+    file = _file_of(written)
     if cls.__module__ == "__main__":
         where = "a notebook or at a prompt" if file is None else f"the program {file}; run that again"
         return Source(None, file, f"it was defined in {where}")
     module = sys.modules.get(cls.__module__)
     if module is None:  # on a rank that got the class by its code
         return Source(None, file, f"it was defined in {cls.__module__}, which cannot be imported by that name")
-    name = next((key for key, value in vars(module).items() if value is cls), None)
+    name = next((key for key, value in vars(module).items() if value is written), None)
     if name is None:
         return Source(None, file, "it was defined within a function")
     alone = not module.__package__  # a module of no package runs as a script does
@@ -190,7 +201,8 @@ def _made_by_hand(analysis: Analysis) -> str:
     if [type(stage) for stage in _stages(analysis)] != [class_of(stage) for stage in written_stages(cls)]:
         return "its later stages were set by hand"
     # An instance that ran before holds what setup() left there.
-    own = set(vars(analysis)) - set(analysis.parameters()) - {"then", "_mapping"}
+    set_by_name = {parameter.attribute for parameter in analysis.parameters().values()}
+    own = set(vars(analysis)) - set_by_name - {"then", "_mapping", GIVEN}
     if own and "frames" not in own:
         return f"self.{min(own)} was set by hand"
     return ""
@@ -239,6 +251,8 @@ def _is_file(text: str) -> bool:
 
 def _trajectory(job: Job, opened: Opened) -> list[str]:
     """Return what was asked for: files by their absolute paths, a dataset by the name that it was found under."""
+    if job.given is not None and job.given.frames is not None:
+        return [os.fspath(path) for path in job.trajectories]
     paths = [os.path.abspath(os.path.expanduser(path)) for path in job.trajectories]
     if len(paths) > 1 or os.path.exists(paths[0]):
         return paths
@@ -253,6 +267,12 @@ def _literal(value: Any) -> Any:
     except (TypeError, ValueError):
         return {"python": repr(value)}
     return back if repr(back) == repr(value) and not isinstance(value, dict) else {"python": repr(value)}
+
+
+def _digest_of(opened: Opened) -> str:
+    from himach.keeping.maps.state import topology_digest
+
+    return topology_digest(opened.topology)
 
 
 def _digest(path: str) -> str | None:

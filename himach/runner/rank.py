@@ -24,6 +24,7 @@ from himach.frame import POSITIONS, Needs
 from himach.output.claim import Claim
 from himach.output.directory import prepare_out, write_run
 from himach.output.names import unique_labels
+from himach.output.parts import units_of
 from himach.output.record import Bytes, Record, Reused, Times
 from himach.output.table import default_outcome
 from himach.parallel.collective import Meeting, on_every_rank, on_first_rank
@@ -31,9 +32,11 @@ from himach.parallel.communicator import Communicator, World
 from himach.parallel.orders import Orders
 from himach.parallel.progress import Progress
 from himach.parallel.quiet import heard
+from himach.planning.observed import observed
 from himach.runner.job import Job
 from himach.runner.kept_pairs import keeper_of, kept_pairs, mapping_ends, not_kept
 from himach.runner.memory import default_memory, scratch_directory
+from himach.selection import Selected
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,12 +49,13 @@ if TYPE_CHECKING:
     from himach.io.store.store import Dataset as Cached
     from himach.io.universe.view import View
     from himach.keeping.kept_run import KeptRun
+    from himach.runner.given.universe import Given
     from himach.runner.opening import Opened
     from himach.zazen.share import Share
 
     Steps = npt.NDArray[np.int64]
 
-__all__ = ["Done", "perform", "stages"]
+__all__ = ["Done", "assign_frames", "open_frames", "perform", "stages"]
 
 #: Stages of a chain, at most: more are the work of a `then` that makes new ones for ever.
 MOST_STAGES = 1000
@@ -123,17 +127,16 @@ class _Out:
 
 def _perform(world: World, job: Job, started: float, quiet: bool, out: _Out, said: list[str]) -> Done:
     """Carry out `job`, and write to `out` on the first rank; `said` gets what is warned of."""
-    from himach.runner.opening import open_job
     from himach.runner.provenance import asked_for
 
     comm = world.comm
     chains = [stages(analysis) for analysis in job.analyses]
-    opened = open_job(world, job)
+    opened = open_frames(world, job)
     asked = on_first_rank(comm, partial(asked_for, job, opened, world.library()), share=True)
-    views = on_every_rank(comm, partial(_set_up, comm.rank, chains, opened))
+    views = on_every_rank(comm, partial(_set_up, comm.rank, chains, opened, job.given))
     with kept_pairs(world, job, out.path, out.labels, chains, views, opened) as kept:
         ready = time.time()
-        share = _assign(world, opened, kept)
+        share = assign_frames(world, opened, kept)
         assigned = time.time()
         passed, read = _map_and_reduce(world, job, chains, opened, views, share, kept, quiet, started)
         _say_empty(chains, opened.frames, passed.mapped)
@@ -144,6 +147,10 @@ def _perform(world: World, job: Job, started: float, quiet: bool, out: _Out, sai
         seconds = {**before, **passed.seconds, "finish": time.time() - reduced}
         seconds = _slowest(comm, {**seconds, "total": time.time() - started})
         record = _record(world, asked, share, kept, passed, read, seconds, (started, said))
+        record["planning"] = observed(world, passed, share, read, before)
+        record["units"] = on_first_rank(comm, lambda: _units(out.labels, outcomes)) or {}
+        if job.live is not None:
+            record["live"] = dict(job.live)
         if out.path is not None:
             drawing = partial(located, method="plot", rank=0)
             record["files"] = on_first_rank(comm, partial(out.write, ends, outcomes, record, drawing)) or []
@@ -169,16 +176,43 @@ def stages(analysis: Analysis) -> list[Analysis]:
     return chain
 
 
-def _set_up(rank: int, chains: Sequence[Sequence[Analysis]], opened: Opened) -> list[View]:
+def open_frames(world: World, job: Job) -> Opened:
+    """Open what the job works on: files and caches, or frames in the memory of a Universe (collective)."""
+    if job.given is not None and job.given.frames is not None:
+        from himach.runner.given.memory import open_memory
+
+        return open_memory(world, job)
+    from himach.runner.opening import open_job, warn_once
+
+    opened = open_job(world, job)
+    if job.given is not None and job.given.n_frames != opened.origin.n_frames:
+        counts = f"the Universe has {job.given.n_frames} frames, and the run sees {opened.origin.n_frames}"
+        warn_once(world.comm, [f"{counts}: frames that a restart wrote again are dropped, and files may have grown"])
+    return opened
+
+
+def _set_up(rank: int, chains: Sequence[Sequence[Analysis]], opened: Opened, given: Given | None) -> list[View]:
     """Give every analysis its own Universe and call setup(); return what binds frames to each."""
     from himach.io.universe.view import View
 
     views: list[View] = []
-    dt = opened.origin.dt(opened.frames)
+    dt = opened.dt
     for i, chain in enumerate(chains):
-        view = View(opened.topology, opened.origin, opened.frames, opened.first, name=chain[0].label(), copy=i > 0)
+        view = View(
+            opened.topology,
+            opened.origin,
+            opened.frames,
+            opened.first,
+            name=chain[0].label(),
+            copy=i > 0,
+            transform=None if given is None else given.transform,
+        )
         for stage in chain:
             stage.__dict__.update(frames=opened.frames, dt=dt)
+            try:
+                stage.select_groups(view.universe)
+            except UsageError as error:
+                raise UsageError(f"{stage.label()}: {error}") from error
             with located(stage, "setup", rank):
                 stage.setup(view.universe)
         if chain[0].defines("atoms"):
@@ -190,7 +224,7 @@ def _set_up(rank: int, chains: Sequence[Sequence[Analysis]], opened: Opened) -> 
     return views
 
 
-def _assign(world: World, opened: Opened, kept: KeptRun | None) -> Share:
+def assign_frames(world: World, opened: Opened, kept: KeptRun | None) -> Share:
     """Agree with all nodes who reads which frame, of those that are to be mapped."""
     from himach.zazen import assign
 
@@ -219,7 +253,8 @@ def _map_and_reduce(
 
     comm, frames = world.comm, opened.frames
     needs = Needs(_union([view.needs for view in views]), POSITIONS)
-    source = Source(opened.origin, opened.cached, opened.quota > 0, server_of(opened.cached), needs, opened.watch)
+    server, ranks = server_of(opened.cached), world.node.size
+    source = Source(opened.origin, opened.cached, opened.quota > 0, server, needs, opened.watch, ranks)
     binds = [partial(view.bind, late=source.late) for view in views]
     memory = Memory(int(job.memory or default_memory()) // world.node.size, scratch_directory())
     total = sum(share.counts.values())
@@ -256,6 +291,7 @@ def _map_and_reduce(
             if keeper is not None:
                 keeper.close(well)
     share.close()
+    opened.close()
     if keeper is not None:
         warn_once(comm, not_kept(kept, keeper))
     _settle(world, opened.cached, share, written)
@@ -263,7 +299,7 @@ def _map_and_reduce(
     return passed, {"cache": source.bytes_cache, "origin": source.bytes_origin}
 
 
-def _say_empty(chains: Sequence[Sequence[Analysis]], frames: range, mapped: Sequence[int]) -> None:
+def _say_empty(chains: Sequence[Sequence[Analysis]], frames: Selected, mapped: Sequence[int]) -> None:
     """Warn of each map() that yielded nothing at all; only the first rank's warnings are shown."""
     for chain, pairs in zip(chains, mapped, strict=True):
         if not pairs:
@@ -325,18 +361,19 @@ def _union(needs: Sequence[npt.NDArray[np.int64] | None]) -> npt.NDArray[np.int6
 
 def _settle(world: World, cached: Cached | Client | None, share: Share, written: Written) -> None:
     """Drop the copies that other nodes' make superfluous, and say what could not be kept."""
-    import numpy as np
-
     from himach.io.store.store import Dataset, StoreError
     from himach.runner.opening import warn_once
 
-    if isinstance(cached, Dataset) and world.leaders is not None and share.surplus:
+    if isinstance(cached, Dataset) and world.leaders is not None:
         with suppress(StoreError):  # they are surplus in the next run, too
-            cached.drop(np.fromiter(share.surplus, dtype=np.int64))
+            for numbers in share.surplus():
+                cached.drop(numbers)
     reasons = []
     skipped = world.comm.allreduce(written.skipped)
     if written.skipped:
-        why = written.reason or "the disk is slower than the analysis"
+        why = (
+            written.reason or "it would have held up the analysis; later runs keep them, or `himach stage` all at once"
+        )
         reasons.append(f"{skipped} frames were not kept in the cache: {why} (node {world.name})")
     warn_once(world.comm, reasons)
 
@@ -367,8 +404,15 @@ def _finish(stages: Sequence[Analysis], results: Sequence[Mapping[Any, Any]]) ->
             with located(stage, "finish", 0):
                 outcomes.append(stage.finish(found))
         else:
-            outcomes.append(default_outcome(found))
+            outcomes.append(default_outcome(found, stage.key_names))
     return outcomes
+
+
+def _units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str, str]]:
+    try:
+        return units_of(labels, outcomes)
+    except UsageError:  # a table that is none says so when it is shown or written
+        return {}
 
 
 def _slowest(comm: Communicator, seconds: Mapping[str, float]) -> dict[str, float]:

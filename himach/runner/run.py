@@ -10,10 +10,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from himach.errors import HimachError, UsageError, as_himach
+from himach.io.push.address import is_engine
+from himach.parallel.collective import on_first_rank
 from himach.parallel.environment import is_interruption, promised_rank, promised_ranks, under_launcher
 from himach.parallel.leaving import working
 from himach.parallel.orders import spared
@@ -23,9 +27,12 @@ from himach.runner.job import Job, this_command
 from himach.runner.staying.ranks import RANK, Ranks
 
 if TYPE_CHECKING:
+    from MDAnalysis import Universe
+
     from himach.analysis import Analysis
     from himach.parallel.communicator import World
     from himach.result import Result
+    from himach.runner.live.updates import LiveJob, Update
 
 __all__ = ["on_ranks", "report", "run", "run_here"]
 
@@ -36,12 +43,13 @@ T = TypeVar("T")
 
 def run(
     analysis: Analysis | type[Analysis] | Sequence[Analysis | type[Analysis]],
-    trajectory: PathLike | Sequence[PathLike],
+    trajectory: PathLike | Sequence[PathLike] | Universe,
     topology: PathLike | None = None,
     *,
     start: int | None = None,
     stop: int | None = None,
     step: int | None = None,
+    frames: Any = None,
     ranks: int | Ranks | None = None,
     cache: PathLike = "auto",
     memory: int | str | None = None,
@@ -50,7 +58,14 @@ def run(
     max_time: float | str | None = None,
     out: PathLike | None = None,
     progress: bool | None = None,
+    verbose: bool | None = None,
     universe: Mapping[str, Any] | None = None,
+    every: int | None = None,
+    on_update: Callable[[Result], object] | None = None,
+    idle: float | None = None,
+    dataset: str | None = None,
+    stride_when_late: int | None = None,
+    buffer: int | str | None = None,
 ) -> Result:
     """Analyse a trajectory.
 
@@ -59,11 +74,17 @@ def run(
     analysis
         One analysis or several, which then share one pass over the frames.
     trajectory
-        A trajectory file, several that follow one another, a frame directory, or the name of a staged dataset.
+        A trajectory file, several that follow one another, a frame directory, or the name of a staged dataset; or a
+        running engine, ``imd://HOST:PORT``. Or a Universe of MDAnalysis: the same frames, of its files or of its
+        memory, its topology as it is now, and its transformations, if these need no other frame. The Universe stays at
+        the frame at which it is.
     topology
         Topology file; not needed where the trajectory carries it.
     start, stop, step
         Choice of frames as in ``universe.trajectory[start:stop:step]``: half-open, negative allowed.
+    frames
+        In place of these, frame numbers that ascend, negative ones from the end, or a boolean for every frame, as in
+        ``universe.trajectory[frames]``; or a text such as ``"0,5,10-20"``, whose ranges have both their ends.
     ranks
         None: this process alone, or, where mpiexec or srun started several, this process as one of them. A number:
         that many MPI ranks are started on this machine; the analyses may be defined in a notebook's cells. `Ranks`:
@@ -89,8 +110,23 @@ def run(
     progress
         Whether to show progress on standard error; None shows it in a terminal or notebook only. As `out`, it is what
         the first rank says where there are several.
+    verbose
+        MDAnalysis's name for `progress`.
     universe
         Keywords for MDAnalysis (dt, atom_style, ...).
+    every
+        The trajectory is still being written, pushed or staged, or comes from a running engine: the run goes on while
+        frames come, and there is an outcome every so many of them, in `out` and for `on_update`.
+    on_update
+        Called with the result of each; by default a notebook shows it in place of the one before.
+    idle
+        Seconds without a new frame after which such a run ends; None: an engine's end does, or Ctrl-C.
+    dataset
+        Name of the dataset in which an engine's frames are kept.
+    stride_when_late
+        Where the analysis is behind by more than `buffer`, keep every so-manieth frame, and do not pause the engine.
+    buffer
+        Bytes of an engine's frames, or a size such as ``"2GB"``, by which the analysis may be behind; None: 2 GiB.
 
     Returns
     -------
@@ -111,11 +147,16 @@ def run(
         If `max_time` was over before all frames were mapped.
     """
     started = time.time()
+    if progress is not None and verbose is not None and progress != verbose:
+        raise UsageError(f"verbose={verbose} is another word for progress, which is {progress}; give one of them")
+    progress = verbose if progress is None else progress
+    analyses = [_instance(item) for item in _as_list(analysis)]
+    for one in analyses:
+        _forget_groups(one)
     job = Job(
-        analyses=[_instance(item) for item in _as_list(analysis)],
-        trajectories=_paths(trajectory),
-        topology=None if topology is None else Path(topology),
-        keywords=dict(universe or {}),
+        analyses=analyses,
+        **_where(trajectory, topology, universe),
+        frames=frames,
         start=start,
         stop=stop,
         step=step,
@@ -129,15 +170,75 @@ def run(
         several=_is_several(analysis),
         command=this_command(),
     )
-    if ranks is not None and not under_launcher():
-        return _run_on_spawned_ranks(job, ranks, started)
+    live = _live(job, every, on_update, idle, dataset, stride_when_late, buffer)
+    if ranks is None or under_launcher():
+        _check_size(ranks)
+    if live is not None:
+        return _run_live(job, live, ranks, on_update)
+    return _run_once(job, ranks, started)
+
+
+def _check_size(ranks: int | Ranks | None) -> None:
+    """Refuse another number of ranks than a launcher has started."""
     size = ranks.size if isinstance(ranks, Ranks) else ranks
     if size is not None and size != promised_ranks():
         raise UsageError(
             f"ranks={size}, but a launcher started {promised_ranks()} ranks; leave ranks out under srun or mpiexec"
         )
+
+
+def _run_once(job: Job, ranks: int | Ranks | None, started: float) -> Result:
+    if ranks is not None and not under_launcher():
+        return _run_on_spawned_ranks(job, started, ranks)
     with quiet_ranks(promised_rank()):
         return on_ranks(lambda world: run_here(world, job, started))
+
+
+def _live(
+    job: Job,
+    every: int | None,
+    on_update: Callable[[Result], object] | None,
+    idle: float | None,
+    dataset: str | None,
+    stride: int | None,
+    buffer: int | str | None,
+) -> LiveJob | None:
+    """Return what of it is a live run's; None if it is none."""
+    if (every, on_update, idle, dataset, stride, buffer) == (None,) * 6 and not is_engine(job.trajectories):
+        return None
+    from himach.runner.live.updates import LiveJob
+
+    live = LiveJob.of(job, every=every, idle=idle, dataset=dataset, buffer=buffer, stride=stride)
+    live.check()
+    return live
+
+
+def _run_live(
+    job: Job, live: LiveJob, ranks: int | Ranks | None, on_update: Callable[[Result], object] | None
+) -> Result:
+    """Run again and again while frames come; each run has the analyses as they were given."""
+    from himach.parallel.communicator import alone
+    from himach.runner.live.showing import shown_to
+    from himach.runner.live.updates import give_way, go_live, nothing
+
+    show = shown_to(on_update)
+
+    def updating(world: World, run: Callable[[Job, float], Result]) -> Callable[[Update], Result]:
+        def update(one: Update) -> Result:
+            result = run(one.job(job), time.time())
+            on_first_rank(world.comm, lambda: show(result) if one.new else None)
+            return result
+
+        return update
+
+    if ranks is not None and not under_launcher():
+        with nullcontext(ranks) if isinstance(ranks, Ranks) else Ranks(ranks) as held:
+            world = alone()
+            update = updating(world, partial(_run_on_spawned_ranks, ranks=held))
+            ready = nothing if held is ranks else give_way
+            return go_live(world, live, job.quiet, update, lambda: on_ranks(ready, held))
+    with quiet_ranks(promised_rank()):
+        return on_ranks(lambda world: go_live(world, live, job.quiet, updating(world, partial(run_here, world))))
 
 
 def run_here(world: World, job: Job, started: float) -> Result:
@@ -172,7 +273,7 @@ def on_ranks(work: Callable[[World], T], ranks: int | Ranks = 0, keeps: bool = F
 
         packed = pack_work(work)
         value: T = unpack_value(
-            ranks.do(packed, keeps) if isinstance(ranks, Ranks) else spawn(RANK, ranks, packed, keeps)
+            ranks.do(packed, keeps) if isinstance(ranks, Ranks) else spawn(RANK, ranks, packed, keeps, forks=True)
         )
         return value
     from himach.parallel.collective import is_everywhere
@@ -217,7 +318,7 @@ def report(error: BaseException) -> None:
     print(f"himach: error: {as_himach(error)}", file=sys.stderr, flush=True)
 
 
-def _run_on_spawned_ranks(job: Job, ranks: int | Ranks, started: float) -> Result:
+def _run_on_spawned_ranks(job: Job, started: float, ranks: int | Ranks) -> Result:
     from himach.runner.job_pickle import PickledJob, unpack_result
 
     if not isinstance(ranks, Ranks) and ranks < 1:
@@ -247,10 +348,48 @@ def _instance(item: Any) -> Analysis:
     return item
 
 
+def _forget_groups(analysis: Analysis) -> None:
+    """Let groups of atoms that are parameters, of later stages too, be as they were given, not an earlier run's."""
+    stages: list[Any] = []
+    stage: Any = analysis
+    while stage is not None and not isinstance(stage, type) and not any(stage is one for one in stages):
+        stage.forget_groups()
+        stages.append(stage)
+        stage = stage.then
+
+
+def _where(trajectory: Any, topology: PathLike | None, keywords: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the fields of a job that say what is analysed: of files, or of a Universe."""
+    from himach.runner.given.universe import is_universe, taken
+
+    if not is_universe(trajectory):
+        trajectories = _paths(trajectory)
+        return {
+            "trajectories": trajectories,
+            "topology": None if topology is None else Path(topology),
+            "keywords": dict(keywords or {}),
+        }
+    for name, value in (("topology", topology), ("universe", keywords)):
+        if value:
+            raise UsageError(f"{name}: the run takes that of the Universe which it is given; leave it out")
+    given = taken(trajectory)
+    return {
+        "trajectories": given.trajectories,
+        "topology": given.topology_file,
+        "keywords": given.keywords,
+        "given": given,
+    }
+
+
 def _paths(trajectory: PathLike | Sequence[PathLike]) -> list[Path]:
     if isinstance(trajectory, (str, os.PathLike)):
         return [Path(trajectory)]
-    return [Path(path) for path in trajectory]
+    try:
+        return [Path(path) for path in trajectory]
+    except TypeError:
+        raise UsageError(
+            f"{trajectory!r:.80} is no trajectory; give a file, several, the name of a dataset, or a Universe"
+        ) from None
 
 
 def _watched() -> bool:

@@ -5,16 +5,24 @@ That is a built-in's name, ``script.py``, ``script.py:ClassName`` or ``package.m
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib.util
 import inspect
+import logging
 import os
+import pkgutil
 import sys
 import textwrap
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType
 from typing import Any, TypeAlias
 
+from himach.adapted import adapted, is_foreign, takes_function
 from himach.analysis import Analysis
 from himach.errors import AnalysisError, UsageError, nearest
 from himach.parallel.environment import is_interruption
@@ -55,18 +63,42 @@ def find_class(spec: str, loaded: Loaded | None = None) -> type[Analysis]:
         loaded = {} if loaded is None else loaded
         if path not in loaded:
             loaded[path] = load_script(Path(path))
-        return _choose(loaded[path], path, class_name)
+        return _himachs_own(_choose(loaded[path], path, class_name))
     if spec in examples.BUILTINS:
         built_in: type[Analysis] = examples.load(spec)
         return built_in
     if class_name and all(part.isidentifier() for part in path.split(".")):
-        return _choose(_load_module(path), path, class_name)
+        return _himachs_own(_choose(_load_module(path), path, class_name))
     if os.path.exists(path):
         raise UsageError(
             f"{path} is no analysis, whose script's name ends in .py; a trajectory is named by -t PATH, each of "
             "several by a -t of its own, and a topology by --topology PATH"
         )
     raise UsageError(f"there is no analysis {spec!r}{nearest(spec, examples.BUILTINS)} (a script's name ends in .py)")
+
+
+class _ScriptLoader(SourceFileLoader):
+    """Runs a script as it is in its file: never as in __pycache__, which can be older where both are of one second.
+
+    Attributes
+    ----------
+    digest
+        Of the text that was run.
+    """
+
+    digest = b""
+
+    def get_code(self, fullname: str) -> CodeType:
+        text = self.get_data(self.path)
+        self.digest = hashlib.sha256(text).digest()
+        return self.source_to_code(text, self.path)
+
+
+def scripts_run(analyses: Sequence[Analysis]) -> dict[str, bytes]:
+    """Return the scripts that these analyses are from, each with a digest of the text that was run."""
+    modules = [sys.modules.get(cls.__module__) for analysis in analyses for cls in type(analysis).__mro__]
+    loaders = [getattr(module, "__loader__", None) for module in modules]
+    return {loader.path: loader.digest for loader in loaders if isinstance(loader, _ScriptLoader)}
 
 
 def load_script(path: Path) -> dict[str, type[Analysis]]:
@@ -86,7 +118,8 @@ def load_script(path: Path) -> dict[str, type[Analysis]]:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     name = _module_name(path.resolve())
-    module_spec = importlib.util.spec_from_file_location(name, path.resolve())
+    script = str(path.resolve())
+    module_spec = importlib.util.spec_from_file_location(name, script, loader=_ScriptLoader(name, script))
     assert module_spec is not None and module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
     # Values of the script's own classes travel between ranks by this name.
@@ -101,11 +134,17 @@ def load_script(path: Path) -> dict[str, type[Analysis]]:
         entries = [e for e in traceback.extract_tb(error.__traceback__) if e.filename == str(path.resolve())]
         line = f", line {entries[-1].lineno}: {entries[-1].line}" if entries else ""
         raise AnalysisError(f"{path} could not be run: {type(error).__name__}: {error}\n  {path}{line}") from error
-    return {
-        key: value
-        for key, value in vars(module).items()
-        if isinstance(value, type) and issubclass(value, Analysis) and value.__module__ == name
-    }
+    return {key: value for key, value in vars(module).items() if _is_analysis(value) and value.__module__ == name}
+
+
+def _is_analysis(value: Any) -> bool:
+    """Tell whether a script's or a module's thing is an analysis, himach's or MDAnalysis's."""
+    return (isinstance(value, type) and issubclass(value, Analysis)) or is_foreign(value)
+
+
+def _himachs_own(cls: type[Any]) -> type[Analysis]:
+    """Return the class, or one of himach's that does what a class of MDAnalysis does."""
+    return cls if issubclass(cls, Analysis) else adapted(cls)
 
 
 def _module_name(path: Path) -> str:
@@ -128,9 +167,7 @@ def _load_module(name: str) -> dict[str, type[Analysis]]:
         ) from None
     except Exception as error:
         raise AnalysisError(f"module {name} cannot be imported: {type(error).__name__}: {error}") from error
-    return {
-        key: value for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Analysis)
-    }
+    return {key: value for key, value in vars(module).items() if _is_analysis(value)}
 
 
 def _choose(found: Mapping[str, type[Analysis]], path: str, class_name: str) -> type[Analysis]:
@@ -139,15 +176,50 @@ def _choose(found: Mapping[str, type[Analysis]], path: str, class_name: str) -> 
             raise UsageError(f"{path} defines no analysis {class_name!r}{nearest(class_name, found)}")
         return found[class_name]
     # A stage that another analysis names as its `then`, or a base class of one, is not what the caller means.
-    used = {id(stage) for cls in found.values() for stage in (cls.then, *cls.__mro__[1:])}
-    used |= {id(type(cls.then)) for cls in found.values() if isinstance(cls.then, Analysis)}
+    thens = [getattr(cls, "then", None) for cls in found.values()]
+    used = {id(stage) for stage in (*thens, *(base for cls in found.values() for base in cls.__mro__[1:]))}
+    used |= {id(type(then)) for then in thens if isinstance(then, Analysis)}
     chosen = [cls for cls in found.values() if id(cls) not in used]
     if len(chosen) == 1:
         return chosen[0]
     if not chosen:
-        raise UsageError(f"{path} defines no analysis: write a class that derives from himach.Analysis")
+        raise UsageError(
+            f"{path} defines no analysis: write a class that derives from himach.Analysis, or MDAnalysis's AnalysisBase"
+        )
     names = ", ".join(f"{path}:{cls.__name__}" for cls in chosen)
     raise UsageError(f"{path} defines {len(chosen)} analyses; name one: {names}")
+
+
+def foreign_analyses(package: str) -> dict[str, str]:
+    """Return MDAnalysis's analyses in a package or module that can be run: what each does, by what it is called by.
+
+    Raises
+    ------
+    UsageError
+        There is no such module.
+    AnalysisError
+        It cannot be imported.
+    """
+    if package == "MDAnalysis":
+        package = "MDAnalysis.analysis"
+    _load_module(package)
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda *arguments, **options: None
+        logging.disable()
+        for found in pkgutil.walk_packages(getattr(sys.modules[package], "__path__", ()), f"{package}."):
+            with contextlib.suppress(Exception):  # what needs a package that is not there
+                importlib.import_module(found.name)
+        logging.disable(logging.NOTSET)
+    modules = [name for name in sorted(sys.modules) if name == package or name.startswith(f"{package}.")]
+    return {
+        f"{name}:{key}": (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
+        for name in modules
+        for key, cls in vars(sys.modules[name]).items()
+        if is_foreign(cls)
+        and cls.__module__ == name
+        and cls._analysis_algorithm_is_parallelizable
+        and not takes_function(cls)
+    }
 
 
 def describe_analysis(cls: type[Analysis]) -> str:
@@ -164,10 +236,11 @@ def _description(stage: Analysis | type[Analysis]) -> Iterator[str]:
     if doc != inspect.getdoc(Analysis):  # a class without a docstring has that of its base
         yield "  " + doc.split("\n\n")[0].replace("\n", " ")
     parameters = stage.parameters().values()
+    values = {} if isinstance(stage, type) else stage.settings()
     width = max((len(parameter.name) for parameter in parameters), default=0)
     for parameter in parameters:
-        required = parameter.required and isinstance(stage, type)
-        default = "required" if required else f"default {getattr(stage, parameter.name)!r}"
+        value = values.get(parameter.name, parameter.default)
+        default = "required" if value is parameter.REQUIRED else f"default {value!r}"
         yield f"    {parameter.name:<{width}}  {parameter.type_name}, {default}"
         yield from textwrap.wrap(
             parameter.doc, 96, initial_indent=" " * (width + 6), subsequent_indent=" " * (width + 6)

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pyroaring import BitMap64
 
 from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
@@ -29,11 +28,16 @@ from himach.io.store.place import open_chosen
 from himach.io.store.quota import check_quota, chosen_quota
 from himach.io.store.store import Dataset, Store, StoreError, StoreFullError
 from himach.io.topology.loading import load_topology
+from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.parallel.collective import Meeting, on_every_rank, on_first_rank
 from himach.parallel.communicator import Communicator, World
 from himach.parallel.progress import Progress
+from himach.runner.copies.adopting import pull, repair
+from himach.runner.copies.replicating import attach_copies, check_copies, replicate, wanted_copies
 from himach.runner.following import open_growing, wait_for_growth
+from himach.runner.indexing.once import free, leave_behind, settle
+from himach.runner.indexing.together import NodeBytes, walk_together
 
 __all__ = ["Placement", "StageJob", "Staged", "stage"]
 
@@ -41,6 +45,9 @@ Numbers = npt.NDArray[np.int64]
 Placement = Literal["spread", "runs"]
 
 FLUSH_SECONDS = 1.0
+#: Frames of which nodes tell each other at a time, whether they are native; and which a rank has listed.
+AT_ONCE = 1 << 23
+READ_AT_ONCE = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,12 @@ class StageJob:
         Show no progress.
     segment_size
         Bytes of a full segment; 0 for what fits the quota.
+    copies
+        Nodes that are to hold each frame; None: one, or as many as were asked for before.
+    repair
+        Restore the number of copies of what nodes hold; the origin is not read.
+    server
+        As `himach.io.server.address.choice_of` gives it: stage what this server and its peers hold; empty: files.
     """
 
     trajectories: Sequence[Path]
@@ -80,6 +93,9 @@ class StageJob:
     idle: float | None = None
     quiet: bool = False
     segment_size: int = 0
+    copies: int | None = None
+    repair: bool = False
+    server: str = ""
 
     def __post_init__(self) -> None:
         if self.placement not in ("spread", "runs"):
@@ -88,6 +104,10 @@ class StageJob:
             raise UsageError("staging fills the cache: 'off' makes no sense here")
         if self.idle is not None and not self.follow:
             raise UsageError("--idle says when to end --follow; give both")
+        if self.repair and (self.follow or self.server):
+            raise UsageError("--repair copies what the nodes hold: leave --follow and --server out")
+        if self.server and (self.follow or self.dataset is not None):
+            raise UsageError("what a server has is staged under its own name: leave --follow and --dataset out")
         if self.dataset is not None and (not self.dataset or "\0" in self.dataset):
             raise UsageError(f"dataset {self.dataset!r}: a name is text of one character at least")
 
@@ -111,16 +131,20 @@ class Staged:
         Staged now, over all nodes; the others were native somewhere before.
     nodes
         Natives on each node.
+    copied
+        Copies made now of frames that some node held.
     """
 
     name: str
     frames: int
     new: int
     nodes: dict[str, int]
+    copied: int = 0
 
     def __str__(self) -> str:
         places = ", ".join(f"{count} on {node}" for node, count in self.nodes.items())
-        return f"{self.name}: {self.frames} frames staged, {self.new} of them now ({places})"
+        copied = f", {self.copied} copies made" if self.copied else ""
+        return f"{self.name}: {self.frames} frames staged, {self.new} of them now{copied} ({places})"
 
 
 def stage(world: World, job: StageJob) -> Staged:
@@ -144,21 +168,43 @@ def stage(world: World, job: StageJob) -> Staged:
     """
     store = _open_store(world.comm, job)
     on_every_rank(world.comm, partial(_set_quota, store, job))
-    origin = on_first_rank(world.comm, partial(_open, job), share=True)
+    on_every_rank(world.comm, partial(check_copies, world, job.copies or 1))
+    if job.repair:
+        dataset, n_frames, copied = repair(world, store, job)
+        return Staged(dataset.name, n_frames, 0, _count(world, dataset), copied)
+    if job.server:
+        dataset, n_frames, new = pull(world, store, job, partial(_part, world, job.placement))
+        copied = _copy(world, job, dataset, n_frames)
+        return Staged(dataset.name, n_frames, new, _count(world, dataset), copied)
+    left: dict[str, XdrIndex] = {}
+    walked, memory = walk_together(world, job.trajectories, dict)
+    origin = on_first_rank(world.comm, partial(_open, job, walked, left), share=True)
+    memory = [*memory, *settle(world, origin, walked, dict, left)]
     dataset, stamp = _open_dataset(world, store, origin, job)
-    natives = _natives(world, dataset)
     new = 0
     span = range(origin.n_frames)
     while True:
         watch = _watch(world, origin, stamp)
-        new += _fill(world, job, dataset, origin, watch, span, natives)
-        grown = wait_for_growth(world.comm, job, origin) if job.follow else None
+        new += _fill(world, job, dataset, origin, watch, span)
+        grown = wait_for_growth(world.comm, job, origin, left) if job.follow else None
         if grown is None:
             break
-        natives, span, origin = BitMap64(), range(origin.n_frames, grown.n_frames), grown
+        free(origin, memory)
+        memory = list(settle(world, grown, {}, dict, left))
+        span, origin = range(origin.n_frames, grown.n_frames), grown
         stamp = on_first_rank(world.comm, partial(_stamp_grown, watch, origin, job, stamp), share=True)
         on_every_rank(world.comm, partial(_attach_origin, world, dataset, origin, stamp, job))
-    return Staged(job.name, origin.n_frames, new, _count(world, dataset))
+    free(origin, memory)
+    copied = _copy(world, job, dataset, origin.n_frames)
+    return Staged(job.name, origin.n_frames, new, _count(world, dataset), copied)
+
+
+def _copy(world: World, job: StageJob, dataset: Dataset, n_frames: int) -> int:
+    """Make the copies that are asked for now, or were when the dataset was staged first."""
+    if job.copies is not None:
+        attach_copies(world, dataset, job.copies)
+    copies = min(len(world.nodes), job.copies or max(world.comm.allgather(wanted_copies(dataset))))
+    return replicate(world, dataset, n_frames, copies) if copies > 1 else 0
 
 
 def _open_store(comm: Communicator, job: StageJob) -> Store:
@@ -177,15 +223,21 @@ def _set_quota(store: Store, job: StageJob) -> None:
     store.set_quota(quota)
 
 
-def _open(job: StageJob) -> Origin:
-    """Open the trajectory, and check that the topology fits, as it will be kept for good."""
+def _open(job: StageJob, walked: Mapping[str, XdrIndex], left: dict[str, XdrIndex]) -> Origin:
+    """Open the trajectory, and check that the topology fits, as it will be kept for good.
+
+    `left` gets the indexes that do not travel with it.
+    """
 
     def opened() -> Origin:
-        return open_growing(job) if job.follow else open_origin(job.trajectories, job.topology, job.keywords)
+        if job.follow:
+            return open_growing(job, walked)
+        return open_origin(job.trajectories, job.topology, job.keywords, walked)
 
     origin = at_rest(job.trajectories, opened)
     if job.topology is not None:
         load_topology(job.topology, origin, job.keywords)
+    left.update(leave_behind(origin, walked))
     return origin
 
 
@@ -253,16 +305,6 @@ def _stamp_grown(watch: OriginWatch, grown: Origin, job: StageJob, before: Origi
     return stamp
 
 
-def _natives(world: World, dataset: Dataset) -> BitMap64:
-    """Return the frames that are native on any node."""
-    mine = dataset.native.serialize() if world.leaders is not None else None
-    union = BitMap64()
-    for told in world.comm.allgather(mine):
-        if told is not None:
-            union |= BitMap64.deserialize(told)
-    return union
-
-
 def _count(world: World, dataset: Dataset) -> dict[str, int]:
     """Return how many natives each node holds."""
     dataset.refresh()
@@ -277,16 +319,15 @@ def _fill(
     origin: Origin,
     watch: OriginWatch,
     span: range,
-    natives: BitMap64,
 ) -> int:
     """Read and write the frames of `span` that are native nowhere; return how many all ranks have written."""
-    mine = _part(world, job.placement, span, natives)
+    mine = _part(world, job.placement, span, dataset)
     total = world.comm.allreduce(len(mine))
     meeting = Meeting(world.comm)
     with Progress(world.comm, total, sys.stderr, quiet=job.quiet) as display:
 
         def fill() -> int:
-            written = _write(dataset, origin.read(mine), watch, meeting.watched(display), len(mine))
+            written = _write(dataset, _read(origin, mine), watch, meeting.watched(display), len(mine))
             display.finish(meeting.look)
             return written
 
@@ -294,8 +335,8 @@ def _fill(
     return int(world.comm.allreduce(written))
 
 
-def _part(world: World, placement: Placement, span: range, natives: BitMap64) -> Numbers:
-    """Return the frames of `span` that this rank stages, ascending.
+def _part(world: World, placement: Placement, span: range, dataset: Dataset) -> Numbers:
+    """Return the frames of `span` that this rank stages, ascending: of its node's that are native nowhere, a part.
 
     Where a frame goes depends on nothing but the span and the nodes, so that a resumed stage spreads as one in one go.
     """
@@ -305,8 +346,50 @@ def _part(world: World, placement: Placement, span: range, natives: BitMap64) ->
         of_node = range(first, span.stop, nodes)
     else:
         of_node = span[node * len(span) // nodes : (node + 1) * len(span) // nodes]
-    missing = np.array((BitMap64(of_node) - natives).to_array(), dtype=np.int64)
-    return np.array_split(missing, world.node.size)[world.node.rank]
+    memory = NodeBytes(world, len(of_node))
+    on_every_rank(world.comm, partial(_mark_missing, world, dataset, span, of_node, memory.content))
+    world.node.barrier()
+    counts = [int(np.count_nonzero(memory.content[at : at + AT_ONCE])) for at in range(0, len(of_node), AT_ONCE)]
+    total, size, rank = sum(counts), world.node.size, world.node.rank
+    begin, end = (part * (total // size) + min(part, total % size) for part in (rank, rank + 1))  # as array_split does
+    found, before = [np.empty(0, np.int64)], 0
+    for chunk, count in enumerate(counts):
+        if before < end and before + count > begin:
+            missing = np.flatnonzero(memory.content[chunk * AT_ONCE : (chunk + 1) * AT_ONCE]) + chunk * AT_ONCE
+            found.append(of_node.start + of_node.step * missing[max(0, begin - before) : end - before])
+        before += count
+    world.node.barrier()
+    memory.close()
+    return np.concatenate(found)
+
+
+def _mark_missing(world: World, dataset: Dataset, span: range, of_node: range, missing: npt.NDArray[np.uint8]) -> None:
+    """Set, for each of a node's frames, whether it is native nowhere; on the first ranks, which do it together.
+
+    They tell each other bits, of some frames at a time.
+    """
+    if world.leaders is None:
+        return
+    done = 0
+    for begin in range(span.start, span.stop, AT_ONCE):
+        some = range(begin, min(span.stop, begin + AT_ONCE))
+        native, alien = (np.zeros(-(-len(some) // 64), dtype=np.uint64) for _ in range(2))
+        dataset.mark(some, native, alien)
+        if world.leaders.size > 1:
+            mine = native.copy()
+            world.leaders.Allreduce(mine, native, op=world.bor)
+        first = done
+        while done < len(of_node) and of_node[done] < some.stop:
+            done = min(len(of_node), done + max(1, -(-(some.stop - of_node[done]) // of_node.step)))
+        held = np.unpackbits(native.view(np.uint8), bitorder="little")
+        numbers = np.arange(first, done) * of_node.step + of_node.start - begin
+        missing[first:done] = held[numbers] == 0
+
+
+def _read(origin: Origin, numbers: Numbers) -> Iterator[RawFrame]:
+    """Read frames, some at once."""
+    for begin in range(0, len(numbers), READ_AT_ONCE):
+        yield from origin.read(numbers[begin : begin + READ_AT_ONCE])
 
 
 def _write(

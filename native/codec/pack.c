@@ -21,16 +21,12 @@ static bool reserve(void **memory, size_t *capacity, size_t wanted, size_t size)
     return true;
 }
 
-static bool reserve_frame(packer *p, uint32_t n_atoms, uint32_t n_blocks) {
-    size_t n = (size_t)n_atoms * PACKED_AXES;
-    if (n > p->step_capacity) {
-        free(p->steps);
-        free(p->decoded);
-        p->steps = malloc(n * sizeof *p->steps);
-        p->decoded = malloc(n * sizeof *p->decoded);
-        p->step_capacity = p->steps != NULL && p->decoded != NULL ? n : 0;
-    }
-    return p->step_capacity >= n && reserve((void **)&p->sizes, &p->size_capacity, n_blocks, sizeof *p->sizes);
+int32_t *pack_room(packer *p, uint32_t n_atoms, uint32_t block_atoms) {
+    uint32_t most = n_atoms < block_atoms ? n_atoms : block_atoms;
+    bool there = reserve((void **)&p->steps, &p->step_capacity, (size_t)n_atoms * PACKED_AXES, sizeof *p->steps) &&
+                 reserve((void **)&p->decoded, &p->decoded_capacity, (size_t)most * PACKED_AXES, sizeof *p->decoded) &&
+                 reserve((void **)&p->sizes, &p->size_capacity, (n_atoms - 1) / block_atoms + 1, sizeof *p->sizes);
+    return there ? p->steps : NULL;
 }
 
 void packer_free(packer *p) {
@@ -96,38 +92,20 @@ static void put_patch(output *to, uint32_t atom, const int32_t *step) {
     to->n_patches++;
 }
 
-/* Whether a site is too far from the first site of its molecule. */
-static bool is_far(const int32_t *site, const int32_t *first, int64_t reach) {
-    bool far = false;
-    for (size_t axis = 0; axis < PACKED_AXES; axis++) {
-        int64_t offset = (int64_t)site[axis] - first[axis];
-        far = far || offset > reach || offset < -reach;
-    }
-    return far;
-}
-
-/* Take a section apart into columns, one a stream. `atom` is its first in the block, `steps` those of that atom. A
- * patched site takes the offset of the site before it in the columns, so that it costs nothing there. */
+/* Take a section apart into columns. `atom` is its first in the block, `steps` those of that atom. A patched site takes
+ * the offset of the site before it in the columns, so that it costs nothing there. */
 static void make_columns(const pack_section *s, uint32_t atom, const int32_t *steps, uint32_t *columns, output *to) {
     size_t n = s->molecules;
-    size_t stride = (size_t)s->sites * PACKED_AXES;
-    for (size_t axis = 0; axis < PACKED_AXES; axis++) {
-        for (size_t i = 0; i < n; i++) {
-            columns[axis * n + i] = (uint32_t)steps[i * stride + axis];
-        }
-    }
+    uint32_t *far = columns + n * s->sites * PACKED_AXES;
+    pack_first_site(s, steps, columns);
     for (size_t site = 1; site < s->sites; site++) {
-        uint32_t last[PACKED_AXES] = {0};
-        for (size_t i = 0; i < n; i++) {
-            const int32_t *first = steps + i * stride;
-            const int32_t *here = first + site * PACKED_AXES;
-            bool far = is_far(here, first, s->reach);
-            if (far) {
-                put_patch(to, atom + (uint32_t)(i * s->sites + site), here);
-            }
+        size_t n_far = pack_next_site(s, site, steps, columns, far);
+        for (size_t k = 0; k < n_far; k++) {
+            size_t at = (size_t)far[k] * s->sites + site;
+            put_patch(to, atom + (uint32_t)at, steps + at * PACKED_AXES);
             for (size_t axis = 0; axis < PACKED_AXES; axis++) {
-                last[axis] = far ? last[axis] : (uint32_t)here[axis] - (uint32_t)first[axis];
-                columns[(site * PACKED_AXES + axis) * n + i] = last[axis];
+                uint32_t *offset = columns + (site * PACKED_AXES + axis) * n + far[k];
+                *offset = far[k] > 0 ? offset[-1] : 0;
             }
         }
     }
@@ -183,7 +161,8 @@ static size_t pack_block(packer *p, size_t first, const extent *e, uint32_t atom
     size_t most =
         e->head_bytes + (size_t)atoms * PACKED_PATCH_BYTES + 2 * e->stream_bytes + (size_t)2 * PACKED_ROW_BYTES;
     if (!reserve((void **)&p->bytes, &p->capacity, p->n_bytes + most, 1) ||
-        !reserve((void **)&p->columns, &p->column_capacity, (size_t)atoms * PACKED_AXES, sizeof *p->columns)) {
+        !reserve((void **)&p->columns, &p->column_capacity, (size_t)atoms * (PACKED_AXES + 1) + 1,
+                 sizeof *p->columns)) {
         return 0;
     }
     unsigned char *begin = p->bytes + p->n_bytes;
@@ -217,18 +196,21 @@ static size_t pack_block(packer *p, size_t first, const extent *e, uint32_t atom
 
 /* --- Frames ------------------------------------------------------------------------------------------------------ */
 
-/* Whether the blocks decode to what was given, bit for bit. */
-static bool is_right(const packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms) {
+/* Whether the blocks decode to what the steps stand for, bit for bit. */
+static bool is_right(const packer *p, uint32_t n_atoms, uint32_t block_atoms) {
     const unsigned char *data = p->bytes;
+    const int32_t *steps = p->steps;
     uint32_t block = 0;
     for (uint32_t atom = 0; atom < n_atoms; atom += block_atoms, block++) {
         uint32_t atoms = n_atoms - atom < block_atoms ? n_atoms - atom : block_atoms;
-        if (!packed_decode(data, p->sizes[block], atoms, p->decoded + (size_t)atom * PACKED_AXES)) {
+        size_t n = (size_t)atoms * PACKED_AXES;
+        if (!packed_decode(data, p->sizes[block], atoms, p->decoded) || !pack_is_of(p->decoded, steps, n, p->grid)) {
             return false;
         }
         data += p->sizes[block];
+        steps += n;
     }
-    return memcmp(p->decoded, positions, (size_t)n_atoms * PACKED_AXES * sizeof *positions) == 0;
+    return true;
 }
 
 static bool pack_blocks(packer *p, uint32_t n_atoms, uint32_t block_atoms) {
@@ -269,11 +251,17 @@ static bool pack_by_plan(packer *p, uint32_t n_atoms, uint32_t block_atoms) {
            pack_anew(p, n_atoms, block_atoms, false);
 }
 
+static bool pack(packer *p, uint32_t n_atoms, uint32_t block_atoms) {
+    return block_atoms <= PACKED_MAX_ATOMS && pack_by_plan(p, n_atoms, block_atoms) &&
+           p->n_bytes < (size_t)n_atoms * PACKED_AXES * sizeof(float) && is_right(p, n_atoms, block_atoms);
+}
+
 bool pack_positions(packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms) {
-    if (block_atoms > PACKED_MAX_ATOMS || !reserve_frame(p, n_atoms, (n_atoms - 1) / block_atoms + 1)) {
-        return false;
-    }
-    return find_grid(p, positions, (size_t)n_atoms * PACKED_AXES) && pack_by_plan(p, n_atoms, block_atoms) &&
-           p->n_bytes < (size_t)n_atoms * PACKED_AXES * sizeof *positions &&
-           is_right(p, positions, n_atoms, block_atoms);
+    return pack_room(p, n_atoms, block_atoms) != NULL && find_grid(p, positions, (size_t)n_atoms * PACKED_AXES) &&
+           pack(p, n_atoms, block_atoms);
+}
+
+bool pack_steps(packer *p, packed_grid grid, uint32_t n_atoms, uint32_t block_atoms) {
+    p->grid = grid;
+    return pack(p, n_atoms, block_atoms);
 }

@@ -25,9 +25,11 @@ typedef struct {
 typedef struct {
     packed_grid grid; /* of the last frame that was packed */
     int32_t *steps;   /* the positions as integers, n_atoms x 3 */
-    float *decoded;   /* the positions decoded again */
     size_t step_capacity;
-    uint32_t *columns; /* the streams of a section, one after the other */
+    float *decoded; /* a block's positions, decoded again */
+    size_t decoded_capacity;
+    uint32_t
+        *columns; /* the streams of a section, one after the other; behind them, molecules of which a site is far */
     size_t column_capacity;
     pack_plan plan;
     unsigned char *bytes; /* of all blocks, one after the other */
@@ -40,6 +42,10 @@ typedef struct {
  * smaller, or memory is out: they stay raw then. */
 bool pack_positions(packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms);
 
+/* The same for positions that come as steps of a grid: they are put to pack_room(), which is NULL if memory is out. */
+int32_t *pack_room(packer *p, uint32_t n_atoms, uint32_t block_atoms);
+bool pack_steps(packer *p, packed_grid grid, uint32_t n_atoms, uint32_t block_atoms);
+
 void packer_free(packer *p);
 
 /* Make the plan for frames like this one, with or without looking for runs of molecules. False: memory is out. */
@@ -48,6 +54,15 @@ bool pack_make_plan(pack_plan *plan, const int32_t *steps, uint32_t n_atoms, uin
 
 /* Find the steps of positions on this grid; false if one does not lie on it, to the last bit. */
 bool pack_find_steps(const float *positions, size_t n, packed_grid grid, int32_t *steps);
+
+/* Whether these are the positions of steps of this grid, to the last bit. */
+bool pack_is_of(const float *positions, const int32_t *steps, size_t n, packed_grid grid);
+
+/* Take a section apart into columns, one a stream: the first sites as they are, another one as offsets from it.
+ * `far`, with room for one more than there are molecules, gets those whose site is to be patched, and their number is
+ * returned. */
+void pack_first_site(const pack_section *s, const int32_t *steps, uint32_t *columns);
+size_t pack_next_site(const pack_section *s, size_t site, const int32_t *steps, uint32_t *columns, uint32_t *far);
 
 /* Bits of the largest of `n` values, less the least of them, which *least is set to. Values wrap. */
 unsigned pack_measure(const uint32_t *values, size_t n, uint32_t *least);

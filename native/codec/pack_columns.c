@@ -118,8 +118,96 @@ BODY void write_stream(const uint32_t *values, size_t n, uint32_t least, unsigne
     }
 }
 
+BODY bool is_of(const float *positions, const int32_t *steps, size_t n, packed_grid grid) {
+    uint32_t wrong = 0;
+    for (size_t i = 0; i < n; i++) {
+        wrong |= bits_of(packed_position((uint32_t)steps[i], grid)) ^ bits_of(positions[i]);
+    }
+    return wrong == 0;
+}
+
+/* The values of eight molecules, which lie `stride` apart. */
+BODY void load_apart(row *lanes, const int32_t *values, size_t stride) {
+    for (size_t lane = 0; lane < PACKED_LANES; lane++) {
+        (*lanes)[lane] = (uint32_t)values[lane * stride];
+    }
+}
+
+/* Whether a site is further from the first of its molecule than so far, along an axis. Offsets wrap: what wraps to a
+ * small one is added again in the same way. */
+BODY uint32_t is_far(const int32_t *site, const int32_t *first, uint32_t reach) {
+    uint32_t far = 0;
+    for (size_t axis = 0; axis < PACKED_AXES; axis++) {
+        far |= (uint32_t)site[axis] - (uint32_t)first[axis] + reach > 2 * reach;
+    }
+    return far;
+}
+
+BODY size_t take_site(const pack_section *s, size_t site, const int32_t *steps, uint32_t *columns, uint32_t *far) {
+    const size_t n = s->molecules, stride = (size_t)s->sites * PACKED_AXES;
+    const uint32_t reach = s->reach < INT32_MAX ? (uint32_t)s->reach : INT32_MAX;
+    uint32_t *offsets = columns + site * PACKED_AXES * n;
+    size_t n_far = 0, i = 0;
+    for (; i + PACKED_LANES <= n; i += PACKED_LANES) {
+        const int32_t *here = steps + i * stride + site * PACKED_AXES;
+        row beyond = {0};
+        for (size_t axis = 0; axis < PACKED_AXES; axis++) {
+            row offset, first;
+            load_apart(&offset, here + axis, stride);
+            memcpy(&first, columns + axis * n + i, sizeof first);
+            offset -= first;
+            memcpy(offsets + axis * n + i, &offset, sizeof offset);
+            beyond |= (row)(offset + reach > 2 * reach);
+        }
+        uint64_t words[PACKED_LANES / 2];
+        memcpy(words, &beyond, sizeof words);
+        for (size_t lane = 0; (words[0] | words[1] | words[2] | words[3]) != 0 && lane < PACKED_LANES; lane++) {
+            far[n_far] = (uint32_t)(i + lane);
+            n_far += beyond[lane] != 0;
+        }
+    }
+    for (; i < n; i++) {
+        const int32_t *first = steps + i * stride;
+        const int32_t *here = first + site * PACKED_AXES;
+        for (size_t axis = 0; axis < PACKED_AXES; axis++) {
+            offsets[axis * n + i] = (uint32_t)here[axis] - (uint32_t)first[axis];
+        }
+        far[n_far] = (uint32_t)i;
+        n_far += is_far(here, first, reach);
+    }
+    return n_far;
+}
+
+BODY void take_first(const pack_section *s, const int32_t *steps, uint32_t *columns) {
+    const size_t n = s->molecules, stride = (size_t)s->sites * PACKED_AXES;
+    for (size_t axis = 0; axis < PACKED_AXES; axis++) {
+        size_t i = 0;
+        for (; i + PACKED_LANES <= n; i += PACKED_LANES) {
+            row lanes;
+            load_apart(&lanes, steps + i * stride + axis, stride);
+            memcpy(columns + axis * n + i, &lanes, sizeof lanes);
+        }
+        for (; i < n; i++) {
+            columns[axis * n + i] = (uint32_t)steps[i * stride + axis];
+        }
+    }
+}
+
 static bool find_steps_any(const float *positions, size_t n, packed_grid grid, int32_t *steps) {
     return find_steps(positions, n, grid, steps);
+}
+
+static bool is_of_any(const float *positions, const int32_t *steps, size_t n, packed_grid grid) {
+    return is_of(positions, steps, n, grid);
+}
+
+static size_t take_site_any(const pack_section *s, size_t site, const int32_t *steps, uint32_t *columns,
+                            uint32_t *far) {
+    return take_site(s, site, steps, columns, far);
+}
+
+static void take_first_any(const pack_section *s, const int32_t *steps, uint32_t *columns) {
+    take_first(s, steps, columns);
 }
 
 static unsigned measure_any(const uint32_t *values, size_t n, uint32_t *least) {
@@ -135,6 +223,19 @@ FOR_AVX2 bool find_steps_avx2(const float *positions, size_t n, packed_grid grid
     return find_steps(positions, n, grid, steps);
 }
 
+FOR_AVX2 bool is_of_avx2(const float *positions, const int32_t *steps, size_t n, packed_grid grid) {
+    return is_of(positions, steps, n, grid);
+}
+
+FOR_AVX2 size_t take_site_avx2(const pack_section *s, size_t site, const int32_t *steps, uint32_t *columns,
+                               uint32_t *far) {
+    return take_site(s, site, steps, columns, far);
+}
+
+FOR_AVX2 void take_first_avx2(const pack_section *s, const int32_t *steps, uint32_t *columns) {
+    take_first(s, steps, columns);
+}
+
 FOR_AVX2 unsigned measure_avx2(const uint32_t *values, size_t n, uint32_t *least) {
     return measure(values, n, least);
 }
@@ -146,6 +247,18 @@ FOR_AVX2 void write_stream_avx2(const uint32_t *values, size_t n, uint32_t least
 
 bool pack_find_steps(const float *positions, size_t n, packed_grid grid, int32_t *steps) {
     return CHOOSE(find_steps)(positions, n, grid, steps);
+}
+
+bool pack_is_of(const float *positions, const int32_t *steps, size_t n, packed_grid grid) {
+    return CHOOSE(is_of)(positions, steps, n, grid);
+}
+
+void pack_first_site(const pack_section *s, const int32_t *steps, uint32_t *columns) {
+    CHOOSE(take_first)(s, steps, columns);
+}
+
+size_t pack_next_site(const pack_section *s, size_t site, const int32_t *steps, uint32_t *columns, uint32_t *far) {
+    return CHOOSE(take_site)(s, site, steps, columns, far);
 }
 
 unsigned pack_measure(const uint32_t *values, size_t n, uint32_t *least) {

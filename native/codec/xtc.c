@@ -12,6 +12,7 @@
 
 enum {
     SCALED_AT_ONCE = 1024, /* atoms, which stay in a core's own cache */
+    MOST_OF_RUN = 11,      /* atoms of a run, with the one that it follows */
     BITS_AT_ONCE = 57      /* that one load gives, wherever they begin */
 };
 
@@ -195,15 +196,15 @@ static inline int take_run(bit_reader *in, unsigned *run) {
     return (int)(code % 3) - 1;
 }
 
-/* Put an atom's coordinates where its position is to be; one by one, as they come from registers. */
-static inline void put(float *out, const uint32_t coordinate[3]) {
+/* Put an atom's coordinates; one by one, as they come from registers. */
+static inline void put(int32_t *out, const uint32_t coordinate[3]) {
     for (int k = 0; k < 3; k++) {
-        memcpy(&out[k], &coordinate[k], sizeof coordinate[k]);
+        out[k] = (int32_t)coordinate[k];
     }
 }
 
 /* Put an atom and the run that follows it. */
-static inline void put_run(bit_reader *in, const radix *small, uint32_t coordinate[3], unsigned run, float *out) {
+static inline void put_run(bit_reader *in, const radix *small, uint32_t coordinate[3], unsigned run, int32_t *out) {
     const uint32_t half = small->size[0] / 2;
     put(run == 0 ? out : out + 3, coordinate);
     for (unsigned k = 0; k < run; k++) {
@@ -216,13 +217,10 @@ static inline void put_run(bit_reader *in, const radix *small, uint32_t coordina
     }
 }
 
-/* Make positions of n coordinates, in place, in the two roundings that other readers make too, so that every bit
- * agrees. */
-static inline void scale_coordinates(float *positions, size_t n, float unit, float scale) {
+/* Make positions of n coordinates, in the two roundings that other readers make too, so that every bit agrees. */
+static inline void scale_coordinates(const int32_t *steps, size_t n, float unit, float scale, float *positions) {
     for (size_t i = 0; i < n; i++) {
-        int32_t coordinate;
-        memcpy(&coordinate, &positions[i], sizeof coordinate);
-        const float position = (float)coordinate * unit;
+        const float position = (float)steps[i] * unit;
         positions[i] = position * scale;
     }
 }
@@ -231,47 +229,84 @@ static inline bool is_index(int index) {
     return index >= XTC_FIRST_INDEX && index <= XTC_LAST_INDEX;
 }
 
-enum xtc_status xtc_decode(const uint8_t *bytes, size_t n_bytes, const int32_t least[3], const int32_t greatest[3],
-                           int index, float unit, float scale, size_t n_atoms, size_t needed, float *out) {
+/* A frame being decoded, some atoms at a time. */
+typedef struct {
     frame_sizes sizes;
-    if (!set_sizes(&sizes, least, greatest) || !is_index(index)) {
-        return XTC_SENSELESS;
-    }
     radix smalls[XTC_LAST_INDEX + 1];
-    for (int k = XTC_FIRST_INDEX; k <= XTC_LAST_INDEX; k++) {
-        smalls[k].bits = 0;
+    bit_reader in;
+    uint64_t end; /* of the bits */
+    int index;
+    unsigned run;
+    size_t n_atoms, done;
+} decoder;
+
+static inline bool begin(decoder *d, const xtc_frame *frame, size_t n_atoms) {
+    if (!set_sizes(&d->sizes, frame->least, frame->greatest) || !is_index(frame->index)) {
+        return false;
     }
-    const radix *small = small_radix(smalls, index);
-    bit_reader in = {bytes, 0};
-    const uint64_t end = (uint64_t)n_bytes * 8;
-    unsigned run = 0;
-    size_t scaled = 0; /* atoms; the others that are decoded are still integers */
-    size_t i = 0;
-    while (i < needed) {
-        if (in.at > end) {
+    for (int k = XTC_FIRST_INDEX; k <= XTC_LAST_INDEX; k++) {
+        d->smalls[k].bits = 0;
+    }
+    d->in = (bit_reader){frame->bytes, 0};
+    d->end = (uint64_t)frame->n_bytes * 8;
+    d->index = frame->index;
+    d->run = 0;
+    d->n_atoms = n_atoms;
+    d->done = 0;
+    return true;
+}
+
+/* Decode atoms up to number `until`, and some more where a run goes on; `steps` is of the first that is not done. */
+static inline enum xtc_status go_on(decoder *d, size_t until, int32_t *steps) {
+    bit_reader in = d->in;
+    const radix *small = small_radix(d->smalls, d->index);
+    int index = d->index;
+    unsigned run = d->run;
+    size_t i = d->done;
+    const size_t first = i;
+    while (i < until) {
+        if (in.at > d->end) {
             return XTC_SHORT;
         }
-        if (i - scaled >= SCALED_AT_ONCE) {
-            scale_coordinates(out + 3 * scaled, 3 * (i - scaled), unit, scale);
-            scaled = i;
-        }
         uint32_t coordinate[3];
-        take_whole(&in, &sizes, coordinate);
+        take_whole(&in, &d->sizes, coordinate);
         const int step = take_run(&in, &run);
-        if (run + 1 > n_atoms - i) {
+        if (run + 1 > d->n_atoms - i) {
             return XTC_MANY;
         }
         if (run > 0 && small->size[0] == 0) {
             return XTC_SENSELESS;
         }
-        put_run(&in, small, coordinate, run, out + 3 * i);
+        put_run(&in, small, coordinate, run, steps + 3 * (i - first));
         i += run + 1;
         index += step;
         if (!is_index(index)) {
             return XTC_SENSELESS;
         }
-        small = step == 0 ? small : small_radix(smalls, index);
+        small = step == 0 ? small : small_radix(d->smalls, index);
     }
-    scale_coordinates(out + 3 * scaled, 3 * (i - scaled), unit, scale);
-    return in.at > end ? XTC_SHORT : XTC_OK;
+    d->in = in;
+    d->index = index;
+    d->run = run;
+    d->done = i;
+    return in.at > d->end ? XTC_SHORT : XTC_OK;
+}
+
+enum xtc_status xtc_decode_steps(const xtc_frame *frame, size_t n_atoms, size_t needed, int32_t *steps) {
+    decoder d;
+    return begin(&d, frame, n_atoms) ? go_on(&d, needed, steps) : XTC_SENSELESS;
+}
+
+enum xtc_status xtc_decode(const xtc_frame *frame, float unit, float scale, size_t n_atoms, size_t needed, float *out) {
+    int32_t steps[3 * (SCALED_AT_ONCE + MOST_OF_RUN)] = {0};
+    decoder d;
+    enum xtc_status status = begin(&d, frame, n_atoms) ? XTC_OK : XTC_SENSELESS;
+    while (status == XTC_OK && d.done < needed) {
+        const size_t first = d.done;
+        status = go_on(&d, needed - first < SCALED_AT_ONCE ? needed : first + SCALED_AT_ONCE, steps);
+        if (status == XTC_OK) {
+            scale_coordinates(steps, 3 * (d.done - first), unit, scale, out + 3 * first);
+        }
+    }
+    return status;
 }

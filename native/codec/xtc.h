@@ -22,10 +22,18 @@ enum { XTC_FIRST_INDEX = 9, XTC_LAST_INDEX = 73 };
 /* Size number i is the greatest whose cube fits into i bits, nearly 2 ** (i / 3); the last stands for none. */
 extern const uint32_t xtc_small_sizes[XTC_LAST_INDEX + 1];
 
-/* Decode the first `needed` of n_atoms atoms, and maybe more, from n_bytes bytes (and XTC_PAD readable ones behind) to
- * out, 3 * n_atoms floats.
- * least, greatest: of each axis, as in the frame's header; index: of the small sizes; unit: 1 / precision. */
-enum xtc_status xtc_decode(const uint8_t *bytes, size_t n_bytes, const int32_t least[3], const int32_t greatest[3],
-                           int index, float unit, float scale, size_t n_atoms, size_t needed, float *out);
+/* A frame's compressed part, and what its header says of it. */
+typedef struct {
+    const uint8_t *bytes;
+    size_t n_bytes;                /* XTC_PAD readable ones lie behind */
+    int32_t least[3], greatest[3]; /* coordinates of each axis */
+    int index;                     /* of the small sizes */
+} xtc_frame;
+
+/* Decode the first `needed` of n_atoms atoms, and maybe more, to out, 3 * n_atoms floats. unit: 1 / precision. */
+enum xtc_status xtc_decode(const xtc_frame *frame, float unit, float scale, size_t n_atoms, size_t needed, float *out);
+
+/* The same to integers: position i is at (float)steps[i] * unit * scale, two roundings. */
+enum xtc_status xtc_decode_steps(const xtc_frame *frame, size_t n_atoms, size_t needed, int32_t *steps);
 
 #endif

@@ -18,6 +18,15 @@ typedef struct {
     uint8_t reason; /* then: enum bodhi_reason */
 } wanted;
 
+/* Bytes of a segment to be brought from another machine. */
+typedef struct {
+    uint32_t segment; /* as in a place */
+    uint64_t offset, size;
+    unsigned char *to;
+    size_t first, last; /* the reader's own */
+    int error;          /* 0: they are there; -1: the segment ends before; else errno */
+} fetched;
+
 typedef struct locator locator;
 struct locator {
     /* Find the copies to be read of the first of `n` frames, whose numbers are in the list; *count is of how many it
@@ -27,6 +36,10 @@ struct locator {
     /* A descriptor for reading a segment, which is not evicted before unpin(); -1 and errno. From any thread. */
     int (*pin)(locator *l, uint32_t ordinal, bool direct);
     void (*unpin)(locator *l, uint32_t ordinal);
+
+    /* Bring bytes of segments that are on another machine, and for which there are no descriptors; from any thread.
+     * NULL: pin() gives descriptors. */
+    void (*fetch)(locator *l, fetched *list, size_t n);
 
     /* Pass over a copy that is damaged, and choose another. */
     void (*pass_over)(locator *l, wanted *w);

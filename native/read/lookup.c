@@ -36,7 +36,7 @@ static void choose(const lookup *l, wanted *w) {
 
 static int locate(locator *head, wanted *list, size_t n, size_t *count) {
     lookup *l = of(head);
-    const bodhi_dataset *dataset = l->dataset;
+    bodhi_dataset *dataset = l->dataset;
     pthread_mutex_lock(head->mutex);
     segment_key *keys = realloc(l->keys, (dataset->n_segments + 1) * sizeof *keys);
     if (keys == NULL) {
@@ -67,15 +67,8 @@ static void unpin(locator *head, uint32_t ordinal) {
 /* Nobody in this process reads the copy from now on. */
 static void pass_over(locator *head, wanted *w) {
     const lookup *l = of(head);
-    size_t state = 0;
-    place *copy;
     pthread_mutex_lock(head->mutex);
-    while ((copy = table_find(&l->dataset->tables[w->kind], w->place.number, &state)) != NULL) {
-        if (copy->segment == w->place.segment && copy->offset == w->place.offset) {
-            copy->dead = 1;
-            l->dataset->segments[copy->segment]->live--;
-        }
-    }
+    dataset_pass_over(l->dataset, (unsigned)w->kind, &w->place);
     choose(l, w);
     pthread_mutex_unlock(head->mutex);
 }

@@ -135,7 +135,7 @@ static window *next_window(bodhi_reader *r) {
     if (r->part == 0) {
         window_estimate(r, w, r->next);
     }
-    if (window_fill(r, w, r->next, SMALL_WINDOW, FILL_CACHED)) {
+    if (r->locator->fetch == NULL && window_fill(r, w, r->next, SMALL_WINDOW, FILL_CACHED)) {
         return w;
     }
     if (r->options.no_thread == 0 && start_threads(r)) {
@@ -178,6 +178,8 @@ static int32_t reason_of(int error) {
         return BODHI_REASON_IO;
     case ENOENT:
         return BODHI_REASON_GONE;
+    case ENOTCONN:
+        return BODHI_REASON_UNREACHABLE;
     default:
         return BODHI_REASON_RESOURCES;
     }
@@ -200,6 +202,25 @@ static bool reserve_positions(bodhi_reader *r, const record_header *header) {
     return true;
 }
 
+/* Take the atoms of a slice, whose bytes are right. False: damaged, or memory is out. */
+static bool take_ids(bodhi_reader *r, const found_record *found, const wanted *w, const unsigned char *told) {
+    const record_header *header = &found->header;
+    uint32_t size;
+    (void)slice_told_at(found->bytes, header, &size);
+    if (header->n_atoms > r->id_capacity) {
+        free(r->ids);
+        r->ids = malloc((size_t)header->n_atoms * sizeof *r->ids);
+        r->id_capacity = r->ids == NULL ? 0 : header->n_atoms;
+    }
+    const segment_key *key = &r->locator->keys[w->place.segment];
+    int fd = r->locator->pin(r->locator, w->place.segment, false);
+    bool right = r->ids != NULL && slice_ids(fd, key, header, told, size, &r->base, r->ids);
+    if (fd >= 0) {
+        r->locator->unpin(r->locator, w->place.segment);
+    }
+    return right;
+}
+
 enum taken { TAKEN, TAKEN_DAMAGED, TAKEN_UNREAD, TAKEN_NO_MEMORY };
 
 /* Check the record of `w`, of which a window has read some pieces, and point `frame` to what it holds. */
@@ -220,6 +241,9 @@ static enum taken take(bodhi_reader *r, const window *from, const item *at, cons
     if (unpacked != UNPACKED) {
         return unpacked == UNPACK_UNREAD ? TAKEN_UNREAD : TAKEN_DAMAGED;
     }
+    if (fields[FIELD_IDS] != NULL && !take_ids(r, &found, w, (const unsigned char *)(void *)fields[FIELD_IDS])) {
+        return TAKEN_DAMAGED;
+    }
     memcpy(r->box, header->box, sizeof r->box);
     *frame = (bodhi_frame){.number = (int64_t)header->number,
                            .time = header->time,
@@ -228,7 +252,8 @@ static enum taken take(bodhi_reader *r, const window *from, const item *at, cons
                            .velocities = fields[1],
                            .forces = fields[2],
                            .box = header->has_box ? r->box : NULL,
-                           .kind = w->kind};
+                           .kind = w->kind,
+                           .ids = fields[FIELD_IDS] != NULL ? r->ids : NULL};
     r->bytes += (int64_t)window_needs(r, from, &w->place);
     return TAKEN;
 }

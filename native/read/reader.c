@@ -31,7 +31,8 @@ static int check_ranges(const bodhi_read_options *options) {
 
 static int check_options(bodhi_read_options *options) {
     options->fields = options->fields == 0 ? 7 : options->fields;
-    if (options->fields < 0 || options->fields > 7 || options->request_bytes < 0 ||
+    if (options->fields < 0 || options->fields >= 1 << FIELD_COUNT ||
+        ((options->fields & BODHI_IDS) != 0 && options->atoms != NULL) || options->request_bytes < 0 ||
         options->request_bytes > MAX_REQUEST || options->ring < 0 || options->ring > MAX_RING || options->direct < 0 ||
         options->direct > BODHI_DIRECT_OFF) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT,
@@ -198,5 +199,7 @@ void bodhi_reader_close(bodhi_reader *reader) {
     free(reader->list);
     free(reader->ranges);
     free(reader->positions);
+    free(reader->ids);
+    slice_base_free(&reader->base);
     free(reader);
 }

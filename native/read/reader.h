@@ -10,6 +10,7 @@
 #include "bodhi.h"
 #include "read/locator.h"
 #include "read/unpack.h"
+#include "segments/slice.h"
 
 enum { MAX_RING = 64, MAX_THREADS = 2 };
 
@@ -46,6 +47,8 @@ typedef struct {
     uint32_t *order;
     extent *extents;
     size_t n_extents;
+    fetched *batch; /* requests to another machine */
+    size_t n_batch, batch_capacity;
     layout layout;
     int status; /* of filling it: OK or MEMORY */
 } window;
@@ -66,6 +69,9 @@ struct bodhi_reader {
     float *positions; /* of a frame whose record is packed */
     size_t position_capacity;
     float box[6];
+    uint32_t *ids; /* of a slice */
+    size_t id_capacity;
+    slice_base base;
     int64_t bytes;
 
     int n_threads;

@@ -2,6 +2,7 @@
 #include "read/unpack.h"
 
 #include "codec/packed.h"
+#include "segments/slice.h"
 
 bool is_readable(const record_header *header) {
     return header->type == RECORD_FRAME &&
@@ -68,6 +69,16 @@ static bool find_fields(unsigned char *record, const record_header *header, cons
         if ((header->fields >> field & 1U) == 0) {
             continue;
         }
+        if (field == FIELD_IDS) {
+            uint32_t told;
+            uint64_t at = slice_told_at(record, header, &told);
+            if (told == 0) {
+                return false;
+            }
+            end = at;
+            fields[field] = (asked->fields >> field & 1U) != 0 ? (float *)(void *)(record + at) : NULL;
+            continue;
+        }
         bool is_packed = packed && field == 0;
         if (!is_packed && end - header->head_bytes < field_bytes(header)) {
             return false;
@@ -84,6 +95,9 @@ static bool find_fields(unsigned char *record, const record_header *header, cons
 static bool unpack_block(const unsigned char *record, const record_header *header, const wanted_block *block,
                          float *field) {
     const unsigned char *data = record + block->offset;
+    if (block->field == FIELD_IDS) {
+        return block->first == 0 ? data == (const unsigned char *)field : block->entry.bytes == 0;
+    }
     float *out = field + (size_t)block->first * 3;
     if (header->encoding == ENCODING_PACKED && block->field == 0) {
         return packed_decode(data, block->entry.bytes, block->atoms, out);

@@ -16,10 +16,15 @@ enum {
     MAX_SPAN = 16,        /* windows may lie over so many times the bytes that they read */
     GAP_BYTES = 64 << 10, /* gaps up to this size are read over */
     CACHED_GAP = 8 << 10, /* the same where the page cache has the bytes */
+    REMOTE_GAP = 4 << 10, /* the same where they come from another machine, all requests of a window at once */
     SLACK_SHARE = 32,     /* packed blocks are looked for within a 32nd of what precedes them */
     PAGE = 4096,
     HUGE_PAGE = 2 << 20
 };
+
+static uint64_t gap_of(const bodhi_reader *r, enum fill_mode mode) {
+    return r->locator->fetch != NULL ? REMOTE_GAP : mode == FILL_CACHED ? CACHED_GAP : GAP_BYTES;
+}
 
 /* --- The parts of records ---------------------------------------------------------------------------------------- */
 
@@ -87,6 +92,23 @@ static bool reserve_head(layout *l, size_t size) {
     return l->head != NULL;
 }
 
+/* Read the head of a record; -1: it cannot be read now. */
+static ssize_t read_head(const bodhi_reader *r, const place *p, unsigned char *head, size_t size, enum fill_mode mode) {
+    uint64_t offset = (uint64_t)p->offset * UNIT;
+    if (r->locator->fetch != NULL) {
+        fetched one = {.segment = p->segment, .offset = offset, .size = size, .to = head};
+        r->locator->fetch(r->locator, &one, 1);
+        return one.error == 0 ? (ssize_t)size : -1;
+    }
+    int fd = r->locator->pin(r->locator, p->segment, false);
+    if (fd < 0) {
+        return -1;
+    }
+    ssize_t got = io_read(fd, head, size, offset, mode == FILL_CACHED ? READ_CACHED : READ_ANY);
+    r->locator->unpin(r->locator, p->segment);
+    return got;
+}
+
 /* Look at the head of one record, so that those like it need not be read whole. False: not cached. */
 static bool learn_layout(const bodhi_reader *r, layout *l, const place *p, enum fill_mode mode, bool exact) {
     size_t size = (size_t)p->head * UNIT;
@@ -94,18 +116,13 @@ static bool learn_layout(const bodhi_reader *r, layout *l, const place *p, enum 
     if (p->head == UINT16_MAX || !reserve_head(l, size)) {
         return true; /* records are read whole */
     }
-    int fd = r->locator->pin(r->locator, p->segment, false);
-    if (fd < 0) {
-        return true;
-    }
-    ssize_t got = io_read(fd, l->head, size, (uint64_t)p->offset * UNIT, mode == FILL_CACHED ? READ_CACHED : READ_ANY);
-    r->locator->unpin(r->locator, p->segment);
+    ssize_t got = read_head(r, p, l->head, size, mode);
     if (got < (ssize_t)size) {
         return mode != FILL_CACHED || got < 0;
     }
     record_header header;
     size_t more;
-    uint64_t gap = mode == FILL_CACHED ? CACHED_GAP : GAP_BYTES;
+    uint64_t gap = gap_of(r, mode);
     l->known = parse_record(l->head, size, &r->locator->keys[p->segment], (uint64_t)p->offset * UNIT, &header, &more) ==
                    PARSED &&
                is_readable(&header) && lay_pieces(l, &header, &r->asked, gap, exact);
@@ -262,6 +279,7 @@ void window_free(window *w) {
     free(w->items);
     free(w->order);
     free(w->extents);
+    free(w->batch);
     free(w->layout.pieces);
     free(w->layout.head);
 }
@@ -308,9 +326,33 @@ static void read_separately(const bodhi_reader *r, window *w, const extent *e, c
     }
 }
 
+/* Put a request into the window's batch. */
+static void add_to_batch(window *w, const extent *e, const request *q) {
+    if (w->n_batch == w->batch_capacity) {
+        size_t capacity = w->batch_capacity == 0 ? 64 : w->batch_capacity * 2;
+        fetched *grown = realloc(w->batch, capacity * sizeof *grown);
+        if (grown == NULL) {
+            w->status = BODHI_ERROR_MEMORY;
+            return;
+        }
+        w->batch = grown;
+        w->batch_capacity = capacity;
+    }
+    w->batch[w->n_batch++] = (fetched){.segment = e->segment,
+                                       .offset = q->begin,
+                                       .size = q->end - q->begin,
+                                       .to = w->buffer + e->at + (q->begin - e->start),
+                                       .first = q->first,
+                                       .last = q->last};
+}
+
 /* False: the page cache does not have it all (only with FILL_CACHED). */
 static bool read_request(const bodhi_reader *r, window *w, const extent *e, const request *q, int fd,
                          enum fill_mode mode) {
+    if (r->locator->fetch != NULL) {
+        add_to_batch(w, e, q);
+        return true;
+    }
     uint64_t begin = mode == FILL_DIRECT ? q->begin / PAGE * PAGE : q->begin;
     uint64_t end = mode == FILL_DIRECT ? round_up(q->end, PAGE) : q->end;
     ssize_t got = io_read(fd, w->buffer + e->at + (begin - e->start), (size_t)(end - begin), begin,
@@ -327,7 +369,7 @@ static bool read_request(const bodhi_reader *r, window *w, const extent *e, cons
 
 /* Issue the requests of an extent; those that nearly touch are one. */
 static bool read_extent(const bodhi_reader *r, window *w, const extent *e, int fd, enum fill_mode mode) {
-    uint64_t gap = mode == FILL_CACHED ? CACHED_GAP : GAP_BYTES;
+    uint64_t gap = gap_of(r, mode);
     request q = {.first = e->last};
     for (size_t i = e->first; i < e->last; i++) {
         const place *p = &r->list[w->first + w->order[i]].place;
@@ -364,6 +406,42 @@ static bool fill_extent(const bodhi_reader *r, window *w, const extent *e, enum 
     return there;
 }
 
+/* Bring the records of a request that went wrong each by itself: one of them may be cut short. */
+static void fetch_separately(const bodhi_reader *r, window *w, const fetched *wrong) {
+    for (size_t i = wrong->first; i < wrong->last; i++) {
+        item *at = &w->items[w->order[i]];
+        const place *p = &r->list[w->first + w->order[i]].place;
+        fetched one = {.segment = wrong->segment,
+                       .offset = (uint64_t)p->offset * UNIT,
+                       .size = length_of(p),
+                       .to = w->buffer + at->at};
+        r->locator->fetch(r->locator, &one, 1);
+        at->error = one.error;
+    }
+}
+
+/* Bring what all extents of a window need. */
+static void fetch_batch(const bodhi_reader *r, window *w) {
+    w->n_batch = 0;
+    for (size_t i = 0; i < w->n_extents; i++) {
+        (void)read_extent(r, w, &w->extents[i], -1, FILL_BUFFERED);
+    }
+    if (w->status != BODHI_OK || w->n_batch == 0) {
+        return;
+    }
+    r->locator->fetch(r->locator, w->batch, w->n_batch);
+    for (size_t i = 0; i < w->n_batch; i++) {
+        const fetched *got = &w->batch[i];
+        if (got->error == -1 && got->last - got->first > 1) {
+            fetch_separately(r, w, got);
+            continue;
+        }
+        for (size_t k = got->first; got->error != 0 && k < got->last; k++) {
+            w->items[w->order[k]].error = got->error;
+        }
+    }
+}
+
 bool window_fill(const bodhi_reader *r, window *w, size_t first, uint64_t budget, enum fill_mode mode) {
     w->first = first;
     w->count = window_count(r, first, budget);
@@ -378,6 +456,10 @@ bool window_fill(const bodhi_reader *r, window *w, size_t first, uint64_t budget
     }
     if (!memory) {
         w->status = BODHI_ERROR_MEMORY;
+        return true;
+    }
+    if (r->locator->fetch != NULL) {
+        fetch_batch(r, w);
         return true;
     }
     for (size_t i = 0; i < w->n_extents; i++) {

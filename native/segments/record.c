@@ -210,7 +210,8 @@ enum parsed parse_entry(const unsigned char data[ENTRY_BYTES], index_entry *entr
 
 /* What belongs together: false if the numbers of a header do not. */
 bool layout_record(record_header *header) {
-    if (header->n_atoms == 0 || header->block_atoms == 0 || (header->fields & 1) == 0 || header->fields > 7) {
+    if (header->n_atoms == 0 || header->block_atoms == 0 || (header->fields & 1) == 0 ||
+        header->fields >= 1U << FIELD_COUNT) {
         return false;
     }
     uint64_t fields = count_fields(header->fields);
@@ -220,7 +221,7 @@ bool layout_record(record_header *header) {
     }
     header->n_blocks = (uint32_t)blocks;
     if (header->encoding == ENCODING_RAW) {
-        header->payload_bytes = fields * field_bytes(header);
+        header->payload_bytes = count_fields(header->fields & VECTOR_FIELDS) * field_bytes(header) + header->told_bytes;
     }
     header->head_bytes = (uint32_t)round_up(RECORD_HEADER_BYTES + blocks * BLOCK_ENTRY_BYTES, UNIT);
     header->length = header->head_bytes + round_up(header->payload_bytes, UNIT);
@@ -300,12 +301,16 @@ static bool read_common(const unsigned char *data, const segment_key *key, uint6
 
 /* Check the numbers of a frame record against each other; `bytes` is header and table. */
 static bool read_layout(record_header *header, uint32_t bytes) {
+    header->told_bytes = 0; /* where they matter, the block table says it */
     record_header computed = *header;
     if (header->n_atoms == 0 || header->payload_bytes > INT64_MAX / 2 ||
         bytes != RECORD_HEADER_BYTES + (uint64_t)header->n_blocks * BLOCK_ENTRY_BYTES) {
         return false;
     }
     if (header->encoding == ENCODING_RAW || header->encoding == ENCODING_PACKED) {
+        uint64_t vectors = count_fields(header->fields & VECTOR_FIELDS) * field_bytes(header);
+        bool tells = (header->fields >> FIELD_IDS & 1U) != 0;
+        computed.told_bytes = tells && header->payload_bytes > vectors ? header->payload_bytes - vectors : 0;
         if (!layout_record(&computed) || computed.n_blocks != header->n_blocks ||
             computed.payload_bytes != header->payload_bytes) {
             return false;
@@ -354,6 +359,10 @@ enum parsed parse_record(const unsigned char *data, size_t size, const segment_k
         return PARSED;
     }
     return header->type == RECORD_FRAME && read_layout(header, bytes) ? PARSED : PARSED_DAMAGED;
+}
+
+uint32_t read_record_atoms(const unsigned char data[RECORD_ATOMS_BYTES]) {
+    return get32(data);
 }
 
 block_entry read_block_entry(const unsigned char *record, uint32_t index) {

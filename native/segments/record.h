@@ -19,9 +19,13 @@ enum {
     RECORD_HEADER_BYTES = 112, /* before the block table */
     BLOCK_ENTRY_BYTES = 8,
     TOMBSTONE_BYTES = 128,
+    RECORD_ATOMS_AT = 72, /* where in a record its number of atoms is */
+    RECORD_ATOMS_BYTES = 4,
     ENTRY_BYTES = 32, /* of the index */
     IDENTITY_BYTES = 64,
-    FIELD_COUNT = 3,
+    FIELD_COUNT = 4,
+    FIELD_IDS = 3, /* which atoms a slice has (ids.h), told in its first block; the others are empty */
+    VECTOR_FIELDS = 7,
     ENCODING_RAW = 0,
     ENCODING_PACKED = 1 /* positions as packed.h says, the other fields raw */
 };
@@ -57,6 +61,7 @@ typedef struct {
     uint32_t n_blocks;
     uint64_t offset;                        /* of the record in its segment */
     uint64_t payload_bytes;                 /* without padding */
+    uint64_t told_bytes;                    /* of these, those that tell which atoms it has; 0: a whole frame */
     uint32_t head_bytes;                    /* header and block table, padded */
     uint64_t length;                        /* of the whole record, padded */
     uint64_t target_segment, target_offset; /* of a tombstone */
@@ -79,7 +84,7 @@ static inline uint64_t round_up(uint64_t value, uint64_t unit) {
 }
 
 static inline unsigned count_fields(unsigned fields) {
-    return (fields & 1) + (fields >> 1 & 1) + (fields >> 2 & 1);
+    return (fields & 1) + (fields >> 1 & 1) + (fields >> 2 & 1) + (fields >> 3 & 1);
 }
 
 /* Hash of names for directories and keys: FNV-1a of 64 bits with a final mix; stable for good. */
@@ -103,8 +108,8 @@ enum parsed parse_meta(const unsigned char *data, size_t size, const char **name
 void write_entry(unsigned char out[ENTRY_BYTES], const index_entry *entry, uint64_t segment);
 enum parsed parse_entry(const unsigned char data[ENTRY_BYTES], index_entry *entry, uint64_t segment);
 
-/* Complete the computed members (n_blocks, head_bytes, length) from fields, n_atoms and block_atoms, and payload_bytes
- * too where the encoding is raw. Returns false if the frame is too large for the format. */
+/* Complete the computed members (n_blocks, head_bytes, length) from fields, n_atoms, block_atoms and told_bytes, and
+ * payload_bytes too where the encoding is raw. Returns false if the frame is too large for the format. */
 bool layout_record(record_header *header);
 
 /* A field to be written: `data` is NULL if it is not there. `sizes` are those of its blocks, one after the other in
@@ -124,6 +129,9 @@ void write_tombstone(unsigned char out[TOMBSTONE_BYTES], const record_header *he
  * more bytes are needed (*needed). Encodings that are not known are parsed: the caller decides. */
 enum parsed parse_record(const unsigned char *data, size_t size, const segment_key *key, uint64_t offset,
                          record_header *header, size_t *needed);
+
+/* The number of atoms by those bytes of a record alone, unchecked. */
+uint32_t read_record_atoms(const unsigned char data[RECORD_ATOMS_BYTES]);
 
 /* Check all blocks of a record, of any encoding, that is there completely. */
 bool check_payload(const unsigned char *record, const record_header *header);

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/io.h"
+#include "segments/sealed.h"
 
 enum {
     ENTRIES_AT_ONCE = 8192,
@@ -141,6 +142,7 @@ typedef struct {
     int fd;
     uint64_t size;
     findings *found;
+    bool unsealed;     /* by the index alone */
     bool after_damage; /* entries before the next one are damaged, so that only its offset says where its record is */
     bool no_memory;
 } load;
@@ -245,7 +247,7 @@ static bool load_by_index(load *l, int directory) {
     }
     struct stat status;
     bool usable = bodhi_io.fstat(index, &status) == 0;
-    if (usable && (s->index_at == 0 || status.st_ino != s->index_inode)) {
+    if (usable && (s->index_at == 0 || status.st_ino != s->index_inode || (uint64_t)status.st_size < s->index_at)) {
         unsigned char header[SEGMENT_HEADER_BYTES];
         unsigned version;
         ssize_t got = io_read(index, header, sizeof header, 0, READ_ANY);
@@ -283,6 +285,21 @@ static void check_header(load *l) {
     }
 }
 
+/* Take what was sealed, so that the index need not be read but from where that ends. */
+static void load_sealed(load *l, int directory) {
+    segment *s = l->s;
+    sealed *t = sealed_open(directory, s, l->ordinal, l->size, l->found);
+    if (t == NULL || t->stamp == s->torn) {
+        l->found->n_tombstones = 0;
+        sealed_close(t);
+        return;
+    }
+    s->sealed = t;
+    s->covered = s->index_covered = t->covered;
+    s->index_at = t->index_at;
+    s->index_inode = (ino_t)t->index_inode;
+}
+
 static void load_open(load *l, int directory, bool writing) {
     segment *s = l->s;
     if (!s->checked) {
@@ -290,6 +307,9 @@ static void load_open(load *l, int directory, bool writing) {
     }
     if (s->refused || l->size < SEGMENT_HEADER_BYTES) {
         return;
+    }
+    if (s->sealed == NULL && s->covered == SEGMENT_HEADER_BYTES && !l->unsealed) {
+        load_sealed(l, directory);
     }
     bool by_index = load_by_index(l, directory);
     if (l->no_memory) {
@@ -312,18 +332,18 @@ static void load_open(load *l, int directory, bool writing) {
     }
 }
 
-int segment_load(int directory, segment *s, uint32_t ordinal, bool writing, findings *found) {
+int segment_load(int directory, segment *s, uint32_t ordinal, unsigned how, findings *found) {
     int fd = io_open(directory, s->name, O_RDONLY);
     if (fd < 0) {
         s->gone = s->gone || errno == ENOENT;
         return errno;
     }
-    load l = {.s = s, .ordinal = ordinal, .fd = fd, .found = found};
+    load l = {.s = s, .ordinal = ordinal, .fd = fd, .found = found, .unsealed = (how & LOAD_UNSEALED) != 0};
     struct stat status;
     int error = bodhi_io.fstat(fd, &status) == 0 ? 0 : errno;
     if (error == 0) {
         l.size = (uint64_t)status.st_size;
-        load_open(&l, directory, writing);
+        load_open(&l, directory, (how & LOAD_WRITING) != 0);
         error = l.no_memory ? ENOMEM : 0;
     }
     (void)io_close(fd);

@@ -11,6 +11,8 @@
 
 enum { SEGMENT_NAME = 32 };
 
+typedef struct sealed sealed;
+
 /* A segment as a dataset knows it. `covered` is the end of what was loaded into the table. */
 typedef struct {
     segment_key key;
@@ -32,7 +34,10 @@ typedef struct {
     int fd, direct_fd; /* for reading; -1: closed */
     unsigned users;
     uint64_t used_at;
-    uint64_t live; /* frames in the table */
+    uint64_t live;  /* frames in the table */
+    sealed *sealed; /* where its frames up to `covered` as it then was lie, but for those in the table; NULL: nowhere
+                       else */
+    uint64_t torn;  /* the stamp of a sealed table that was found torn, and is not used any more */
 } segment;
 
 typedef struct {
@@ -41,7 +46,7 @@ typedef struct {
 } tombstone;
 
 /* What loading has found, in the order of the segment. */
-typedef struct {
+typedef struct findings {
     place *places;
     size_t n_places, place_capacity;
     tombstone *tombstones;
@@ -75,9 +80,12 @@ void segment_name(segment *s, unsigned kind, uint64_t id);
  * errno: there are no random bytes. */
 bool segment_new_name(segment *s, unsigned kind);
 
-/* Load what the table does not know yet. `writing`: the caller itself holds the writer's lock. Returns 0, or an errno
- * for which nothing could be loaded (ENOENT: the segment is gone, and s->gone is set; EMFILE, ENOMEM, EIO, ...). */
-int segment_load(int directory, segment *s, uint32_t ordinal, bool writing, findings *found);
+/* WRITING: the caller itself holds the writer's lock. UNSEALED: what a sealed table would say is wanted, too. */
+enum { LOAD_WRITING = 1, LOAD_UNSEALED = 2 };
+
+/* Load what the table does not know yet. What was sealed is taken first, as s->sealed. Returns 0, or an errno for which
+ * nothing could be loaded (ENOENT: the segment is gone, and s->gone is set; EMFILE, ENOMEM, EIO, ...). */
+int segment_load(int directory, segment *s, uint32_t ordinal, unsigned how, findings *found);
 
 /* Rebuild the index from the segment and cut what follows the last valid record. The caller holds the writer's lock on
  * `fd`. Returns 0 or an errno; the store is as good as before then. */

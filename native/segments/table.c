@@ -162,10 +162,157 @@ size_t table_numbers(const table *t, uint64_t from, uint64_t *numbers, size_t ca
 
 void table_forget_segment(table *t, uint32_t segment) {
     for (size_t i = 0; i < t->count; i++) {
-        t->places[i].dead = t->places[i].dead || t->places[i].segment == segment;
+        t->places[i].dead = t->places[i].segment == segment ? PLACE_DROPPED : t->places[i].dead;
     }
     for (size_t i = 0; i < t->n_recent; i++) {
-        t->recent[i].dead = t->recent[i].dead || t->recent[i].segment == segment;
+        t->recent[i].dead = t->recent[i].segment == segment ? PLACE_DROPPED : t->recent[i].dead;
+    }
+}
+
+/* Go through both lists in one order of numbers; NULL at their end. */
+static const place *next_place(const table *t, size_t *i, size_t *j) {
+    bool first = *i < t->count && (*j == t->n_recent || t->places[*i].number <= t->recent[*j].number);
+    return first ? &t->places[(*i)++] : *j < t->n_recent ? &t->recent[(*j)++] : NULL;
+}
+
+bool table_dead(const table *t, uint32_t segment, place **places, size_t *n) {
+    size_t capacity = 0;
+    const place *next;
+    *places = NULL;
+    *n = 0;
+    for (size_t i = 0, j = 0; (next = next_place(t, &i, &j)) != NULL;) {
+        if (next->segment != segment || next->dead == PLACE_LIVING) {
+            continue;
+        }
+        if (*n == capacity) {
+            capacity = capacity == 0 ? 64 : 2 * capacity;
+            place *grown = realloc(*places, capacity * sizeof *grown);
+            if (grown == NULL) {
+                free(*places);
+                *places = NULL;
+                *n = 0;
+                return false;
+            }
+            *places = grown;
+        }
+        (*places)[(*n)++] = *next;
+    }
+    return true;
+}
+
+size_t table_living_in(const table *t, uint32_t segment) {
+    const place *next;
+    size_t living = 0;
+    for (size_t i = 0, j = 0; (next = next_place(t, &i, &j)) != NULL;) {
+        living += next->segment == segment && next->dead == PLACE_LIVING;
+    }
+    return living;
+}
+
+static size_t remove_places(place *places, size_t n, uint32_t segment, uint32_t offset) {
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        places[kept] = places[i];
+        kept += places[i].segment != segment || places[i].offset >= offset;
+    }
+    return kept;
+}
+
+void table_remove(table *t, uint32_t segment, uint32_t offset) {
+    t->n_recent = remove_places(t->recent, t->n_recent, segment, offset);
+    t->count = remove_places(t->places, t->count, segment, offset);
+    size_t capacity = t->count < 1024 ? 1024 : t->count;
+    place *shrunk = t->capacity <= capacity ? NULL : realloc(t->places, capacity * sizeof *shrunk);
+    if (shrunk != NULL) {
+        t->places = shrunk;
+        t->capacity = capacity;
+    }
+}
+
+/* --- Bits -------------------------------------------------------------------------------------------------------- */
+
+/* The first of `n` sorted places, from `at` on, that is not below `number`: sought in strides that double, because it
+ * is near where places lie as close as what is selected. */
+static size_t skip_to(const place *places, size_t n, size_t at, uint64_t number) {
+    size_t stride = 1;
+    while (at < n && stride < n - at && places[at + stride].number < number) {
+        at += stride;
+        stride *= 2;
+    }
+    size_t end = stride < n - at ? at + stride : n;
+    while (at < end) {
+        size_t middle = at + (end - at) / 2;
+        if (places[middle].number < number) {
+            at = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    return at;
+}
+
+/* Set the bits of living places. `step` is the selection's; the compiler makes a loop of its own where it is 1. */
+static inline void mark_places(const place *places, size_t n, const frame_selection *chosen, uint64_t step,
+                               uint64_t *words) {
+    uint64_t word = 0;
+    uint64_t bits = 0; /* of that word: neighbours are written at once */
+    size_t i = skip_to(places, n, 0, chosen->low);
+    while (i < n) {
+        uint64_t offset = places[i].number - chosen->low;
+        uint64_t turn = (offset + (step - 1)) / step;
+        if (turn >= chosen->count) {
+            break;
+        }
+        if (turn * step != offset) {
+            i = skip_to(places, n, i + 1, chosen->low + turn * step);
+            continue;
+        }
+        uint64_t position = selection_bit(chosen, turn);
+        if (position / 64 != word) {
+            words[word] |= bits;
+            word = position / 64;
+            bits = 0;
+        }
+        bits |= (uint64_t)(places[i].dead == PLACE_LIVING) << (position % 64);
+        i++;
+    }
+    words[word] |= bits;
+}
+
+void table_mark(const table *t, const frame_selection *chosen, uint64_t *words) {
+    if (chosen->step == 1) {
+        mark_places(t->places, t->count, chosen, 1, words);
+    } else {
+        mark_places(t->places, t->count, chosen, chosen->step, words);
+    }
+    mark_places(t->recent, t->n_recent, chosen, chosen->step, words);
+}
+
+/* --- Progressions ------------------------------------------------------------------------------------------------ */
+
+void progressions_add(progressions *list, uint64_t first, uint64_t step, uint64_t count) {
+    progression *last = list->n == 0 ? NULL : &list->of[list->n - 1];
+    if (last != NULL && last->step == 1 && (step == 1 || count == 1) && first == last->first + last->count) {
+        last->count += count;
+    } else if (list->of != NULL && list->n < list->most) {
+        list->of[list->n++] = (progression){.first = first, .step = count == 1 ? 1 : step, .count = count};
+    } else {
+        list->exceeded = true;
+    }
+}
+
+void table_list(const table *t, uint64_t low, uint64_t high, progressions *list) {
+    for (size_t i = lower_bound(t->places, t->count, low);
+         i < t->count && t->places[i].number <= high && !list->exceeded; i++) {
+        if (t->places[i].dead == PLACE_LIVING) {
+            progressions_add(list, t->places[i].number, 1, 1);
+        }
+    }
+    for (size_t i = lower_bound(t->recent, t->n_recent, low);
+         i < t->n_recent && t->recent[i].number <= high && !list->exceeded; i++) {
+        if (t->recent[i].dead == PLACE_LIVING) {
+            progressions_add(list, t->recent[i].number, 1, 1);
+        }
     }
 }
 

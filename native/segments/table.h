@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "segments/selection.h"
+
 /* Offset and lengths are in units of 64 bytes (record.h: UNIT), so that segments may reach 256 GiB. */
 typedef struct {
     uint64_t number;
@@ -14,8 +16,10 @@ typedef struct {
     uint32_t segment; /* position in the dataset's list of segments */
     uint16_t head;    /* header and block table; 0xFFFF: that or more */
     uint8_t fields;   /* the low four bits; the high four are the encoding */
-    uint8_t dead;     /* dropped or found damaged: stays in place, passed over */
+    uint8_t dead;     /* enum place_state; other than 0 it stays in place, passed over */
 } place;
+
+enum place_state { PLACE_LIVING, PLACE_DROPPED, PLACE_PASSED_OVER /* found damaged by this process */ };
 
 /* Copies of one frame lie side by side. `places` is sorted by number; so is `recent`, a short list of those that came
  * out of order, merged into `places` when it is full. */
@@ -45,6 +49,35 @@ size_t table_living(const table *t);
 
 /* Mark all places in `segment` dead. */
 void table_forget_segment(table *t, uint32_t segment);
+
+/* Take away the places in `segment` that lie before `offset`, in units of 64 bytes. */
+void table_remove(table *t, uint32_t segment, uint32_t offset);
+
+/* The dead places in `segment`, sorted by number, to be freed. False: memory is out. */
+bool table_dead(const table *t, uint32_t segment, place **places, size_t *n);
+
+/* Number of living places in `segment`. */
+size_t table_living_in(const table *t, uint32_t segment);
+
+/* Set the bits of the living frames. */
+void table_mark(const table *t, const frame_selection *chosen, uint64_t *words);
+
+/* Frames first, first + step, ...: `count` of them. */
+typedef struct {
+    uint64_t first, step, count;
+} progression;
+
+typedef struct {
+    progression *of;
+    size_t n, most; /* `of` has room for most */
+    bool exceeded;  /* there are more */
+} progressions;
+
+/* Add one, which may be as the last goes on. */
+void progressions_add(progressions *list, uint64_t first, uint64_t step, uint64_t count);
+
+/* Add the living frames between `low` and `high`. */
+void table_list(const table *t, uint64_t low, uint64_t high, progressions *list);
 
 size_t table_memory(const table *t);
 

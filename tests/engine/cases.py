@@ -12,6 +12,7 @@ import himach
 from himach.engine import Results, mapping, stages
 from himach.engine.merging import merge, presence
 from himach.engine.shuffle import exchange, waves
+from himach.engine.stamps import growing
 from himach.parallel.communicator import Communicator
 
 from .twin import canonical, made_up, run_engine, run_twin
@@ -280,8 +281,12 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     """Let few pairs make many chunks, waves, rounds and spans."""
     patch.setattr(mapping, "CHUNK", 300)
     patch.setattr(stages, "CHUNK", 300)
-    patch.setattr(exchange, "ROUND", 1 << 12)
-    patch.setattr(waves, "WAVE", 1 << 12)
+    patch.setattr(exchange, "MESSAGE", 1 << 8)
+    patch.setattr(exchange, "SMALL", 1 << 6)
+    patch.setattr(exchange, "FEW", 2)
+    patch.setattr(waves, "WAVE", 1 << 15)
+    patch.setattr(waves, "KNOWN", 0)
+    patch.setattr(growing, "ROWS", 7)
     patch.setattr(merge, "SPAN", 4)
     patch.setattr(presence, "EXPANDED", 3)
 

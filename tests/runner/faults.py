@@ -267,7 +267,7 @@ class Ground:
 @contextmanager
 def slurm_cluster(directory: Path) -> Iterator[dict[str, str]]:
     """Give the variables for srun in a SLURM of this machine's."""
-    lab, port = f"/tmp/himach-faults-{os.getpid()}", 30000 + os.getpid() % 1000 * 10
+    lab, port = f"/tmp/himach-faults-{os.getpid()}", 20000 + os.getpid() % 600 * 20
     variables = {"LAB": lab, "SLURM_CONF": f"{lab}/slurm.conf", "PORT": str(port)}
     environ = clean_environment(**variables)
     log = open(directory / "slurm", "wb")  # noqa: SIM115 - the daemons keep it

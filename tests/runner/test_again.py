@@ -306,3 +306,30 @@ def test_what_no_name_leads_to_is_refused_by_name(tmp_path):
     assert (refused.returncode, f"the program {program}" in refused.stderr) == (2, True)
     package.run(Counted(), DCD, PSF, stop=3, out=tmp_path, universe={"guess_bonds": False, "dt": np.float64(2)})
     assert record(tmp_path)["universe"] == {"guess_bonds": False, "dt": 2}
+
+
+def test_frames_by_number_are_repeated_or_chosen_anew(project):
+    words = ["run", "mine.py:Count", "-t", "a.xtc", "-s", "top.psf", "--cache", "off", "--frames", "0,2-3,5"]
+    done(*words, "--out", "out", cwd=project)
+    assert (record(project / "out")["selected"], record(project / "out")["frames"]) == ("0,2-3,5", 4)
+    done("run", "--again", "out", "--out", "again", cwd=project)
+    same_files(project / "out", project / "again")
+    assert record(project / "again")["selected"] == "0,2-3,5"
+    done("run", "--again", "out", "--out", "other", "--frames", "1,4", cwd=project)
+    assert record(project / "other")["selected"] == "1,4"
+    done("run", "--again", "out", "--out", "sliced", "--stop", 2, cwd=project)
+    assert [record(project / "sliced")[name] for name in ("selected", "stop", "frames")] == [None, 2, 2]
+    with pytest.raises(UsageError, match="frames cannot be given with start"):
+        done(*words, "--start", 1, cwd=project)
+
+
+def test_a_run_over_a_universe_is_repeated_from_its_files_and_a_change_of_its_topology_is_told(project):
+    universe = MDAnalysis.Universe(str(project / "top.psf"), str(project / "a.xtc"))
+    rmsd = package.examples.load("rmsd")
+    out = project / "out"
+    package.run(rmsd, universe, out=out, cache="off")
+    assert "not that of the Universe" not in done("run", "--again", out, "--out", project / "again")
+    same_files(out, project / "again")
+    universe.atoms[0].name = "X"
+    package.run(rmsd, universe, out=out, cache="off")
+    assert "top.psf is not that of the Universe of that run" in done("run", "--again", out, "--out", project / "again")

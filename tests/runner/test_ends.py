@@ -29,6 +29,16 @@ class Probe(himach.Analysis):
         return len(series)
 """
 
+NAMED = """
+import himach
+
+class Named(himach.Analysis):
+    def map(self, frame):
+        yield "{}", 1
+    def reduce(self, key, series):
+        return len(series)
+"""
+
 TWO_RUNS = """
 import os, sys, himach
 from himach.parallel.environment import promised_rank
@@ -119,6 +129,24 @@ def test_two_runs_of_a_script_under_mpiexec_end_well(tmp_path):
     script.write_text(TWO_RUNS)
     done = mpiexec(2, [sys.executable, str(script), DATA[1], DATA[3], "pass"], timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "both\n", "")
+
+
+def test_a_script_of_which_ranks_ran_two_versions_is_refused(script, tmp_path):
+    changed = tmp_path / "changed" / script.name
+    changed.parent.mkdir()
+    changed.write_text(script.read_text() + "# later\n")
+    run = [sys.executable, "-P", "-m", "himach", "run"]
+    done = mpiexec(1, [*run, str(script), *DATA, ":", "-n", "1", *run, str(changed), *DATA], timeout=60)
+    fails(done, f"{changed} is not what the first rank has run", code=2)
+
+
+def test_a_script_is_run_as_it_is_whatever_was_compiled_before(tmp_path):
+    script = tmp_path / "mine.py"
+    for key in ("alpha", "gamma"):  # texts of one size, and within one second
+        script.write_text(NAMED.format(key))
+        os.utime(script, (0, 0))
+        done = himach("run", script, *DATA, "--stop", "1", "--cache", "off", "--quiet")
+        assert key in done.stdout, done
 
 
 def test_a_script_that_one_node_has_not_is_told_by_its_rank(script):

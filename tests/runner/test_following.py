@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from support.cache_data import held, natives, stage_on_nodes, write_xtc
 from support.commands import himach, wait_until
+from support.io_samples import offsets_of
 from support.ranks import clean_environment
 
 from himach import Analysis, run
 from himach.io.store.store import Store
 from himach.io.trajectory.manifest import Manifest
 from himach.io.trajectory.origin import Origin
-from himach.io.trajectory.xdr_index import read_index
 from himach.parallel.communicator import alone
 from himach.runner.staging import StageJob, stage
 
@@ -37,7 +37,7 @@ def follow(path: Path, place: Path, *words: object) -> subprocess.Popen[str]:
 
 
 def frame_ends(path: Path) -> list[int]:
-    return read_index(str(path), "XTC").offsets[1:].tolist()
+    return offsets_of(path, "XTC")[1:]
 
 
 def test_a_growing_trajectory_is_followed_by_whole_frames(tmp_path):
@@ -91,7 +91,7 @@ class GrowingFile:
                 writer.write(atoms)
         self.path = folder / "growing.trr"
         self.content = (folder / "whole.trr").read_bytes()
-        self.ends = [*read_index(str(folder / "whole.trr"), "TRR").offsets[1:].tolist()]
+        self.ends = offsets_of(folder / "whole.trr", "TRR")[1:]
 
     def grow(self, n_frames: int) -> None:
         end = self.ends[n_frames - 1]

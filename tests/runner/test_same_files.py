@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from runner.passes import PASSES
 from support.commands import himach, same_files
-from support.passes import PASSES
 
 from himach.examples import BUILTINS
 

@@ -14,8 +14,8 @@ import time
 
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
+from runner.passes import PASSES
 from support.commands import himach, same_files
-from support.passes import PASSES
 from support.slurm import CLUSTER, cluster_up
 
 # Ranks wait by spinning, so that eight on two cores start slowly where the machine is busy.

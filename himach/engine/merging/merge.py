@@ -19,7 +19,8 @@ from himach.engine.merging.presence import PresenceMerge
 from himach.engine.merging.series import ManySeries, Series
 from himach.engine.pairs.block import Array, Block, Form, Kind, objects, plain_keys, raw, row_bytes
 from himach.engine.pairs.keys import ENCODED
-from himach.engine.pairs.stamps import Frames
+from himach.engine.stamps.joined import Frames
+from himach.selection import Selected
 
 #: Pairs that are merged at a time: so many shards as have no more than this, or one.
 SPAN = 1 << 16
@@ -48,7 +49,7 @@ class Merge:
     selected frame numbers.
     """
 
-    def __init__(self, sources: Sequence[Sequence[Block]], frames: Frames, numbers: range) -> None:
+    def __init__(self, sources: Sequence[Sequence[Block]], frames: Frames, numbers: Selected) -> None:
         self._numbers = numbers
         self._table = frames.table
         self._presence = PresenceMerge(frames)

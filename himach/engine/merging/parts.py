@@ -12,7 +12,7 @@ import numpy.typing as npt
 from himach.engine.merging.bitmaps import Bitmaps, Plan, count_bits, expand_bits, expand_intervals, expand_rows
 from himach.engine.merging.grouping import renumber
 from himach.engine.pairs.block import Array, Block, Bounds, Column, Form, Kind, row_bytes
-from himach.engine.pairs.stamps import Places
+from himach.engine.stamps.joined import Places
 from himach.errors import AnalysisError
 
 #: Pairs that are merged at a time, at most: their rows are numbered by uint32.

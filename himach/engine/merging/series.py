@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.engine.merging.grouping import picked
-from himach.engine.pairs.stamps import FrameTable
 from himach.engine.pairs.values import as_row, restore
+from himach.engine.stamps.table import FrameTable
+from himach.selection import Selected, numbers_at
 
 Rows = npt.NDArray[np.uint32]
 
@@ -39,7 +40,7 @@ class Series:
 
     __slots__ = ("_at", "_numbers", "_table", "_values")
 
-    def __init__(self, table: FrameTable, numbers: range, at: Rows, values: Any) -> None:
+    def __init__(self, table: FrameTable, numbers: Selected, at: Rows, values: Any) -> None:
         self._table = table
         self._numbers = numbers
         self._at = at
@@ -55,12 +56,18 @@ class Series:
     @property
     def steps(self) -> npt.NDArray[np.int64]:
         """Positions in the selection."""
-        return picked(self._table.steps, self._at)
+        since = self._table.since
+        if since is None:
+            return picked(self._table.steps, self._at)
+        steps = self._at.astype(np.int64)
+        if since:
+            steps += since
+        return steps
 
     @property
     def frames(self) -> npt.NDArray[np.int64]:
         """Frame numbers."""
-        return self.steps * self._numbers.step + self._numbers.start
+        return numbers_at(self._numbers, self.steps)
 
     @property
     def times(self) -> npt.NDArray[np.float64]:
@@ -109,7 +116,7 @@ class Series:
         values = None if self._values is None else self._values[start:stop]
         return Series(self._table, self._numbers, self._at[start:stop], values)
 
-    def columns(self) -> tuple[FrameTable, range, Rows, Any]:
+    def columns(self) -> tuple[FrameTable, Selected, Rows, Any]:
         """Return what the series is made of: table of frames, frame numbers, rows of the table, values."""
         return self._table, self._numbers, self._at, self._values
 
@@ -140,7 +147,7 @@ class ManySeries:
     __slots__ = ("_all", "offsets")
 
     def __init__(
-        self, table: FrameTable, numbers: range, offsets: npt.NDArray[np.int64], at: Rows, values: Any
+        self, table: FrameTable, numbers: Selected, offsets: npt.NDArray[np.int64], at: Rows, values: Any
     ) -> None:
         self.offsets = offsets
         self._all = Series(table, numbers, at, values)

@@ -2,7 +2,7 @@
 
 A block holds pairs of one width of key and one layout of values, ordered by shard; the rows of a shard are in the order
 of emission. Blocks are never modified. What `at` says of a row's frame is a row of the table of frames of the rank that
-emitted it (`himach.engine.pairs.stamps`).
+emitted it (`himach.engine.stamps`).
 
 Whoever stores, sends or joins blocks asks for their `columns()`, and makes blocks of such columns again, without a need
 to know what each of them is.
@@ -11,7 +11,7 @@ to know what each of them is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from sys import getsizeof
 from typing import Any, NamedTuple
@@ -24,8 +24,10 @@ from himach.engine.pairs.keys import ENCODED, decode
 from himach.engine.pairs.sharding import count_places, scatter, shard_rows
 from himach.engine.pairs.values import restore
 
-#: Into how many shards keys are divided, whatever the number of ranks; more ranks than shards have nothing to reduce.
-SHARDS = 512
+#: Into how many shards keys are divided, unless there are many ranks; and the most, which count as uint16.
+SHARDS, MOST_SHARDS = 512, 1 << 16
+#: Shards for each rank, at least.
+OF_RANK = 4
 
 Array = npt.NDArray[Any]
 #: A column that need not be there.
@@ -135,6 +137,28 @@ class Block:
         return [None] * len(self) if self.values is None else [restore(value) for value in self.values]
 
 
+def shards_for(ranks: int) -> int:
+    """Return into how many shards keys are divided.
+
+    Examples
+    --------
+    >>> [shards_for(ranks) for ranks in (1, 128, 129, 1000)]
+    [512, 512, 1024, 4096]
+    """
+    shards = SHARDS
+    while shards < min(OF_RANK * ranks, MOST_SHARDS):
+        shards *= 2
+    return shards
+
+
+def divided(block: Block, shards: int) -> Block:
+    """Return a block in another number of shards, both powers of two: each shard is divided, or some are joined."""
+    now = len(block.bounds) - 1
+    if now < shards:
+        return by_shard(block.form, block.width, block.columns(), shards)
+    return block if now == shards else replace(block, bounds=block.bounds[:: now // shards])
+
+
 def plain_keys(width: int, keys: Array) -> list[Any]:
     """Return keys of one width, as they are in a block, as plain Python values."""
     plain: list[Any] = keys.tolist()
@@ -147,7 +171,9 @@ def by_shard(form: Form, width: int, columns: Columns, shards: int) -> Block:
     """Return rows, which have come in any order of shards, as a block."""
     keys = columns["keys"]
     hashed = np.fromiter(map(crc32, keys), dtype=np.int64, count=len(keys)) if width == ENCODED else keys
-    places, bounds = count_places(shard_rows(np.ascontiguousarray(hashed).reshape(len(keys), -1), shards), shards)
+    places, bounds = count_places(
+        shard_rows(np.ascontiguousarray(hashed).reshape(len(keys), max(width, 1)), shards), shards
+    )
     return Block(form, width, bounds, **{name: _moved(column, places) for name, column in columns.items()})
 
 

@@ -16,17 +16,17 @@ from himach.analysis import Pairs
 from himach.engine.pairs.arena import fresh
 from himach.engine.pairs.block import Block, Raw
 from himach.engine.pairs.keys import ENCODED, split
-from himach.engine.pairs.stamps import Stamps
 from himach.engine.pairs.streams import ArrayStream, ItemStream, PresenceStream
 from himach.engine.pairs.values import snapshot
+from himach.engine.stamps.growing import Stamps
 from himach.errors import AnalysisError
 
 Box = npt.NDArray[np.float32]
 ALLOWED = "yield pairs (key, value) or himach.Pairs(keys, values)"
 #: Pairs of one chunk, at most: their places are uint32.
 MOST = 2**32 - 1
-#: Bytes that presence takes per pair, about, when it is a bit.
-BIT = 2
+#: Bytes that presence takes per pair, about, when it is a bit, and per frame, where there are few pairs.
+BIT, FEW = 2, 16
 
 
 class Emission:
@@ -43,7 +43,8 @@ class Emission:
         self._row = -1
         self._stamp: tuple[int, float, Box | None, bytes | None] = (0, 0.0, None, None)
         self._streams: dict[Any, ArrayStream | ItemStream] = {}
-        self._presences: dict[int, PresenceStream] = {}
+        self._bits = _Bits()
+        self._note = self._bits[0].note
         self._encoded: dict[bytes, bytes] = {}
 
     def begin(self, step: int, time: float, box: Box | None, source: bytes | None = None) -> None:
@@ -109,37 +110,37 @@ class Emission:
         n = len(keys)
         if n == 0:
             return
-        row = self._row if self._row >= 0 else self.row()
+        row = self._row
+        if row < 0:
+            row = self._row = self.stamps.add(*self._stamp)
+        self.pairs += n
+        # The way of most presence, without a call that it can do without.
+        if values is None and keys.ndim == 1 and not self._streams and self._note(keys, row):
+            self.nbytes += n * BIT + FEW
+            return
         width = 0 if keys.ndim == 1 else keys.shape[1]
-        if values is None and self._add_bits(width, keys, row):
-            self.nbytes += n * BIT
+        if values is None and (not self._streams or self._takes_bits(width)) and self._bits[width].add(keys, row):
+            self.nbytes += n * BIT + FEW
         else:
             layout = (width, None) if values is None else (width, values.dtype, values.shape[1:])
             stream = self._streams.get(layout)
             if stream is None:
                 stream = self._streams[layout] = ArrayStream(width, values)
-            stream.add(keys, values, row, self.pairs)
+            stream.add(keys, values, row, self.pairs - n)
             self.nbytes += n * stream.row_bytes
-        self.pairs += n
 
     def add_row(self, key: int | tuple[int, ...], value: npt.NDArray[Any]) -> None:
         """Add one pair of which the value is a row of a column, as if it had come in `Pairs`."""
         values = value[np.newaxis]
         self.add_columns(Pairs(np.array([key], dtype=np.int64), values))
 
-    def _add_bits(self, width: int, keys: npt.NDArray[np.int64], row: int) -> bool:
-        """Add presence as bits, if no key is twice in the frame.
+    def _takes_bits(self, width: int) -> bool:
+        """Tell whether presence may be bits; it is not if a key is twice in the frame.
 
         Bits do not tell the order of emission within a frame. So a width that has other streams in this chunk has no
         bits from then on: bits come before everything else.
         """
-        for stream in self._streams.values():
-            if stream.width == width and len(stream):
-                return False
-        bits = self._presences.get(width)
-        if bits is None:
-            bits = self._presences[width] = PresenceStream(width)
-        return bits.add(keys, row)
+        return not any(stream.width == width and len(stream) for stream in self._streams.values())
 
     def close_chunk(self, shards: int, last: bool = True) -> list[Block]:
         """Return the chunk's pairs ordered by shard, and begin a new chunk.
@@ -153,7 +154,7 @@ class Emission:
         """
         if self.pairs > MOST:
             raise AnalysisError(f"one frame, or one key, yielded {self.pairs} pairs; at most {MOST} are possible")
-        blocks = [block for bits in self._presences.values() for block in bits.blocks(shards, last)]
+        blocks = [block for bits in self._bits.values() for block in bits.blocks(shards, last)]
         # A layout that this chunk did not use may never come again.
         self._streams = {layout: stream for layout, stream in self._streams.items() if len(stream)}
         widths = [stream.width for stream in self._streams.values()]
@@ -162,8 +163,15 @@ class Emission:
         ]
         self.pairs = self.nbytes = 0
         self._encoded = {}
-        self.stamps.compact()
         return blocks
+
+
+class _Bits(dict[int, PresenceStream]):
+    """The presence of keys of each width."""
+
+    def __missing__(self, width: int) -> PresenceStream:
+        stream = self[width] = PresenceStream(width)
+        return stream
 
 
 def _describe(item: Any) -> str:

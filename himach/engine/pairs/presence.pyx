@@ -21,10 +21,10 @@ cdef extern from "bits.h" nogil:
 
 cdef enum:
     WORDS = 8  # of 64 frames
+    FRAMES = 64 * WORDS
     AS_BITS = 0xFFFFFFFF
     DIRECT = 1 << 17  # single keys from 0 up to here are found without hashing: atoms, as a rule
-
-FRAMES = 64 * WORDS
+    SPARSE = 16  # where the first frame has one of so many keys, all up to its highest have a slot of their number
 
 
 cdef class Presence:
@@ -34,11 +34,15 @@ cdef class Presence:
     ----------
     pairs
         How many keys were added, over all frames.
+    first
+        The row of the first frame.
     """
 
     cdef readonly Py_ssize_t pairs
     cdef Py_ssize_t width, slots, capacity
-    cdef uint32_t last  # frame
+    cdef Py_ssize_t own  # keys below it are their own slots
+    cdef readonly uint32_t first  # frame
+    cdef uint32_t last  # after the first
     cdef int64_t *keys  # of each slot
     cdef uint64_t *words  # WORDS columns of `capacity`, so that what 64 frames touch lies together
     cdef uint32_t *direct  # key -> slot + 1
@@ -62,17 +66,27 @@ cdef class Presence:
         free(self.table)
         free(self.direct)
 
-    def add(self, const int64_t[::1] keys, uint32_t frame):
-        """Note that `keys` (n width,), row by row, are present at `frame` (below `FRAMES`, not below the one before).
+    def add(self, const int64_t[:] keys, uint32_t row):
+        """Note that `keys` (n width,), key by key, are present at the frame of a row, which is no earlier one.
 
-        Returns False, and notes none of them, if one of them is twice at this frame.
+        Returns None, and notes nothing, if the row is not among `FRAMES` from the first on; False, and notes none of
+        them, if one of them is twice at this frame; else True.
         """
+        if not self.pairs:
+            self.first = row
+        elif row - self.first >= FRAMES:
+            return None
+        if keys.strides[0] != sizeof(int64_t) and keys.shape[0] > 1:
+            keys = np.ascontiguousarray(keys)
         cdef Py_ssize_t width = self.width, n = keys.shape[0] // width, i, done = 0
+        cdef uint32_t frame = row - self.first
         cdef uint64_t bit = <uint64_t>1 << (frame & 63)
         cdef uint64_t *word
         cdef Py_ssize_t slot = 0
         if n == 0:
             return True
+        if not self.slots and width == 1 and not self.begin(&keys[0], n):
+            raise MemoryError
         with nogil:
             while True:
                 if width == 1:
@@ -98,25 +112,45 @@ cdef class Presence:
         self.last = frame
         return True
 
+    cdef bint begin(self, const int64_t *keys, Py_ssize_t n) noexcept nogil:
+        """Give all keys up to the highest of a first frame slots of their number, if it has many of them."""
+        cdef Py_ssize_t i, own = 0
+        for i in range(n):
+            if <uint64_t>keys[i] >= <uint64_t>min(<Py_ssize_t>DIRECT, SPARSE * n):
+                return True
+            own = max(own, <Py_ssize_t>keys[i] + 1)
+        while self.capacity < own:
+            if not self.grow():
+                return False
+        for i in range(own):
+            self.keys[i] = i
+        self.own = self.slots = own
+        return True
+
     cdef inline Py_ssize_t set_known(
         self, const int64_t *keys, Py_ssize_t n, uint64_t bit, Py_ssize_t column
     ) noexcept nogil:
         """Set a bit of each key, up to one that is large, not known, or has it already; return how many were set."""
         cdef uint64_t *words = self.words + column * self.capacity
         cdef const uint32_t *direct = self.direct
-        cdef uint32_t known
+        cdef uint64_t own = <uint64_t>self.own, key, word
         cdef Py_ssize_t i
         for i in range(n):
-            if <uint64_t>keys[i] >= DIRECT:
+            key = <uint64_t>keys[i]
+            if key >= own:
+                if key >= DIRECT or direct[key] == 0:
+                    return i
+                key = direct[key] - 1
+            word = words[key]
+            if word & bit:
                 return i
-            known = direct[keys[i]]
-            if known == 0 or words[known - 1] & bit:
-                return i
-            words[known - 1] |= bit
+            words[key] = word | bit
         return n
 
     cdef inline Py_ssize_t find(self, const int64_t *key) noexcept nogil:
         """Return the slot of a key, a new one if it is not known; -1 if memory is out."""
+        if self.width == 1 and <uint64_t>key[0] < <uint64_t>self.own:
+            return <Py_ssize_t>key[0]
         cdef uint32_t *place = self.place(key)
         if place[0]:
             return <Py_ssize_t>place[0] - 1
@@ -164,7 +198,7 @@ cdef class Presence:
         self.table = table
         self.capacity = capacity
         self.mask = 2 * capacity - 1
-        for i in range(self.slots):
+        for i in range(self.own, self.slots):
             self.place(self.keys + i * self.width)[0] = <uint32_t>(i + 1)
         return True
 
@@ -174,9 +208,11 @@ cdef class Presence:
         Returns
         -------
         bit_keys, bits
-            int64 (n, width) and uint64 (n, w): bit b of word j stands for frame 64 j + b; w is 1, 2, 4 or 8.
+            int64 (n, width) and uint64 (n, w): bit b of word j stands for the frame 64 j + b after the first; w is 1,
+            2, 4 or 8.
         interval_keys, starts, lengths
-            int64 (m, width), uint32 (m,), uint32 (m,): the first frame of each interval and how many frames it has.
+            int64 (m, width), uint32 (m,), uint32 (m,): how many frames after the first each interval begins, and how
+            many it has.
         """
         cdef Py_ssize_t used = 1, i, j, n_bits = 0, n_intervals = 0, bit_row = 0, interval_row = 0
         while 64 * used <= self.last:
@@ -202,7 +238,7 @@ cdef class Presence:
         cdef size_t key_size = self.width * sizeof(int64_t)
         with nogil:
             for i in range(self.slots):
-                if counts[i] == 0:  # the frame that made this slot was taken back
+                if counts[i] == 0:  # a key that did not come, or the frame that made this slot was taken back
                     continue
                 if counts[i] == AS_BITS:
                     memcpy(&bit_keys[bit_row, 0], self.keys + i * self.width, key_size)
@@ -239,10 +275,10 @@ cdef class Presence:
     cdef void clear(self) noexcept:
         cdef Py_ssize_t i
         if self.width == 1:
-            for i in range(self.slots):
+            for i in range(self.own, self.slots):
                 if 0 <= self.keys[i] < DIRECT:
                     self.direct[self.keys[i]] = 0
         memset(self.table, 0, (self.mask + 1) * sizeof(uint32_t))
         for i in range(WORDS):
             memset(self.words + i * self.capacity, 0, self.slots * sizeof(uint64_t))
-        self.slots = self.pairs = self.last = 0
+        self.own = self.slots = self.pairs = self.last = 0

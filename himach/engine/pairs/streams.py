@@ -6,7 +6,7 @@ are yielded one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,48 +14,63 @@ import numpy.typing as npt
 
 from himach.engine.pairs.block import Array, Block, Column, Columns, Form, Raw, by_shard, objects, raw, row_bytes
 from himach.engine.pairs.keys import ENCODED
-from himach.engine.pairs.presence import FRAMES, Presence
+from himach.engine.pairs.presence import Presence
 from himach.engine.pairs.sharding import shard_pairs
 
 #: Bytes that are ordered in memory of their own, at most.
 SPARE = 1 << 21
+#: Rows of presence below which those of several spans of frames become one block.
+TOGETHER = 1 << 12
 
 
 class PresenceStream:
-    """The presence of keys of one width, as bits."""
+    """The presence of keys of one width, as bits.
+
+    Attributes
+    ----------
+    note
+        Adds a frame's keys (n,) if they are integers and the frame is one of those begun; returns True, else nothing
+        was added.
+    """
 
     def __init__(self, width: int) -> None:
         self._width = width
         self._presence = Presence(max(width, 1))
-        self._first = 0
-        self._full: list[tuple[Form, Columns]] = []
+        self.note = self._presence.add
+        self._full: dict[tuple[Form, int], list[Columns]] = {}
 
     def add(self, keys: npt.NDArray[np.int64], row: int) -> bool:
         """Add a frame's keys; return False, having added none, if one is there twice."""
-        if self._presence.pairs and row - self._first >= FRAMES:
-            self._flush()
-        if not self._presence.pairs:
-            self._first = row
-        if self._width > 0 or not keys.flags.c_contiguous:
+        if self._width > 0:
             keys = np.ascontiguousarray(keys).reshape(-1)
-        return self._presence.add(keys, row - self._first)
+        noted = self.note(keys, row)
+        if noted is None:
+            self._flush()
+            noted = self.note(keys, row)
+        return noted is True
 
     def blocks(self, shards: int, last: bool) -> list[Block]:
         """Return what was added as bits and as intervals; unless it is the `last`, only what fills all bits."""
         if last and self._presence.pairs:
             self._flush()
-        full, self._full = self._full, []
-        return [by_shard(form, self._width, columns, shards) for form, columns in full]
+        full, self._full = self._full, {}
+        return [
+            by_shard(form, self._width, columns, shards)
+            for (form, _), spans in full.items()
+            for columns in (spans if len(spans[0]["at"]) > TOGETHER else [_joined(spans)])
+        ]
 
     def _flush(self) -> None:
+        first = self._presence.first
         bit_keys, bits, interval_keys, starts, lengths = self._presence.take()
-        firsts = np.full(len(bits), self._first, dtype=np.uint32)
+        firsts = np.full(len(bits), first, dtype=np.uint32)
         for form, keys, at, values in (
             (Form.BITS, bit_keys, firsts, bits),
-            (Form.INTERVAL, interval_keys, starts + np.uint32(self._first), lengths),
+            (Form.INTERVAL, interval_keys, starts + np.uint32(first), lengths),
         ):
             if len(keys):
-                self._full.append((form, {"keys": keys if self._width else keys[:, 0], "at": at, "values": values}))
+                columns = {"keys": keys if self._width else keys[:, 0], "at": at, "values": values}
+                self._full.setdefault((form, values.nbytes // len(values)), []).append(columns)
 
 
 class ArrayStream:
@@ -167,6 +182,10 @@ class ItemStream:
             columns["order"] = np.array(self._order, dtype=np.uint32)
         self._keys, self._values, self._at, self._order = [], [], [], []
         return by_shard(Form.PAIR, self.width, columns, shards)
+
+
+def _joined(spans: Sequence[Columns]) -> Columns:
+    return {name: np.concatenate([columns[name] for columns in spans]) for name in spans[0]}
 
 
 def _grown(column: Array, used: int, rows: int) -> Array:

@@ -1,7 +1,7 @@
-"""The exchange: each rank sends every other rank what belongs there, blocks of its shards or a table of frames.
+"""The exchange: each rank sends every other rank what belongs there, blocks of its shards or tables of frames.
 
-Columns travel as raw bytes, in rounds of bounded size, so that the memory of a round stays small and MPI's
-counts too, however much there is. What describes the columns, and Python values, travel pickled among them.
+Ranks send to few others at a time, and columns as raw bytes from where they lie to where they stay; small ones travel
+together. What describes the columns, and Python values, travel pickled before them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,20 @@ from typing import Any
 import numpy as np
 
 from himach.engine.pairs.block import Array, Block, Columns, Raw, objects, raw
-from himach.engine.pairs.stamps import FrameTable
 from himach.engine.pairs.values import pack, unpack
+from himach.engine.stamps.table import FrameTable
 from himach.parallel.communicator import Communicator
 
-#: Bytes that a rank sends in one round, at most.
-ROUND = 1 << 24
+#: Bytes of a message, at most.
+MESSAGE = 1 << 24
+#: Columns of fewer bytes are put together for a message.
+SMALL = 1 << 17
+#: Ranks to which a rank sends at a time, and from which it receives.
+FEW = 8
 # Columns start at multiples of this, so that their views are aligned.
 ALIGN = 16
 _BYTE = "B"
+_TAG = 7010
 
 # What is said of columns beside their names: plain values.
 Head = tuple[Any, ...]
@@ -33,89 +38,94 @@ def shards_of(rank: int, size: int, shards: int) -> tuple[int, int]:
 
 
 class Exchange:
-    """Moves blocks and tables between all ranks, in memory that is used over and over.
+    """Moves blocks and tables between all ranks, into memory that is used over and over.
 
-    A rank sends `limit` bytes in one round, at most; `sent` is how many bytes went to other ranks.
+    `sent` is how many bytes went to other ranks.
     """
 
-    def __init__(self, comm: Communicator, limit: int) -> None:
+    def __init__(self, comm: Communicator) -> None:
         self.sent = 0
         self._comm = comm
-        self._share = max(1, limit // comm.size)
-        self._buffers = [np.empty(0, dtype=np.uint8) for _ in range(3)]
+        self._arena = np.empty(0, dtype=np.uint8)
 
-    def blocks(self, outgoing: list[list[Block]]) -> list[list[Block]]:
-        """Send ``outgoing[r]`` to rank r, for all ranks at once (collective).
+    def move(
+        self, outgoing: list[list[Block]], tables: Sequence[FrameTable] = ()
+    ) -> tuple[list[list[Block]], list[FrameTable]]:
+        """Send ``outgoing[r]``, and ``tables[r]`` if there are any, to rank r, for all ranks at once (collective).
 
         Returns
         -------
-        list
+        blocks
             For each rank the blocks that it sent here. Their columns hold until the next call.
+        tables
+            For each rank the table that it sent here; no longer than the blocks.
         """
-        mine = outgoing[self._comm.rank]
+        rank = self._comm.rank
         if self._comm.size == 1:
-            return [mine]
-        senders = [
-            _Sender([_parts(block) for block in blocks] if rank != self._comm.rank else [])
-            for rank, blocks in enumerate(outgoing)
+            return [outgoing[0]], list(tables)
+        mine = outgoing[rank], tables[rank] if tables else None
+        streams = [
+            _Stream([*([((), tables[other].columns())] if tables else []), *map(_parts, blocks)])
+            if other != rank and blocks
+            else _Stream([])
+            for other, blocks in enumerate(outgoing)
         ]
         outgoing.clear()
-        received = [[_block(*sent) for sent in reader] for reader in self._move(senders)]
-        received[self._comm.rank] = mine
-        return received
+        blocks, frames = [], []
+        for reader in self._move(streams):
+            things = list(reader)
+            if tables:
+                frames.append(FrameTable.of(things.pop(0)[1]) if things else FrameTable.joined([]))
+            blocks.append([_block(*thing) for thing in things])
+        blocks[rank] = mine[0]
+        if mine[1] is not None:
+            frames[rank] = mine[1]
+        return blocks, frames
 
-    def tables(self, table: FrameTable) -> list[FrameTable]:
-        """Return the tables of all ranks (collective)."""
+    def _move(self, streams: Sequence[_Stream]) -> list[_Reader]:
+        """Send ``streams[r]`` to rank r; return what came, by rank."""
         comm = self._comm
-        if comm.size == 1:
-            return [table]
-        senders = [_Sender([] if rank == comm.rank else [((), table.columns())]) for rank in range(comm.size)]
-        received = [[columns for _, columns in reader] for reader in self._move(senders)]
-        received[comm.rank] = [table.columns()]
-        return [FrameTable(**{name: column.copy() for name, column in columns.items()}) for (columns,) in received]
-
-    def _move(self, senders: Sequence[_Sender]) -> list[_Reader]:
-        """Send what ``senders[r]`` has to rank r; return what came, by rank."""
-        sizes = np.array([(sender.described, sender.size) for sender in senders], dtype=np.int64)
+        sizes = np.array([(len(stream.description), stream.size) for stream in streams], dtype=np.int64)
         coming = np.empty_like(sizes)
-        self._comm.Alltoall(sizes, coming)
-        self.sent += int(sizes[:, 1].sum())
+        comm.Alltoall(sizes, coming)
+        self.sent += int(sizes.sum())
         ends = np.cumsum(coming[:, 1])
-        arena = self._buffer(0, int(ends[-1]))
-        arenas = [arena[end - size : end] for end, size in zip(ends.tolist(), coming[:, 1].tolist(), strict=True)]
-        self._rounds(senders, arenas)
-        return [_Reader(part, described) for part, described in zip(arenas, coming[:, 0].tolist(), strict=True)]
+        arena = self._room(int(ends[-1]))
+        readers = [
+            _Reader(np.empty(described, np.uint8), arena[end - size : end])
+            for end, (described, size) in zip(ends.tolist(), coming.tolist(), strict=True)
+        ]
+        for start in range(1, comm.size, FEW):
+            steps = range(start, min(start + FEW, comm.size))
+            targets = [streams[(comm.rank + step) % comm.size] for step in steps]
+            sources = [readers[(comm.rank - step) % comm.size] for step in steps]
+            # What is described first says into which messages the rest is cut.
+            self._pass(steps, [[stream.description] for stream in targets], [[some.description] for some in sources])
+            self._pass(steps, [stream.messages() for stream in targets], [some.messages() for some in sources])
+        return readers
 
-    def _rounds(self, senders: Sequence[_Sender], arenas: Sequence[Raw]) -> None:
-        """Move the senders' bytes into the arenas, some bytes from rank to rank in each round."""
-        comm, share = self._comm, self._share
-        left = np.array([sender.size for sender in senders], dtype=np.int64)
-        due = np.array([len(arena) for arena in arenas], dtype=np.int64)
-        done = np.zeros_like(due)
-        rounds = max(comm.allgather(-(-int(left.max()) // share)))
-        sendbuf = self._buffer(1, int(np.minimum(left, share).sum()))
-        recvbuf = self._buffer(2, int(np.minimum(due, share).sum()))
-        for _ in range(rounds):
-            counts, wanted = np.minimum(left, share), np.minimum(due - done, share)
-            places, origins = np.cumsum(counts) - counts, np.cumsum(wanted) - wanted
-            for sender, place, count in zip(senders, places.tolist(), counts.tolist(), strict=True):
-                sender.fill(sendbuf[place : place + count])
-            comm.Alltoallv([sendbuf, counts, places, _BYTE], [recvbuf, wanted, origins, _BYTE])
-            for arena, at, origin, count in zip(arenas, done.tolist(), origins.tolist(), wanted.tolist(), strict=True):
-                arena[at : at + count] = recvbuf[origin : origin + count]
-            left -= counts
-            done += wanted
+    def _pass(self, steps: range, outgoing: Sequence[Sequence[Raw]], coming: Sequence[Sequence[Raw]]) -> None:
+        """Send messages so many ranks on, and receive those from as many ranks back."""
+        comm, requests = self._comm, []
+        for step, messages in zip(steps, coming, strict=True):
+            source = (comm.rank - step) % comm.size
+            requests += [comm.Irecv([message, _BYTE], source, _TAG) for message in messages if len(message)]
+        for step, messages in zip(steps, outgoing, strict=True):
+            target = (comm.rank + step) % comm.size
+            requests += [comm.Isend([message, _BYTE], target, _TAG) for message in messages if len(message)]
+        for request in requests:
+            request.wait()
 
-    def _buffer(self, which: int, nbytes: int) -> Raw:
-        """Return a buffer that is kept, so that its pages need not be made anew each time."""
-        if len(self._buffers[which]) < nbytes:
-            self._buffers[which] = np.empty(0, dtype=np.uint8)
-            self._buffers[which] = np.empty(nbytes, dtype=np.uint8)
-        return self._buffers[which][:nbytes]
+    def _room(self, nbytes: int) -> Raw:
+        """Return memory that is kept, so that its pages need not be made anew each time."""
+        if len(self._arena) < nbytes:
+            self._arena = np.empty(0, dtype=np.uint8)
+            self._arena = np.empty(nbytes, dtype=np.uint8)
+        return self._arena[:nbytes]
 
 
-class _Sender:
-    """What goes to one rank as a stream of bytes: a description, which is pickled, then the columns.
+class _Stream:
+    """What goes to one rank: a `description`, which is pickled, and of `size` bytes the columns.
 
     Parameters
     ----------
@@ -124,44 +134,59 @@ class _Sender:
     """
 
     def __init__(self, sent: Sequence[tuple[Head, Columns]]) -> None:
-        pieces: list[Raw] = []
-        heads = [(head, {name: _add(column, pieces) for name, column in columns.items()}) for head, columns in sent]
-        description = pickle.dumps(heads, protocol=5) if heads else b""
-        self.described = len(description)
-        self._pieces = [part for piece in (np.frombuffer(description, np.uint8), *pieces) for part in _padded(piece)]
-        self.size = sum(map(len, self._pieces))
-        self._pieces.reverse()
+        self._pieces: list[Raw] = []
+        heads = [(head, {name: self._add(column) for name, column in columns.items()}) for head, columns in sent]
+        self.size = sum(_aligned(len(piece)) for piece in self._pieces)
+        self.description: Raw = np.frombuffer(pickle.dumps(heads, protocol=5) if heads else b"", dtype=np.uint8)
 
-    def fill(self, target: Raw) -> None:
-        """Fill `target` with the next bytes of the stream."""
-        at = 0
-        while at < len(target):
-            piece = self._pieces.pop()
-            count = min(len(piece), len(target) - at)
-            target[at : at + count] = piece[:count]
-            if count < len(piece):
-                self._pieces.append(piece[count:])
-            at += count
+    def _add(self, column: Array) -> tuple[np.dtype[Any], tuple[int, ...], list[int]]:
+        """Add the bytes of a column; return what a reader needs to know of it."""
+        added = (
+            [np.frombuffer(buffer, np.uint8) for buffer in pack(column)] if column.dtype.hasobject else [raw(column)]
+        )
+        self._pieces += added
+        return column.dtype, column.shape, [len(piece) for piece in added]
 
-
-def _padded(column: Raw) -> Iterator[Raw]:
-    if len(column):
-        yield column
-        if len(column) % ALIGN:
-            yield np.zeros(ALIGN - len(column) % ALIGN, dtype=np.uint8)
+    def messages(self) -> list[Raw]:
+        """Return the columns as messages."""
+        found, pieces = [], iter(self._pieces)
+        for start, stop, count in _cut([len(piece) for piece in self._pieces]):
+            some = [next(pieces) for _ in range(count)]
+            if count == 1:
+                found += [some[0][at : at + MESSAGE] for at in range(0, len(some[0]), MESSAGE)]
+                continue
+            together, at = np.zeros(stop - start, dtype=np.uint8), 0
+            for piece in some:
+                together[at : at + len(piece)] = piece
+                at += _aligned(len(piece))
+            found.append(together)
+        return found
 
 
 class _Reader:
-    """The bytes of a `_Sender`, from which its things are taken; their columns of numbers are views of the bytes."""
+    """What comes from one rank's `_Stream`, from which its things are taken; columns of numbers are views of it."""
 
-    def __init__(self, arena: Raw, described: int) -> None:
+    def __init__(self, description: Raw, arena: Raw) -> None:
+        self.description = description
         self._arena = arena
-        self._described = described
-        self._at = -(-described // ALIGN) * ALIGN
+        self._at = 0
+
+    def _heads(self) -> list[tuple[Head, dict[str, Any]]]:
+        return pickle.loads(self.description) if len(self.description) else []
+
+    def messages(self) -> list[Raw]:
+        """Return the places of the messages that will come."""
+        sizes = [size for _, columns in self._heads() for described in columns.values() for size in described[2]]
+        found = []
+        for start, stop, count in _cut(sizes):
+            if count == 1:
+                found += [self._arena[at : min(at + MESSAGE, stop)] for at in range(start, stop, MESSAGE)]
+            else:
+                found.append(self._arena[start:stop])
+        return found
 
     def __iter__(self) -> Iterator[tuple[Head, dict[str, Array]]]:
-        heads = pickle.loads(self._arena[: self._described]) if self._described else []
-        for head, columns in heads:
+        for head, columns in self._heads():
             yield head, {name: self._column(*described) for name, described in columns.items()}
 
     def _column(self, dtype: np.dtype[Any], shape: tuple[int, ...], sizes: list[int]) -> Array:
@@ -173,18 +198,27 @@ class _Reader:
 
     def _raw(self, nbytes: int) -> Raw:
         start = self._at
-        self._at = -(-(start + nbytes) // ALIGN) * ALIGN
+        self._at += _aligned(nbytes)
         return self._arena[start : start + nbytes]
 
 
-def _add(column: Array, pieces: list[Raw]) -> tuple[np.dtype[Any], tuple[int, ...], list[int]]:
-    """Add the bytes of a column to `pieces`; return what a reader needs to know of it."""
-    if column.dtype.hasobject:
-        added = [np.frombuffer(buffer, dtype=np.uint8) for buffer in pack(column)]
-    else:
-        added = [raw(column)]
-    pieces += added
-    return column.dtype, column.shape, [len(piece) for piece in added]
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGN) * ALIGN
+
+
+def _cut(sizes: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Give where pieces that travel together begin and end, and how many they are; a large one travels alone."""
+    start, at, count = 0, 0, 0
+    for size in sizes:
+        if count and (size >= SMALL or at - start >= SMALL):
+            yield start, at, count
+            start, count = at, 0
+        at, count = at + _aligned(size), count + 1
+        if size >= SMALL:
+            yield start, start + size, 1
+            start, count = at, 0
+    if count:
+        yield start, at, count
 
 
 def _parts(block: Block) -> tuple[Head, Columns]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.engine.pairs.arena import Arena
-from himach.engine.pairs.block import SHARDS, Block, Bounds, Kind, Raw
+from himach.engine.pairs.block import SHARDS, Block, Bounds, Kind, Raw, by_shard, divided
+from himach.engine.shuffle.packed import Packed, packed
 from himach.engine.shuffle.spill import Scratch, spill
 from himach.engine.shuffle.stack import Spec, Stack
 
@@ -40,6 +42,31 @@ class OnDisk(Protocol):
 
     def part(self, start: int, stop: int) -> Block:
         """Read the shards from `start` to `stop`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Divided:
+    """A block on a disk, in more shards than it has there."""
+
+    whole: OnDisk
+    shards: int
+
+    @property
+    def kind(self) -> Kind:
+        return self.whole.kind
+
+    @property
+    def specs(self) -> Mapping[str, Spec]:
+        return self.whole.specs
+
+    @property
+    def bounds(self) -> Bounds:
+        """About: as if a shard were divided into equal parts."""
+        parts = self.shards // (len(self.whole.bounds) - 1)
+        return np.concatenate([[0], np.cumsum(np.repeat(-(-np.diff(self.whole.bounds) // parts), parts))])
+
+    def part(self, start: int, stop: int) -> Block:
+        return _finer(self.whole, start, stop, self.shards // (len(self.whole.bounds) - 1))
 
 
 class Memory:
@@ -87,9 +114,12 @@ class Runs:
     ----------
     memory
         Counts what is held, and asks for it to be spilled.
+    shards
+        How many shards its blocks have.
     """
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, shards: int = SHARDS) -> None:
+        self.shards = shards
         self._memory = memory
         self._lots: defaultdict[Kind, _Lot] = defaultdict(_Lot)
         self._arena = Arena()
@@ -100,21 +130,22 @@ class Runs:
         """Return memory for a block that will be put, uint8 (nbytes,)."""
         return self._arena.take(nbytes)
 
-    def put(self, blocks: Sequence[Block]) -> int:
-        """Put the blocks of a chunk; return how many bytes they take."""
-        nbytes = sum(self._lots[block.kind].put(block) for block in blocks)
-        if blocks:
-            self._memory.hold(self, nbytes)
-        return nbytes
+    def put(self, blocks: Sequence[Block]) -> list[Block | Packed]:
+        """Put the blocks of a chunk, of any number of shards; return what is held of them."""
+        held = [packed(divided(block, self.shards)) for block in blocks]
+        if held:
+            self._memory.hold(self, sum(self._lots[one.kind].put(one) for one in held))
+        return held
 
     def refer(self, parts: Sequence[OnDisk]) -> None:
         """Put blocks that are on a disk already, and stay there; they come before all that is in memory."""
         for part in parts:
-            self._lots[part.kind].refer(part)
+            same = len(part.bounds) - 1 == self.shards
+            self._lots[part.kind].refer(part if same else _Divided(part, self.shards))
             self._refers = True
 
-    def exchange(self, blocks: Sequence[Block], parts: Sequence[OnDisk]) -> None:
-        """Refer to `parts`, on a disk, in place of blocks that were put, if all of these are still in memory."""
+    def exchange(self, blocks: Sequence[Block | Packed], parts: Sequence[OnDisk]) -> None:
+        """Refer to `parts`, on a disk, in place of what is held of blocks, if all of these are still in memory."""
         places = set(map(id, blocks))
         lots = [self._lots[kind] for kind in {block.kind for block in blocks}]
         if blocks and sum(lot.count(places) for lot in lots) == len(blocks):
@@ -123,11 +154,18 @@ class Runs:
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return int64 (shards,): about how many bytes each shard will take in the shuffle."""
-        return sum((lot.sizes() for lot in self._lots.values()), np.zeros(SHARDS, dtype=np.int64))
+        return sum((lot.sizes() for lot in self._lots.values()), np.zeros(self.shards, dtype=np.int64))
 
-    def part(self, start: int, stop: int) -> list[Block]:
-        """Return the shards from `start` to `stop`, one block of each kind that has pairs in them."""
-        parts = [lot.part(start, stop) for lot in self._lots.values()]
+    def sizes_within(self, shard: int, parts: int) -> npt.NDArray[np.int64]:
+        """Return int64 (parts,): about how many bytes each part of a shard will take, where it is divided further."""
+        return sum((lot.sizes_within(shard, parts) for lot in self._lots.values()), np.zeros(parts, dtype=np.int64))
+
+    def part(self, start: int, stop: int, shards: int | None = None) -> list[Block]:
+        """Return the shards from `start` to `stop`, one block of each kind that has pairs in them.
+
+        They may be of a finer division, into so many `shards`.
+        """
+        parts = [lot.part(start, stop, (shards or self.shards) // self.shards) for lot in self._lots.values()]
         return [part for part in parts if part is not None]
 
     def spill(self, directory: Path) -> int:
@@ -155,6 +193,15 @@ class Runs:
             self._scratch = None
 
 
+def _finer(whole: OnDisk | Stack | Packed, start: int, stop: int, finer: int) -> Block:
+    """Return some shards of what has them, where each of its shards counts as several that are `finer`."""
+    if finer == 1:
+        return whole.part(start, stop)
+    shards = finer * (whole.bounds.shape[-1] - 1)
+    some = whole.part(start // finer, -(-stop // finer))
+    return by_shard(some.form, some.width, some.columns(), shards).part(start, stop)
+
+
 def _nothing() -> None:
     """Relieve nothing."""
 
@@ -164,14 +211,18 @@ class _Lot:
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
+        self._packed: list[Packed] = []
         self._spilled: list[OnDisk] = []
         self._stacked: Stack | None = None
         self._nbytes = 0  # of the blocks in memory
 
-    def put(self, block: Block) -> int:
+    def put(self, block: Block | Packed) -> int:
         """Put a block behind all others; return how many bytes it takes."""
-        self._blocks.append(block)
-        self._stacked = None
+        if isinstance(block, Packed):
+            self._packed.append(block)
+        else:
+            self._blocks.append(block)
+            self._stacked = None
         nbytes = block.nbytes
         self._nbytes += nbytes
         return nbytes
@@ -182,13 +233,14 @@ class _Lot:
 
     def count(self, places: Collection[int]) -> int:
         """Return how many of the blocks with these ids are in memory."""
-        return sum(id(block) in places for block in self._blocks)
+        return sum(id(block) in places for block in (*self._blocks, *self._packed))
 
     def drop(self, places: Collection[int]) -> int:
         """Forget the blocks with these ids; return how many bytes they took."""
-        left = [block for block in self._blocks if id(block) not in places]
-        before, self._nbytes = self._nbytes, sum(block.nbytes for block in left)
-        self._blocks, self._stacked = left, None
+        self._blocks = [block for block in self._blocks if id(block) not in places]
+        self._packed = [block for block in self._packed if id(block) not in places]
+        left = sum(block.nbytes for block in self._blocks) + sum(block.nbytes for block in self._packed)
+        before, self._nbytes, self._stacked = self._nbytes, left, None
         return before - self._nbytes
 
     def _stack(self) -> Stack:
@@ -199,28 +251,56 @@ class _Lot:
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return int64 (shards,): about how many bytes each shard takes."""
-        parts: list[Stack | OnDisk] = [*self._spilled]
-        rows = sum(part.bounds for part in self._spilled)
+        parts: list[Stack | OnDisk | Packed] = [*self._spilled, *self._packed]
+        rows = sum(part.bounds for part in (*self._spilled, *self._packed))
         if self._blocks:
             parts.append(self._stack())
             rows = rows + self._stack().bounds.sum(axis=0)
+        sizes: npt.NDArray[np.int64] = np.diff(rows) * self._row(parts)
+        return sizes
+
+    def sizes_within(self, shard: int, parts: int) -> npt.NDArray[np.int64]:
+        """Return int64 (parts,): about how many bytes each part of a shard takes."""
+        held: list[Stack | OnDisk | Packed] = [
+            *self._spilled,
+            *self._packed,
+            *([self._stack()] if self._blocks else []),
+        ]
+        span = shard * parts, (shard + 1) * parts
+        rows = sum((np.diff(_finer(one, *span, parts).bounds) for one in held), np.zeros(parts, dtype=np.int64))
+        return rows * self._row(held)
+
+    def _row(self, parts: Sequence[Stack | OnDisk | Packed]) -> int:
+        """Return about how many bytes a row takes."""
         specs = {name: spec for part in parts for name, spec in part.specs.items()}
         row = sum(spec.nbytes for spec in specs.values())
         if self._blocks and any(spec.dtype.hasobject for spec in specs.values()):
             row = max(row, self._nbytes // max(sum(map(len, self._blocks)), 1))
-        sizes: npt.NDArray[np.int64] = np.diff(rows) * row
-        return sizes
+        return row
 
-    def part(self, start: int, stop: int) -> Block | None:
-        """Return the shards from `start` to `stop` as one block, None if they are empty."""
-        parts = [spilled.part(start, stop) for spilled in self._spilled]
+    def part(self, start: int, stop: int, finer: int = 1) -> Block | None:
+        """Return the shards from `start` to `stop` as one block, None if they are empty.
+
+        Each shard may count as several, that are `finer`.
+        """
+        parts = [_finer(one, start, stop, finer) for one in (*self._spilled, *self._packed)]
         if self._blocks:
-            parts.append(self._stack().part(start, stop))
+            parts.append(_finer(self._stack(), start, stop, finer))
         parts = [part for part in parts if len(part)]
         return Stack(parts).part(0, stop - start) if parts else None
 
     def spill(self, scratch: Scratch) -> None:
         """Move the blocks in memory to the disk."""
         if self._blocks:
-            self._spilled.append(spill(scratch, self._stack(), max(1, SHARDS * PIECE // self._nbytes)))
-            self._blocks, self._stacked, self._nbytes = [], None, 0
+            self._spilled.append(_spill(scratch, self._stack()))
+        for block in self._packed:
+            self._spilled.append(_spill(scratch, Stack([block.part(0, len(block.bounds) - 1)])))
+        self._blocks, self._packed, self._stacked, self._nbytes = [], [], None, 0
+
+
+def _spill(scratch: Scratch, stack: Stack) -> OnDisk:
+    """Write blocks to the disk, about `PIECE` bytes at a time."""
+    row = sum(spec.nbytes for spec in stack.specs.values())
+    rows = int(stack.bounds[:, -1].sum())
+    shards = stack.bounds.shape[1] - 1
+    return spill(scratch, stack, max(1, shards * PIECE // max(1, rows * row)))

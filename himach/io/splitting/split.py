@@ -188,7 +188,7 @@ def _extents(origin: Origin, numbers: range) -> Iterator[tuple[str, int, int]]:
         path, local = origin.locate(number)
         file = files[path]
         assert isinstance(file, XdrFile)
-        begin, end = (int(offset) for offset in file.index.offsets[local : local + 2])
+        begin, end = file.index.place(local)
         if last is not None and last[0] == path and last[2] == begin:
             last = (path, last[1], end)
             continue

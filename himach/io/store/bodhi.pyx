@@ -28,6 +28,9 @@ ALLOW_NETWORK = BODHI_ALLOW_NETWORK
 POSITIONS = BODHI_POSITIONS
 VELOCITIES = BODHI_VELOCITIES
 FORCES = BODHI_FORCES
+IDS = BODHI_IDS
+#: Behind the name of a dataset: that of its slices.
+SLICES_SUFFIX = (<bytes>BODHI_SLICES_SUFFIX).decode()
 ENCODING_AUTO = BODHI_ENCODING_AUTO
 ENCODING_RAW = BODHI_ENCODING_RAW
 DIRECT_AUTO = BODHI_DIRECT_AUTO
@@ -262,6 +265,48 @@ cdef class DatasetHandle:
             status = bodhi_dataset_mark(self.dataset, first, step, count, &native[0], &alien[0])
         check(status)
 
+    def runs(self, int kind, int64_t low, int64_t high, int64_t most):
+        """The frames of one kind from `low` to `high` as runs that are apart; None: as no runs, or more than `most`.
+
+        int64 (n, 3): first frame, step, and how many; ascending.
+        """
+        cdef cnp.ndarray found = np.empty((most, 3), dtype=np.int64)
+        cdef bodhi_run *runs = <bodhi_run *>cnp.PyArray_DATA(found)
+        cdef int64_t count
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_runs(self.dataset, kind, low, high, runs, most, &count)
+        check(status)
+        return None if count < 0 else found[:count]
+
+    def seal(self, int64_t least=0):
+        """Move what is known of where frames lie to files; of segments in which that is `least` frames."""
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_seal(self.dataset, least)
+        check(status)
+
+    def holds(self, cnp.ndarray numbers):
+        """Which of the frames are there, bool (n,)."""
+        cdef int64_t *wanted = frame_numbers(numbers)
+        cdef int64_t n = numbers.shape[0]
+        cdef cnp.ndarray held = np.empty(n, dtype=np.bool_)
+        cdef uint8_t *out = <uint8_t *>cnp.PyArray_DATA(held)
+        cdef bodhi_place places[256]
+        cdef int64_t at = 0
+        cdef int64_t some
+        cdef int64_t i
+        cdef int status = 0
+        with nogil:
+            while at < n and status == 0:
+                some = min(n - at, <int64_t>256)
+                status = bodhi_dataset_locate(self.dataset, wanted + at, some, places)
+                for i in range(some):
+                    out[at + i] = places[i].found != 0
+                at += some
+        check(status)
+        return held
+
     def locate(self, cnp.ndarray numbers):
         """Per frame (segment, kind, offset, length), or None."""
         cdef int64_t *wanted = frame_numbers(numbers)
@@ -276,6 +321,18 @@ cdef class DatasetHandle:
             (places[i].segment, places[i].kind, places[i].offset, places[i].length) if places[i].found else None
             for i in range(n)
         ]
+
+    def atoms(self, cnp.ndarray numbers):
+        """How many atoms the native records of the frames have, uint32 (n,); 0 where there is none."""
+        cdef int64_t *wanted = frame_numbers(numbers)
+        cdef int64_t n = numbers.shape[0]
+        cdef cnp.ndarray atoms = np.empty(n, dtype=np.uint32)
+        cdef uint32_t *out = <uint32_t *>cnp.PyArray_DATA(atoms)
+        cdef int status
+        with nogil:
+            status = bodhi_dataset_atoms(self.dataset, wanted, n, out)
+        check(status)
+        return atoms
 
     def drop(self, int kind, cnp.ndarray numbers):
         """Drop frames of one kind; returns how many were there."""
@@ -363,6 +420,28 @@ cdef class WriterHandle:
             status = bodhi_append(self.writer, &frame)
         return check(status) != BODHI_EXISTS
 
+    def append_coded(self, int64_t number, double time, coded, box):
+        """The same of a frame that has positions only, as XTC compresses them; they are decoded whole."""
+        cdef bodhi_frame frame
+        cdef xtc_frame compressed
+        cdef packed_grid grid
+        cdef const uint8_t[::1] memory = coded.memory
+        cdef Py_ssize_t begin = coded.begin, n_bytes = coded.n_bytes
+        cdef int axis, status
+        self.require_open()
+        if begin < 0 or n_bytes < 0 or begin + n_bytes + XTC_PAD > memory.shape[0]:
+            raise ValueError("the memory does not hold the frame")
+        memset(&frame, 0, sizeof(frame))
+        frame.number, frame.time, frame.n_atoms = number, time, coded.n_atoms
+        box = fill_box(&frame, box)
+        compressed.bytes, compressed.n_bytes, compressed.index = &memory[begin], n_bytes, coded.index
+        for axis in range(3):
+            compressed.least[axis], compressed.greatest[axis] = coded.ends[axis], coded.ends[3 + axis]
+        grid.unit, grid.scale = <float>(1.0 / coded.precision), coded.scale
+        with nogil:
+            status = writer_append_xtc(self.writer, &frame, &compressed, grid)
+        return check(status) != BODHI_EXISTS
+
     def flush(self, bint durable):
         """Make what was appended visible and kept."""
         cdef int status
@@ -387,6 +466,8 @@ cdef class ReaderHandle:
 
     cdef bodhi_reader *reader
     cdef object origin  # DatasetHandle or LinkHandle
+    cdef uint32_t *ids  # of the frame that was delivered last, if it is a slice
+    cdef int64_t n_ids
 
     def __dealloc__(self):
         global deaf
@@ -411,6 +492,17 @@ cdef class ReaderHandle:
         """Bytes of records delivered so far."""
         return bodhi_reader_bytes(self.reader)
 
+    def slice_ids(self):
+        """Which atoms the slice has that was delivered last, uint32 (n,), until the next call; None of a frame."""
+        cdef cnp.npy_intp shape[1]
+        cdef cnp.ndarray array
+        if self.ids is NULL:
+            return None
+        shape[0] = self.n_ids
+        array = cnp.PyArray_SimpleNewFromData(1, shape, cnp.NPY_UINT32, self.ids)
+        cnp.set_array_base(array, self)
+        return array
+
     def next(self):
         """The next frame as (number, reason, kind, time, box, positions, velocities, forces), or None at the end.
 
@@ -425,6 +517,8 @@ cdef class ReaderHandle:
         check(status)
         if status == BODHI_END:
             return None
+        self.ids = frame.ids if status == BODHI_OK else NULL
+        self.n_ids = frame.n_atoms
         if status == BODHI_MISS:
             return frame.number, frame.reason, -1, 0.0, None, None, None, None
         box = None

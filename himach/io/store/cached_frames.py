@@ -19,6 +19,7 @@ __all__ = ["CachedFrames", "Reading"]
 
 Vectors = npt.NDArray[np.float32]
 NUMBERS_AT_ONCE = 1 << 16
+LARGEST = (1 << 63) - 1  # frame number, and none has it
 
 
 class CachedFrames:
@@ -54,6 +55,28 @@ class CachedFrames:
                 return held
             start = int(numbers[-1]) + 1
 
+    def ends(self, *, native: bool = False) -> tuple[int, int] | None:
+        """Return the first and the last frame held, or held natively; None if there is none."""
+        kinds = [bodhi.NATIVE] if native else [bodhi.NATIVE, bodhi.ALIEN]
+        ends = [end for kind in kinds if (end := self._ends(kind)) is not None]
+        return (min(first for first, _ in ends), max(last for _, last in ends)) if ends else None
+
+    def _ends(self, kind: int) -> tuple[int, int] | None:
+        """Return the ends of the frames of one kind; the last one is sought by halves."""
+        some = self._asking.numbers(kind, 0, 1)
+        if not some.size:
+            return None
+        first = last = int(some[0])
+        above = LARGEST
+        while above - last > 1:
+            middle = last + (above - last) // 2
+            some = self._asking.numbers(kind, middle, 1)
+            if some.size:
+                last = int(some[-1])
+            else:
+                above = middle
+        return first, last
+
     def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
         """Set the bits of those `frames` that are held natively, and as aliens; other bits stay.
 
@@ -70,6 +93,19 @@ class CachedFrames:
             A frame number is negative, or the words are too few or too many.
         """
         self._asking.mark(frames, native, alien)
+
+    def runs(self, low: int, high: int, most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+        """Return the frames from `low` to `high` that are held natively, and as aliens, as runs that are apart.
+
+        Returns
+        -------
+        tuple or None
+            Twice int64 (n, 3): first frame, step, and how many. None if one would have more than `most` rows, or if the
+            frames do not lie in runs, or if that is not known here (of another user's store).
+        """
+        native = self._asking.runs(bodhi.NATIVE, low, high, most)
+        alien = None if native is None else self._asking.runs(bodhi.ALIEN, low, high, most)
+        return None if native is None or alien is None else (native, alien)
 
     def read(
         self,

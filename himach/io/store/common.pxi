@@ -112,7 +112,6 @@ cdef float *vectors(object array, str name, Py_ssize_t n_atoms) except? NULL:
 
 cdef object fill(bodhi_frame *frame, int64_t number, double time, positions, box, velocities, forces):
     """Fill a frame, which points into the arrays; return the box as the array that it points into."""
-    cdef cnp.ndarray lengths_and_angles
     memset(frame, 0, sizeof(frame[0]))
     frame.number = number
     frame.time = time
@@ -120,6 +119,12 @@ cdef object fill(bodhi_frame *frame, int64_t number, double time, positions, box
     frame.positions = vectors(positions, "positions", frame.n_atoms)
     frame.velocities = vectors(velocities, "velocities", frame.n_atoms)
     frame.forces = vectors(forces, "forces", frame.n_atoms)
+    return fill_box(frame, box)
+
+
+cdef object fill_box(bodhi_frame *frame, box):
+    """Fill the box of a frame; return it as the array into which the frame then points."""
+    cdef cnp.ndarray lengths_and_angles
     if box is None:
         return None
     lengths_and_angles = np.ascontiguousarray(box, dtype=np.float32)

@@ -39,6 +39,7 @@ cdef extern from "bodhi.h" nogil:
         BODHI_POSITIONS
         BODHI_VELOCITIES
         BODHI_FORCES
+        BODHI_IDS
         BODHI_REASON_ABSENT
         BODHI_REASON_DAMAGED
         BODHI_REASON_IO
@@ -65,6 +66,7 @@ cdef extern from "bodhi.h" nogil:
         float *box
         int32_t kind
         int32_t reason
+        uint32_t *ids
     ctypedef struct bodhi_write_options:
         int64_t segment_bytes
         int64_t block_atoms
@@ -110,6 +112,11 @@ cdef extern from "bodhi.h" nogil:
         int64_t bytes
         int64_t frames
         int64_t last_written
+    ctypedef struct bodhi_run:
+        int64_t first
+        int64_t step
+        int64_t count
+
     ctypedef struct bodhi_place:
         uint64_t segment
         int32_t kind
@@ -136,11 +143,15 @@ cdef extern from "bodhi.h" nogil:
                               int64_t *count)
     int bodhi_dataset_mark(bodhi_dataset *dataset, int64_t first, int64_t step, int64_t count, uint64_t *native,
                            uint64_t *alien)
+    int bodhi_dataset_runs(bodhi_dataset *dataset, int kind, int64_t low, int64_t high, bodhi_run *runs,
+                           int64_t capacity, int64_t *count)
+    int bodhi_dataset_seal(bodhi_dataset *dataset, int64_t least)
     int bodhi_dataset_locate(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, bodhi_place *places)
     int bodhi_dataset_drop(bodhi_dataset *dataset, int kind, const int64_t *numbers, int64_t n, int64_t *dropped)
     int bodhi_dataset_segments(bodhi_dataset *dataset, bodhi_segment_facts *facts, int64_t capacity, int64_t *count)
     void bodhi_dataset_close(bodhi_dataset *dataset)
     int bodhi_writer_open(bodhi_dataset *dataset, int kind, const bodhi_write_options *options, bodhi_writer **writer)
+    int bodhi_dataset_atoms(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, uint32_t *atoms)
     int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame)
     int bodhi_flush(bodhi_writer *writer, int durable)
     int64_t bodhi_writer_written(const bodhi_writer *writer)
@@ -168,6 +179,16 @@ cdef extern from "bodhi.h" nogil:
     int bodhi_push(bodhi_pusher *pusher, const bodhi_frame *frame)
     int bodhi_push_flush(bodhi_pusher *pusher)
     void bodhi_push_query(const bodhi_pusher *pusher, bodhi_push_facts *facts)
+    ctypedef struct bodhi_slice_options:
+        int64_t n_atoms
+        int64_t rank
+        const char *store
+        int64_t quota
+    int bodhi_push_open_slices(const char *const *servers, int n, const char *dataset, const void *generation,
+                               size_t generation_bytes, const bodhi_push_options *options,
+                               const bodhi_slice_options *slices, bodhi_pusher **pusher)
+    int bodhi_push_slice(bodhi_pusher *pusher, const bodhi_frame *frame, const int64_t *ids)
+    const char *BODHI_SLICES_SUFFIX
     int bodhi_push_close(bodhi_pusher *pusher)
     void bodhi_push_abandon(bodhi_pusher *pusher)
 
@@ -178,12 +199,38 @@ cdef extern from "base/crc32c.h" nogil:
 cdef extern from "base/clock.h" nogil:
     int64_t now_ms()
 
+cdef extern from "base/mac.h" nogil:
+    enum:
+        MAC_KEY
+        MAC_BYTES
+    ctypedef struct mac_stream:
+        uint64_t number
+    ctypedef struct mac_part:
+        const void *data
+        size_t size
+    bint mac_portable
+    void mac_begin(mac_stream *stream, const uint8_t *key, bint client_sends)
+    void mac_next(mac_stream *stream, const mac_part *parts, int n, uint8_t *tag)
+
 cdef extern from "base/hmac.h" nogil:
     enum:
         HMAC_BYTES
     void bodhi_hmac(const void *key, size_t key_bytes, const void *data, size_t size, uint8_t *out)
 
+cdef extern from "codec/xtc.h" nogil:
+    enum:
+        XTC_PAD
+    ctypedef struct xtc_frame:
+        const uint8_t *bytes
+        size_t n_bytes
+        int32_t least[3]
+        int32_t greatest[3]
+        int index
+
 cdef extern from "codec/packed.h" nogil:
+    ctypedef struct packed_grid:
+        float unit
+        float scale
     bint packed_portable
     const char *packed_way()
     bint packed_decode(const void *data, size_t size, uint32_t n_atoms, float *out)
@@ -194,6 +241,9 @@ cdef extern from "codec/pack.h" nogil:
         uint32_t *sizes
     bint pack_positions(packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms)
     void packer_free(packer *p)
+
+cdef extern from "write/writer.h" nogil:
+    int writer_append_xtc(bodhi_writer *w, const bodhi_frame *frame, const xtc_frame *coded, packed_grid grid)
 
 cdef extern from "server/serve.h" nogil:
     ctypedef struct bodhi_server:
@@ -211,10 +261,11 @@ cdef extern from "server/serve.h" nogil:
         uint32_t max_frame
         int64_t quota
         int64_t memory
+        const char *peers
     int bodhi_server_open(const char *directory, const bodhi_serve_options *options, bodhi_server **server)
     int bodhi_server_run(bodhi_server *server)
     int bodhi_server_wake(const bodhi_server *server)
-    int bodhi_server_admit(bodhi_server *server, int fd)
+    int bodhi_server_admit(bodhi_server *server, int fd, const uint8_t *session)
     void bodhi_server_close(bodhi_server *server)
 
 cdef extern from "net/wire.h" nogil:
@@ -235,6 +286,11 @@ cdef extern from "net/wire.h" nogil:
         WIRE_MARK
         WIRE_MARKED
         WIRE_MAX_MARKED
+        WIRE_SURVEY
+        WIRE_SURVEYED
+        WIRE_PEERS
+        WIRE_PEERED
+        WIRE_DATASET_HEAD
         N_COUNTERS
     ctypedef int wire_verb "enum wire_verb"
     ctypedef struct wire_parser:
@@ -243,6 +299,7 @@ cdef extern from "net/wire.h" nogil:
 
 cdef extern from "net/link.h" nogil:
     ctypedef struct wire_link:
+        char *address
         int fd
         wire_parser incoming "in"
         int (*interrupted)() noexcept nogil
@@ -262,9 +319,12 @@ cdef extern from "net/served.h" nogil:
         uint8_t identity[16]
         uint64_t native
         uint64_t alien
+        bint remote
+        pthread_mutex_t talking
         pthread_mutex_t mutex
     int served_open(served_dataset *d, const char *name, const void *generation, size_t generation_bytes)
-    int served_ask(served_dataset *d, wire_verb verb, const void *data, size_t size, wire_verb expected)
+    int served_ask(served_dataset *d, wire_verb verb, const void *data, size_t size, wire_verb expected,
+                   unsigned char **body, size_t *n)
     int served_reader_open(served_dataset *d, const int64_t *numbers, int64_t n, const bodhi_read_options *options,
                            bodhi_reader **reader)
     void served_close(served_dataset *d)

@@ -4,7 +4,7 @@
 COUNTERS = (
     "pid", "started", "connections", "max_connections", "admitted", "refused", "timed_out", "frames", "frame_bytes",
     "existing", "failed", "batches", "reads", "places", "waiting", "serialize_reads",
-    "shared_turns",
+    "shared_turns", "taken_bytes",
 )
 if len(COUNTERS) != N_COUNTERS:
     raise ImportError("the names of the counters do not fit native/net/wire.h")
@@ -26,9 +26,30 @@ def hmac_sha256(bytes key, bytes data):
     return bytes(out[:HMAC_BYTES])
 
 
+def message_tag(bytes session, bint client_sends, int64_t number, bytes message, bint portable=False):
+    """The tag of one message of a session, for tests beside another implementation."""
+    global mac_portable
+    cdef mac_stream stream
+    cdef uint8_t tag[16]
+    cdef mac_part part
+    if len(session) != MAC_KEY:
+        raise ValueError(f"a session's key has {MAC_KEY} bytes")
+    mac_begin(&stream, <const uint8_t *><const char *>session, client_sends)
+    stream.number = number
+    part.data = <const void *><const char *>message
+    part.size = len(message)
+    mac_portable = portable
+    mac_next(&stream, &part, 1, tag)
+    mac_portable = False
+    return bytes(tag[:MAC_BYTES])
+
+
 @cython.no_gc_clear
 cdef class LinkHandle:
-    """A connection to a server of this machine, from one thread at a time."""
+    """A connection to a server, from one thread at a time: of this machine, or with its key of another one.
+
+    `connected` is a socket that is connected already, of which nobody is on the way: it is this handle's from now on.
+    """
 
     cdef served_dataset served
     cdef char *address
@@ -36,10 +57,13 @@ cdef class LinkHandle:
     def __cinit__(self):
         self.served.link.fd = -1
         pthread_mutex_init(&self.served.mutex, NULL)
+        pthread_mutex_init(&self.served.talking, NULL)
 
-    def __init__(self, bytes address, unsigned int owner, int64_t timeout_ms):
+    def __init__(self, bytes address, unsigned int owner, int64_t timeout_ms, bytes key=b"", int connected=-1):
         cdef const char *text = address
         cdef size_t size = len(address)
+        cdef const uint8_t *secret = <const uint8_t *><const char *>key
+        cdef size_t secret_bytes = len(key)
         cdef int status
         if self.address is not NULL:
             raise ValueError("the connection is open already")
@@ -49,13 +73,23 @@ cdef class LinkHandle:
         memcpy(self.address, text, size + 1)
         self.served.timeout_ms = timeout_ms
         self.served.link.interrupted = interrupted
-        with nogil:
-            status = link_dial(&self.served.link, self.address, owner, NULL, 0, now_ms() + self.served.timeout_ms)
-        check(status, SERVER_ERRORS)
+        self.served.remote = secret_bytes > 0 or connected >= 0
+        if connected >= 0:
+            self.served.link.fd = connected
+            self.served.link.address = self.address
+        else:
+            with nogil:
+                status = link_dial(&self.served.link, self.address, owner, secret if secret_bytes > 0 else NULL,
+                                   secret_bytes, now_ms() + self.served.timeout_ms)
+            check(status, SERVER_ERRORS)
+        if self.served.remote:
+            # Readers' threads wait for it, which must not wait for the GIL of whoever waits for them.
+            self.served.link.interrupted = NULL
 
     def __dealloc__(self):
         served_free(&self.served)
         pthread_mutex_destroy(&self.served.mutex)
+        pthread_mutex_destroy(&self.served.talking)
         free(self.address)
 
     def close(self):
@@ -64,11 +98,16 @@ cdef class LinkHandle:
 
     cdef bytes ask(self, int verb, const void *data, size_t size, int expected):
         """The answer's body."""
+        cdef unsigned char *body = NULL
+        cdef size_t n = 0
         cdef int status
         with nogil:
-            status = served_ask(&self.served, <wire_verb>verb, data, size, <wire_verb>expected)
+            status = served_ask(&self.served, <wire_verb>verb, data, size, <wire_verb>expected, &body, &n)
         check(status, SERVER_ERRORS)
-        return (<char *>self.served.link.incoming.body)[:self.served.link.incoming.size]
+        try:
+            return (<char *>body)[:n]
+        finally:
+            free(body)
 
     def open(self, str name, bytes generation):
         """Open a dataset for reading."""
@@ -143,10 +182,23 @@ cdef class LinkHandle:
             native[first // 64:first // 64 + n] |= words[:n]
             alien[first // 64:first // 64 + n] |= words[n:]
 
+    def runs(self, int kind, int64_t low, int64_t high, int64_t most):
+        """None: the server tells bits."""
+        return None
+
     def counters(self):
         """What the server has counted, by name."""
         counted = np.frombuffer(self.ask(WIRE_STATUS, NULL, 0, WIRE_COUNTERS), dtype="<u8")
         return dict(zip(COUNTERS, counted.tolist(), strict=False))
+
+    def survey(self, bytes after):
+        """What the server says of datasets behind that directory, as bytes (native/server/survey.c)."""
+        return self.ask(WIRE_SURVEY, <const char *>after, len(after), WIRE_SURVEYED)
+
+    def peers(self):
+        """The identity of the server's store, and what it knows of its peers, as bytes."""
+        cdef bytes body = self.ask(WIRE_PEERS, NULL, 0, WIRE_PEERED)
+        return body[:16], body[16:]
 
     def stop(self):
         """Tell the server to end."""

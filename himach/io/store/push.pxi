@@ -7,8 +7,9 @@ cdef class PusherHandle:
     cdef bodhi_pusher *pusher
 
     def __init__(self, list servers, str dataset, bytes generation, key_file, bint durable, int timeout_ms,
-                 int64_t batch_bytes, identity=None):
+                 int64_t batch_bytes, identity=None, slices=None):
         cdef bodhi_push_options options
+        cdef bodhi_slice_options of_slices
         cdef const char **addresses
         cdef bytes name = dataset.encode()
         cdef const char *text = name
@@ -16,6 +17,7 @@ cdef class PusherHandle:
         cdef size_t size = len(generation)
         cdef int n = len(servers)
         cdef int status
+        cdef bint whole = slices is None
         cdef bytes who = b"" if identity is None else (<str>identity).encode()
         encoded = [address.encode() for address in servers]
         if any(b"\0" in text_of for text_of in [name, who, *encoded]):
@@ -29,13 +31,22 @@ cdef class PusherHandle:
         options.interrupted = interrupted
         if identity is not None:
             options.identity = <const char *>who
+        memset(&of_slices, 0, sizeof(of_slices))
+        if not whole:
+            of_slices.n_atoms, of_slices.rank, store, of_slices.quota = slices
+            of_slices.store = NULL if store is None else <const char *><bytes>store
         addresses = <const char **>malloc((n + 1) * sizeof(const char *))
         if addresses is NULL:
             raise MemoryError
         for i in range(n):
             addresses[i] = <bytes>encoded[i]
         with nogil:
-            status = bodhi_push_open(addresses, n, text, fingerprint, size, &options, &self.pusher)
+            if whole:
+                status = bodhi_push_open(addresses, n, text, fingerprint, size, &options, &self.pusher)
+            else:
+                status = bodhi_push_open_slices(
+                    addresses, n, text, fingerprint, size, &options, &of_slices, &self.pusher
+                )
         free(addresses)
         check(status, SERVER_ERRORS)
 
@@ -63,6 +74,20 @@ cdef class PusherHandle:
         box = fill(&frame, number, time, positions, box, velocities, forces)
         with nogil:
             status = bodhi_push(self.pusher, &frame)
+        check(status, SERVER_ERRORS)
+
+    def push_slice(self, int64_t number, double time, cnp.ndarray ids, positions, box, velocities, forces):
+        """Push a slice, whose atoms are `ids`, int64 (n,)."""
+        cdef bodhi_frame frame
+        cdef int status
+        cdef const int64_t *atoms
+        self.require_open()
+        box = fill(&frame, number, time, positions, box, velocities, forces)
+        if ids.dtype != np.int64 or ids.ndim != 1 or not ids.flags.c_contiguous or ids.shape[0] != frame.n_atoms:
+            raise ValueError(f"ids must be a contiguous int64 array of {frame.n_atoms} numbers")
+        atoms = <const int64_t *>cnp.PyArray_DATA(ids)
+        with nogil:
+            status = bodhi_push_slice(self.pusher, &frame, atoms)
         check(status, SERVER_ERRORS)
 
     def flush(self):

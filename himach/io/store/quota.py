@@ -14,9 +14,9 @@ from pathlib import Path
 from himach.errors import UsageError
 from himach.io.store import bodhi
 from himach.io.store.sizes import parse_size, show_size
-from himach.io.store.store import StoreFullError, StoreNotFoundError
+from himach.io.store.store import Store, StoreFullError, StoreNotFoundError
 
-__all__ = ["Segment", "Survey", "check_quota", "chosen_quota", "survey"]
+__all__ = ["Segment", "Survey", "check_quota", "chosen_quota", "set_chosen_quota", "survey"]
 
 QUOTA = "HIMACH_QUOTA"
 SMALLEST_SEGMENT = 1 << 20
@@ -134,3 +134,29 @@ def check_quota(path: Path, quota: int, segment: int = 0) -> None:
             f"{show_size(found.reserve)} ({found.reserve} bytes) to others; make room, or put the store elsewhere with "
             "HIMACH_CACHE"
         )
+
+
+def set_chosen_quota(store: Store) -> tuple[int, str]:
+    """Have a store keep to the chosen quota.
+
+    Returns
+    -------
+    quota
+        Bytes that the store may hold; 0: the disk has no room for a segment, so that nothing is kept.
+    reason
+        Why nothing is kept; "" otherwise.
+
+    Raises
+    ------
+    UsageError
+        If ``$HIMACH_QUOTA`` cannot be kept to.
+    """
+    try:
+        quota = chosen_quota(store.path)
+        check_quota(store.path, quota)
+        store.set_quota(quota)
+    except (StoreFullError, UsageError) as error:
+        if isinstance(error, UsageError) and os.environ.get(QUOTA):
+            raise
+        return 0, f"no frames are kept in the cache: {error}"
+    return quota, ""

@@ -20,7 +20,7 @@ VERSION = 1
 UNIT = 64
 FRAME, TOMBSTONE, HOLE = 1, 2, 3
 RAW, PACKED = 0, 1
-POSITIONS = 1
+POSITIONS, IDS = 1, 8
 MAX_PACKED_ATOMS = 1 << 16  # in a block
 RECORD_HEAD = 112
 TOMBSTONE_BYTES = 128
@@ -171,6 +171,10 @@ class _Blocks:
         n_of_positions = self.n // self.fields.bit_count() if self.fields & POSITIONS else 0
         return self.encoding == PACKED and block < n_of_positions
 
+    def tells_ids(self, block: int) -> bool:
+        """Tell whether a block is of a slice's ids: those come last, all in the first one."""
+        return bool(self.fields & IDS) and block >= self.n - self.n // self.fields.bit_count()
+
 
 def _check_blocks(window: _Window, begin: int, head: bytes, blocks: _Blocks) -> None:
     """Check the blocks as a reader does: their checksums, and that they are what the encoding says."""
@@ -184,6 +188,10 @@ def _check_blocks(window: _Window, begin: int, head: bytes, blocks: _Blocks) -> 
         if blocks.packed(block):
             if not _decodes(data, blocks.atoms(block)):
                 raise _Refused(f"{name} is damaged: its checksum is right, but it cannot be unpacked")
+        elif blocks.tells_ids(block):
+            first = block == blocks.n - blocks.n // blocks.fields.bit_count()
+            if first != (size > 0) or size % 4:
+                raise _Refused(f"{name} is damaged: it has {size} bytes that tell its atoms")
         elif blocks.encoding in (RAW, PACKED) and size != 12 * blocks.atoms(block):
             raise _Refused(f"{name} is damaged: it has {size} bytes for {blocks.atoms(block)} atoms")
         place += size

@@ -8,8 +8,9 @@ cdef class ServerHandle:
 
     def __init__(self, bytes directory, int listener, allowed=(), bint serialize_reads=False, int max_connections=0,
                  int max_per_caller=0, int message_ms=0, int idle_ms=0, int batch_ms=0, uint32_t max_frame=0,
-                 int64_t quota=0, int64_t memory=0):
+                 int64_t quota=0, int64_t memory=0, bytes peers=b""):
         cdef bodhi_serve_options options
+        cdef const char *told = peers
         cdef cnp.ndarray users = np.ascontiguousarray(list(allowed), dtype=np.uint32)
         cdef const char *path = directory
         cdef int status
@@ -28,6 +29,7 @@ cdef class ServerHandle:
         options.max_frame = max_frame
         options.quota = quota
         options.memory = memory
+        options.peers = told
         with nogil:
             status = bodhi_server_open(path, &options, &self.server)
         check(status, SERVER_ERRORS)
@@ -54,10 +56,13 @@ cdef class ServerHandle:
         self.require_open()
         return bodhi_server_wake(self.server)
 
-    def admit(self, int fd):
-        """Hand over an admitted socket; it is the server's from now on."""
+    def admit(self, int fd, bytes session=b""):
+        """Hand over an admitted socket, with the key of its messages; it is the server's from now on."""
+        cdef const uint8_t *key = <const uint8_t *><const char *>session
         self.require_open()
-        check(bodhi_server_admit(self.server, fd), SERVER_ERRORS)
+        if len(session) not in (0, MAC_KEY):
+            raise ValueError(f"a session's key has {MAC_KEY} bytes")
+        check(bodhi_server_admit(self.server, fd, key if len(session) > 0 else NULL), SERVER_ERRORS)
 
     def close(self):
         """Keep and acknowledge what was pushed, and end."""

@@ -12,13 +12,14 @@ import fcntl
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
 
+from himach.frame import Coded, RawFrame
 from himach.io.store import bodhi
 from himach.io.store.bodhi import (
     StoreBusyError,
@@ -31,7 +32,7 @@ from himach.io.store.bodhi import (
     StoreSystemError,
     StoreVersionError,
 )
-from himach.io.store.cached_frames import CachedFrames
+from himach.io.store.cached_frames import CachedFrames, Reading
 
 __all__ = [
     "Dataset",
@@ -184,6 +185,11 @@ class Store:
         """
         return Dataset(self, self._handle.open_directory(directory))
 
+    def names(self) -> list[str]:
+        """Return the names of the datasets that the store holds; asking is no use of any dataset."""
+        metas = (_read_meta(self.path / directory / "meta") for directory in self.directories())
+        return sorted({meta[0] for meta in metas if meta is not None})
+
     def generations(self, name: str) -> list[bytes]:
         """Return the generations of a dataset that the store holds; asking is no use of any dataset."""
         metas = (_read_meta(self.path / directory / "meta") for directory in self.directories())
@@ -286,7 +292,15 @@ class Dataset(CachedFrames):
 
     def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which of the frames it holds, bool (n,), as of the last `refresh`."""
-        return np.array([place is not None for place in self._handle.locate(np.ascontiguousarray(numbers))], dtype=bool)
+        return self._handle.holds(np.ascontiguousarray(numbers))
+
+    def seal(self, least: int = 0) -> None:
+        """Move what is known of where frames lie from memory to files, which all processes of the machine read.
+
+        Writers do so with what they have written; this is for what one that was killed left behind. `least`: of
+        segments in which that is so many frames; 0: as many as are worth it.
+        """
+        self._handle.seal(least)
 
     def refresh(self) -> None:
         """Take in what other processes have written, dropped or evicted."""
@@ -335,6 +349,18 @@ class Dataset(CachedFrames):
         """
         return self._writer(native).append(number, time, positions, box, velocities, forces)
 
+    def write_coded(self, number: int, time: float, box: Vectors | None, coded: Coded, *, native: bool = False) -> bool:
+        """Append, as `write` does, a frame that has positions only, as XTC compresses them; all atoms are decoded.
+
+        Raises
+        ------
+        ValueError
+            The coordinates are damaged; nothing was written, and later calls may work.
+        StoreError
+            As in `write`.
+        """
+        return self._writer(native).append_coded(number, time, coded, box)
+
     def _writer(self, native: bool) -> bodhi.WriterHandle:
         kind = bodhi.NATIVE if native else bodhi.ALIEN
         if kind not in self._writers:
@@ -366,6 +392,18 @@ class Dataset(CachedFrames):
         wanted = np.ascontiguousarray(numbers, dtype=np.int64).reshape(-1)
         return self._handle.drop(kind, wanted)
 
+    def atoms(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+        """Return how many atoms the native records of frames have, (n,); 0 where there is none."""
+        return self._handle.atoms(np.ascontiguousarray(numbers, dtype=np.int64))
+
+    def read_slices(self, numbers: npt.ArrayLike) -> Iterator[tuple[RawFrame, npt.NDArray[np.uint32]] | None]:
+        """Read slices, in the order of `numbers`: each with its atoms, ascending, until the next; None for a miss."""
+        fields = bodhi.POSITIONS | bodhi.VELOCITIES | bodhi.FORCES | bodhi.IDS
+        reader = self._handle.open_reader(np.ascontiguousarray(numbers, dtype=np.int64), fields)
+        for frame in Reading(reader):
+            ids = None if frame is None else reader.slice_ids()
+            yield None if frame is None or ids is None else (frame, ids)
+
     def facts(self) -> dict[str, int]:
         """Return counts and sizes: native, alien, bytes, segments, refused_segments, last_used, memory, ..."""
         return self._handle.facts()
@@ -382,13 +420,13 @@ class Dataset(CachedFrames):
         self.store.evict(self.path.name, segment, native=natives[0])
         self.refresh()
 
-    def attach(self, name: str, content: bytes) -> None:
+    def attach(self, name: str, content: bytes | Sequence[bytes | memoryview]) -> None:
         """Keep a small file beside the frames (a topology, the stamp of an origin), in place of one of that name."""
         target = self._file(name)
         temporary = target.with_name(f"tmp-{os.getpid():x}-{os.urandom(4).hex()}")
         try:
             with open(temporary, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-                file.write(content)
+                file.writelines([content] if isinstance(content, bytes) else content)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.rename(target)

@@ -27,8 +27,15 @@ if TYPE_CHECKING:
 
 VERSION = 2  # of what is attached
 MAX_BYTES = 256 << 20  # of a topology file whose parse is attached
-MOST_ATTACHED = 4  # parses beside a dataset, the newest
+MOST_ATTACHED = 4  # parses beside a dataset, the newest; as many in memory
 _CONNECTIONS = frozenset({"bonds", "angles", "dihedrals", "impropers"})
+_remembered: dict[str, bytes] | None = None  # by name, as attached; None: this process does not
+
+
+def remember() -> None:
+    """Have this process keep what it parses in memory, too; for ranks that do run after run."""
+    global _remembered
+    _remembered = {} if _remembered is None else _remembered
 
 
 def load_topology(
@@ -71,19 +78,21 @@ def load_topology(
             keywords.setdefault("topology_format", keywords["format"])
     else:
         path = existing(topology, "topology")
-    name = None if dataset is None else _name(path, keywords)
-    if dataset is not None and name is not None:
-        return _attached_or_parsed(dataset, attach, name, path, origin, keywords)
+    name = None if dataset is None and _remembered is None else _name(path, keywords)
+    if name is not None:
+        return _kept_or_parsed(dataset, attach, name, path, origin, keywords)
     return _guess(_parse(path, origin, keywords), path, origin, keywords)
 
 
-def _attached_or_parsed(
-    dataset: Dataset, attach: bool, name: str, path: str, origin: Origin, keywords: Mapping[str, Any]
+def _kept_or_parsed(
+    dataset: Dataset | None, attach: bool, name: str, path: str, origin: Origin, keywords: Mapping[str, Any]
 ) -> Topology:
-    """Return the topology as it is attached, else parse and attach it; warn as parsing did."""
+    """Return the topology as it is remembered or attached, else parse and keep it; warn as parsing did."""
     from himach.io.topology.parsed import decode
 
-    content = dataset.own_attachment(name)
+    content = (_remembered or {}).get(name)
+    if content is None and dataset is not None:
+        content = dataset.own_attachment(name)
     if content is not None:
         try:
             topology, told = decode(content)
@@ -91,6 +100,7 @@ def _attached_or_parsed(
             pass
         else:
             _check_atoms(topology, path, origin)
+            _remember(name, content)
             for text, file, line in told["warnings"]:
                 warnings.warn_explicit(text, UserWarning, file, line)
             return topology
@@ -99,20 +109,31 @@ def _attached_or_parsed(
         topology = _guess(_parse(path, origin, keywords), path, origin, keywords)
     for warning in caught:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    if attach:
+    dataset = dataset if attach else None
+    if dataset is not None or _remembered is not None:
+        from himach.io.topology.parsed import encode
+
         texts = [[str(w.message), w.filename, w.lineno] for w in caught if w.category is UserWarning]
-        _attach(dataset, name, topology, {"warnings": texts})
+        content = encode(topology, {"warnings": texts})
+        if content is not None:
+            _remember(name, content)
+            if dataset is not None:
+                _attach(dataset, name, content)
     return topology
 
 
-def _attach(dataset: Dataset, name: str, topology: Topology, told: dict[str, Any]) -> None:
-    """Attach a topology to a dataset, if that is possible, in place of the oldest one."""
-    from himach.io.store.store import StoreError
-    from himach.io.topology.parsed import encode
+def _remember(name: str, content: bytes) -> None:
+    """Keep a parse in memory, where this process does that, in place of the oldest one."""
+    if _remembered is not None and name not in _remembered:
+        _remembered[name] = bytes(content)
+        for oldest in list(_remembered)[:-MOST_ATTACHED]:
+            del _remembered[oldest]
 
-    content = encode(topology, told)
-    if content is None:
-        return
+
+def _attach(dataset: Dataset, name: str, content: bytes) -> None:
+    """Attach a parse to a dataset, if that is possible, in place of the oldest one."""
+    from himach.io.store.store import StoreError
+
     try:
         dataset.attach(name, content)
         others = [file for file in dataset.path.glob("x-parsed-*") if file.name != f"x-{name}"]  # clocks may go back

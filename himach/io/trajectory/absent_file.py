@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from himach.errors import TrajectoryError
 from himach.frame import RawFrame
-
-Times = npt.NDArray[np.float64]
+from himach.io.trajectory.index.timeline import Timeline
 
 
 def out_of_reach(path: str) -> str:
@@ -39,7 +38,7 @@ class AbsentFile:
         kind: str,
         n_frames: int,
         n_atoms: int,
-        times: Times | None,
+        times: Timeline | None,
         keywords: Mapping[str, Any],
         first: int,
         frames: Mapping[int, RawFrame],

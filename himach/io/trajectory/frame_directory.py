@@ -11,14 +11,13 @@ import numpy.typing as npt
 
 from himach.errors import HimachError, TrajectoryError
 from himach.frame import RawFrame
+from himach.io.trajectory.index.timeline import EvenTimeline, StoredTimeline, Timeline
+from himach.io.trajectory.index.walk import read_index
 from himach.io.trajectory.manifest import TIMES, Manifest, find
 from himach.io.trajectory.messages import reason
 from himach.io.trajectory.readahead import ask_for
 from himach.io.trajectory.reader_file import ReaderFile, construct
 from himach.io.trajectory.xdr_file import XdrFile
-from himach.io.trajectory.xdr_index import read_index
-
-Times = npt.NDArray[np.float64]
 
 
 class FrameDirectory:
@@ -56,10 +55,10 @@ class FrameDirectory:
             if not os.path.exists(stamp):
                 raise TrajectoryError(f"{stamp} is missing from the frame directory; copy it again or split again")
         self.timed = keywords.get("dt") is None
-        times = self._read_times()
+        offset = float(keywords.get("time_offset", 0.0))
+        self.times: Timeline | None = self._stored_times(offset)
         if not self.timed:
-            times = np.arange(self.n_frames, dtype=np.float64) * float(keywords["dt"])
-        self.times: Times | None = times + float(keywords.get("time_offset", 0.0))
+            self.times = EvenTimeline(self.n_frames, float(keywords["dt"]), 0.0, offset)
         self._open_number = -1
         self._open_file: XdrFile | ReaderFile | None = None
 
@@ -134,15 +133,21 @@ class FrameDirectory:
             )
         return file
 
-    def _read_times(self) -> Times:
+    def _stored_times(self, offset: float) -> Timeline:
         path = os.path.join(self.path, TIMES)
         try:
-            times = np.load(path, allow_pickle=False)
+            with open(path, "rb") as file:
+                version = np.lib.format.read_magic(file)
+                if version != (1, 0):
+                    raise ValueError(f"its version is {version}")
+                shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+                begin = file.tell()
+                size = file.seek(0, os.SEEK_END) - begin
         except (OSError, ValueError, EOFError) as error:
             raise TrajectoryError(f"{path} cannot be read: {reason(error)}") from error
-        if times.dtype != np.float64 or times.shape != (self.n_frames,):
+        if dtype != np.float64 or shape != (self.n_frames,) or size != 8 * self.n_frames:
             raise TrajectoryError(f"{path} is no float64 array of {self.n_frames} times; split again")
-        return np.asarray(times)
+        return StoredTimeline(path, begin, self.n_frames, offset)
 
 
 def _open(path: str, kind: str) -> XdrFile | ReaderFile:

@@ -14,14 +14,15 @@ import numpy.typing as npt
 
 from himach.errors import HimachError, NoFrameError, TrajectoryError
 from himach.frame import RawFrame
+from himach.io.trajectory.dcd_file import DcdFile
+from himach.io.trajectory.index.timeline import Timeline
+from himach.io.trajectory.index.walk import extended, read_index
+from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, reader_class
 from himach.io.trajectory.messages import quietly, reason, warn_cut
 from himach.io.trajectory.reader_file import ReaderFile, construct, in_order, whole_frames
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.trajectory.xdr_header import sniff
-from himach.io.trajectory.xdr_index import XdrIndex, read_index
-
-Times = npt.NDArray[np.float64]
 
 #: Formats whose reader has to be told the number of atoms.
 _COUNTLESS = frozenset({"DATA", "TRJ", "TRZ"})
@@ -41,7 +42,7 @@ class FrameFile(Protocol):
     n_frames, n_atoms
         Whole frames in it, and atoms in each.
     times
-        float64 (n_frames,), ps, where they are known without reading the frames; else None.
+        Of its frames, ps, where they are known without reading the frames; else None.
     timed
         Whether the file itself says when its frames were taken; else MDAnalysis counts frames.
     stamps
@@ -57,7 +58,7 @@ class FrameFile(Protocol):
     kind: str
     n_frames: int
     n_atoms: int
-    times: Times | None
+    times: Timeline | None
     timed: bool
     stamps: tuple[str, ...]
     topology: str | None
@@ -114,13 +115,19 @@ def open_file(
         keywords["n_atoms"] = _count_atoms(topology or path, options)
     reader = _open_reader(path, kind, found, keywords)
     ordered = in_order(reader, kind)
-    return ReaderFile(path, reader, whole_frames(path, kind, reader, ordered), ordered)
+    n_frames = whole_frames(path, kind, reader, ordered)
+    if kind == "DCD" and not ordered and type(reader).__module__ == "MDAnalysis.coordinates.DCD":  # no user's own
+        return DcdFile(path, reader, n_frames)
+    return ReaderFile(path, reader, n_frames, ordered)
 
 
 def _open_xdr(path: str, kind: str, keywords: Mapping[str, Any], known: XdrIndex | None) -> XdrFile:
     with open(path, "rb") as file:
         kind = sniff(file.read(4)) or kind
-    index = known if known is not None and known.kind == kind and known.is_of(path) else read_index(path, kind)
+    index = known if known is not None and known.kind == kind else None
+    if index is not None and not index.is_of(path):
+        index = extended(index, path)
+    index = index or read_index(path, kind)
     if index.cut:
         warn_cut(path, index.n_frames)
     return XdrFile(path, index, keywords)

@@ -6,15 +6,10 @@ import itertools
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
-
-import numpy as np
-import numpy.typing as npt
 
 from himach.errors import TrajectoryError
 from himach.io.trajectory.frame_file import FrameFile
-
-Times = npt.NDArray[np.float64]
+from himach.io.trajectory.index.timeline import tolerance
 
 
 @dataclass
@@ -24,25 +19,9 @@ class Part:
     file: FrameFile
     n_frames: int
 
-    @property
-    def times(self) -> Times:
-        """Known times of the part's frames, float64 (n_frames,), ps."""
-        assert self.file.times is not None
-        return self.file.times[: self.n_frames]
-
     def time(self, index: int) -> float:
         """Return the time of one frame of the file, reading it if need be."""
         return float(self.file.times[index]) if self.file.times is not None else self.file.read(index).time
-
-
-@overload
-def tolerance(time: float) -> float: ...
-@overload
-def tolerance(time: Times) -> Times: ...
-def tolerance(time: float | Times) -> float | Times:
-    """Return how far apart two equal times can lie that went through float32, ps."""
-    error: float | Times = 2.4e-7 * np.abs(time) + 1e-9
-    return error
 
 
 def join(files: Sequence[FrameFile]) -> list[Part]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,15 +23,16 @@ from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.trajectory.frame_directory import FrameDirectory
 from himach.io.trajectory.frame_file import FrameFile, open_file
-from himach.io.trajectory.join import Part, join, tolerance
+from himach.io.trajectory.index.timeline import EvenTimeline, JoinedTimeline, Timeline, Times, gaps, tolerance
+from himach.io.trajectory.index.xdr_index import XdrIndex
+from himach.io.trajectory.join import Part, join
 from himach.io.trajectory.keywords import check, classes_for
 from himach.io.trajectory.messages import reason
 from himach.io.trajectory.patience import again
 from himach.io.trajectory.readahead import Ahead
-from himach.io.trajectory.xdr_index import XdrIndex
+from himach.selection import Selected
 
 Numbers = npt.NDArray[np.int64]
-Times = npt.NDArray[np.float64]
 _FINGERPRINT_BYTES = 1 << 16
 
 
@@ -118,8 +120,8 @@ class Origin:
         return all(part.file.present for part in self._parts)
 
     @property
-    def known_times(self) -> Times | None:
-        """Times of all frames, float64 (n_frames,), ps, where they are known without reading frames; else None."""
+    def known_times(self) -> Timeline | None:
+        """Times of all frames, ps, where they are known without reading frames; else None."""
         return self._times
 
     def read(self, numbers: Iterable[int], needed: int | None = None) -> Iterator[RawFrame]:
@@ -160,39 +162,40 @@ class Origin:
         """Return the frames' times, float64 (n,), ps; reads the frames where a format leaves no other way."""
         wanted = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
         if self._times is not None:
-            return self._times[wanted]
+            return self._times.at(wanted)
         return np.array([frame.time for frame in map(self._read, wanted.tolist())], dtype=np.float64)
 
     def nbytes(self, numbers: Iterable[int]) -> int:
         """Return the bytes of the origin that reading these frames takes: exact for XTC and TRR, else the mean."""
         wanted = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
+        if len(self._parts) == 1:
+            return self._parts[0].file.nbytes(wanted)
         of_part = np.searchsorted(self._starts, wanted, side="right") - 1
         total = 0
         for index in np.unique(of_part):
             total += self._parts[index].file.nbytes(wanted[of_part == index] - self._starts[index])
         return total
 
-    def dt(self, frames: range) -> float | None:
+    def dt(self, frames: Selected) -> float | None:
         """Return the time between selected frames, ps; None where it is uneven or there are fewer than two.
 
-        Where times are known only by reading frames, the first two, the middle two and the last two decide.
+        Where times are known only by reading frames, the first two, the middle two and the last two decide. Else all
+        that are selected do, some at once.
         """
         if len(frames) < 2:
             return None
-        steps: Sequence[int] = range(len(frames) - 1)
-        if self._times is None:
+        if self._times is not None:
+            mean, even, equal, largest = gaps(self._times, frames)
+        else:
             steps = sorted({0, (len(frames) - 1) // 2, len(frames) - 2})
             pairs = np.array([self.times([frames[step], frames[step + 1]]) for step in steps])
-            ends = pairs.ravel()
-            gaps = pairs[:, 1] - pairs[:, 0]
-            mean = (ends[-1] - ends[0]) / (len(frames) - 1)
-        else:
-            ends = self.times(frames)
-            gaps = np.diff(ends)
-            mean = (ends[-1] - ends[0]) / (len(frames) - 1)
-        if np.any(np.abs(gaps - mean) > 2 * tolerance(float(np.abs(ends).max()))):
+            between = pairs[:, 1] - pairs[:, 0]
+            mean, largest = float(pairs[-1, 1] - pairs[0, 0]) / (len(frames) - 1), float(np.abs(pairs).max())
+            even, equal = not np.any(np.abs(between - mean) > 2 * tolerance(largest)), bool(np.ptp(between) == 0)
+            mean = float(between[0]) if equal else mean
+        if not even:
             return None
-        return float(gaps[0]) if np.all(gaps == gaps[0]) else _round_time(float(mean), float(np.abs(ends).max()))
+        return mean if equal else _round_time(mean, largest)
 
     def locate(self, number: int) -> tuple[str, int]:
         """Return the file that holds a frame, and its number within that file."""
@@ -219,6 +222,9 @@ class Origin:
         return self._ahead
 
     def _expect(self, numbers: Sequence[int]) -> None:
+        if len(self._parts) == 1:
+            self._parts[0].file.expect([number for number in numbers if 0 <= number < self.n_frames])
+            return
         wanted = np.asarray(numbers, dtype=np.int64)
         of_part = np.searchsorted(self._starts, wanted, side="right") - 1
         for index in np.unique(of_part).tolist():
@@ -228,7 +234,7 @@ class Origin:
     def _read(self, number: int, needed: int | None = None) -> RawFrame:
         if not 0 <= number < self.n_frames:
             raise UsageError(f"there is no frame {number}; {self.paths[0]} has {self.n_frames} frames, from 0")
-        index = int(np.searchsorted(self._starts, number, side="right")) - 1
+        index = int(np.searchsorted(self._starts, number, side="right")) - 1 if len(self._parts) > 1 else 0
         part = self._parts[index]
         if part is not self._open_part:
             self.close()
@@ -240,7 +246,7 @@ class Origin:
             frame = self._read_again(part, number, local, needed, error)
         frame.number = number
         if self._times is not None:
-            frame.time = float(self._times[number])
+            frame.time = self._times[number]
         return frame
 
     def _read_again(self, part: Part, number: int, local: int, needed: int | None, error: Exception) -> RawFrame:
@@ -267,24 +273,17 @@ class Origin:
         timestep = None if following is None else float(following - start)
         return OriginFacts(_fingerprint(self._parts), timestep, velocities, forces)
 
-    def _known_times(self) -> Times | None:
+    def _known_times(self) -> Timeline | None:
         """Return all times where they are known without reading frames, checked to run on."""
-        if len(self._parts) > 1 and not any(part.file.timed for part in self._parts):
-            return self._counted_times()
-        known = [part.file.times for part in self._parts]
-        if any(times is None for times in known):
+        if len(self._parts) > 1 and not any(part.file.timed for part in self._parts):  # they count frames
+            return EvenTimeline(self.n_frames, float(self.keywords.get("dt", 1.0)), 0.0, self._parts[0].time(0))
+        known = [(part.file.times, part.n_frames) for part in self._parts if part.file.times is not None]
+        if len(known) < len(self._parts):
             return None
-        times = np.concatenate([part.times for part in self._parts])
-        back = np.flatnonzero(np.diff(times) < -tolerance(times[:-1]))
-        if len(back):
-            number = int(back[0]) + 1
-            self._refuse_time(number, float(times[number - 1]), float(times[number]))
-        return times
-
-    def _counted_times(self) -> Times:
-        """Return times that count frames, for formats without times and for a given dt."""
-        step = float(self.keywords.get("dt", 1.0))
-        times: Times = np.arange(self.n_frames, dtype=np.float64) * step + self._parts[0].time(0)
+        times = known[0][0] if len(known) == 1 else JoinedTimeline(known)
+        number = times.back(self.n_frames)
+        if number is not None:
+            self._refuse_time(number, times[number - 1], times[number])
         return times
 
     def _refuse_time(self, number: int, before: float, time: float) -> None:
@@ -359,6 +358,9 @@ def _check_atoms(files: Sequence[FrameFile]) -> None:
 def existing(path: str | os.PathLike[str], what: str) -> str:
     """Return an existing path made absolute; raises UsageError with a hint for a mistyped name."""
     absolute = os.path.abspath(os.path.expanduser(path))
+    url = re.match(r"himach:/+(.*)", os.fspath(path))
+    if url:
+        raise UsageError(f"himach://{url[1]} is what MDAnalysis calls it; here a dataset goes by its name: {url[1]}")
     try:
         os.stat(absolute)
         return absolute
@@ -374,6 +376,8 @@ def existing(path: str | os.PathLike[str], what: str) -> str:
     except OSError:  # a folder that may be entered and not read
         close = []
     hint = f"; did you mean {str(folder / close[0])!r}?" if close else ""
+    if what == "trajectory" and os.sep not in os.fspath(path):
+        hint += "; 'himach cache list' tells the datasets of this node's store"
     raise UsageError(f"there is no {what} {os.fspath(path)}{hint}")
 
 

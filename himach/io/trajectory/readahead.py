@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 
 BATCH_BYTES = 8 << 20  # asked for at once; one to two batches lie ahead
+BATCH_FRAMES = 1024  # at most: small ones the operating system reads ahead by itself
 REMEMBERED = 16  # batches that are not asked for again
 
 
@@ -43,7 +44,7 @@ class Ahead:
 
     def __init__(self, n_frames: int, frame_bytes: int, ask: Callable[[Sequence[int]], object]) -> None:
         self._n_frames = n_frames
-        self._batch = max(1, BATCH_BYTES // max(1, frame_bytes))
+        self._batch = min(BATCH_FRAMES, max(1, BATCH_BYTES // max(1, frame_bytes)))
         self._ask = ask
         self._numbers: Sequence[int] = ()
         self._asked = 0

@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.frame import RawFrame
+from himach.io.trajectory.index.timeline import EvenTimeline, ListedTimeline, Timeline
 from himach.io.trajectory.messages import quietly, warn_cut
 from himach.io.trajectory.readahead import ask_for
-
-Times = npt.NDArray[np.float64]
 
 #: What of a timestep's data is the frame's time.
 _TIME = frozenset({"time", "dt", "time_offset"})
@@ -240,19 +239,18 @@ def _trj_rest(path: str, reader: Any) -> bool:
     return bool((os.path.getsize(path) - offsets[0]) % (offsets[1] - offsets[0]) > 1)
 
 
-def _known_times(reader: Any, kind: str, n_frames: int) -> Times | None:
+def _known_times(reader: Any, kind: str, n_frames: int) -> Timeline | None:
     """Return the times that the reader gives the frames, where that takes no reading of frames."""
-    counts = np.arange(n_frames, dtype=np.float64)
+    offset = float(reader.ts.data.get("time_offset", 0.0))
     if "time" not in reader.ts.data:
-        times = counts * float(reader.ts.dt)
-    elif kind == "DCD":
+        return EvenTimeline(n_frames, float(reader.ts.dt), 0.0, offset)
+    if kind == "DCD":
         header = reader._file.header
-        times = (counts + header["istart"] / header["nsavc"]) * float(reader.ts.dt)
-    elif kind == "NCDF" and reader.scale_factors["time"] is None:
+        return EvenTimeline(n_frames, float(reader.ts.dt), header["istart"] / header["nsavc"], offset)
+    if kind == "NCDF" and reader.scale_factors["time"] is None:
         times = np.array(reader.trjfile.variables["time"][:n_frames], dtype=np.float64)
-    else:
-        return None
-    return times + float(reader.ts.data.get("time_offset", 0.0))
+        return ListedTimeline(times + offset)
+    return None
 
 
 def _pickle(reader: Any) -> bytes | None:

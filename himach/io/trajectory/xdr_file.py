@@ -17,8 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
-from himach.frame import RawFrame, Vectors
+from himach.frame import Coded, RawFrame, Vectors
 from himach.io.trajectory import xtc
+from himach.io.trajectory.index.timeline import EvenTimeline, Numbers, Timeline, Times
+from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.readahead import ask_for
 from himach.io.trajectory.xdr_header import (
     DAMAGED,
@@ -26,15 +28,41 @@ from himach.io.trajectory.xdr_header import (
     HEADER_BYTES,
     POSITIONS,
     VELOCITIES,
+    SenselessError,
+    ShortError,
     TrrHeader,
     XtcHeader,
     parse_trr,
     parse_xtc,
 )
-from himach.io.trajectory.xdr_index import XdrIndex
 
-Times = npt.NDArray[np.float64]
 Data = dict[str, Any]
+
+
+class _OtherFrameError(ValueError):
+    """A frame is not the one that the index speaks of."""
+
+
+class IndexTimeline:
+    """Times as the index of a file has them, and what is added to each."""
+
+    def __init__(self, index: XdrIndex, path: str, offset: float = 0.0) -> None:
+        self.index, self.path, self.offset = index, path, offset
+
+    def __len__(self) -> int:
+        return self.index.n_frames
+
+    def __getitem__(self, number: int) -> float:
+        return self.index.time(number) + self.offset
+
+    def at(self, numbers: Numbers) -> Times:
+        """Look them up."""
+        times: Times = self.index.times(numbers) + self.offset
+        return times
+
+    def back(self, n_frames: int) -> int | None:
+        """Return what the walk over the file has found."""
+        return self.index.back(n_frames)
 
 
 class XdrFile:
@@ -55,25 +83,34 @@ class XdrFile:
         self.n_atoms = index.n_atoms
         self.index = index
         self.timed = keywords.get("dt") is None
-        times = index.times
+        offset = float(keywords.get("time_offset", 0.0))
+        self.times: Timeline | None = IndexTimeline(index, path, offset)
         if not self.timed:
-            times = np.arange(self.n_frames, dtype=np.float64) * float(keywords["dt"])
-        self.times: Times | None = times + float(keywords.get("time_offset", 0.0))
+            self.times = EvenTimeline(self.n_frames, float(keywords["dt"]), 0.0, offset)
         self._factors = (10.0, 10.0, 0.1) if keywords.get("convert_units", True) else (1.0, 1.0, 1.0)
-        self._bytes = np.empty(0, np.uint8)
+        self._coded = Coded(np.empty(0, np.uint8))  # what is read goes to its memory
         self._vectors: list[Vectors] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_descriptor": -1, "_bytes": np.empty(0, np.uint8), "_vectors": []}
+        return {**self.__dict__, "_descriptor": -1, "_coded": Coded(np.empty(0, np.uint8)), "_vectors": []}
 
     def __del__(self) -> None:
         self.release()
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
         """Read one frame, of an XTC file no more than the first `needed` atoms; its arrays hold until the next."""
-        if self.index.has[index] & DAMAGED:
+        try:
+            return self._read(index, needed)
+        except (_OtherFrameError, SenselessError, ShortError):
+            if not self.index.renew():  # a store's index may be of what the file was
+                raise
+            return self._read(index, needed)
+
+    def _read(self, index: int, needed: int | None) -> RawFrame:
+        has = self.index.has(index)
+        if has & DAMAGED:
             raise ValueError("its coordinates are damaged: they have senseless sizes")
-        if not self.index.has[index] & POSITIONS:
+        if not has & POSITIONS:
             raise ValueError("it has no positions; select the frames that have them by start and step")
         n_bytes = self._load(index)
         if not self._vectors:
@@ -82,16 +119,17 @@ class XdrFile:
             self._decode_xtc(index, n_bytes, needed) if self.kind == "XTC" else self._decode_trr(index, n_bytes)
         )
         assert self.times is not None
-        return RawFrame(index, float(self.times[index]), positions, self._box(box), *others, data=data)
+        frame = RawFrame(index, self.times[index], positions, self._box(box), *others, data=data)
+        frame.coded = self._coded if needed is not None and self._coded.ends else None
+        return frame
 
     def expect(self, indices: Sequence[int]) -> None:
         """Ask for the bytes of these frames."""
-        offsets = self.index.offsets
-        ask_for(self.path, ((int(offsets[index]), int(offsets[index + 1])) for index in indices))
+        ask_for(self.path, map(self.index.place, indices))
 
-    def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
+    def nbytes(self, indices: Numbers) -> int:
         """Return the bytes that these frames take in the file, from its index."""
-        return int((self.index.offsets[indices + 1] - self.index.offsets[indices]).sum())
+        return int(self.index.sizes(indices).sum())
 
     def release(self) -> None:
         """Close the file until the next read."""
@@ -104,10 +142,10 @@ class XdrFile:
         """Read a frame's bytes into the buffer and return their number."""
         if self._descriptor < 0:
             self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        begin, end = (int(offset) for offset in self.index.offsets[index : index + 2])
-        if end - begin + xtc.PAD > len(self._bytes):
-            self._bytes = np.empty(end - begin + xtc.PAD, np.uint8)
-        view = memoryview(self._bytes)[: end - begin]
+        begin, end = self.index.place(index)
+        if end - begin + xtc.PAD > len(self._coded.memory):
+            self._coded.memory = np.empty((end - begin) * 9 // 8 + xtc.PAD, np.uint8)
+        view = memoryview(self._coded.memory)[: end - begin]
         done = 0
         while done < len(view):
             taken = os.preadv(self._descriptor, [view[done:]], begin + done)
@@ -118,12 +156,11 @@ class XdrFile:
 
     def _check(self, frame: XtcHeader | TrrHeader, index: int, n_bytes: int) -> None:
         """Refuse a frame that is not the one that the index speaks of."""
-        facts = self.index
-        noted = float(facts.times[index])
+        noted = self.index.time(index)
         same_time = frame.time == noted or (math.isnan(frame.time) and math.isnan(noted))
         if (frame.n_atoms, frame.size) != (self.n_atoms, n_bytes) or not same_time:
-            raise ValueError(
-                f"the file has changed since it was opened: at byte {facts.offsets[index]} it has a frame of "
+            raise _OtherFrameError(
+                f"the file has changed since it was opened: at byte {self.index.place(index)[0]} it has a frame of "
                 f"{frame.time:g} ps, {frame.n_atoms} atoms and {frame.size} bytes, and had one of "
                 f"{noted:g} ps, {self.n_atoms} atoms and {n_bytes} bytes"
             )
@@ -131,24 +168,29 @@ class XdrFile:
     def _decode_xtc(
         self, index: int, n_bytes: int, needed: int | None
     ) -> tuple[Data, npt.NDArray[np.float32], Vectors]:
-        frame = parse_xtc(self._bytes[:HEADER_BYTES].tobytes())
+        coded, memory = self._coded, self._coded.memory
+        frame = parse_xtc(memory[:HEADER_BYTES].tobytes())
         self._check(frame, index, n_bytes)
         positions = self._vectors[0]
+        coded.ends = ()
         if frame.ends is None:
-            raw = self._bytes[frame.at : frame.at + 12 * self.n_atoms].view(">f4").reshape(-1, 3)
+            raw = memory[frame.at : frame.at + 12 * self.n_atoms].view(">f4").reshape(-1, 3)
             np.multiply(raw, np.float32(self._factors[0]), out=positions)
         else:
-            coding = (frame.ends, frame.sizes, frame.precision)
-            xtc.decode(self._bytes, frame.at, frame.n_bytes, *coding, self._factors[0], positions, needed)
-        box = np.array(struct.unpack(">9f", self._bytes[16:52].tobytes()), dtype=np.float32)
+            coded.begin, coded.n_bytes, coded.n_atoms = frame.at, frame.n_bytes, self.n_atoms
+            coded.ends, coded.index = frame.ends, frame.sizes
+            coded.precision, coded.scale = frame.precision, self._factors[0]
+            xtc.decode(coded, positions, needed)
+        box = np.array(struct.unpack(">9f", memory[16:52].tobytes()), dtype=np.float32)
         return {"step": frame.step}, box, positions
 
     def _decode_trr(
         self, index: int, n_bytes: int
     ) -> tuple[Data, npt.NDArray[np.float32], Vectors, Vectors | None, Vectors | None]:
-        frame = parse_trr(self._bytes[:HEADER_BYTES].tobytes())
+        memory = self._coded.memory
+        frame = parse_trr(memory[:HEADER_BYTES].tobytes())
         self._check(frame, index, n_bytes)
-        raw = self._bytes[:n_bytes]
+        raw = memory[:n_bytes]
         real = np.dtype(f">f{frame.real}")
         box = np.zeros(9, np.float32)
         if frame.box_at:

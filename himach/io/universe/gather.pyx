@@ -1,7 +1,11 @@
-"""Rows of vectors by atom index, in one loop that checks each index: `gather()` and `copy_rows()`."""
+"""Rows of vectors by atom index: `gather()` and `copy_rows()`, in one loop that checks each index.
+
+`rows()` and `mean_row()` are numpy's own answers to the last bit, sooner.
+"""
 
 cimport numpy as cnp
 from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memcpy
 
 cnp.import_array()
 
@@ -101,3 +105,103 @@ def copy_rows(cnp.ndarray source not None, cnp.ndarray target not None, cnp.ndar
             written[3 * atom + 2] = read[3 * atom + 2]
     if missing:
         raise IndexError(f"there is no atom {wanted[i]} among {n_atoms}")
+
+
+cdef bint follow(const int64_t *indices, Py_ssize_t n) noexcept nogil:
+    """Tell whether each of these is one more than the one before."""
+    cdef int64_t differ = 0
+    cdef Py_ssize_t i
+    for i in range(n):
+        differ |= indices[i] - indices[0] - i
+    return differ == 0
+
+
+cdef bint within(const int64_t *indices, Py_ssize_t n, Py_ssize_t n_atoms) noexcept nogil:
+    """Tell whether all of these are from 0 to n_atoms - 1."""
+    cdef bint outside = False
+    cdef Py_ssize_t i
+    for i in range(n):
+        outside |= indices[i] < 0 or indices[i] >= n_atoms
+    return not outside
+
+
+cdef bint plain(vectors, indices):
+    """Tell whether these are arrays as MDAnalysis has them for positions and atoms, which the loops here read."""
+    if type(vectors) is not cnp.ndarray or type(indices) is not cnp.ndarray:
+        return False
+    cdef cnp.ndarray source = vectors, wanted = indices
+    return (
+        cnp.PyArray_ISCARRAY_RO(source) and cnp.PyArray_TYPE(source) == cnp.NPY_FLOAT32
+        and source.ndim == 2 and source.shape[1] == 3
+        and cnp.PyArray_ISCARRAY_RO(wanted) and cnp.PyArray_TYPE(wanted) == cnp.NPY_INT64 and wanted.ndim == 1
+    )
+
+
+def rows(vectors, indices):
+    """Return ``vectors[indices]``, a copy.
+
+    Parameters
+    ----------
+    vectors
+        Any array; it is soon done for float32 (n_atoms, 3), C-contiguous.
+    indices
+        Any index; it is soon done for int64 (n,), C-contiguous.
+    """
+    if not plain(vectors, indices):
+        return vectors[indices]
+    cdef cnp.ndarray source = vectors, wanted = indices
+    cdef const float *read = <const float *>cnp.PyArray_DATA(source)
+    cdef const int64_t *atoms = <const int64_t *>cnp.PyArray_DATA(wanted)
+    cdef Py_ssize_t i, n = wanted.shape[0]
+    if not n or not within(atoms, n, source.shape[0]):
+        return vectors[indices]
+    cdef cnp.npy_intp[2] shape = [n, 3]
+    cdef cnp.ndarray found = cnp.PyArray_EMPTY(2, shape, cnp.NPY_FLOAT32, 0)
+    cdef float *target = <float *>cnp.PyArray_DATA(found)
+    with nogil:
+        if follow(atoms, n):
+            memcpy(target, read + 3 * atoms[0], 3 * n * sizeof(float))
+        else:
+            for i in range(n):
+                memcpy(target + 3 * i, read + 3 * atoms[i], 3 * sizeof(float))
+    return found
+
+
+def mean_row(vectors, indices):
+    """Return ``vectors[indices].astype(float).mean(axis=0)`` where each index is one more than the one before.
+
+    Numpy adds up such rows one after the other, and so does this.
+
+    Parameters
+    ----------
+    vectors
+        Any array; it is done for float32 (n_atoms, 3), C-contiguous.
+    indices
+        Any index; it is done for int64 (n,), C-contiguous.
+
+    Returns
+    -------
+    ndarray or None
+        float64 (3,); None where it is not done: other arrays, other indices, fewer than two rows.
+    """
+    if not plain(vectors, indices):
+        return None
+    cdef cnp.ndarray source = vectors, wanted = indices
+    cdef const int64_t *atoms = <const int64_t *>cnp.PyArray_DATA(wanted)
+    cdef Py_ssize_t i, n = wanted.shape[0]
+    if n < 2 or not follow(atoms, n) or not within(atoms, n, source.shape[0]):
+        return None
+    cdef const float *row = <const float *>cnp.PyArray_DATA(source) + 3 * atoms[0]
+    cdef double x = 0, y = 0, z = 0
+    cdef cnp.npy_intp[1] shape = [3]
+    cdef cnp.ndarray found = cnp.PyArray_EMPTY(1, shape, cnp.NPY_FLOAT64, 0)
+    cdef double *mean = <double *>cnp.PyArray_DATA(found)
+    with nogil:
+        for i in range(n):
+            x += row[3 * i]
+            y += row[3 * i + 1]
+            z += row[3 * i + 2]
+        mean[0] = x / n
+        mean[1] = y / n
+        mean[2] = z / n
+    return found

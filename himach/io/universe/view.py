@@ -6,15 +6,16 @@ of reach, because each rank sees some frames only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
+from numbers import Integral
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 from MDAnalysis import Universe
-from MDAnalysis.coordinates.base import FrameIteratorAll, ProtoReader
+from MDAnalysis.coordinates.base import FrameIteratorAll, FrameIteratorBase, ProtoReader
 from MDAnalysis.coordinates.timestep import Timestep
 from MDAnalysis.core.topology import Topology
 
@@ -26,6 +27,7 @@ from himach.io.trajectory.origin import Origin
 from himach.io.universe.asked import asked_atoms
 from himach.io.universe.gather import copy_rows
 from himach.io.universe.timestep import BoundTimestep, FrameNumber, LateFields
+from himach.selection import Selected
 
 _set_data = Timestep.data.__set__
 
@@ -48,6 +50,8 @@ class View:
     copy
         Whether to copy positions on binding. One view may do without; further views of the same frames need copies,
         because positions are writable and analyses must not see each other's changes.
+    transform
+        Adds transformations to the Universe, before setup() sees it.
 
     Attributes
     ----------
@@ -59,11 +63,12 @@ class View:
         self,
         topology: Topology,
         origin: Origin,
-        frames: range,
+        frames: Selected,
         first: RawFrame,
         *,
         name: str = "",
         copy: bool = False,
+        transform: Callable[[Universe], None] | None = None,
     ) -> None:
         self._copy = copy
         self._frames = frames
@@ -73,6 +78,9 @@ class View:
         self.universe.name = self._name
         self.universe.trajectory = self._reader
         self._reader.bind(first, copy=True)  # setup() may write to positions, the source's frame stays as read
+        if transform is not None:
+            transform(self.universe)
+            self._reader.bind(first, copy=True)  # with groups that update as the transformations leave it
 
     def ask(self, groups: Any) -> None:
         """Show only the atoms of what atoms() returned in the frames that are bound from now on.
@@ -189,6 +197,16 @@ class _Universe(Universe):  # type: ignore[misc]
             f"{self.name}: universe.load_new() is refused, because himach decides which frame the Universe is at; "
             "make a Universe of your own from universe.copy()"
         )
+
+
+class _PresentFrame(FrameIteratorBase):  # type: ignore[misc]
+    """The present frame, to be iterated over."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[Timestep]:
+        yield self.trajectory.ts
 
 
 class _BoundReader(ProtoReader):  # type: ignore[misc]
@@ -329,10 +347,22 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
             "frames only; use the frame that map() gets, and reduce() for what needs several frames"
         )
 
-    def __getitem__(self, frames: Any) -> FrameIteratorAll:
-        if frames == slice(None):  # AtomGroup.write() asks for it, and how long it is; iterating over it is refused
-            return FrameIteratorAll(self)
-        return self._refuse()
+    def __getitem__(self, frames: Any) -> Any:
+        present = int(self._number)
+        if isinstance(frames, Integral):
+            return self.ts if frames == present else self._refuse()
+        if isinstance(frames, slice):
+            if frames == slice(None):  # AtomGroup.write() asks for it, and how long it is; iterating over it is refused
+                return FrameIteratorAll(self)
+            frames = range(*super().check_slice_indices(frames.start, frames.stop, frames.step))
+        return _PresentFrame(self) if len(frames) == 1 and frames[0] == present else self._refuse()
+
+    def check_slice_indices(self, start: int | None, stop: int | None, step: int | None) -> tuple[int, int, int]:
+        """Take all frames for the present one, over which analyses of MDAnalysis then run."""
+        if start is stop is step is None:
+            return int(self._number), int(self._number) + 1, 1
+        indices: tuple[int, int, int] = super().check_slice_indices(start, stop, step)
+        return indices
 
     next = __next__ = __iter__ = rewind = timeseries = _refuse
     _reopen = _read_next_timestep = _read_frame = _read_frame_with_aux = _sliced_iter = _refuse

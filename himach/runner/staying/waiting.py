@@ -6,7 +6,6 @@ import contextvars
 import os
 import pickle
 import warnings
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +13,12 @@ from himach.errors import as_himach
 from himach.parallel.collective import is_everywhere
 from himach.parallel.leaving import working
 from himach.parallel.turns import StayingRank
+from himach.runner.starting.ahead import import_ahead
 
 if TYPE_CHECKING:
     from himach.parallel.communicator import World
 
 __all__ = ["stay"]
-
-#: What every run imports sooner or later.
-AHEAD = ("MDAnalysis", "cloudpickle", "himach.runner.rank", "himach.runner.opening", "himach.io.universe.view")
 
 
 def stay(rank: StayingRank) -> None:
@@ -31,10 +28,11 @@ def stay(rank: StayingRank) -> None:
         from himach.parallel.mpi import connect
 
         connect()
-        for name in AHEAD:
-            import_module(name)
+        import_ahead()
+        from himach.io.topology.loading import remember
         from himach.runner.staying.renewal import Renewal
 
+        remember()
         renewal = Renewal()
     except BaseException as error:
         rank.fail(as_himach(error))

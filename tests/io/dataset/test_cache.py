@@ -20,7 +20,7 @@ from support.ranks import clean_environment
 
 import himach
 from himach.io.trajectory import frame_file
-from himach.io.trajectory.xdr_index import read_index
+from himach.io.trajectory.index.walk import read_index
 
 ALL = list(range(N_FRAMES))
 

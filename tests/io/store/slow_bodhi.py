@@ -72,6 +72,7 @@ class Slow:
     positions: np.ndarray
     velocities: np.ndarray | None
     forces: np.ndarray | None
+    ids: np.ndarray | None
     segment: int
     offset: int
     length: int
@@ -146,10 +147,51 @@ def record(data: bytes, at: int, segment: int, dataset: int, generation: int) ->
                 arrays[name] = np.concatenate([unpacked(block) for block in mine])
             else:
                 arrays[name] = np.frombuffer(b"".join(mine), "<f4").reshape(n_atoms, 3)
+    arrays["ids"] = None
+    if fields & 8:
+        told, *others = blocks
+        assert not any(others)
+        found_ids = ids(data, told, segment, dataset, generation)
+        assert len(found_ids) == n_atoms
+        arrays["ids"] = np.array(sorted(found_ids))
     assert n_blocks == fields.bit_count() * -(-n_atoms // block_atoms)
     return Slow(
         number, native_or_alien, time, box if has_box else None, segment=segment, offset=at, length=length, **arrays
     ), length
+
+
+def ids(data: bytes, told: bytes, segment: int, dataset: int, generation: int) -> set[int]:
+    """The atoms that the bytes `told` tell in a segment."""
+    coding, count, offset = struct.unpack_from("<BxxxIQ", told)
+    if coding == 2:
+        bits = [8 * at + bit for at, byte in enumerate(told[16:]) for bit in range(8) if byte >> bit & 1]
+        assert len(bits) == count
+        return {offset + bit for bit in bits}
+    found: set[int] = set()
+    numbers = varints(told[16:])
+    following = 0
+    while len(found) < count:
+        first = following + next(numbers)
+        following = first + next(numbers) + 1
+        found |= set(range(first, following))
+    assert len(found) == count
+    if coding == 1:
+        return found
+    assert coding == 3 and offset < 2**40
+    base = record(data, offset, segment, dataset, generation)
+    assert base is not None and isinstance(base[0], Slow) and base[0].ids is not None
+    return found ^ set(base[0].ids.tolist())
+
+
+def varints(data: bytes):
+    """The numbers in bytes of seven bits each, the lowest first; the highest bit says that there are more."""
+    value = shift = 0
+    for byte in data:
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            yield value
+            value = shift = 0
 
 
 def unpacked(block: bytes) -> np.ndarray:

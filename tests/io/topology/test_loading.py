@@ -7,6 +7,7 @@ from MDAnalysisTests import datafiles as data
 from support.io_samples import FORMATS, copied, make
 
 from himach.errors import TrajectoryError, UsageError
+from himach.io.topology import loading
 from himach.io.topology.loading import load_topology
 from himach.io.trajectory.origin import open_origin
 
@@ -33,6 +34,25 @@ def test_nothing_is_guessed_twice(tmp_path, monkeypatch):
     loaded = load_topology(topology, open_origin([trajectory]))
     monkeypatch.setattr("MDAnalysis.guesser.default_guesser.DefaultGuesser.guess_attr", None)
     assert mda.Universe(loaded, to_guess=()).atoms.total_mass() > 0
+
+
+def test_what_is_remembered_is_not_parsed_again(tmp_path, monkeypatch):
+    topology, trajectory = copied("PDB", tmp_path)
+    origin = open_origin([trajectory])
+    parsed = []
+    parse = loading._parse
+    monkeypatch.setattr(loading, "_parse", lambda path, *others: parsed.append(path) or parse(path, *others))
+    monkeypatch.setattr(loading, "_remembered", None)
+    load_topology(topology, origin)
+    loading.remember()
+    names = [list(mda.Universe(load_topology(topology, origin), to_guess=()).atoms.names) for _ in range(3)]
+    assert names[0] == names[1] == names[2] and len(parsed) == 2
+    topology.write_text(topology.read_text().replace(" CA ", " CX "))
+    changed = list(mda.Universe(load_topology(topology, origin), to_guess=()).atoms.names)
+    assert "CX" in changed and "CX" not in names[0] and len(parsed) == 3
+    for number in range(2 * loading.MOST_ATTACHED):
+        load_topology(topology, origin, {"context": "default", "dt": float(number)})
+    assert len(loading._remembered) == loading.MOST_ATTACHED
 
 
 def test_keywords(tmp_path):

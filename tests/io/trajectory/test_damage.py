@@ -5,12 +5,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from MDAnalysis.coordinates.TRR import TRRReader
-from support.io_samples import copied, make
+from support.io_samples import copied, make, offsets_of
 
 from himach.errors import TrajectoryError
+from himach.frame import Coded
 from himach.io.trajectory import xtc
 from himach.io.trajectory.origin import open_origin
-from himach.io.trajectory.xdr_index import read_index
 
 XDR = ["xtc", "trr"]
 
@@ -19,7 +19,7 @@ XDR = ["xtc", "trr"]
 def test_cut_at_any_byte_of_the_last_frame(kind, tmp_path):
     path = make(tmp_path / f"a.{kind}", [0, 1, 2])
     content = path.read_bytes()
-    offsets = read_index(str(path), kind.upper()).offsets
+    offsets = offsets_of(path, kind.upper())
     for end in range(offsets[2] + 1, offsets[3]):
         path.write_bytes(content[:end])
         with pytest.warns(UserWarning, match=rf"a\.{kind} is cut off within frame 2; .*last whole frame, 1"):
@@ -45,7 +45,7 @@ def test_zeros_at_the_end(kind, tmp_path):
 @pytest.mark.parametrize("kind", XDR)
 def test_damaged_header_in_the_middle(kind, tmp_path):
     path = make(tmp_path / f"a.{kind}", [0, 1, 2, 3])
-    offsets = read_index(str(path), kind.upper()).offsets
+    offsets = offsets_of(path, kind.upper())
     content = bytearray(path.read_bytes())
     content[offsets[2]] ^= 0xFF
     path.write_bytes(content)
@@ -55,7 +55,7 @@ def test_damaged_header_in_the_middle(kind, tmp_path):
 
 def test_damaged_length_in_the_middle(tmp_path):
     path = make(tmp_path / "a.xtc", [0, 1, 2, 3])
-    offsets = read_index(str(path), "XTC").offsets
+    offsets = offsets_of(path, "XTC")
     content = bytearray(path.read_bytes())
     for length in (-5, 2**30, 100):
         struct.pack_into(">i", content, offsets[1] + 88, length)
@@ -66,7 +66,7 @@ def test_damaged_length_in_the_middle(tmp_path):
 
 def test_damaged_coordinates_are_told_when_read(tmp_path):
     path = make(tmp_path / "a.xtc", [0, 1, 2, 3])
-    offsets = read_index(str(path), "XTC").offsets
+    offsets = offsets_of(path, "XTC")
     content = bytearray(path.read_bytes())
     struct.pack_into(">3i", content, offsets[2] + 60, *[2**31 - 1] * 3)  # the least coordinates above the greatest
     struct.pack_into(">i", content, offsets[2] + 84, 10**6)
@@ -84,7 +84,7 @@ def test_damaged_coordinates_are_told_when_read(tmp_path):
 def test_any_damage_is_an_error_or_a_frame(tmp_path, data):
     """Damaged bytes never crash the decoder, write beyond the frame, or keep the frames around them from being read."""
     path = make(tmp_path / "a.xtc", [0, 1, 2], n_atoms=60)
-    offsets = read_index(str(path), "XTC").offsets
+    offsets = offsets_of(path, "XTC")
     content = bytearray(path.read_bytes())
     for at in data.draw(st.lists(st.integers(int(offsets[1]) + 56, int(offsets[2]) - 1), min_size=1, max_size=30)):
         content[at] = data.draw(st.integers(0, 255))
@@ -103,16 +103,17 @@ def test_random_bytes_are_decoded_within_bounds():
     for _ in range(3000):
         n_atoms = int(random.integers(1, 50))
         n_bytes = int(random.integers(0, 16 * n_atoms))
-        buffer = random.integers(0, 256, n_bytes + xtc.PAD, dtype=np.uint8)
+        memory = random.integers(0, 256, n_bytes + xtc.PAD, dtype=np.uint8)
         least = random.integers(-(2**31), 2**31, 3)
         ends = [*least, *np.minimum(least + random.integers(0, 2 ** random.integers(1, 33), 3), 2**31 - 1)]
         sizes = int(random.integers(0, 80))
-        memory = np.full((n_atoms + 20, 3), 7, np.float32)
+        coded = Coded(memory, 0, n_bytes, tuple(int(end) for end in ends), sizes, 1e3, 10, n_atoms)
+        out = np.full((n_atoms + 20, 3), 7, np.float32)
         try:
-            xtc.decode(buffer, 0, n_bytes, [int(end) for end in ends], sizes, 1e3, 10, memory[:n_atoms])
+            xtc.decode(coded, out[:n_atoms])
         except ValueError as error:
             assert "damaged" in str(error)
-        assert (memory[n_atoms:] == 7).all()
+        assert (out[n_atoms:] == 7).all()
 
 
 def test_changed_number_of_atoms(tmp_path):

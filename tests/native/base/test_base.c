@@ -12,6 +12,7 @@
 #include "base/crc32c.h"
 #include "base/hmac.h"
 #include "base/io.h"
+#include "base/mac.h"
 #include "base/status.h"
 
 char doing[256];
@@ -59,6 +60,46 @@ static void test_hmac(void) {
     memset(key, 0xaa, sizeof key);
     bodhi_hmac(key, sizeof key, text, sizeof text - 1, out);
     CHECK(memcmp(out, sixth, sizeof sixth) == 0);
+}
+
+/* Each message's tag is its own: of its bytes however they are cut, its sender, its number and the session; long ones
+ * by whichever Poly1305 the system has. */
+static void test_macs(void) {
+    enum { SIZE = 100000 };
+    uint8_t key[MAC_KEY] = {1, 2, 3};
+    uint8_t tags[3][MAC_BYTES];
+    uint8_t *bytes = calloc(SIZE, 1);
+    CHECK(bytes != NULL);
+    for (size_t i = 0; i < SIZE; i++) {
+        bytes[i] = (uint8_t)(i * 7 + (i >> 8));
+    }
+    for (size_t size = 0; size <= SIZE; size = size * 9 + 1) {
+        const mac_part whole = {bytes, size};
+        const mac_part cut[] = {{bytes, size / 3}, {bytes + size / 3, size - size / 3}};
+        mac_stream ours;
+        mac_stream theirs;
+        mac_begin(&ours, key, true);
+        mac_begin(&theirs, key, true);
+        mac_next(&ours, &whole, 1, tags[0]);
+        mac_next(&ours, &whole, 1, tags[1]);
+        CHECK(memcmp(tags[0], tags[1], MAC_BYTES) != 0);
+        mac_portable = true;
+        CHECK(mac_is_next(&theirs, cut, 2, tags[0]));
+        mac_portable = false;
+        CHECK(mac_is_next(&theirs, cut, 2, tags[1]));
+        CHECK(!mac_is_next(&theirs, cut, 2, tags[1])); /* it was said already */
+        mac_begin(&theirs, key, false);
+        CHECK(!mac_is_next(&theirs, &whole, 1, tags[0])); /* the other side says it */
+        mac_begin(&theirs, key, true);
+        tags[0][MAC_BYTES - 1] ^= 1;
+        CHECK(!mac_is_next(&theirs, &whole, 1, tags[0]));
+        key[MAC_KEY - 1] ^= 1; /* another session */
+        mac_begin(&ours, key, true);
+        mac_next(&ours, &whole, 1, tags[2]);
+        tags[0][MAC_BYTES - 1] ^= 1;
+        CHECK(memcmp(tags[0], tags[2], MAC_BYTES) != 0);
+    }
+    free(bytes);
 }
 
 static void test_statuses(void) {
@@ -198,6 +239,7 @@ int main(void) {
     test_checksums();
     test_ways_to_checksum();
     test_hmac();
+    test_macs();
     test_statuses();
     test_clock();
     test_reading_and_writing(directory);

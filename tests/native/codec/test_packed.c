@@ -86,6 +86,25 @@ static void check_decoded(const packer *p, const float *positions, uint32_t n_at
     }
 }
 
+/* Steps of any grid are packed as the positions that they stand for. */
+static void check_steps(packer *p, float *positions, uint32_t n_atoms, uint32_t block_atoms) {
+    packed_grid drawn = {.unit = 0.001F, .scale = 10.0F};
+    packed_grid grid = {.unit = 1.0F / 700, .scale = 1.0F};
+    size_t n = (size_t)n_atoms * PACKED_AXES;
+    int32_t *steps = pack_room(p, n_atoms, block_atoms);
+    CHECK(steps != NULL && pack_find_steps(positions, n, drawn, steps));
+    for (size_t i = 0; i < n; i++) {
+        steps[i] -= 3000;
+        positions[i] = packed_position((uint32_t)steps[i], grid);
+    }
+    CHECK(pack_is_of(positions, steps, n, grid));
+    if (pack_steps(p, grid, n_atoms, block_atoms)) {
+        check_decoded(p, positions, n_atoms, block_atoms);
+    }
+    positions[n / 2] += 1;
+    CHECK(!pack_is_of(positions, steps, n, grid));
+}
+
 /* A position next to one on the grid is not that one. */
 static void check_off_grid(packer *p, float *positions, uint32_t n_atoms, uint32_t block_atoms) {
     uint32_t bits;
@@ -103,12 +122,11 @@ static void check_off_grid(packer *p, float *positions, uint32_t n_atoms, uint32
 /* Any bytes: nothing is written behind the last atom, and sizes that there are not are refused. */
 static void check_senseless(void) {
     enum { MOST_ATOMS = 6, BYTES = 64, BEHIND = 3 * 64 };
-    static const int32_t least[3] = {0, 0, 0};
     for (int round = 0; round < 5000; round++) {
         unsigned char bytes[BYTES + XTC_PAD] = {0};
         float out[3 * MOST_ATOMS + BEHIND];
         size_t n_atoms = 1 + draw(MOST_ATOMS);
-        int32_t greatest[3] = {(int32_t)draw(500), (int32_t)draw(500), (int32_t)draw(500)};
+        const int32_t greatest[3] = {(int32_t)draw(500), (int32_t)draw(500), (int32_t)draw(500)};
         for (int i = 0; i < BYTES; i++) {
             bytes[i] = (unsigned char)draw(256);
         }
@@ -116,12 +134,14 @@ static void check_senseless(void) {
             out[i] = -1;
         }
         int index = XTC_FIRST_INDEX + (int)draw(XTC_LAST_INDEX - XTC_FIRST_INDEX);
-        (void)xtc_decode(bytes, BYTES, least, greatest, index, 0.001F, 10, n_atoms, n_atoms, out);
+        xtc_frame frame = {.bytes = bytes, .n_bytes = BYTES, .index = index};
+        memcpy(frame.greatest, greatest, sizeof greatest);
+        (void)xtc_decode(&frame, 0.001F, 10, n_atoms, n_atoms, out);
         for (size_t i = 3 * n_atoms; i < sizeof out / sizeof *out; i++) {
             CHECK(out[i] == -1);
         }
-        index = XTC_LAST_INDEX + 1 + (int)draw(100);
-        CHECK(xtc_decode(bytes, BYTES, least, greatest, index, 0.001F, 10, n_atoms, n_atoms, out) == XTC_SENSELESS);
+        frame.index = XTC_LAST_INDEX + 1 + (int)draw(100);
+        CHECK(xtc_decode(&frame, 0.001F, 10, n_atoms, n_atoms, out) == XTC_SENSELESS);
     }
 }
 
@@ -143,6 +163,8 @@ int main(void) {
         check_off_grid(&p, positions, n_atoms, block_atoms);
         positions[draw(n_atoms * PACKED_AXES)] = 0.0049F;
         CHECK(!pack_positions(&p, positions, n_atoms, block_atoms));
+        fill(positions, n_atoms, 1 + draw(8), 100 + draw(5000));
+        check_steps(&p, positions, n_atoms, block_atoms);
         free(positions);
     }
     packer_free(&p);

@@ -94,6 +94,7 @@ static ssize_t fault_sendmsg(int fd, const struct msghdr *message, int flags) {
         struct iovec part = {.iov_base = message->msg_iov->iov_base, .iov_len = 1};
         struct msghdr cut = *message;
         cut.msg_iov = &part;
+        cut.msg_iovlen = 1;
         return real.sendmsg(fd, &cut, flags);
     }
     return hit ? -1 : real.sendmsg(fd, message, flags);

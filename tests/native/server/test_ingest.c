@@ -12,6 +12,7 @@
 #include "../store/syncs.h"
 #include "net/wire.h"
 #include "server/ingest.h"
+#include "store/dataset.h"
 
 enum { SOON_MS = 10000, LONG_ENOUGH_MS = 200, BODY = ATOMS * 12 };
 
@@ -160,11 +161,33 @@ static void test_frames_that_are_there(void) {
     close_ingest();
 }
 
+/* Who said first that the frames are theirs, and pushed none, may not be the one who wrote the first. */
+static void test_a_name_taken_meanwhile(void) {
+    static const char *const takers[] = {"another", "this", NULL}; /* NULL: the directory was evicted */
+    for (size_t i = 0; i < sizeof takers / sizeof *takers; i++) {
+        bodhi_dataset *other = NULL;
+        open_ingest("a name that is taken before the first frame comes");
+        CHECK(dataset_claim(run, "this", true) == BODHI_OK);
+        CHECK(bodhi_dataset_open(store, "/run", "g", 1, 0, &other) == BODHI_OK);
+        if (takers[i] == NULL) {
+            CHECK(unlinkat(run->fd, "x-author", 0) == 0);
+        } else {
+            CHECK(dataset_claim(other, takers[i], true) == BODHI_OK);
+        }
+        give_frame(0, false);
+        give_flush(false);
+        take_flush(0, i == 0 ? BODHI_ERROR_CONFLICT : BODHI_OK);
+        bodhi_dataset_close(other);
+        close_ingest();
+    }
+}
+
 int main(void) {
     make_home();
     test_a_sync_under_way();
     test_flushes();
     test_frames_that_are_there();
+    test_a_name_taken_meanwhile();
     remove_home();
     return 0;
 }

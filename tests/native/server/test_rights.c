@@ -74,7 +74,7 @@ typedef struct {
 
 static void *admit(void *argument) {
     const gate *g = argument;
-    uint8_t greeting[40] = "BdhAuth1";
+    uint8_t greeting[40] = "BdhAuth2";
     uint8_t answer[64];
     uint8_t proof[6 + 64];
     uint8_t reply[36];

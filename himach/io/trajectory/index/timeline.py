@@ -1,0 +1,284 @@
+"""Times of all frames of a file, none of which need lie in memory: `Timeline`, and its kinds.
+
+`EvenTimeline` computes them, `ListedTimeline` holds them, `StoredTimeline` reads them from a file, `BetweenTimeline`
+knows those of some; `PartTimeline` is of some frames of another, and `JoinedTimeline` of files that follow one another.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from typing import Protocol, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.selection import Selected, numbers_at
+
+Times = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+
+#: Frames whose times are looked at together, where all are.
+AT_ONCE = 1 << 16
+
+
+@overload
+def tolerance(time: float) -> float: ...
+@overload
+def tolerance(time: Times) -> Times: ...
+def tolerance(time: float | Times) -> float | Times:
+    """Return how far apart two equal times can lie that went through float32, ps."""
+    error: float | Times = 2.4e-7 * np.abs(time) + 1e-9
+    return error
+
+
+class Timeline(Protocol):
+    """Times (ps) of frames by their number."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int) -> float:
+        """Return the time of one frame."""
+
+    def at(self, numbers: Numbers) -> Times:
+        """Return the times of frames, float64 (n,)."""
+
+    def back(self, n_frames: int) -> int | None:
+        """Return the first of the first `n_frames` frames that was taken before the one before it; None if none was."""
+
+
+class EvenTimeline:
+    """Times ``(number + shift) * step + offset``, rounded in this order."""
+
+    def __init__(self, n_frames: int, step: float, shift: float = 0.0, offset: float = 0.0) -> None:
+        self._n_frames = n_frames
+        self.step, self.shift, self.offset = step, shift, offset
+
+    def __len__(self) -> int:
+        return self._n_frames
+
+    def __getitem__(self, number: int) -> float:
+        return (float(number) + self.shift) * self.step + self.offset
+
+    def at(self, numbers: Numbers) -> Times:
+        """Compute them."""
+        times: Times = (np.asarray(numbers, dtype=np.float64) + self.shift) * self.step + self.offset
+        return times
+
+    def back(self, n_frames: int) -> int | None:
+        """Tell it from the first two frames."""
+        return 1 if n_frames > 1 and self[1] < self[0] - tolerance(self[0]) else None
+
+
+class ListedTimeline:
+    """Times in an array of this process."""
+
+    def __init__(self, times: Times) -> None:
+        self._times = times
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def __getitem__(self, number: int) -> float:
+        return float(self._times[number])
+
+    def at(self, numbers: Numbers) -> Times:
+        """Look them up."""
+        return self._times[numbers]
+
+    def back(self, n_frames: int) -> int | None:
+        """Look through them."""
+        return back_in(self, n_frames)
+
+
+class StoredTimeline:
+    """Times in a file, float64 one behind the other from byte `begin` on, and what is added to each.
+
+    They are read where they are asked for, some neighbours at once.
+    """
+
+    def __init__(self, path: str, begin: int, n_frames: int, offset: float = 0.0) -> None:
+        self._path, self._begin, self._n_frames, self._offset = path, begin, n_frames, offset
+        self._first, self._some = 0, np.empty(0, np.float64)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_first": 0, "_some": np.empty(0, np.float64)}
+
+    def __len__(self) -> int:
+        return self._n_frames
+
+    def __getitem__(self, number: int) -> float:
+        number %= self._n_frames
+        if not 0 <= number - self._first < len(self._some):
+            self._first = number // 512 * 512
+            self._some = self._read(self._first, min(512, self._n_frames - self._first))
+        return float(self._some[number - self._first]) + self._offset
+
+    def at(self, numbers: Numbers) -> Times:
+        """Read them: in one piece where they lie close together."""
+        numbers = np.asarray(numbers, dtype=np.int64)
+        times = np.empty(len(numbers))
+        for begin in range(0, len(numbers), AT_ONCE):
+            wanted = numbers[begin : begin + AT_ONCE]
+            first, last = int(wanted.min()), int(wanted.max())
+            if last - first < 16 * len(wanted):
+                found = self._read(first, last - first + 1)[wanted - first] + self._offset
+            else:
+                found = np.array([self[number] for number in wanted.tolist()])
+            times[begin : begin + AT_ONCE] = found
+        return times
+
+    def back(self, n_frames: int) -> int | None:
+        """Look through them, some at once."""
+        return back_in(self, n_frames)
+
+    def _read(self, first: int, count: int) -> Times:
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            content = os.pread(descriptor, 8 * count, self._begin + 8 * first)
+        finally:
+            os.close(descriptor)
+        if len(content) != 8 * count:
+            raise ValueError(f"{self._path} has become shorter since it was opened")
+        return np.frombuffer(content, dtype=np.float64)
+
+
+class PartTimeline:
+    """Some frames of another timeline, from `first` on."""
+
+    def __init__(self, times: Timeline, first: int, n_frames: int) -> None:
+        self._times, self._first, self._n_frames = times, first, n_frames
+
+    def __len__(self) -> int:
+        return self._n_frames
+
+    def __getitem__(self, number: int) -> float:
+        return self._times[self._first + number]
+
+    def at(self, numbers: Numbers) -> Times:
+        """Ask for them by the other's numbers."""
+        return self._times.at(np.asarray(numbers, dtype=np.int64) + self._first)
+
+    def back(self, n_frames: int) -> int | None:
+        """Ask the other."""
+        found = self._times.back(self._first + n_frames)
+        return None if found is None or found <= self._first else found - self._first
+
+
+class BetweenTimeline:
+    """Times of all frames as those of some tell them, which lie on straight lines in between."""
+
+    def __init__(self, n_frames: int, numbers: Sequence[int], times: Sequence[float]) -> None:
+        self._n_frames, self._numbers, self._known = n_frames, numbers, times
+
+    def __len__(self) -> int:
+        return self._n_frames
+
+    def __getitem__(self, number: int) -> float:
+        return float(np.interp(number, self._numbers, self._known))
+
+    def at(self, numbers: Numbers) -> Times:
+        """Compute them."""
+        times: Times = np.interp(numbers, self._numbers, self._known)
+        return times
+
+    def back(self, n_frames: int) -> int | None:
+        """Tell it from the frames whose times are known."""
+        for (number, time), (_, following) in itertools.pairwise(zip(self._numbers, self._known, strict=True)):
+            if number < n_frames - 1 and following < time - tolerance(time):
+                return number + 1
+        return None
+
+
+class JoinedTimeline:
+    """Times of files that follow one another: of each its first so many frames."""
+
+    def __init__(self, parts: Sequence[tuple[Timeline, int]]) -> None:
+        self.parts = tuple(parts)
+        self._parts = [times for times, _ in parts]
+        self._starts = np.cumsum([0] + [n_frames for _, n_frames in parts])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, number: int) -> float:
+        part = int(np.searchsorted(self._starts, number, side="right")) - 1
+        return self._parts[part][number - int(self._starts[part])]
+
+    def at(self, numbers: Numbers) -> Times:
+        """Ask each file for its own."""
+        numbers = np.asarray(numbers, dtype=np.int64)
+        if len(self._parts) == 1:
+            return self._parts[0].at(numbers)
+        of_part = np.searchsorted(self._starts, numbers, side="right") - 1
+        times = np.empty(len(numbers))
+        for part in np.unique(of_part).tolist():
+            mine = of_part == part
+            times[mine] = self._parts[part].at(numbers[mine] - self._starts[part])
+        return times
+
+    def back(self, n_frames: int) -> int | None:
+        """Look within each file, and from each to the next."""
+        for part, times in enumerate(self._parts):
+            start, stop = int(self._starts[part]), min(n_frames, int(self._starts[part + 1]))
+            if start >= stop:  # none of its frames count
+                continue
+            if start and times[0] < self[start - 1] - tolerance(self[start - 1]):
+                return start
+            found = times.back(stop - start)
+            if found is not None:
+                return start + found
+        return None
+
+
+def back_in(times: Timeline, n_frames: int) -> int | None:
+    """Return what `Timeline.back` does, by a look at all times, some at once."""
+    for some in _overlapping(n_frames):
+        found = times.at(some)
+        back = np.flatnonzero(np.diff(found) < -tolerance(found[:-1]))
+        if len(back):
+            return int(some[back[0]]) + 1
+    return None
+
+
+def _overlapping(n_frames: int) -> Iterator[Numbers]:
+    for begin in range(0, n_frames - 1, AT_ONCE):
+        yield np.arange(begin, min(n_frames, begin + AT_ONCE + 1))
+
+
+def gaps(times: Timeline, frames: Selected) -> tuple[float, bool, bool, float]:
+    """Return what lies between the times of selected frames, two at least.
+
+    Returns
+    -------
+    mean
+        Time from one to the next, ps.
+    even, equal
+        Whether all are that long, as far as float32 tells; whether all are so to the last bit.
+    largest
+        Of all times, without its sign.
+    """
+    ends = np.array([times[frames[0]], times[frames[-1]]])
+    mean = float(ends[1] - ends[0]) / (len(frames) - 1)
+    largest = float(np.abs(ends).max())
+    first = None
+    equal = True
+    for some in _parts_of(times, frames):
+        found = times.at(numbers_at(some, np.arange(len(some), dtype=np.int64)))
+        largest = max(largest, float(np.abs(found).max()))
+        between = np.diff(found)
+        first = between[0] if first is None else first
+        equal = equal and bool(np.all(between == first))
+        if np.any(np.abs(between - mean) > 2 * tolerance(largest)):
+            return mean, False, False, largest
+    return (float(first) if equal and first is not None else mean), True, equal, largest
+
+
+def _parts_of(times: Timeline, frames: Selected) -> Iterator[Selected]:
+    """Return selected frames some at once, each part with the first of the next; of computed times only some parts."""
+    starts = range(0, len(frames) - 1, AT_ONCE)
+    if isinstance(times, EvenTimeline) and isinstance(frames, range) and len(starts) > 3:
+        starts = [starts[0], starts[len(starts) // 2], starts[-1]]  # type: ignore[assignment]
+    for begin in starts:
+        yield frames[begin : begin + AT_ONCE + 1]

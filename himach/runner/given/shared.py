@@ -1,0 +1,68 @@
+"""Arrays that ranks of this machine see in the memory of the process that sends them: `SharedArrays`."""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["SharedArrays"]
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+ALIGNED = 64  # bytes
+
+
+class SharedArrays:
+    """Arrays by name, which are sent once: pickled, they are a file in the memory of the process that has them.
+
+    Other processes of the same user see it through that one's folder in /proc, read-only, and all the same memory; it
+    goes with this object, or with the process, however that ends. What a process has mapped stays until it lets go.
+
+    Parameters
+    ----------
+    arrays
+        Of plain dtypes; not copied, and not written to.
+    """
+
+    def __init__(self, arrays: Arrays) -> None:
+        self._arrays: Arrays | None = arrays
+        self._place: tuple[str, dict[str, tuple[str, tuple[int, ...], int]]] | None = None
+
+    @property
+    def arrays(self) -> Arrays:
+        """The arrays; in another process, mapped when they are first asked for."""
+        if self._arrays is None:
+            assert self._place is not None
+            path, layout = self._place
+            self._arrays = {name: _mapped(path, *where) for name, where in layout.items()}
+        return self._arrays
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._place is None:
+            assert self._arrays is not None
+            self._place = self._put(self._arrays)
+        return {"_arrays": None, "_place": self._place}
+
+    def _put(self, arrays: Arrays) -> tuple[str, dict[str, tuple[str, tuple[int, ...], int]]]:
+        descriptor = os.memfd_create("himach-arrays")
+        weakref.finalize(self, os.close, descriptor)
+        layout, end = {}, 0
+        with open(descriptor, "wb", closefd=False) as file:
+            for name, array in arrays.items():
+                file.seek(end)
+                file.write(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"")
+                layout[name] = (array.dtype.str, array.shape, end)
+                end = -(-(end + array.nbytes) // ALIGNED) * ALIGNED
+        os.ftruncate(descriptor, end)
+        return f"/proc/{os.getpid()}/fd/{descriptor}", layout
+
+
+def _mapped(path: str, dtype: str, shape: tuple[int, ...], offset: int) -> npt.NDArray[Any]:
+    if math.prod(shape) == 0:
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape).view(np.ndarray)

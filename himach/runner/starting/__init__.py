@@ -1,0 +1,1 @@
+"""What a run imports, when, and how little of it."""

@@ -1,0 +1,212 @@
+"""The pass against its twin on many ranks, which are threads; with uneven stamps, many shards and little memory."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.threads import on_threads
+
+import himach
+from himach.engine import Memory, Work, run_pass
+from himach.engine.pairs import block
+from himach.engine.pairs.sharding import shard_rows
+from himach.engine.shuffle import waves
+from himach.engine.stamps import growing
+from himach.frame import RawFrame
+
+from .cases import Everything, First, Many, Middle, Present, Second, Third, make_small
+from .twin import bind, canonical, run_twin, tasks
+
+POSITIONS = np.zeros((1, 3), dtype=np.float32)
+TIMES = [0.0, -0.0, np.nan, np.inf, -np.inf, 5e-324, 1e308, -1e308, 0.1, float(np.float32(0.1))]
+
+
+def uneven(numbers, seed=0):
+    """Return frames whose times follow no rule, with boxes that come, stay and go."""
+    rng = np.random.default_rng(seed)
+    boxes = [None, *np.round(rng.random((4, 6)) * 30).astype(np.float32)]
+    raws, box = {}, None
+    for number in range(max(numbers, default=0) + 1):
+        if rng.random() < 0.2:
+            box = boxes[int(rng.integers(len(boxes)))]
+        kind = number // 20 % 4
+        time = [TIMES[number % len(TIMES)], 0.1 * number, float(np.float32(0.02 * number)), rng.normal()][kind]
+        raws[number] = RawFrame(number, time, POSITIONS, None if box is None else box.copy())
+    return raws
+
+
+def passed_on(size, chain, frames, raws, memory=None, seed=0, largest=5):
+    """Run chains that `chain` makes on many ranks; return the pass and its results."""
+
+    def work(comm):
+        queue = iter(tasks(len(frames), comm, seed, largest))
+        limit = None if memory is None else Memory(memory, Path(tempfile.gettempdir()))
+        return run_pass(
+            comm,
+            [chain()],
+            Work(
+                frames,
+                lambda: next(queue, None),
+                lambda numbers: (raws[number] for number in numbers.tolist()),
+                [bind],
+                lambda done: None,
+            ),
+            memory=limit,
+        )
+
+    passed, *others = on_threads(size, work)
+    assert all(other.results is None for other in others)
+    (results,) = passed.results
+    return passed, results
+
+
+def check(size, chain, frames, raws, *given, **named):
+    """Run chains that `chain` makes on many ranks, and their twin."""
+    passed, results = passed_on(size, chain, frames, raws, *given, **named)
+    expected = run_twin(chain(), frames, raws)
+    assert canonical(list(results)) == canonical([key for key, _ in expected])
+    for (key, result), (_, wanted) in zip(results.items(), expected, strict=True):
+        assert canonical(result) == canonical(wanted), key
+    return passed
+
+
+CHAINS = {
+    "one stage": lambda: [Everything(seed=3)],
+    "many keys": lambda: [Many(seed=4)],
+    "presence": lambda: [Present(seed=5)],
+    "two stages": lambda: [First(seed=6), Second()],
+    "three stages": lambda: [First(seed=7), Middle(), Third()],
+}
+
+
+@pytest.mark.parametrize("frames", [range(90), range(85, 1, -3)], ids=str)
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS.keys())
+@pytest.mark.parametrize("known", [0, 1 << 18], ids=["travelling", "known"])
+def test_uneven_stamps(monkeypatch, chain, frames, known):
+    monkeypatch.setattr(waves, "KNOWN", known)
+    check(5, chain, frames, uneven(frames))
+
+
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS.keys())
+@pytest.mark.parametrize("memory", [None, 1 << 13], ids=["memory", "disk"])
+def test_more_ranks_and_shards_than_usual(monkeypatch, chain, memory):
+    make_small(monkeypatch)
+    monkeypatch.setattr(block, "OF_RANK", 100)
+    frames = range(60)
+    passed = check(17, chain, frames, uneven(frames, 1), memory)
+    assert (passed.spilled > 0) == (memory is not None)
+
+
+class Sparse(himach.Analysis):
+    """A few of many keys a frame, as in frames of few pairs."""
+
+    def map(self, frame):
+        yield himach.Pairs(np.array([frame.number * 7919 % 30, 100 + frame.number % 11]))
+
+    def reduce(self, key, series):
+        return series.frames, series.times, series.boxes, series.values
+
+
+@pytest.mark.parametrize("frames", [range(20_000), range(39_999, -1, -2)], ids=str)
+@pytest.mark.parametrize("memory", [None, 1 << 15], ids=["memory", "disk"])
+def test_frames_of_few_pairs(monkeypatch, frames, memory):
+    monkeypatch.setattr(waves, "KNOWN", 0)
+    monkeypatch.setattr(waves, "WAVE", 1 << 16)
+    check(3, lambda: [Sparse()], frames, uneven(frames, 2), memory, seed=2, largest=512)
+
+
+class Boxed(himach.Analysis):
+    """Tells of each key whether the series of the keys that came with it have boxes."""
+
+    def map(self, frame):
+        yield himach.Pairs([frame.number], [1.0])
+
+    def reduce_many(self, keys, series):
+        return [series.boxes is not None] * len(keys)
+
+
+@pytest.mark.parametrize("known", [0, 1 << 18], ids=["travelling", "known"])
+def test_boxes_of_many_keys_do_not_depend_on_what_comes_together(monkeypatch, known):
+    monkeypatch.setattr(waves, "KNOWN", known)
+    monkeypatch.setattr(waves, "WAVE", 1 << 12)
+    monkeypatch.setattr(growing, "ROWS", 7)
+    frames, box = range(600), np.array([1, 2, 3, 90, 90, 90], dtype=np.float32)
+    raws = {number: RawFrame(number, 1.0 * number, POSITIONS, box if number == 300 else None) for number in frames}
+    _, found = passed_on(2, lambda: [Boxed()], frames, raws)
+    assert list(found.values()) == [True] * len(frames)
+
+
+class Together(himach.Analysis):
+    """Keys that are all of one shard, one of them by far the largest."""
+
+    def setup(self, universe):
+        keys = np.arange(200_000)
+        self.keys = keys[shard_rows(keys.reshape(-1, 1), block.SHARDS) == 7][:300]
+
+    def map(self, frame):
+        rng = np.random.default_rng(frame.number)
+        yield himach.Pairs(rng.choice(self.keys, 40), rng.random(40))
+        yield himach.Pairs(np.repeat(self.keys[:1], 20), rng.random((20, 2)))
+        for key in rng.choice(self.keys, 3):
+            yield int(key), str(key)
+
+    def reduce(self, key, series):
+        return series.frames, series.values
+
+
+@pytest.mark.parametrize("memory", [None, 1 << 14], ids=["memory", "disk"])
+def test_a_shard_larger_than_memory_is_reduced_in_parts(monkeypatch, memory):
+    monkeypatch.setattr(waves, "WAVE", 1 << 10)
+    monkeypatch.setattr(waves, "LARGE", 1)
+    moved, spans = [], []
+    move, plan = waves.Shuffle.move, waves.plan_waves
+
+    def counted(shuffle):
+        found, frames = move(shuffle)
+        moved.append(sum(one.nbytes - one.bounds.nbytes for blocks in found for one in blocks))
+        return found, frames
+
+    def planned(*given):
+        spans.extend(plan(*given))
+        return plan(*given)
+
+    monkeypatch.setattr(waves.Shuffle, "move", counted)
+    monkeypatch.setattr(waves, "plan_waves", planned)
+
+    def chain():
+        together = Together()
+        together.setup(None)
+        return [together]
+
+    frames = range(80)
+    check(2, chain, frames, uneven(frames, 4), memory)
+    assert max(shards for cut in spans for _, _, shards in cut) > block.SHARDS
+    assert all(first < last for cut in spans for first, last, _ in cut)
+    assert len([nbytes for nbytes in moved if nbytes]) > 20
+    assert max(moved) < sum(moved) / 2.5
+
+
+def test_a_rank_learns_the_stamps_of_its_own_rows_only(monkeypatch):
+    """Of the frames of a wave, and no others."""
+    monkeypatch.setattr(waves, "KNOWN", 0)
+    most = []
+    joined = waves.Frames.joined
+
+    def counted(tables, forward):
+        most.append(sum(map(len, tables)))
+        return joined(tables, forward)
+
+    monkeypatch.setattr(waves.Frames, "joined", counted)
+
+    class Own(himach.Analysis):
+        def map(self, frame):
+            yield himach.Pairs([frame.number], [1.0])
+
+        def reduce(self, key, series):
+            return float(series.times[0])
+
+    frames = range(2000)
+    check(4, lambda: [Own()], frames, uneven(frames, 3))
+    assert sum(most) == len(frames)
+    assert max(most) < len(frames) / 3

@@ -1,0 +1,176 @@
+"""Walks over parts of a file, put together, find what one walk from the first byte does, or leave it to that."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.io_samples import make
+
+from himach.errors import TrajectoryError
+from himach.io.trajectory.index import columns, walk, xdr_index
+from himach.io.trajectory.index.walk import extended, joined, read_index, taken, walk_part
+from himach.io.trajectory.index.xdr_index import Stored, XdrIndex
+
+from .files import seen, small_frame, walked
+
+
+@pytest.fixture(params=[3, 4096], autouse=True, ids=["short pieces", "long pieces"])
+def piece(request, monkeypatch):
+    for module in (columns, walk, xdr_index):
+        monkeypatch.setattr(module, "PIECE", request.param)
+    return request.param
+
+
+def together(path: Path, parts: int, kind: str = "XTC") -> XdrIndex | None:
+    """Walk over a file in so many parts."""
+    status = path.stat()
+    found = [walk_part(str(path), kind, status.st_size, part, parts) for part in range(parts)]
+    index = joined(str(path), kind, status.st_size, status.st_ctime_ns, [one for one, _ in found])
+    if index is None:
+        return None
+    content = b"".join(content for one, content in found if one.span.n_frames)
+    return index.with_content(np.frombuffer(content, np.uint8))
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_parts_of_small_frames_are_the_whole(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "small.xtc"
+    n_atoms = data.draw(st.integers(1, 9))
+    times = data.draw(st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=40))
+    content = b"".join(small_frame(n_atoms, time) for time in times)
+    cut = data.draw(st.integers(0, len(content) // len(times) - 1))
+    path.write_bytes(content[: len(content) - cut])
+    expected = walked(path)
+    index = together(path, data.draw(st.integers(1, 60)))
+    if not expected:
+        assert index is None
+        return
+    assert index is not None
+    assert seen(index) == expected
+    alone = read_index(str(path), "XTC")
+    assert (index.facts, index.back(len(times))) == (alone.facts, alone.back(len(times)))
+    assert seen(pickle.loads(pickle.dumps(alone))) == expected
+
+
+@pytest.mark.parametrize("kind", ["xtc", "trr"])
+@pytest.mark.parametrize("parts", [2, 3, 7, 64, 1000])
+def test_parts_of_packed_frames_are_the_whole(tmp_path, kind, parts):
+    path = make(tmp_path / f"a.{kind}", [0.1 * i for i in range(50)], velocities=kind == "trr")
+    index = together(path, parts, kind.upper())
+    assert index is not None
+    assert seen(index) == walked(path, kind.upper())
+
+
+def test_coordinates_that_look_like_frames_are_not_taken_for_frames(tmp_path):
+    """In each frame lies a header which says that the next one comes where the next frame's lies, and so on."""
+    path = tmp_path / "junk.xtc"
+    fake = small_frame(9, 77.0)[:56]
+    frames = [small_frame(9, float(i), payload=bytes(8) + fake) for i in range(100)]
+    path.write_bytes(b"".join([*frames, small_frame(9, 100.0)]))  # the last one is looked into for swallowed ones
+    expected = walked(path)
+    for parts in (2, 3, 5, 11, 100):
+        index = together(path, parts)
+        assert index is None or seen(index) == expected
+    assert seen(read_index(str(path), "XTC")) == expected
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_junk_anywhere_never_makes_another_index(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "junk.xtc"
+    words = st.sampled_from([1995, 9, 0, 2023, 1993])
+    frames = []
+    for i in range(data.draw(st.integers(2, 12))):
+        junk = data.draw(st.lists(words, max_size=27))
+        frames.append(small_frame(9, float(i), payload=struct.pack(f">{len(junk)}i", *junk)))
+    path.write_bytes(b"".join(frames))
+    index = together(path, data.draw(st.integers(2, 20)))
+    assert index is None or seen(index) == walked(path)
+
+
+@pytest.mark.parametrize("damaged", [1, 5, 9])
+def test_damage_is_left_to_one_walk(tmp_path, damaged):
+    path = tmp_path / "a.xtc"
+    frames = [small_frame(5, float(i)) for i in range(10)]
+    frames[damaged] = b"\xff" + frames[damaged][1:]
+    path.write_bytes(b"".join(frames))
+    for parts in (2, 3, 10):
+        index = together(path, parts)
+        if damaged < 9:
+            assert index is None
+    if damaged < 9:
+        with pytest.raises(TrajectoryError, match=f"frame {damaged} is damaged"):
+            read_index(str(path), "XTC")
+    else:
+        assert read_index(str(path), "XTC").cut
+
+
+def test_a_damaged_index_costs_a_walk(tmp_path, piece):
+    path = tmp_path / "a.xtc"
+    path.write_bytes(b"".join(small_frame(3, float(i) ** 2) for i in range(10)))
+    index = read_index(str(path), "XTC")
+    stored = tmp_path / "index"
+    content = index.content.tobytes()
+    for at in range(len(content)):
+        bad = bytearray(content)
+        bad[at] ^= 0x41
+        stored.write_bytes(b"before" + bad)
+        kept = taken(index.with_content(Stored(str(stored), 6, len(content))), str(path), lambda: None)
+        assert seen(kept) == walked(path)
+    stored.unlink()
+    kept = taken(index.with_content(Stored(str(stored), 6, len(content))), str(path), lambda: None)
+    assert seen(kept) == walked(path)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_grown_file_is_walked_over_where_it_has_grown(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "grows.xtc"
+    times = data.draw(st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=40))
+    frames = [small_frame(4, time) for time in times]
+    content = b"".join(frames)
+    sizes = sorted(data.draw(st.sets(st.integers(len(frames[0]), len(content)), min_size=2, max_size=5)))
+    path.write_bytes(content[: sizes[0]])
+    index = together(path, data.draw(st.integers(1, 5)))
+    for size in sizes[1:]:
+        path.write_bytes(content[:size])
+        assert index is not None
+        index = extended(index, str(path))
+        assert index is not None
+        assert seen(index) == walked(path)
+        alone = read_index(str(path), "XTC")
+        assert (index.facts, index.back(len(times))) == (alone.facts, alone.back(len(times)))
+    assert extended(index, str(path)) is None  # it has not grown
+
+
+def test_another_file_is_no_grown_one(tmp_path):
+    path = tmp_path / "a.xtc"
+    path.write_bytes(b"".join(small_frame(4, float(i)) for i in range(10)))
+    index = read_index(str(path), "XTC")
+    path.write_bytes(b"".join(small_frame(4, float(i) + 0.5) for i in range(12)))
+    assert extended(index, str(path)) is None
+    path.write_bytes(b"".join(small_frame(5, float(i)) for i in range(12)))
+    assert extended(index, str(path)) is None
+    assert read_index(str(path), "XTC").n_frames == 12
+
+
+def test_frames_that_follow_while_a_file_is_walked_over_are_left_out(tmp_path):
+    path = tmp_path / "a.xtc"
+    path.write_bytes(b"".join(small_frame(4, float(i)) for i in range(10)))
+    size, expected = path.stat().st_size, walked(path)
+    with open(path, "ab") as file:
+        file.write(b"".join(small_frame(4, float(i)) for i in range(10, 15)))
+    found = [walk_part(str(path), "XTC", size, part, 3) for part in range(3)]
+    index = joined(str(path), "XTC", size, 0, [one for one, _ in found])
+    if index is not None:  # frames behind the last whole one may be taken for what a damaged one has swallowed
+        content = b"".join(content for one, content in found if one.span.n_frames)
+        assert seen(index.with_content(np.frombuffer(content, np.uint8))) == expected
+    assert os.path.getsize(path) > size

@@ -1,0 +1,117 @@
+"""DCD files that himach reads by itself: to the last bit what MDAnalysis's reader gives, whatever the variant."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+
+import numpy as np
+import pytest
+from MDAnalysis.coordinates.DCD import DCDReader
+from MDAnalysisTests import datafiles as data
+
+from himach.io.trajectory import dcd_file
+from himach.io.trajectory.dcd_file import DcdFile
+from himach.io.trajectory.origin import open_origin
+from himach.io.trajectory.reader_file import ReaderFile
+
+
+@pytest.fixture(params=[1 << 20, 200], autouse=True)
+def block(request, monkeypatch):
+    monkeypatch.setattr(dcd_file, "BLOCK_BYTES", request.param)
+
+
+def write(path, n_frames=50, n_atoms=3, order="<", cell="cosines", fixed=0):
+    """Write a DCD file with a box that changes."""
+    draw = np.random.default_rng(0)
+    control = [n_frames, 10, 5, 5 * n_frames, 0, 0, 0, 0, fixed]
+    words = struct.pack(f"{order}9if10i", *control, 0.5, int(cell != "none"), *[0] * 8, 24)
+
+    def record(content: bytes) -> bytes:
+        size = struct.pack(f"{order}i", len(content))
+        return size + content + size
+
+    parts = [record(b"CORD" + words), record(struct.pack(f"{order}i", 1) + b"x" * 80)]
+    parts.append(record(struct.pack(f"{order}i", n_atoms)))
+    angles = {"cosines": (0.1, 0.0, -0.2), "degrees": (80.0, 90.0, 100.0), "none": ()}
+    for number in range(n_frames):
+        if cell == "vectors":
+            parts.append(record(struct.pack(f"{order}6d", 30 + number, -1.0, 31, -2.0, 3.0, 32)))
+        elif cell != "none":
+            c, b, a = angles[cell]
+            parts.append(record(struct.pack(f"{order}6d", 30 + number // 7, c, 31.5, b, a, 32.25)))
+        parts += [record(draw.normal(size=n_atoms).astype(f"{order}f4").tobytes()) for _ in range(3)]
+    path.write_bytes(b"".join(parts))
+    return path
+
+
+def check(path, orders=None, **keywords):
+    file = open_origin([path], keywords=keywords).files()[0][0]
+    assert isinstance(file, DcdFile)
+    assert file._layout is not None
+    twin = ReaderFile(str(path), DCDReader(str(path), **keywords), file.n_frames)
+    n = file.n_frames
+    for one in (file, pickle.loads(pickle.dumps(file))):
+        for order in (
+            range(n),
+            range(0, n, 3),
+            range(n)[::-1],
+            range(0, n, 40),
+            [5 % n, 5 % n, 0, n - 1, 1 % n, 2 % n],
+        ):
+            for number in order:
+                mine, theirs = one.read(number), twin.read(number)
+                assert (mine.number, mine.time, mine.data) == (theirs.number, theirs.time, theirs.data)
+                assert mine.positions.tobytes() == theirs.positions.tobytes()
+                assert (mine.box is None) == (theirs.box is None)
+                assert mine.box is None or mine.box.tobytes() == theirs.box.tobytes()
+                assert mine.positions.flags.c_contiguous and mine.positions.flags.writeable
+        one.release()
+    return file
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("cell", ["none", "cosines", "degrees", "vectors"])
+def test_variants(tmp_path, order, cell):
+    file = check(write(tmp_path / "a.dcd", order=order, cell=cell))
+    size = 56 * (cell != "none") + 3 * 20
+    assert file.nbytes(np.arange(10)) == 10 * size
+
+
+@pytest.mark.parametrize("n_atoms", [1, 1000])
+def test_sizes_and_keywords(tmp_path, n_atoms):
+    check(write(tmp_path / "a.dcd", n_atoms=n_atoms), dt=2.0)
+    check(write(tmp_path / "b.dcd", n_atoms=n_atoms), time_offset=7.0)
+
+
+@pytest.mark.parametrize("name", ["DCD", "DCD_NAMD_TRICLINIC", "DCD2"])
+def test_files_of_programs(name):
+    check(getattr(data, name))
+
+
+def test_what_is_added_or_cut_off_later(tmp_path):
+    path = write(tmp_path / "a.dcd", n_frames=20)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    with pytest.warns(UserWarning, match="cut off"):
+        file = open_origin([path]).files()[0][0]
+    assert file.n_frames == 19
+    path.write_bytes(whole)
+    assert file.read(18).number == 18
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(Exception, match=r"."):
+        file.release()
+        file.read(18)
+
+
+def test_a_frame_with_other_records_is_left_to_the_reader(tmp_path):
+    path = write(tmp_path / "a.dcd", n_frames=20, cell="none")
+    content = bytearray(path.read_bytes())
+    at = len(content) - 10 * 60
+    content[at] ^= 1
+    path.write_bytes(content)
+    origin = open_origin([path])
+    assert [frame.number for frame in origin.read(range(10))] == list(range(10))
+    with pytest.raises(Exception, match="frame 10 of the dataset cannot be read"):
+        list(origin.read([10]))
+    assert [frame.number for frame in origin.read(range(11, 20))] == list(range(11, 20))

@@ -1,0 +1,204 @@
+/* Sealing segments of a dataset: frames are found as before, whatever becomes of the tables. */
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../check.h"
+#include "sample.h"
+
+static const uint64_t no_frames = 0;
+
+static uint64_t marked(int kind) {
+    uint64_t words[2] = {0};
+    CHECK(bodhi_dataset_mark(run, 0, 1, FRAMES, words, words + 1) == BODHI_OK);
+    return words[kind];
+}
+
+static uint64_t listed(int kind) {
+    bodhi_run runs[FRAMES];
+    int64_t count;
+    uint64_t found = no_frames;
+    CHECK(bodhi_dataset_runs(run, kind, 0, FRAMES, runs, FRAMES, &count) == BODHI_OK && count >= 0);
+    for (int64_t i = 0; i < count; i++) {
+        for (int64_t j = 0; j < runs[i].count; j++) {
+            found |= UINT64_C(1) << (runs[i].first + j * runs[i].step);
+        }
+    }
+    return found;
+}
+
+static uint64_t numbered(int kind) {
+    uint64_t numbers[4];
+    int64_t count;
+    uint64_t found = no_frames;
+    int64_t from = 0;
+    while (bodhi_dataset_numbers(run, kind, from, numbers, 4, &count) == BODHI_OK && count > 0) {
+        for (int64_t i = 0; i < count; i++) {
+            CHECK((int64_t)numbers[i] >= from);
+            from = (int64_t)numbers[i] + 1;
+            found |= UINT64_C(1) << numbers[i];
+        }
+    }
+    return found;
+}
+
+static void check_held(uint64_t natives, uint64_t aliens) {
+    bodhi_facts facts;
+    CHECK(bodhi_dataset_query(run, &facts) == BODHI_OK);
+    CHECK(facts.native == __builtin_popcountll(natives) && facts.alien == __builtin_popcountll(aliens));
+    CHECK(marked(BODHI_NATIVE) == natives && marked(BODHI_ALIEN) == aliens);
+    CHECK(numbered(BODHI_NATIVE) == natives && numbered(BODHI_ALIEN) == aliens);
+    CHECK(listed(BODHI_NATIVE) == natives && listed(BODHI_ALIEN) == aliens);
+    CHECK(read_all(NULL) == (natives | aliens));
+    for (int64_t number = 0; number < FRAMES; number++) {
+        CHECK(place_of(number).found == (int)((natives | aliens) >> number & 1));
+        CHECK(place_of(number).found == 0 || place_of(number).kind == (int)!(natives >> number & 1));
+    }
+}
+
+static bool is_sealed(char kind) {
+    return *file_of(kind, ".tab") != '\0';
+}
+
+static void test_sealing(void) {
+    begin_both("sealing", 3, 0);
+    CHECK(!is_sealed('n') && bodhi_dataset_seal(run, 0) == BODHI_OK && !is_sealed('n')); /* too few */
+    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK && is_sealed('n') && is_sealed('a'));
+    for (int again = 0; again < 2; again++) {
+        check_held(all_frames, 7);
+        reopen();
+    }
+    const int64_t numbers[3] = {1, 4, 7};
+    int64_t dropped;
+    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers, 3, &dropped) == BODHI_OK && dropped == 3);
+    uint64_t left = all_frames & ~(UINT64_C(1) << 1 | UINT64_C(1) << 4 | UINT64_C(1) << 7);
+    for (int again = 0; again < 4; again++) {
+        check_held(left, 7);
+        if (again == 1) {
+            CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
+        } else {
+            reopen();
+        }
+    }
+    bodhi_writer *writer;
+    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    CHECK(append(writer, 4, ATOMS) == BODHI_OK && append(writer, 5, ATOMS) == BODHI_EXISTS);
+    CHECK(bodhi_writer_close(writer) == BODHI_OK);
+    for (int again = 0; again < 4; again++) {
+        check_held(left | UINT64_C(1) << 4, 7);
+        if (again == 1) {
+            CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
+        } else {
+            reopen();
+        }
+    }
+    close_all();
+}
+
+/* A table that is torn while it is in use, or was before, is as good as none; what was dropped stays so. */
+static void test_torn(void) {
+    for (int open = 0; open < 2; open++) {
+        begin_both("a torn table", 3, 0);
+        const int64_t numbers[1] = {6};
+        int64_t dropped;
+        CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers, 1, &dropped) == BODHI_OK && dropped == 1);
+        CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
+        char table[256];
+        (void)snprintf(table, sizeof table, "%s", file_of('n', ".tab"));
+        int64_t size = size_of(table);
+        CHECK(size > 4096); /* it has pages beside its first */
+        if (open == 0) {
+            close_all();
+        }
+        for (int64_t at = 4096; at < size; at += 4096) {
+            flip(table, at + 100);
+        }
+        if (open == 0) {
+            open_all();
+        }
+        check_held(all_frames & ~(UINT64_C(1) << 6), 7);
+        CHECK(bodhi_dataset_refresh(run) == BODHI_OK);
+        check_held(all_frames & ~(UINT64_C(1) << 6), 7);
+        flip(table, 70); /* and now its directory */
+        reopen();
+        check_held(all_frames & ~(UINT64_C(1) << 6), 7);
+        CHECK(unlink(table) == 0);
+        reopen();
+        check_held(all_frames & ~(UINT64_C(1) << 6), 7);
+        close_all();
+    }
+}
+
+/* A copy that is damaged is passed over; that does not go into a table, which is for all. */
+static void test_damaged_copy(void) {
+    begin_both("a damaged copy", 3, 0);
+    bodhi_place at = place_of(2);
+    flip(file_of('n', ".seg"), at.offset + 300);
+    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
+    CHECK(read_all(NULL) == all_frames); /* by the alien copy */
+    CHECK((marked(BODHI_NATIVE) & 4) == 0 && place_of(2).kind == BODHI_ALIEN);
+    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
+    CHECK((marked(BODHI_NATIVE) & 4) == 0 && place_of(2).kind == BODHI_ALIEN);
+    reopen();
+    CHECK((marked(BODHI_NATIVE) & 4) != 0);
+    close_all();
+}
+
+/* The table goes with its segment, and one that was left over goes, too. */
+static void test_eviction(void) {
+    begin_both("eviction", 3, 0);
+    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
+    char table[256];
+    char copy[300];
+    (void)snprintf(table, sizeof table, "%s", file_of('a', ".tab"));
+    (void)snprintf(copy, sizeof copy, "%s.copy", table);
+    CHECK(link(table, copy) == 0);
+    reopen();
+    bodhi_usage usage;
+    bodhi_stored_segment *segments;
+    int64_t n;
+    for (int again = 0; again < 2; again++) {
+        CHECK(bodhi_survey(home, &usage, &segments, &n) == BODHI_OK && n == 2);
+        CHECK(segments[0].kind == BODHI_ALIEN && bodhi_store_evict(store, &segments[0]) == BODHI_OK);
+        free(segments);
+        CHECK(access(table, F_OK) != 0);
+        CHECK(again == 1 || rename(copy, table) == 0);
+    }
+    CHECK(bodhi_dataset_refresh(run) == BODHI_OK);
+    check_held(all_frames, 0);
+    close_all();
+}
+
+/* A sealed segment goes on: its index is read from where the table ends, and if it was cut, made anew. */
+static void test_going_on(void) {
+    begin_empty("going on");
+    write_frames(BODHI_NATIVE, 0, 5, 0);
+    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
+    write_frames(BODHI_NATIVE, 5, 9, 0);
+    CHECK(count_files('n') == 3); /* the segment, its index, its table */
+    reopen();
+    check_held(0x1FF, 0);
+    char *index = file_of('n', ".idx");
+    CHECK(truncate(index, 64 + 2 * 32) == 0); /* shorter than what the table has taken from it */
+    reopen();
+    check_held(0x1FF, 0);
+    write_frames(BODHI_NATIVE, 9, 12, 0);
+    check_held(0xFFF, 0);
+    reopen();
+    check_held(0xFFF, 0);
+    CHECK(unlink(file_of('n', ".tab")) == 0);
+    reopen();
+    check_held(0xFFF, 0);
+    close_all();
+}
+
+int main(void) {
+    make_home();
+    test_sealing();
+    test_torn();
+    test_damaged_copy();
+    test_eviction();
+    test_going_on();
+    remove_home();
+    return 0;
+}
