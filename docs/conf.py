@@ -1,6 +1,11 @@
 """Sphinx's settings: ``sphinx-build -W docs DIR`` makes the pages (the extra "docs" installs what that needs)."""
 
+import importlib.util
+import logging
+import os
+import tempfile
 from importlib.metadata import version as installed_version
+from pathlib import Path
 
 from docutils.nodes import SkipNode
 from latex2mathml.converter import convert as latex_to_mathml
@@ -9,7 +14,8 @@ project = "himach"
 author = "The himach developers"
 release = version = installed_version("himach")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
+exclude_patterns = ["gallery"]  # of which sphinx-gallery makes the pages in gallery_pages
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
@@ -18,6 +24,21 @@ autodoc_member_order = "bysource"
 napoleon_google_docstring = False
 napoleon_use_ivar = False
 napoleon_attr_annotations = False
+
+# Every page of the gallery is run, and one that fails makes the build fail. What runs keep goes with the build.
+cache = tempfile.TemporaryDirectory(prefix="himach-docs-")
+os.environ["HIMACH_CACHE"] = cache.name
+logging.getLogger("MDAnalysis").setLevel(logging.ERROR)  # what it does step by step is no part of the build's words
+sphinx_gallery_conf = {
+    "examples_dirs": ["gallery"],
+    "gallery_dirs": ["gallery_pages"],
+    "within_subsection_order": "FileNameSortKey",
+    "capture_repr": (),
+    "download_all_examples": False,
+    "show_signature": False,
+    "min_reported_time": 1e9,  # pages do not differ with the machine
+    "write_computation_times": False,
+}
 
 html_theme = "furo"
 html_title = f"himach {release}"
@@ -28,6 +49,17 @@ html_math_renderer = "mathml"  # formulas are part of the pages: no script, and 
 def setup(app):
     """Register formulas as MathML, which every browser draws by itself."""
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
+    app.connect("builder-inited", plan_example)
+
+
+def plan_example(app):
+    """Make what plan.md shows, by a real run on this machine, where that page is among those to be built."""
+    if not (Path(app.srcdir) / "plan.md").exists():
+        return
+    spec = importlib.util.spec_from_file_location("plan_example", Path(__file__).with_name("plan_example.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.make()
 
 
 def formula(translator, node):

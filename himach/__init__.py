@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from himach import examples, kernels
+    from MDAnalysis import AtomGroup
+
+    from himach import examples, kernels, mdanalysis
     from himach.analysis import Analysis, Pairs
     from himach.errors import AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError
     from himach.io.push.openmm import OpenMMReporter
     from himach.io.push.writer import Writer
-    from himach.output.table import Table
+    from himach.output.table import Column, Table
+    from himach.planning.plan import Plan, plan
     from himach.result import Result
     from himach.runner.run import run
     from himach.runner.staying.ranks import Ranks
@@ -25,9 +28,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Analysis",
     "AnalysisError",
+    "AtomGroup",
+    "Column",
     "HimachError",
     "OpenMMReporter",
     "Pairs",
+    "Plan",
     "RankError",
     "Ranks",
     "Result",
@@ -39,15 +45,20 @@ __all__ = [
     "__version__",
     "examples",
     "kernels",
+    "mdanalysis",
+    "plan",
     "run",
 ]
 
 _HOME = {
     "Analysis": "himach.analysis",
     "AnalysisError": "himach.errors",
+    "AtomGroup": "himach.atoms",
+    "Column": "himach.output.table",
     "HimachError": "himach.errors",
     "OpenMMReporter": "himach.io.push.openmm",
     "Pairs": "himach.analysis",
+    "Plan": "himach.planning.plan",
     "RankError": "himach.errors",
     "Ranks": "himach.runner.staying.ranks",
     "Result": "himach.result",
@@ -56,6 +67,7 @@ _HOME = {
     "TrajectoryError": "himach.errors",
     "UsageError": "himach.errors",
     "Writer": "himach.io.push.writer",
+    "plan": "himach.planning.plan",
     "run": "himach.runner.run",
 }
 
@@ -65,7 +77,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
         return value
-    if name in ("examples", "kernels"):
+    if name in ("examples", "kernels", "mdanalysis"):
         return importlib.import_module(f"himach.{name}")
     if name == "__version__":
         from importlib.metadata import version

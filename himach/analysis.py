@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import AnalysisError, UsageError, nearest
-from himach.parameters import Parameter, parameter_docs, supported, type_name
+from himach.parameters import Parameter, parameter_docs, selected, supported, type_name
 
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: The entry of an analysis's ``__dict__`` that is true while its map() runs: attributes cannot be assigned to.
 MAPPING = "_mapping"
+#: That in which parameters that are groups of atoms are as they were given, while attributes are groups of a Universe.
+GIVEN = "_given"
 
 
 class Pairs:
@@ -96,12 +98,16 @@ class Analysis:
         Names of attributes that map() may change: buffers and caches on which no result depends.
     then
         An Analysis (class or instance) whose reduce() takes the pairs that this reduce() yields; None ends the chain.
+    key_names
+        Names of the columns that keys are in the table that is the outcome without finish(), as ``("ion", "site")`` for
+        keys that are tuples of two; by default ``key``, or ``key_0``, ``key_1``, ... for tuples.
     """
 
     frames: ClassVar[range] = range(0)
     dt: ClassVar[float | None] = None
     caches: ClassVar[Sequence[str]] = ()
     then: ClassVar[Analysis | type[Analysis] | None] = None
+    key_names: ClassVar[Sequence[str]] = ()
     #: Name in messages, options and output files; the class's name unless a class sets its own.
     name: ClassVar[str] = ""
 
@@ -116,7 +122,7 @@ class Analysis:
             if value is Parameter.REQUIRED:
                 raise UsageError(f"{self.label()} needs a value for its parameter {name!r} ({parameter.type_name})")
             try:
-                setattr(self, name, parameter.check(value))
+                setattr(self, parameter.attribute, parameter.check(value))
             except UsageError as error:
                 raise UsageError(f"{self.label()}: {error}") from None
 
@@ -142,7 +148,10 @@ class Analysis:
         raise AnalysisError(f"{self.label()} has no combine()")
 
     def reduce(self, key: Any, series: Any) -> Any:
-        """Return the result of one key (None: no result); with `then`, yield pairs for the next analysis instead."""
+        """Return the result of one key (None: no result); with `then`, yield pairs for the next analysis instead.
+
+        Fields of results that are dicts or named tuples become columns, if there is no finish().
+        """
         raise AnalysisError(f"{self.label()} has no reduce()")
 
     def reduce_many(self, keys: Any, series: Any) -> Iterable[Any]:
@@ -158,7 +167,7 @@ class Analysis:
         raise AnalysisError(f"{self.label()} has no reduce_many()")
 
     def finish(self, results: Mapping[Any, Any]) -> Any:
-        """Turn key -> result, in key order, into the outcome. On rank 0. Without it: a table of key and result."""
+        """Turn key -> result, in key order, into the outcome. On rank 0. Without it: a table of keys and results."""
         raise AnalysisError(f"{self.label()} has no finish()")
 
     def plot(self, outcome: Any, axes: Any) -> None:
@@ -204,11 +213,12 @@ class Analysis:
                 if not supported(hint):
                     raise UsageError(
                         f"{cls.label()}: parameter {name!r} has the type {type_name(hint)}; parameters are str, int, "
-                        "float, bool, Literal, lists of these, any of these or None (ClassVar marks other attributes)"
+                        "float, bool, himach.AtomGroup, Literal, lists of these, any of these or None (ClassVar marks "
+                        "other attributes)"
                     )
                 default = getattr(cls, name, Parameter.REQUIRED)
                 old = found.get(name)
-                found[name] = Parameter(name, hint, default, docs.get(name, old.doc if old else ""))
+                found[name] = Parameter(name, hint, default, docs.get(name, old.doc if old else ""), name)
         return found
 
     @classmethod
@@ -217,8 +227,29 @@ class Analysis:
         return frozenset([cls.caches] if isinstance(cls.caches, str) else cls.caches)
 
     def settings(self) -> dict[str, Any]:
-        """Return this analysis's parameters and their values."""
-        return {name: getattr(self, name) for name in self.parameters()}
+        """Return this analysis's parameters and their values; groups of atoms as `himach.atoms.Atoms`."""
+        given = self.__dict__.get(GIVEN, {})
+        found = {}
+        for name, parameter in self.parameters().items():
+            value = getattr(self, parameter.attribute)
+            found[name] = parameter.check(given.get(name, value)) if parameter.groups else value
+        return found
+
+    def select_groups(self, universe: Universe) -> None:
+        """Let parameters that are groups of atoms be groups of this Universe."""
+        self.forget_groups()
+        groups = {
+            name: parameter.check(getattr(self, name))
+            for name, parameter in self.parameters().items()
+            if parameter.groups
+        }
+        if groups:
+            found = {name: selected(value, universe, name) for name, value in groups.items()}
+            self.__dict__.update({**found, GIVEN: groups})
+
+    def forget_groups(self) -> None:
+        """Let them be as they were given."""
+        self.__dict__.update(self.__dict__.pop(GIVEN, {}))
 
     def next_stage(self) -> Analysis | None:
         """Return `then` as an instance, or None."""
@@ -235,6 +266,7 @@ class Analysis:
                 f"map() of {self.label()} assigns to self.{name}; map() keeps nothing, because each rank sees some "
                 "frames only: yield the value instead, as in `yield key, value`, and reduce() gets it in time order"
             )
+        self.__dict__.get(GIVEN, {}).pop(name, None)
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:

@@ -38,6 +38,38 @@ class Needs:
 
 
 @dataclass(slots=True)
+class Coded:
+    """All positions of a frame as XTC compresses them.
+
+    Attributes
+    ----------
+    memory
+        Bytes (uint8), the reader's. Who keeps them leaves other memory in their place, of any size.
+    begin, n_bytes
+        Where the compressed part lies in them; what a decoder may read beyond lies behind it.
+    ends
+        The least and the greatest coordinate of each axis: six integers.
+    index
+        Number of the small sizes at the beginning.
+    precision
+        Steps per nm.
+    scale
+        What a position in nm is multiplied by.
+    n_atoms
+        Atoms of the frame.
+    """
+
+    memory: npt.NDArray[np.uint8]
+    begin: int = 0
+    n_bytes: int = 0
+    ends: tuple[int, ...] = ()
+    index: int = 0
+    precision: float = 0.0
+    scale: float = 0.0
+    n_atoms: int = 0
+
+
+@dataclass(slots=True)
 class RawFrame:
     """One frame as read: plain values, no molecules. Its arrays are the reader's and hold until the next frame is read.
 
@@ -58,6 +90,8 @@ class RawFrame:
     data
         What the file says of the frame beside all this, by name, as MDAnalysis's ``ts.data`` has it: step, lambda, ...
         None where it was not read, as in a frame from a cache.
+    coded
+        Where only some atoms' positions were decoded, all as they were read.
     """
 
     number: int
@@ -68,6 +102,7 @@ class RawFrame:
     forces: Vectors | None = None
     unread: int = field(default=0, kw_only=True)
     data: dict[str, Any] | None = field(default=None, kw_only=True)
+    coded: Coded | None = field(default=None, kw_only=True)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from himach.atoms import Atoms, is_atom_group
 from himach.errors import UsageError
 
 
@@ -25,19 +26,22 @@ class Parameter:
     name
         The attribute's name.
     type
-        Its annotation: str, int, float, bool, a Literal, a list of these, or one of these or None.
+        Its annotation: str, int, float, bool, AtomGroup, a Literal, a list of these, or one of these or None.
     default
         Its value in the class; `Parameter.REQUIRED` where there is none.
     doc
         Its entry in the Parameters section of the class's docstring, on one line.
+    attribute
+        The attribute of an instance that holds its value.
     """
 
-    REQUIRED: ClassVar[object] = object()
+    REQUIRED: ClassVar[object] = inspect.Parameter.empty  # a class: the same one after a journey to another process
 
     name: str
     type: Any
     default: Any
     doc: str
+    attribute: str
 
     @property
     def required(self) -> bool:
@@ -49,11 +53,16 @@ class Parameter:
         """The type as a person writes it."""
         return type_name(self.type)
 
+    @property
+    def groups(self) -> bool:
+        """Whether it is a group of atoms, or several."""
+        return _has_groups(self.type)
+
     def parse(self, text: str) -> Any:
         """Turn a command line's text into a value; raises UsageError that names the parameter."""
         try:
             return _parse(self.type, text)
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, TypeError):
             raise UsageError(f"parameter {self.name}: {text!r} is not {_article(self.type_name)}") from None
 
     def check(self, value: Any) -> Any:
@@ -83,9 +92,29 @@ def supported(hint: Any) -> bool:
         return all(member is type(None) or supported(member) for member in members)
     if typing.get_origin(hint) is typing.Literal:
         return True
+    if is_atom_group(hint):
+        return True
     if typing.get_origin(hint) is list:
         return supported(typing.get_args(hint)[0])
     return hint in _SCALARS
+
+
+def _has_groups(hint: Any) -> bool:
+    return is_atom_group(hint) or any(_has_groups(member) for member in typing.get_args(hint))
+
+
+def recorded(value: Any) -> Any:
+    """Return a parameter's value as a record has it: atoms as what says which they are."""
+    if isinstance(value, Atoms):
+        return value.value
+    return [recorded(item) for item in value] if isinstance(value, list) else value
+
+
+def selected(value: Any, universe: Any, parameter: str) -> Any:
+    """Return a parameter's value with atoms as groups of a Universe; raises UsageError as `Atoms.select` does."""
+    if isinstance(value, Atoms):
+        return value.select(universe, parameter)
+    return [selected(item, universe, parameter) for item in value] if isinstance(value, list) else value
 
 
 def type_name(hint: Any) -> str:
@@ -101,7 +130,7 @@ def type_name(hint: Any) -> str:
 
 
 def _article(type_name: str) -> str:
-    return f"an {type_name}" if type_name == "int" else type_name if type_name.startswith("'") else f"a {type_name}"
+    return f"an {type_name}" if type_name[0] in "iA" else type_name if type_name.startswith("'") else f"a {type_name}"
 
 
 def _parse(hint: Any, text: str) -> Any:
@@ -124,6 +153,8 @@ def _parse(hint: Any, text: str) -> Any:
         if text.startswith("["):
             return _convert(hint, json.loads(text))
         return [_parse(member, part.strip()) for part in text.split(",")] if text else []
+    if is_atom_group(hint):
+        return Atoms.of(json.loads(text) if text.startswith(("[", "{")) else text)
     if hint is bool:
         return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
     return hint(text)
@@ -151,6 +182,10 @@ def _convert(hint: Any, value: Any) -> Any:
             raise TypeError
         (member,) = typing.get_args(hint)
         return [_convert(member, item) for item in value]
+    return Atoms.of(value) if is_atom_group(hint) else _converted(hint, value)
+
+
+def _converted(hint: type, value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if hint is float and isinstance(value, int) and not isinstance(value, bool):

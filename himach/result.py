@@ -5,22 +5,33 @@ from __future__ import annotations
 import base64
 import html
 import os
-from collections.abc import Sequence
-from typing import Any, TextIO
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
 
 from himach.analysis import Analysis
-from himach.output.cells import count
+from himach.output.cells import count, printable
 from himach.output.directory import prepare_out, write_run
 from himach.output.names import unique_labels
 from himach.output.parts import parts
 from himach.output.record import Record
 from himach.output.show import parts_html, parts_text
+from himach.output.table import Table
+
+if TYPE_CHECKING:
+    import pandas
 
 MOST_FILES = 8  # that a summary names
+MOST_SHOWN = 4  # parts that stand on the one line that a result is shown by
 
 
 class Result:
     """The outcome of a run and its record.
+
+    ``result["rmsd"]`` is a table or an array of the outcome by its name, of several analyses the `Result` of one by its
+    label; ``in``, ``for`` and ``keys()`` go over these names. ``print(result)`` shows tables and sums up the run.
 
     Parameters
     ----------
@@ -69,13 +80,89 @@ class Result:
             return None
         return dict(zip(self.labels, self._outcomes, strict=True)) if self.several else self._outcomes[0]
 
+    def keys(self) -> list[str]:
+        """Return the names of what there is: of the outcome's parts; of several analyses, their labels."""
+        return list(self.labels) if self.several else list(self._parts())
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a table (`himach.Table`), an array or another part of the outcome; of several analyses, a `Result`.
+
+        Raises
+        ------
+        KeyError
+            If there is none of that name.
+        UsageError
+            On ranks other than 0.
+        """
+        outcomes = self._at_hand()
+        if name not in self.keys():
+            raise KeyError(f"there is no {name!r} in this result; there is {', '.join(self.keys()) or 'nothing'}")
+        if not self.several:
+            return self._parts()[name]
+        i = self.labels.index(name)
+        return Result([self.analyses[i]], [outcomes[i]], self.record, False, [name], self.out)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.keys()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def to_frame(self, name: str | None = None) -> pandas.DataFrame:
+        """Return a table of the outcome as a pandas DataFrame, with units of columns as ``attrs["units"]``.
+
+        Parameters
+        ----------
+        name
+            Of the table; of several analyses ``"LABEL/TABLE"``. Not needed where there is but one table.
+
+        Raises
+        ------
+        UsageError
+            If there is no such table, or there are several and none is named; on ranks other than 0; without pandas
+            (the extra ``himach[pandas]``).
+        """
+        from himach.errors import UsageError
+        from himach.output.saving.frames import to_frame
+
+        tables = {key: part for key, part in self._every_part().items() if isinstance(part, Table)}
+        if name is None and len(tables) == 1:
+            name = next(iter(tables))
+        if name not in tables:
+            what = "the outcome has no one table" if name is None else f"there is no table {name!r} in the outcome"
+            raise UsageError(f"to_frame: {what}; its tables are {', '.join(map(repr, tables)) or 'none'}")
+        return to_frame(tables[name])
+
+    def save(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write the outcome into one file: ``.npz``, ``.json``, or ``.csv`` where it is one table.
+
+        What is written reads back the same: an ``.npz`` has the arrays ``ARRAY`` and ``TABLE/COLUMN``, by
+        `numpy.load`; JSON has ``outcome`` and ``units``, by part. Of several analyses names begin with ``LABEL/``.
+        Units are under ``units``; beside a .csv, in ``NAME.units.json``.
+
+        Returns
+        -------
+        list of Path
+            What was written.
+
+        Raises
+        ------
+        UsageError
+            If the format is another, or has no form for a part of the outcome; on ranks other than 0.
+        HimachError
+            If the file cannot be written.
+        """
+        from himach.output.saving.saved import save
+
+        return save(self._every_part(), path)
+
     def plot(self, axes: Any = None) -> Any:
-        """Draw the outcome with the analysis's plot().
+        """Draw the outcome with the analysis's plot(); where there is none, the first table's columns over its first.
 
         Parameters
         ----------
         axes
-            Matplotlib axes to draw on, or a sequence of them, one for each analysis that has a plot(). By default they
+            Matplotlib axes to draw on, or a sequence of them, one for each analysis that can be drawn. By default they
             are made, below one another.
 
         Returns
@@ -86,15 +173,17 @@ class Result:
         Raises
         ------
         UsageError
-            If no analysis has a plot(), on ranks other than 0, or if there are more or fewer axes than plots.
+            If no analysis has a plot() or a table of numbers, on ranks other than 0, or if there are more or fewer axes
+            than plots.
         """
         from himach.errors import UsageError
-        from himach.output.plots import draw, figure
+        from himach.output.plots import draw, drawable, figure
 
-        plots = self._plots()
+        triples = list(zip(self.labels, self.analyses, self._at_hand(), strict=True))
+        plots = [triple for triple in triples if triple[1].defines("plot")]
+        plots = plots or [triple for triple in triples if drawable(triple[2]) is not None]
         if not plots:
-            what = "outcomes are on rank 0" if self._outcomes is None else f"{', '.join(self.labels)} has no plot()"
-            raise UsageError(f"nothing to plot: {what}")
+            raise UsageError(f"nothing to plot: {', '.join(self.labels)} has no plot(), and no table of numbers")
         if axes is None:
             return figure(plots)
         places = [axes] if hasattr(axes, "figure") else list(axes)
@@ -124,7 +213,16 @@ class Result:
 
     def __repr__(self) -> str:
         if self._outcomes is None:
-            return f"Result({', '.join(self.labels)}): the outcome is on rank 0"
+            return f"Result({', '.join(self.labels)}: the outcome is on rank 0)"
+        told = f"{', '.join(self.labels)}: " if self.several else ""
+        shown = [f"{printable(name)} {_shape(part)}" for name, part in list(self._every_part().items())[:MOST_SHOWN]]
+        more = len(self._every_part()) - len(shown)
+        what = ", ".join([*shown, *([f"and {more} more"] if more else [])]) or "no outcome"
+        return f"Result({told}{what}; {count(self.record['frames'], 'frame')})"
+
+    def __str__(self) -> str:
+        if self._outcomes is None:
+            return repr(self)
         return f"{self.text()}\n\n{summary(self.record, self.out)}"
 
     def _repr_html_(self) -> str:
@@ -150,9 +248,28 @@ class Result:
             texts.append(parts_text(named) if named else f"{label}: no outcome")
         return "\n\n".join(texts)
 
-    def _plots(self) -> list[tuple[str, Analysis, Any]]:
-        triples = zip(self.labels, self.analyses, self._outcomes or (), strict=False)
-        return [triple for triple in triples if triple[1].defines("plot")]
+    def _at_hand(self) -> list[Any]:
+        """Return the outcomes; raises UsageError on ranks other than 0."""
+        if self._outcomes is None:
+            from himach.errors import UsageError
+
+            raise UsageError(f"the outcome of {', '.join(self.labels)} is on rank 0, and this is another rank")
+        return self._outcomes
+
+    def _parts(self) -> dict[str, Any]:
+        """Return the parts of the only outcome by name; None on other ranks has none."""
+        return {} if self._outcomes is None else dict(parts(self._outcomes[0], self.labels[0]))
+
+    def _every_part(self) -> dict[str, Any]:
+        """Return the parts of all outcomes by name; of several analyses, by label and name."""
+        outcomes = self._at_hand()
+        if not self.several:
+            return self._parts()
+        return {
+            f"{label}/{name}": part
+            for label, outcome in zip(self.labels, outcomes, strict=True)
+            for name, part in parts(outcome, label)
+        }
 
 
 def print_outcome(result: Result, stream: TextIO) -> None:
@@ -187,7 +304,7 @@ def _reused(record: Record) -> list[str]:
     if not reused:
         return [f"{every} mapped again: {reason}"] if reason else []
     where = record["pairs_directory"]
-    before = f"pairs in {where}" if where else "by a run that did not end"
+    before = f"pairs in {where}" if where else "by updates" if "live" in record else "by a run that did not end"
     told = f"mapped before ({'; '.join(filter(None, [before, reason]))})"
     if reused == total:
         return [f"{every} {told}"]
@@ -207,6 +324,16 @@ def _image(label: str, analysis: Analysis, outcome: Any) -> str:
     except Exception as error:  # the tables are worth showing although the user's plot() failed
         return f"<pre>plot() of {html.escape(label)} failed: {html.escape(f'{type(error).__name__}: {error}')}</pre>"
     return f'<div><img alt="{html.escape(label)}" style="max-width:640px" src="data:image/png;base64,{data}"></div>'
+
+
+def _shape(part: Any) -> str:
+    """Return what a part is, in some words: a table's rows and columns, an array's shape."""
+    if isinstance(part, Table):
+        columns = [*map(printable, list(part)[:MOST_SHOWN]), *["..."] * (len(part) > MOST_SHOWN)]
+        return f"({count(part.rows, 'row')} of {', '.join(columns)})"
+    if isinstance(part, np.ndarray) and part.ndim:
+        return f"(array {part.shape})"
+    return f"({type(part).__name__})"
 
 
 def _rate(rate: float) -> str:

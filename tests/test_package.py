@@ -1,20 +1,35 @@
-"""The sdist and the wheel that is built from it: complete, installed, and run from a folder of their own."""
+"""The sdist and the wheel that is built from it: complete, of one version, accepted by auditwheel, installed, and run.
+
+They run from a folder of their own, in an environment that has no compiler, and so do the tests that they bring.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
+import re
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from support import needs
 from support.ranks import clean_environment
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[1]
 
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("package"),  # they share what is built once
+    pytest.mark.skipif(not (ROOT / ".git").exists(), reason="an sdist is made of what git holds"),
+]
 
-def command(*words: object, cwd: Path, **environ: str) -> str:
+
+def command(*words: object, cwd: Path, code: int = 0, **environ: str) -> str:
     done = subprocess.run(
         [str(word) for word in words],
         cwd=cwd,
@@ -25,38 +40,119 @@ def command(*words: object, cwd: Path, **environ: str) -> str:
         timeout=400,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
 
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="an sdist is made of what git holds")
-def test_sdist_and_wheel_install_and_run(tmp_path):
-    clone = tmp_path / "clone"
-    command("git", "clone", "-q", ROOT, clone, cwd=tmp_path)
-    command(sys.executable, "-m", "build", "--outdir", tmp_path / "dist", clone, cwd=tmp_path)
-    (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    assert sdist.stat().st_size < 10e6
-    command(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
-    python = tmp_path / "venv" / "bin" / "python"
-    inside = command(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip()
-    command(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", inside, wheel, cwd=tmp_path)
+class Built(NamedTuple):
+    """What was built of a clone."""
+
+    clone: Path
+    sdist: Path
+    wheel: Path
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Built:
+    folder = tmp_path_factory.mktemp("package")
+    command("git", "clone", "-q", ROOT, folder / "clone", cwd=folder)
+    command(sys.executable, "-m", "build", "--outdir", folder / "dist", folder / "clone", cwd=folder)
+    (sdist,) = (folder / "dist").glob("*.tar.gz")
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return Built(folder / "clone", sdist, wheel)
+
+
+@pytest.fixture(scope="module")
+def repaired(built) -> Path:
+    """Return the wheel as it is published, with a tag of manylinux."""
+    needs.module("auditwheel")
+    out = built.wheel.parent / "repaired"
+    command(sys.executable, "-m", "auditwheel", "repair", "-w", out, built.wheel, cwd=out.parent)
+    (wheel,) = out.glob("*.whl")
+    return wheel
+
+
+class Environment(NamedTuple):
+    """A virtual environment in which the wheel is installed."""
+
+    folder: Path
+    inside: Path
+
+    def run(self, *words: object, code: int = 0) -> str:
+        """Run Python, where no program is found but those of the environment: no compiler."""
+        beside = os.pathsep.join([str(self.folder / "venv" / "bin"), str(Path(sys.executable).parent)])
+        python = self.folder / "venv" / "bin" / "python"
+        return command(python, "-P", *words, cwd=self.folder, code=code, PATH=beside, HOME=str(self.folder / "home"))
+
+
+@pytest.fixture(scope="module")
+def environment(repaired, tmp_path_factory) -> Environment:
+    folder = tmp_path_factory.mktemp("environment")
+    command(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
+    python = folder / "venv" / "bin" / "python"
+    inside = Path(command(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
+    command(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", inside, repaired, cwd=folder)
     # The dependencies are those of this environment, and of those it builds on, behind what was installed just now.
     dependencies = [entry for entry in sys.path if Path(entry).name.endswith("-packages")]
-    Path(inside, "dependencies.pth").write_text("\n".join(dependencies) + "\n")
-    found = command(python, "-P", "-c", "import himach.io.store.bodhi; print(himach.__file__)", cwd=tmp_path).strip()
-    assert found.startswith(inside)
-    home = tmp_path / "home"
-    home.mkdir()
-    sample = command(
-        python, "-P", "-c", "from himach.examples import sample; print(*sample('villin'), sep='\\n')", cwd=tmp_path
-    ).split()
-    assert sample[0].startswith(inside)
-    shown = command(
-        *(python, "-P", "-m", "himach", "run", "rmsd", "--trajectory", sample[0], "--topology", sample[1]),
-        *("--out", tmp_path / "out"),
-        cwd=tmp_path,
-        HOME=str(home),
+    (inside / "dependencies.pth").write_text("\n".join(dependencies) + "\n")
+    for library in Path(sys.prefix, "lib").glob("*mpi*"):  # of the package mpich, which lies beside Python
+        (folder / "venv" / "lib" / library.name).symlink_to(library)
+    (folder / "home").mkdir()
+    return Environment(folder, inside)
+
+
+def test_clone_sdist_wheel_and_tarball_are_of_one_version(built, environment, tmp_path):
+    version = command(built.clone / "release" / "version.py", cwd=tmp_path).strip()
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+\+g[0-9a-f]{8})?", version)
+    assert built.sdist.stat().st_size < 10e6
+    assert built.sdist.name == f"himach-{version}.tar.gz"
+    assert built.wheel.name.startswith(f"himach-{version}-")
+    with tarfile.open(built.sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / f"himach-{version}"
+    assert command(unpacked / "release" / "version.py", cwd=tmp_path).strip() == version
+    (unpacked / "PKG-INFO").unlink()  # as in a tarball of git's
+    assert command(unpacked / "release" / "version.py", cwd=tmp_path).strip() == version
+    assert environment.run("-m", "himach", "--version").strip().endswith(f" {version}")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="of this machine's own kind alone")
+def test_auditwheel_accepts_the_wheel(built, repaired):
+    """Of which manylinux it is depends on the C library of the machine; in cibuildwheel's containers it is 2_28."""
+    shown = command(sys.executable, "-m", "auditwheel", "show", built.wheel, cwd=built.clone)
+    tag = re.search(r'"(manylinux_2_\d+_x86_64)"', shown)
+    assert tag is not None, shown
+    assert tag[1] in repaired.name
+    with zipfile.ZipFile(repaired) as content:
+        assert not any("himach.libs/" in name for name in content.namelist())  # it brings no library of others
+
+
+def test_the_wheel_runs_without_a_compiler(environment):
+    folder, inside = environment
+    environment.run("-c", "import shutil; assert not any(map(shutil.which, ['cc', 'gcc', 'clang', 'ld']))")
+    found = environment.run("-c", "import himach.io.store.bodhi; print(himach.__file__)").strip()
+    assert found.startswith(str(inside))
+    sample = environment.run("-c", "from himach.examples import sample; print(*sample('kcsa'), sep='\\n')").split()
+    assert sample[0].startswith(str(inside))
+    shown = environment.run(
+        *("-m", "himach", "run", "ion-permeation", "--trajectory", sample[0], "--topology", sample[1]),
+        *("-p", "top=resid 66 and name O", "-p", "bottom=resid 63 and name OG1", "-p", "radius=2.5", "--out", "out"),
     )
-    assert "time_ps" in shown
-    assert (tmp_path / "out" / "rmsd.png").stat().st_size > 5000
+    assert "direction" in shown
+    assert (folder / "out" / "ion-permeation.png").stat().st_size > 5000
+
+
+def test_the_tests_that_it_brings_pass_and_find_what_is_broken(environment):
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--pyargs")
+    assert re.search(r"^\d\d passed", environment.run(*words, "himach"), re.MULTILINE)
+    broken = environment.inside / "himach" / "examples" / "rmsd.py"
+    whole = broken.read_text(encoding="utf-8")
+    broken.write_text(whole.replace("self.reference)])", "self.reference) * 1.01])"), encoding="utf-8")
+    assert broken.read_text(encoding="utf-8") != whole
+    try:
+        told = environment.run(*words, "himach.tests.test_builtins", code=1)
+    finally:
+        broken.write_text(whole, encoding="utf-8")
+    assert "FAILED" in told
+    assert "test_rmsd" in told
+    assert " 1 failed" in f" {told.splitlines()[-1]}"

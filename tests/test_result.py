@@ -40,7 +40,7 @@ def test_one_outcome_or_one_by_label():
 
 def test_a_result_prints_its_tables_and_sums_up_the_run():
     result = Result([Plain()], [OUTCOME], make_record(Plain()))
-    assert repr(result).splitlines() == [
+    assert str(result).splitlines() == [
         "survival",
         "  tau_ps  survival",
         "  ------  --------",
@@ -56,7 +56,7 @@ def test_a_result_prints_its_tables_and_sums_up_the_run():
 
 
 def test_several_analyses_stand_under_their_labels():
-    text = repr(Result([Plain(), Drawn(), Plain()], [5, OUTCOME, None], make_record(Plain())))
+    text = str(Result([Plain(), Drawn(), Plain()], [5, OUTCOME, None], make_record(Plain())))
     assert text.startswith("Plain: 5\n\nDrawn\n=====\n\nsurvival\n")
     assert "\n\nPlain-2: no outcome\n\n" in text
 
@@ -64,7 +64,7 @@ def test_several_analyses_stand_under_their_labels():
 def test_other_ranks_have_no_outcome(tmp_path):
     result = Result([Drawn()], None, make_record(Drawn()))
     assert result.outcome is None
-    assert repr(result) == "Result(Drawn): the outcome is on rank 0"
+    assert repr(result) == str(result) == "Result(Drawn: the outcome is on rank 0)"
     assert result.write(tmp_path / "out") == []
     assert not (tmp_path / "out").exists()
     with pytest.raises(himach.UsageError, match="rank 0"):
@@ -103,8 +103,76 @@ def test_plots_go_where_they_are_asked_to():
     assert both.plot(axes) is figure
     with pytest.raises(himach.UsageError, match="2 plots need as many axes, there are 1"):
         both.plot(axes[0])
-    with pytest.raises(himach.UsageError, match=r"Plain has no plot\(\)"):
-        Result([Plain()], [OUTCOME], make_record(Plain())).plot()
+    with pytest.raises(himach.UsageError, match=r"Plain has no plot\(\), and no table of numbers"):
+        Result([Plain()], [{"k": 0.25}], make_record(Plain())).plot()
+
+
+def test_without_a_plot_the_first_table_is_drawn_with_its_units():
+    one = himach.Table({"tau_ps": himach.Column([0.0, 1.0], "ps"), "msd": himach.Column([0.0, 2.0], "Å²")})
+    (axes,) = Result([Plain()], [{"x": 5, "msd": one}], make_record(Plain())).plot().axes
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("tau_ps / ps", "msd / Å²", "Plain")
+    np.testing.assert_array_equal(axes.lines[0].get_xydata(), [[0, 0], [1, 2]])
+    two = {"t": {"t": [0, 1], "a": himach.Column([1, 2], "Å"), "b": himach.Column([3, 4], "Å"), "c": ["x", "y"]}}
+    (axes,) = Result([Plain()], [two], make_record(Plain())).plot().axes
+    assert axes.get_ylabel() == "Å"
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b"]
+
+
+def test_a_result_is_indexed_by_name():
+    result = Result([Plain()], [OUTCOME], make_record(Plain()))
+    assert list(result) == result.keys() == ["survival", "x", "k"]
+    assert "survival" in result
+    assert "Plain" not in result
+    assert isinstance(result["survival"], himach.Table)
+    assert result["survival"]["survival"].tolist() == [1.0, 0.5]
+    assert result["x"].shape == (2, 3)
+    assert result["k"] == 0.25
+    with pytest.raises(KeyError, match="there is no 'rmsd' in this result; there is survival, x, k"):
+        result["rmsd"]
+
+
+def test_of_several_analyses_each_has_a_result():
+    both = Result([Plain(), Drawn()], [5, OUTCOME], make_record(Plain()))
+    assert list(both) == ["Plain", "Drawn"]
+    assert both["Drawn"]["survival"].rows == 2
+    assert both["Drawn"].outcome is OUTCOME
+    assert both["Plain"]["Plain"] == 5
+    assert both["Plain"].record is both.record
+    assert list(Result([Plain()], [5], make_record(Plain()), several=True)["Plain"]) == ["Plain"]
+
+
+def test_a_result_is_shown_on_one_line():
+    assert repr(Result([Plain()], [OUTCOME], make_record(Plain()))) == (
+        "Result(survival (2 rows of tau_ps, survival), x (array (2, 3)), k (float); 10 frames)"
+    )
+    many = {f"part{i}": i for i in range(1000)}
+    several = repr(Result([Plain(), Drawn()], [many, None], make_record(Plain())))
+    assert several.startswith("Result(Plain, Drawn: Plain/part0 (int), ")
+    assert several.endswith("and 996 more; 10 frames)")
+    assert repr(Result([Plain()], [None], make_record(Plain()))) == "Result(no outcome; 10 frames)"
+
+
+def test_tables_become_frames():
+    result = Result([Plain()], [OUTCOME], make_record(Plain()))
+    assert result.to_frame()["survival"].tolist() == [1.0, 0.5]
+    assert result.to_frame("survival").equals(result.to_frame())
+    two = Result([Plain(), Drawn()], [OUTCOME, OUTCOME], make_record(Plain()))
+    assert two.to_frame("Drawn/survival").shape == (2, 2)
+    for name in (None, "survival"):
+        with pytest.raises(himach.UsageError, match="'Plain/survival', 'Drawn/survival'"):
+            two.to_frame(name)
+
+
+def test_a_result_is_saved(tmp_path):
+    result = Result([Plain(), Drawn()], [OUTCOME, OUTCOME], make_record(Plain()))
+    assert result.save(tmp_path / "x.npz") == [tmp_path / "x.npz"]
+    with np.load(tmp_path / "x.npz") as found:
+        assert found["Drawn/survival/tau_ps"].tolist() == [0.0, 10.0]
+    with pytest.raises(himach.UsageError, match="one table"):
+        result.save(tmp_path / "x.csv")
+    for use in (lambda other: other.save(tmp_path / "y.npz"), lambda other: other.to_frame(), lambda other: other["x"]):
+        with pytest.raises(himach.UsageError, match="rank 0"):
+            use(Result([Drawn()], None, make_record(Drawn())))
 
 
 def test_plotting_leaves_pyplot_alone():
@@ -135,7 +203,7 @@ def test_a_result_writes_into_no_other_directory(tmp_path):
 
 def test_outcomes_of_many_parts_are_shortened():
     result = Result([Plain()], [{f"part{i}": i for i in range(1000)}], make_record(Plain()))
-    assert "part39: 39\n... and 960 more\n" in repr(result)
+    assert "part39: 39\n... and 960 more\n" in str(result)
     assert "part40" not in result._repr_html_()
 
 
@@ -145,7 +213,7 @@ def test_errors_and_cached_frames_are_summed_up():
     record["assignment"] = {"native": 3, "alien": 1, "residue": 6}
     record["seconds"]["total"] = 3725
     record["nodes"], record["ranks"] = 2, 8
-    lines = repr(Result([Plain()], [1], record)).splitlines()
+    lines = str(Result([Plain()], [1], record)).splitlines()
     assert lines[-2:] == [
         "10 frames on 8 ranks of 2 nodes in 1 h 02 min (map: 1 s, 10 frames/s), 4 of them cached",
         "error: frame 5 was damaged",
@@ -168,6 +236,6 @@ def test_frames_that_were_mapped_before_have_a_line(frames, reused, reason, pair
     record = make_record(Plain())
     record.update(frames=frames, reused={"frames": reused, "reason": reason}, pairs_directory=pairs)
     result = Result([Plain()], [5], record)
-    assert repr(result).splitlines()[3:] == ([] if line is None else [line])
+    assert str(result).splitlines()[3:] == ([] if line is None else [line])
     if line is not None:
         assert f"<br>{line}</div>" in result._repr_html_()

@@ -18,7 +18,10 @@ from himach.cli.analyses import analyses
 from himach.cli.bench import bench
 from himach.cli.cache import cache
 from himach.cli.command_group import CommandGroup
+from himach.cli.datasets import datasets
+from himach.cli.mount import mount
 from himach.cli.pairs import pairs
+from himach.cli.plan import plan
 from himach.cli.run import run
 from himach.cli.stage import stage
 from himach.cli.trajectory import info, split
@@ -35,7 +38,7 @@ def himach() -> None:
     """Analyse molecular-dynamics trajectories in parallel."""
 
 
-for command in (run, analyses, info, split, stage, pairs, cache, bench):
+for command in (run, analyses, info, split, stage, datasets, pairs, plan, cache, mount, bench):
     himach.add_command(command)
 
 

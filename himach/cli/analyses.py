@@ -10,11 +10,17 @@ from himach.cli.command_group import Command
 @click.command(cls=Command)
 @click.argument("names", nargs=-1, metavar="[ANALYSIS]...")
 def analyses(names: tuple[str, ...]) -> None:
-    """Describe the built-in analyses, or those of a script."""
+    """Describe the built-in analyses, those of a script, or MDAnalysis's by module:Class ('MDAnalysis' lists them)."""
     from himach import examples
-    from himach.runner.scripts import describe_analysis, find_class
+    from himach.runner.scripts import describe_analysis, find_class, foreign_analyses
 
     for i, name in enumerate(names or examples.BUILTINS):
         if i:
             click.echo()
-        click.echo(describe_analysis(find_class(name)))
+        if name not in examples.BUILTINS and ":" not in name and not name.endswith(".py"):
+            for spec, summary in foreign_analyses(name).items():
+                click.echo(f"{spec}\n  {summary}")
+        else:
+            click.echo(describe_analysis(find_class(name)))
+    if not names:
+        click.echo("\nMDAnalysis's own: 'himach analyses MDAnalysis' lists them.")

@@ -90,15 +90,21 @@ def scaling(**options: Any) -> None:
 
 
 @bench.command()
-@click.option("--frames", type=float, default=1e9, show_default=True, help="Frames of the made-up dataset.")
+@click.option("--frames", type=float, help="Frames of the made-up dataset [default: 1e9]; in each store [1e8].")
+@click.option("--stores", is_flag=True, help="From stores on disk, one for each rank, opened anew each time.")
 @RANKS
 @_repeats(7)
 @_beside
-def zazen(frames: float, ranks: int, repeats: int) -> None:
+def zazen(frames: float | None, stores: bool, ranks: int, repeats: int) -> None:
     """Time the protocol's rounds and decisions beside bare Allreduces of the same bytes."""
+    if stores:
+        from himach.benchmarks.parts import stores as of_stores
+
+        of_stores.main(int(frames or 1e8), ranks, repeats)
+        return
     from himach.benchmarks.parts import zazen as benchmark
 
-    benchmark.main(int(frames), ranks, repeats)
+    benchmark.main(int(frames or 1e9), ranks, repeats)
 
 
 @bench.command()
@@ -111,6 +117,19 @@ def shuffle(pairs: float, ranks: int, repeats: int) -> None:
     from himach.benchmarks.parts import shuffle as benchmark
 
     benchmark.main(int(pairs), ranks, repeats)
+
+
+@bench.command()
+@click.option("--frames", type=float, default=1e7, show_default=True, help="Made-up frames, of one pair each.")
+@RANKS
+@click.option("--uneven", is_flag=True, help="Times and boxes that follow no rule.")
+@click.option("--memory", default="1GB", show_default=True, metavar="SIZE", help="What pairs may take, in all ranks.")
+def stamps(frames: float, ranks: int, uneven: bool, memory: str) -> None:
+    """Tell what memory a rank takes for many frames of few pairs."""
+    from himach.benchmarks.parts import stamps as benchmark
+    from himach.io.store.sizes import parse_size
+
+    benchmark.main(int(frames), ranks, uneven, parse_size(memory))
 
 
 @bench.command()
@@ -176,6 +195,17 @@ def pairs(
 
 
 @bench.command()
+@click.option("-n", "ranks", multiple=True, type=click.IntRange(min=1), metavar="RANKS", help="This alone.  [1, 4, 16]")
+@_repeats(5)
+@DIRECTORY
+def start(ranks: tuple[int, ...], repeats: int, directory: Path | None) -> None:
+    """Time a run's start, from the command to the last rank's first map(), and count the files a rank opens."""
+    from himach.benchmarks.runs import start as benchmark
+
+    benchmark.main(ranks, repeats, directory)
+
+
+@bench.command()
 @click.option("--frames", type=click.IntRange(min=10), default=1000, show_default=True, help="Frames of AdK.")
 @click.option("--runs", type=click.IntRange(min=1), default=1000, show_default=True, help="Runs over the same ranks.")
 @RANKS
@@ -185,6 +215,105 @@ def staying(frames: int, runs: int, ranks: int, directory: Path | None) -> None:
     from himach.benchmarks.runs import staying as benchmark
 
     benchmark.main(frames, runs, ranks, directory)
+
+
+@bench.command()
+@_only("dcd, computed or many")
+@click.option("--frames", type=float, default=1e8, show_default=True, help="Frames of one atom that a run reads.")
+@click.option("--ranks", type=click.IntRange(min=1), default=4, show_default=True, help="Ranks, each a node.")
+@click.option("--many", type=click.IntRange(min=1), default=64, show_default=True, help="Ranks of one node.")
+@DIRECTORY
+def billion(only: tuple[str, ...], frames: float, ranks: int, many: int, directory: Path | None) -> None:
+    """Run over very many frames: memory of ranks, and the time until map() begins."""
+    from himach.benchmarks.runs import billion as benchmark
+
+    benchmark.main(int(frames), only, ranks, many, directory)
+
+
+@bench.command()
+@_only("lammps or stream")
+@click.option("--steps", type=click.IntRange(min=100), default=4000, show_default=True, help="Steps of LAMMPS.")
+@click.option("--frames", type=click.IntRange(min=100), default=2000, show_default=True, help="Frames of the stream.")
+@RANKS
+@_repeats(3)
+@DIRECTORY
+def live(only: tuple[str, ...], steps: int, frames: int, ranks: int, repeats: int, directory: Path | None) -> None:
+    """Tell what runs over the frames of a running engine cost it, and how soon there is a table of a fast stream."""
+    from himach.benchmarks.runs import live as benchmark
+
+    benchmark.main(only, steps, frames, ranks, repeats, directory)
+
+
+@bench.command()
+@_only("push, small, find, assemble or kills")
+@click.option("-n", "ranks", multiple=True, type=click.IntRange(min=2), metavar="RANKS", help="This alone.  [2, 4, 8]")
+@click.option("--frames", type=click.IntRange(min=10), default=200, show_default=True, help="Frames of AdK's size.")
+@click.option("--found", type=float, default=1e8, show_default=True, help="Frames among which whole ones are found.")
+@click.option("--kills", type=click.IntRange(min=1), default=200, show_default=True, help="Of writers and the others.")
+@_repeats(5)
+@DIRECTORY
+def slices(
+    only: tuple[str, ...], ranks: tuple[int, ...], frames: int, found: float, kills: int, repeats: int,
+    directory: Path | None,
+) -> None:  # fmt: skip
+    """Time slices pushed by ranks, found and assembled, beside files; kill all of that at random, and count."""
+    from himach.benchmarks.slices import slices as benchmark
+
+    benchmark.main(only, ranks or (2, 4, 8), frames, int(found), kills, repeats, directory)
+
+
+@bench.command()
+@click.option(
+    "--out", "-o", type=click.Path(path_type=Path), default="machine.toml", show_default=True, metavar="FILE",
+    help="What 'himach plan --machine' reads.",
+)  # fmt: skip
+@click.option(
+    "--origin", type=click.Path(path_type=Path, exists=True), metavar="PATH", help="A large file of the origin."
+)
+@DIRECTORY
+def machine(out: Path, origin: Path | None, directory: Path | None) -> None:
+    """Measure what a plan must know: disk, cores, memory, origin; the network between nodes, else loopback."""
+    from himach.benchmarks.runs import machine as benchmark
+
+    benchmark.main(out, origin, directory)
+
+
+@bench.command()
+@_only("LightMap, HeavyMap or HeavyReduce")
+@click.option(
+    "--fitted", type=click.IntRange(min=1), default=3, show_default=True, help="Repeats of what is fitted to."
+)
+@click.option(
+    "--records",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Take what was measured from here, else leave it.",
+)
+@click.option("--out", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Leave predictions and errors here.")
+@click.option(
+    "--shared", type=click.IntRange(min=16, max=32), metavar="HOSTS",
+    help="In place of it, by the records: Zazen's rounds on 2 to so many hosts, and a host that lost its cache.",
+)  # fmt: skip
+@_repeats(5)
+@DIRECTORY
+def plan(
+    only: tuple[str, ...],
+    fitted: int,
+    records: Path | None,
+    out: Path | None,
+    shared: int | None,
+    repeats: int,
+    directory: Path | None,
+) -> None:
+    """Predict runs on 8 and 16 virtual hosts from such on 1 to 4, and measure them."""
+    from himach.benchmarks.runs import planned as benchmark
+
+    if shared is not None:
+        if records is None or not records.exists():
+            raise click.UsageError("--shared needs --records FILE, which a run without it has left")
+        benchmark.others(directory, records, shared, repeats)
+        return
+    benchmark.main(repeats, fitted, only, records, out, directory)
 
 
 @bench.command()
@@ -210,3 +339,43 @@ def packed(frames: int, trajectory: str | None, repeats: int, directory: Path | 
     from himach.benchmarks.store import packed as benchmark
 
     benchmark.main(frames, repeats, trajectory, directory)
+
+
+@bench.command()
+@click.option("--frames", type=click.IntRange(min=3), help="Use no more frames than that.")
+@_repeats(3)
+@_only("RMSD, InterRDF, HydrogenBondAnalysis, Ramachandran, DSSP or reading")
+@RANKS
+@DIRECTORY
+def mdanalysis(**options: Any) -> None:
+    """MDAnalysis's own analyses on ranks, beside its multiprocessing; reading by himach:// beside XTC."""
+    from himach.benchmarks.runs import mdanalysis as benchmark
+
+    benchmark.main(**options)
+
+
+@bench.command()
+@_only("tools or speed")
+@click.option("--frames", type=click.IntRange(min=10), default=1000, show_default=True, help="Frames of AdK to read.")
+@click.option("--installed", is_flag=True, help="Compare with the tools of this environment; install nothing.")
+@_repeats(7)
+@DIRECTORY
+def mount(only: tuple[str, ...], frames: int, installed: bool, repeats: int, directory: Path | None) -> None:
+    """Read mounted files by other tools, beside the XTC; tell how fast they are read."""
+    from himach.benchmarks.store import mounted as benchmark
+
+    benchmark.main(frames, repeats, installed, only, directory)
+
+
+@bench.command()
+@_only("datasets, copies or reading")
+@click.option("--servers", type=click.IntRange(min=13), default=64, show_default=True, help="Servers to ask.")
+@click.option("--frames", type=click.IntRange(min=10), default=1000, show_default=True, help="Frames of AdK to read.")
+@_repeats(5)
+@DIRECTORY
+@_beside
+def names(only: tuple[str, ...], servers: int, frames: int, repeats: int, directory: Path | None) -> None:
+    """Measure one name space of many servers, copies of frames, and reading from another machine."""
+    from himach.benchmarks.store import names as benchmark
+
+    benchmark.main(only, servers, frames, repeats, directory)

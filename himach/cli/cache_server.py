@@ -12,10 +12,10 @@ from himach.cli.options import PATH, cache_option, quota_option
 
 
 @click.command(cls=Command)
-@click.option("--listen", metavar="HOST:PORT", help="Also take frames that other machines push; port 0 chooses one.")
+@click.option("--listen", metavar="HOST:PORT", help="Also serve other machines: push and read; port 0 chooses one.")
 @click.option(
     "--key", type=PATH, metavar="FILE",
-    help="Key of those who push; made if it is not there.  [default: ~/.config/himach/key]",
+    help="Their key; made if it is not there.  [default: ~/.config/himach/key]",
 )  # fmt: skip
 @click.option(
     "--allow-user", "users", multiple=True, metavar="USER", help="Another user who may read; may be repeated."
@@ -24,6 +24,10 @@ from himach.cli.options import PATH, cache_option, quota_option
     "--serialize-reads", is_flag=True, help="One read at a time, in the order of the disk: for rotating disks."
 )
 @quota_option
+@click.option(
+    "--peers", type=PATH, metavar="FILE",
+    help="Servers of other nodes, one HOST or HOST:PORT a line; default: the nodes of this job.",
+)  # fmt: skip
 @click.option("--foreground", is_flag=True, help="Stay in this process until SIGTERM: for systemd and srun.")
 @click.option("--ready", type=int, hidden=True)
 @cache_option
@@ -33,6 +37,7 @@ def start(
     users: tuple[str, ...],
     serialize_reads: bool,
     quota: str | None,
+    peers: Path | None,
     foreground: bool,
     ready: int | None,
     cache: str | None,
@@ -51,11 +56,18 @@ def start(
             allow_users=users,
             serialize_reads=serialize_reads,
             quota=quota,
+            peers=peers,
             ready=ready,
         )
         return
     facts = control.start(
-        cache, listen=listen, key_file=key, allow_users=users, serialize_reads=serialize_reads, quota=quota
+        cache,
+        listen=listen,
+        key_file=key,
+        allow_users=users,
+        serialize_reads=serialize_reads,
+        quota=quota,
+        peers=peers,
     )
     for note in facts["notes"]:
         click.echo(note)
@@ -78,7 +90,7 @@ def config(cflags: bool, fortran: bool, libs: bool) -> None:
     if fortran:
         words.append(str(library.fortran_module()))
     if libs:
-        words += [str(library.library()), "-lpthread"]
+        words += [str(library.library()), "-lpthread", "-ldl"]
     if not words:
         raise click.UsageError("say which: --cflags, --fortran, --libs")
     click.echo(" ".join(words))

@@ -48,6 +48,32 @@ cache_option = click.option(
     "--cache", metavar="DIR", help="The store's directory ({node}: the node's name); default: $HIMACH_CACHE or scratch."
 )
 
+server_option = click.option(
+    "--server", metavar="HOST:PORT", help="Read what this server and its peers have, in place of this node's store."
+)
+
+key_option = click.option("--key", type=PATH, metavar="FILE", help="Key for --server.  [default: ~/.config/himach/key]")
+
+
+def chosen_cache(cache: str | None, server: str | None, key: Path | None) -> str | None:
+    """Return where frames are looked for: --server in place of --cache.
+
+    Raises
+    ------
+    click.UsageError
+        Both are given, or a key without a server.
+    """
+    if server is None:
+        if key is not None:
+            raise click.UsageError("--key is for --server; give both")
+        return cache
+    if cache is not None:
+        raise click.UsageError("either --cache or --server: frames of a server are not kept here ('himach stage' does)")
+    from himach.io.server.address import choice_of
+
+    return choice_of(server, key)
+
+
 quota_option = click.option(
     "--quota", metavar="SIZE", help="What a store may hold; default: $HIMACH_QUOTA or half of what is free."
 )

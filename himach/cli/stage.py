@@ -11,10 +11,13 @@ from himach.cli.command_group import Command
 from himach.cli.options import (
     PATH,
     cache_option,
+    chosen_cache,
+    key_option,
     keywords_option,
     quiet_option,
     quota_option,
     ranks_option,
+    server_option,
     started_ranks,
     trajectories_argument,
 )
@@ -32,7 +35,15 @@ __all__ = ["stage"]
 )  # fmt: skip
 @cache_option
 @quota_option
+@click.option(
+    "--copies", type=click.IntRange(min=1), metavar="N",
+    help="Nodes that hold each frame, so that a lost one costs nothing.  [default: 1]",
+)  # fmt: skip
+@click.option("--repair", is_flag=True, help="Restore the number of copies of what the nodes hold of dataset TRAJ.")
+@server_option
+@key_option
 @click.option("--follow", is_flag=True, help="Keep up with a trajectory that is being written, until Ctrl-C.")
+@click.option("--assemble", is_flag=True, help="Put together the slices that a simulation has pushed under the name.")
 @click.option("--idle", type=float, metavar="SECONDS", help="End --follow when no frame has come for so long.")
 @ranks_option
 @keywords_option
@@ -44,7 +55,12 @@ def stage(
     placement: Literal["spread", "runs"],
     cache: str | None,
     quota: str | None,
+    copies: int | None,
+    repair: bool,
+    server: str | None,
+    key: Path | None,
     follow: bool,
+    assemble: bool,
     idle: float | None,
     ranks: int | None,
     keywords: tuple[str, ...],
@@ -53,7 +69,9 @@ def stage(
     """Store a trajectory's frames on the local disks of the nodes that will analyse it.
 
     Under srun or mpiexec every rank reads its part and stores it on its own node; alone, this fills the local store.
-    Interrupted, it goes on where it was when it is started again.
+    Interrupted, it goes on where it was when it is started again. With --server, TRAJ is a dataset of other machines.
+
+    With --assemble, the trajectory is the name under which the ranks of a simulation have pushed slices.
     """
     from himach.runner.commands import StageCommand
     from himach.runner.run import on_ranks
@@ -66,9 +84,13 @@ def stage(
         cache=cache,
         quota=quota,
         follow=follow,
+        assemble=assemble,
         idle=idle,
         keywords=keywords,
         quiet=quiet,
+        copies=copies,
+        repair=repair,
+        server=chosen_cache(None, server, key) or "",
     )
     staged = on_ranks(command, started_ranks(ranks))
     if staged is not None:

@@ -7,7 +7,16 @@ from pathlib import Path
 import click
 
 from himach.cli.command_group import Command
-from himach.cli.options import PATH, cache_option, keywords_option, topology_option, trajectories_argument
+from himach.cli.options import (
+    PATH,
+    cache_option,
+    chosen_cache,
+    key_option,
+    keywords_option,
+    server_option,
+    topology_option,
+    trajectories_argument,
+)
 from himach.cli.pairs import described
 
 
@@ -16,7 +25,16 @@ from himach.cli.pairs import described
 @topology_option
 @keywords_option
 @cache_option
-def info(path: Path, topology: Path | None, keywords: tuple[str, ...], cache: str | None) -> None:
+@server_option
+@key_option
+def info(
+    path: Path,
+    topology: Path | None,
+    keywords: tuple[str, ...],
+    cache: str | None,
+    server: str | None,
+    key: Path | None,
+) -> None:
     """Say what a trajectory holds and what is cached of it, or which pairs a directory keeps.
 
     PATH is a trajectory file, a frame directory, or the name of a staged dataset. Where it cannot be reached, this
@@ -35,7 +53,7 @@ def info(path: Path, topology: Path | None, keywords: tuple[str, ...], cache: st
     from himach.runner.job import parse_keywords
 
     with quiet_ranks(0, command=True):
-        click.echo(as_text(describe([path], topology, parse_keywords(keywords), cache)))
+        click.echo(as_text(describe([path], topology, parse_keywords(keywords), chosen_cache(cache, server, key))))
 
 
 @click.command(cls=Command)

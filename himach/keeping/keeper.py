@@ -18,15 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import numpy as np
+import numpy.typing as npt
 from pyroaring import BitMap64
 
 from himach.engine.mapping import Mapped, Mapper
-from himach.engine.pairs.block import Block
+from himach.engine.pairs.block import SHARDS, Block, divided
 from himach.errors import HimachError, TimeUpError, UsageError
 from himach.keeping.directory import Generation
 from himach.keeping.parts.part import BadPartError, NotPlainError, open_part, write_part
 from himach.parallel.collective import on_every_rank
 from himach.parallel.communicator import Communicator
+from himach.selection import Selected, numbers_at
 
 if TYPE_CHECKING:
     from himach.keeping.kept_run import KeptRun
@@ -116,7 +118,7 @@ class PassKeeper:
         Seconds of mapping after which keeping begins, unless pairs get too many to wait in memory; 0: at once, and the
         disk is waited for.
     every
-        Seconds between two commits, at least.
+        Seconds between two commits, at least; 0: one after each frame, whatever it costs.
     """
 
     def __init__(
@@ -182,11 +184,11 @@ class PassKeeper:
         asked, looked = self._asked, self._looks
         now = asked.commit or asked.ending or asked.time_up
         asked.commit = self._looks = False
-        steps = [one.steps for one in mapped if len(one.steps)]
-        self._mapped += len(steps[0]) if len(steps) == 1 else len(np.unique(np.concatenate(steps))) if steps else 0
+        some = [one for one in mapped if len(one)]
+        self._mapped += len(some[0]) if len(some) == 1 else len(_all_steps(some))
         if self._begun:  # else the phase was short
             self._most = self._usual
-            if steps and not self._writer.failed:
+            if some and not self._writer.failed:
                 self._confirm()
                 self._writer.put(mapped)
         if now or looked:
@@ -196,7 +198,8 @@ class PassKeeper:
             raise UsageError(f"pairs {where}: {self._writer.error}, or let nobody else write there: chmod go-w {where}")
         self.look()
         cost, so_far = time.monotonic() - began, time.monotonic() - self._began
-        self._next = time.monotonic() + max(self._every, WORTH * cost * (not now), PART * so_far)
+        pause = max(self._every, WORTH * cost * (not now), PART * so_far)
+        self._next = time.monotonic() + (pause if self._every else 0.0)
 
     def relieve(self) -> None:
         """Have mappers refer to what is written, in place of holding it in memory."""
@@ -267,7 +270,7 @@ class _Writer:
         What the mapper of which analysis made, and the part that it is in now.
     """
 
-    def __init__(self, places: Sequence[Place], frames: range, patience: float) -> None:
+    def __init__(self, places: Sequence[Place], frames: Selected, patience: float) -> None:
         self.error: Exception | None = None
         self.written: deque[tuple[int, Mapped, Path]] = deque()
         self._remembers = True
@@ -330,17 +333,18 @@ class _Writer:
 
     def _write(self, mapped: Sequence[Mapped]) -> None:
         for index, (place, one) in enumerate(zip(self._places, mapped, strict=True)):
-            if not len(one.steps):
+            if not len(one):
                 continue
             if index not in self._made:
                 place.generation.write()
                 self._made.add(index)
+            table = one.table
             path = write_part(
                 place.generation.path,
-                [_moved(block, -one.first) for block in one.blocks],
-                one.table,
-                self._frames.start + self._frames.step * one.table.steps,
-                BitMap64((self._frames.start + self._frames.step * one.steps).astype(np.uint64)),
+                [_moved(divided(block.part(0, len(block.bounds) - 1), SHARDS), -one.first) for block in one.blocks],
+                table,
+                numbers_at(self._frames, table.steps),
+                BitMap64(numbers_at(self._frames, one.steps).astype(np.uint64)),
                 identity=place.generation.key,
                 pairs=one.pairs,
                 combined=place.combined,
@@ -350,6 +354,11 @@ class _Writer:
             self.written.append((index, one, path))
             if not self._remembers:
                 self.written.clear()
+
+
+def _all_steps(mapped: Sequence[Mapped]) -> npt.NDArray[np.int64]:
+    """Return the frames of any analysis, each once."""
+    return np.unique(np.concatenate([np.empty(0, np.int64), *(one.steps for one in mapped)]))
 
 
 def _moved(block: Block, rows: int) -> Block:

@@ -15,6 +15,7 @@ from himach.keeping.maps.identity import MapIdentity, differences
 from himach.keeping.reuse import Found, find_parts
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import Communicator
+from himach.selection import Selected
 
 __all__ = ["KeptRun", "open_kept"]
 
@@ -42,7 +43,7 @@ class KeptRun:
     """
 
     directory: PairsDirectory
-    frames: range
+    frames: Selected
     places: list[Place]
     found: Found
     reason: str
@@ -62,7 +63,7 @@ def open_kept(
     identities: Callable[[], Sequence[MapIdentity]],
     combined: Sequence[bool],
     homes: Sequence[str],
-    frames: range,
+    frames: Selected,
     reuse: str,
     lasting: bool,
     memory: int,

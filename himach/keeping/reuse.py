@@ -15,6 +15,7 @@ from himach.engine.mapping import Mapper
 from himach.keeping.directory import Generation, is_private
 from himach.keeping.parts.part import BadPartError, DamagedPartError, Part, count_pairs, open_part
 from himach.parallel.communicator import Communicator
+from himach.selection import Selected, steps_of
 from himach.zazen.remaining import Remaining
 
 __all__ = ["Chosen", "Found", "Loaded", "find_parts", "numbers_of", "take_over"]
@@ -37,7 +38,7 @@ class Chosen:
     part: Part
     wanted: BitMap64 | None
 
-    def give(self, mapper: Mapper, frames: range) -> None:
+    def give(self, mapper: Mapper, frames: Selected) -> None:
         """Give a mapper the pairs, of a selection of frames."""
         row = len(mapper.stamps)
         if self.wanted is None and not self.part.held:
@@ -106,7 +107,7 @@ def find_parts(
     generations: Sequence[Generation | None],
     pickles: Sequence[bool],
     homes: Sequence[str],
-    frames: range,
+    frames: Selected,
     memory: int,
 ) -> Found:
     """Verify the parts of generations, and divide them among the ranks (collective).
@@ -162,10 +163,10 @@ _Wanted = dict[int, dict[str, BitMap64 | None]]
 
 
 def _choose(
-    everyone: Sequence[tuple[list[list[_Told]], list[str]]], frames: range
+    everyone: Sequence[tuple[list[list[_Told]], list[str]]], frames: Selected
 ) -> tuple[list[_Wanted], Remaining | None, int, list[int], list[Collection[int]], list[str]]:
     """Decide which parts are used; on the first rank."""
-    selected = BitMap64(frames)
+    selected = BitMap64(frames if isinstance(frames, range) else frames.numbers.astype(np.uint64))
     bad = [text for _, texts in everyone for text in texts]
     wanted: list[_Wanted] = []
     taken: list[BitMap64] = []
@@ -206,8 +207,8 @@ def numbers_of(frames: BitMap64) -> Numbers:
     return np.asarray(frames.to_array()).astype(np.int64)
 
 
-def _steps(numbers: BitMap64, frames: range) -> Numbers:
-    return (numbers_of(numbers) - frames.start) // frames.step
+def _steps(numbers: BitMap64, frames: Selected) -> Numbers:
+    return steps_of(frames, numbers_of(numbers))
 
 
 def _by_size(generation: Generation | None) -> list[tuple[Path, int]]:

@@ -30,6 +30,13 @@ INLINE floats load(const float *from) {
     return lanes;
 }
 
+/* Whether a comparison is true in any lane. */
+INLINE int any_of(ints truth) {
+    uint64_t words[LANES / 2];
+    memcpy(words, &truth, sizeof words);
+    return (words[0] | words[1] | words[2] | words[3]) != 0;
+}
+
 /* A bit for each lane of a comparison's result. */
 INLINE unsigned bits_of(ints truth) {
     const ints weights = {1, 2, 4, 8, 16, 32, 64, 128};

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from himach.output.plain import plain
 
 #: A column of a table: an array (n,) where the cells are numbers, a list where they are objects.
-Column: TypeAlias = npt.NDArray[Any] | list[Any]
+Cells: TypeAlias = npt.NDArray[Any] | list[Any]
 
 EDGE = 6  # cells at either end of a long column that stand for it
 WIDEST_CELL = 40
@@ -23,7 +23,7 @@ LARGE, SMALL = 1e7, 1e-4  # floats of a column are written out between these
 MOST_LINES = 20  # of a value
 
 
-def cells_text(cells: Column) -> list[str]:
+def cells_text(cells: Cells) -> list[str]:
     """Return the cells of a column as text: floats of a column in one readable precision, anything else as it reads."""
     if isinstance(cells, np.ndarray):
         if cells.dtype.kind == "f":
@@ -32,7 +32,7 @@ def cells_text(cells: Column) -> list[str]:
     return [_short(cell) for cell in cells]
 
 
-def alignment(cells: Column) -> str:
+def alignment(cells: Cells) -> str:
     """Return the side to which the cells of a column are aligned: numbers to the right."""
     if isinstance(cells, np.ndarray):
         return "right" if cells.dtype.kind in "iufcm" else "left"

@@ -66,11 +66,6 @@ class Claim:
             self.release()
             raise
 
-    @staticmethod
-    def is_in(out: Path) -> bool:
-        """Tell whether a run writes, or was killed while it wrote, to `out`."""
-        return (out / FOLDER).is_dir() and not (out / FOLDER).is_symlink()
-
     def release(self) -> None:
         """Let others have it; what is staged goes, and the folder where the directory is known as a run's without."""
         if not self._lock.held:

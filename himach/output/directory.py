@@ -69,16 +69,24 @@ def prepare_out(out: str | os.PathLike[str], labels: Sequence[str] = ()) -> Clai
 
 def _check(out: Path, labels: Sequence[str]) -> None:
     """Raise UsageError if `out` holds what is not an earlier run's."""
-    inside = os.listdir(out)
-    if inside and _earlier(out) is None and not Claim.is_in(out):
+    inside = os.listdir(out)  # at one moment: a run has its folder there as long as its record is not
+    if inside and FOLDER not in inside and (RECORD not in inside or _is_foreign(out / RECORD)):
         raise UsageError(
             f"output directory {out} is neither empty nor an earlier run's (no {RECORD} of himach in it); "
             "name another directory, or empty this one"
         )
     for folder in (*_folders(labels), FOLDER):
         place = out / folder
-        if folder and (place.is_symlink() or (place.exists() and not place.is_dir())):
+        if folder and not _may_be_folder(place):
             raise UsageError(f"output directory {out}: {folder!r} in it is no directory; remove it, or name another")
+
+
+def _may_be_folder(place: Path) -> bool:
+    """Whether a folder is there, and no link to one, or nothing is; by one look, as another run's comes and goes."""
+    try:
+        return stat.S_ISDIR(place.lstat().st_mode)
+    except FileNotFoundError:
+        return True
 
 
 def write_run(
@@ -228,12 +236,30 @@ def _folders(labels: Sequence[str]) -> list[str]:
 def _earlier(out: Path) -> list[Any] | None:
     """Return the files that an earlier run says it left in `out`; None if none of himach's run.json is there."""
     try:
-        record = json.loads((out / RECORD).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return _told_by((out / RECORD).read_bytes())
+    except OSError:
         return None
-    if not isinstance(record, dict) or "himach" not in record:
+
+
+def _is_foreign(record: Path) -> bool:
+    """Whether that run.json is not himach's; one that has gone is: another run has begun to replace it."""
+    try:
+        return _told_by(record.read_bytes()) is None
+    except FileNotFoundError:
+        return record.is_symlink()
+    except OSError:
+        return True
+
+
+def _told_by(record: bytes) -> list[Any] | None:
+    """Return the files that a run's record says the run left; None if it is not himach's."""
+    try:
+        said = json.loads(record)
+    except (ValueError, RecursionError):
         return None
-    files = record.get("files", [])
+    if not isinstance(said, dict) or "himach" not in said:
+        return None
+    files = said.get("files", [])
     return files if isinstance(files, list) else []
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from himach.output.cells import Column
+from himach.output.cells import Cells
 from himach.output.jsonable import to_json
 from himach.output.plain import plain
 from himach.output.table import Table
@@ -59,7 +59,7 @@ def _csv_text(table: Table, quoting: Literal[0, 2]) -> str:
     return text.getvalue()
 
 
-def _cells(name: str, column: Column) -> Iterable[Any]:
+def _cells(name: str, column: Cells) -> Iterable[Any]:
     """Return the cells of a column as the csv module is to write them; it writes Python's floats by repr()."""
     if isinstance(column, np.ndarray) and column.dtype == np.float64 and TIME.search(str(name)):
         return [_time_text(time) for time in column.tolist()]

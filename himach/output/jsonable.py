@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from himach.output.plain import plain, shortest
-from himach.output.table import as_table
+from himach.output.table import Column, as_table
 
 
 def to_json(value: Any) -> bytes:
@@ -73,6 +73,8 @@ def _jsonable(value: Any) -> Any:
 def _container(value: Any) -> Any:
     if isinstance(value, Mapping):
         return _object(value)
+    if isinstance(value, Column):
+        return _container(value.values)
     table = as_table(value)
     if table is not None:
         return _object(table)

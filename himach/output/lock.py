@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -65,10 +66,13 @@ class Lock:
     def _held(self) -> int:
         """Return the file, open and locked."""
         while True:
-            self.path.parent.mkdir(exist_ok=True)
             try:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(self.path.parent)
                 lock = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
             except FileNotFoundError:
+                if not self.path.parent.parent.is_dir():
+                    raise
                 continue  # the folder went with another's
             try:
                 self._by_kernel = _take(lock)

@@ -1,34 +1,50 @@
-"""`parts()`: the outcome of an analysis as named parts, which are shown one by one and written a file each."""
+"""`parts()`: the outcome of an analysis as named parts, which are shown one by one and written a file each.
+
+`units_of()` are the units of their columns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from himach.output.plain import plain
-from himach.output.table import Table, as_table, default_outcome
+from himach.output.table import Column, Table, as_table, default_outcome
 
 
 def parts(outcome: Any, label: str) -> list[tuple[str, Any]]:
     """Return the named parts of an outcome: tables, arrays and other things.
 
-    A table, an array or any other object is one part, named by the analysis's `label`; None is no part. A dict is
-    name -> thing, never a table of its own. A mapping of keys that are no names to things that are neither tables nor
-    arrays is key -> result, as finish() got it, and thereby one table.
+    A table, an array or any other object is one part, named by the analysis's `label`; None is no part. A column alone
+    is a table of that one. A dict is name -> thing, never a table of its own. A mapping of keys that are no names to
+    things that are neither tables nor arrays is key -> result, as finish() got it, and thereby one table.
     """
     if outcome is None:
         return []
     if isinstance(outcome, Table) or not isinstance(outcome, Mapping):
-        return [(label, _tabled(outcome))]
-    named = {name: _tabled(thing) for name, thing in outcome.items()}
+        return [(label, _tabled(label, outcome))]
+    named = {name: _tabled(str(name), thing) for name, thing in outcome.items()}
     names = any(isinstance(name, str) for name in named)
     if named and not names and not any(isinstance(thing, Table | np.ndarray) for thing in named.values()):
         return [(label, default_outcome(outcome))]
     return [(name if isinstance(name, str) else str(plain(name)), thing) for name, thing in named.items()]
 
 
-def _tabled(thing: Any) -> Any:
+def units_of(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str, str]]:
+    """Return the units of columns by the name of their table; where there are several outcomes, by label and name."""
+    several = len(labels) > 1
+    return {
+        f"{label}/{name}" if several else name: dict(thing.units)
+        for label, outcome in zip(labels, outcomes, strict=True)
+        for name, thing in parts(outcome, label)
+        if isinstance(thing, Table) and thing.units
+    }
+
+
+def _tabled(name: str, thing: Any) -> Any:
+    if isinstance(thing, Column):
+        return Table({name: thing})
     table = as_table(thing)
     return thing if table is None else table

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NotRequired, TypedDict
 
 from himach.analysis import Analysis
+from himach.parameters import recorded
 
 
 class AnalysisRecord(TypedDict):
@@ -79,6 +80,10 @@ class Request(TypedDict):
         Keywords for MDAnalysis; ``{"python": text}`` for a value that JSON has no form of.
     start, stop, step, cache, memory, pairs_directory, reuse
         As they were asked for.
+    selected
+        The frame numbers, if they were asked for by number, as ``0,5,10-20``; else None.
+    topology_digest
+        Of the topology of the Universe that the run was given; None if it was given none.
     command, directory
         The words of the command (None in a notebook), and the folder in which the run worked.
     digests
@@ -94,6 +99,8 @@ class Request(TypedDict):
     start: int | None
     stop: int | None
     step: int | None
+    selected: str | None
+    topology_digest: str | None
     cache: str
     memory: int | None
     pairs_directory: str | None
@@ -102,6 +109,47 @@ class Request(TypedDict):
     directory: str
     digests: dict[str, str]
     versions: dict[str, str | None]
+
+
+class Planning(TypedDict):
+    """What a plan of another run needs to know of this one; seconds and bytes.
+
+    Attributes
+    ----------
+    ranks_per_node
+        The fewest and the most.
+    hosts
+        Machines that the nodes are on: fewer than nodes where several nodes are on one.
+    cores, node_memory
+        Cores that the first rank may use, and its node's memory.
+    share_frames
+        Frames that each node mapped; of many nodes, the first ones'.
+    frame_seconds
+        Quantiles of the times of frames in map(), from the least to the most, of those that were timed.
+    pair_bytes
+        About how many bytes of pairs went into the shuffle, by neighbouring parts of the key space.
+    spilled
+        Bytes that went to disks for want of memory.
+    zazen
+        Seconds of the first node for its sets and for the rounds, and how many reductions of bitmaps there were.
+    ranks
+        Columns of a table of ranks, of many ranks some: rank, node, ``startup``, ``zazen``, ``cache_bytes``,
+        ``origin_bytes``, ``memory`` (high-water mark), and what `himach.engine.clock.OfRank` has.
+    totals
+        By column its sum, median and largest value over all ranks.
+    """
+
+    ranks_per_node: list[int]
+    hosts: int
+    cores: int
+    node_memory: int
+    share_frames: list[int]
+    frame_seconds: list[float]
+    pair_bytes: list[int]
+    spilled: int
+    zazen: dict[str, float]
+    ranks: dict[str, list[Any]]
+    totals: dict[str, dict[str, float]]
 
 
 class Times(TypedDict):
@@ -138,8 +186,15 @@ class Record(Request):
         What was warned of, on any rank, each text once.
     date, times
         The day on which the run began; when it began and ended.
+    units
+        Units of columns, by table (of several analyses by ``LABEL/TABLE``) and column.
     files
         Files written, relative to the directory of run.json.
+    live
+        Of a run over frames that still come: how many updates there were; of an engine also its address, the dataset
+        in which frames are kept, frames left out, and how often and for how many seconds it was paused.
+    planning
+        What plans of other runs need to know.
     """
 
     himach: str
@@ -157,12 +212,16 @@ class Record(Request):
     warnings: list[str]
     date: str
     times: Times
+    units: NotRequired[dict[str, dict[str, str]]]
     files: NotRequired[list[str]]
+    live: NotRequired[dict[str, Any]]
+    planning: NotRequired[Planning]
 
 
 def analysis_record(analysis: Analysis) -> AnalysisRecord:
     """Return the entry of an analysis, with its later stages."""
-    entry = AnalysisRecord(name=analysis.label(), parameters=analysis.settings())
+    settings = {name: recorded(value) for name, value in analysis.settings().items()}
+    entry = AnalysisRecord(name=analysis.label(), parameters=settings)
     following = analysis.next_stage()
     if following is not None:
         entry["then"] = analysis_record(following)

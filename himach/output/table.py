@@ -1,32 +1,91 @@
-"""Tables: `Table`, what counts as one (`as_table`), and the table of key and result that is an outcome by default.
+"""Tables: `Table`, `Column` with its unit, what counts as a table (`as_table`), and what is an outcome by default.
 
-A table is a dict of equally long columns: arrays (n,) where the cells are numbers, lists where they are objects.
+A table is a dict of equally long columns: arrays (n,) where the cells are numbers, lists where they are objects. By
+default an outcome is a table of keys and results (`default_outcome`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
-from himach.output.cells import Column
+from himach.output.cells import Cells
 from himach.output.tabular import table_html, table_text
 
 # Beyond this a float64 column cannot hold every integer.
 EXACT_INTEGERS = 2**53
 
 
-class Table(dict[str, Column]):
+class Column:
+    """A column of a table and its unit, for a table that is made of columns.
+
+    The unit goes to axis labels, to the record (run.json), to what `Result.save` writes and to ``attrs`` of a pandas
+    DataFrame; names of columns and the cells stay as they are. A column reads as its cells do.
+
+    Parameters
+    ----------
+    values
+        Cells (n,): an array or a sequence; numbers become an array.
+    unit
+        As people write it: ``"Å"``, ``"ps"``, ``"kJ/mol"``; "" for none.
+
+    Raises
+    ------
+    UsageError
+        If the values are no sequence of cells, or the unit is no text on one line.
+
+    Examples
+    --------
+    >>> table = himach.Table({"time_ps": himach.Column([0.0, 0.2], unit="ps"), "state": ["open", "shut"]})
+    >>> table.units
+    {'time_ps': 'ps'}
+    >>> table.label("time_ps", "time")
+    'time / ps'
+    """
+
+    __slots__ = ("unit", "values")
+
+    def __init__(self, values: Any, unit: str = "") -> None:
+        if not isinstance(unit, str) or not (unit == "" or unit.isprintable()):
+            raise UsageError(f"Column: a unit is a text such as 'ps', not {unit!r}")
+        if isinstance(values, Column):
+            values = values.values
+        if not _is_column(values):
+            raise UsageError(f"Column: values must be a sequence (n,), not {_describe(values)}")
+        self.values: Cells = _column(values)
+        self.unit = unit
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: Any) -> Any:
+        return self.values[rows]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        array = np.asarray(self.values, dtype=dtype)
+        return array.copy() if copy else array
+
+    def __repr__(self) -> str:
+        return f"Column({self.values!r}, unit={self.unit!r})"
+
+
+class Table(dict[str, Cells]):
     """A dict of equally long columns that prints itself as a table.
 
     Parameters
     ----------
     columns
-        Mapping of column name to cells (n,): an array or a sequence. Columns of numbers become arrays, others lists.
+        Mapping of column name to cells (n,): an array, a sequence or a `Column`, whose unit is kept beside its cells.
+        Columns of numbers become arrays, others lists.
         The index of a pandas Series, where it is more than row numbers, becomes a column too, by which several are
         put beside one another.
 
@@ -34,6 +93,8 @@ class Table(dict[str, Column]):
     ----------
     rows
         Number of rows; ``len(table)`` is the number of columns, as of every dict.
+    units
+        Units by the names of columns; those that have none are not there.
 
     Raises
     ------
@@ -52,7 +113,10 @@ class Table(dict[str, Column]):
 
     def __init__(self, columns: Mapping[Any, Any]) -> None:
         super().__init__()
-        columns = _with_index(columns)
+        self.units: dict[str, str] = dict(columns.units) if isinstance(columns, Table) else {}
+        with_unit = {name: cells for name, cells in columns.items() if isinstance(cells, Column)}
+        self.units.update({str(name): cells.unit for name, cells in with_unit.items() if cells.unit})
+        columns = _with_index({**columns, **{name: cells.values for name, cells in with_unit.items()}})
         for name, cells in columns.items():
             if not _is_column(cells):
                 raise UsageError(f"Table: column {name!r} must be a sequence (n,), not {_describe(cells)}")
@@ -66,6 +130,11 @@ class Table(dict[str, Column]):
         """Number of rows."""
         return len(next(iter(self.values()), ()))
 
+    def label(self, column: str, name: str | None = None) -> str:
+        """Return a column's name, or another one for it, with its unit: as an axis shows it."""
+        unit = self.units.get(column)
+        return f"{name or column} / {unit}" if unit else name or column
+
     def __repr__(self) -> str:
         return table_text(self)
 
@@ -78,7 +147,7 @@ def as_table(value: Any) -> Table | None:
 
     Tables are a `Table`, a dict of at least one column (all equally long, 1-D, no strings), a structured array (n,)
     whose fields are 1-D, and a pandas DataFrame or Series, whose index, where it is more than row numbers, becomes
-    columns too.
+    columns too. A column may be a `Column`.
     """
     if isinstance(value, Table):
         return value
@@ -89,9 +158,62 @@ def as_table(value: Any) -> Table | None:
     return _from_pandas(value)
 
 
-def default_outcome(results: Mapping[Any, Any]) -> Table:
-    """Return the outcome of an analysis without finish(): a table with the columns key and result."""
-    return Table({"key": list(results.keys()), "result": list(results.values())})
+def default_outcome(results: Mapping[Any, Any], key_names: Sequence[str] = ()) -> Table:
+    """Return the outcome of an analysis without finish(): a table of keys and results.
+
+    Parameters
+    ----------
+    results
+        Key -> what reduce() returned. Where all of these are dicts of names, or named tuples, their fields are the
+        columns; a row that lacks one has None there. Otherwise there is one column, ``result``.
+    key_names
+        Names for the columns of keys. Keys that are tuples of one length are as many columns, without names ``key_0``,
+        ``key_1``, ...; other keys are one, ``key``.
+
+    Warns
+    -----
+    UserWarning
+        If there are more or fewer names than columns of keys; then the columns have the names that they have without.
+    """
+    columns = [*_key_columns(list(results), key_names), *_result_columns(list(results.values()))]
+    return Table(_unique_names(columns))
+
+
+def _key_columns(keys: list[Any], names: Sequence[str]) -> list[tuple[str, list[Any]]]:
+    names = [names] if isinstance(names, str) else [str(name) for name in names]
+    lengths = {len(key) if isinstance(key, tuple) else 0 for key in keys} or {len(names) if len(names) > 1 else 0}
+    length = lengths.pop() if len(lengths) == 1 else 0
+    usual = [f"key_{i}" for i in range(length)] or ["key"]
+    if names and len(names) != len(usual):
+        parts = f"tuples of {length}" if length else "not tuples of one length"
+        warnings.warn(
+            f"key_names are {', '.join(names)}, but keys are {parts}: the columns are {', '.join(usual)}", stacklevel=4
+        )
+        names = []
+    cells = [[key[i] for key in keys] for i in range(length)] if length else [keys]
+    return list(zip(names or usual, cells, strict=True))
+
+
+def _result_columns(results: list[Any]) -> list[tuple[str, list[Any]]]:
+    kinds = set(map(type, results))
+    if not all(issubclass(kind, Mapping) or hasattr(kind, "_fields") for kind in kinds):
+        return [("result", results)]
+    rows = [fields_of(result) for result in results]
+    found = [row for row in rows if row is not None]
+    names = list(dict.fromkeys(name for row in found for name in row))
+    if not names or len(found) < len(rows):
+        return [("result", results)]
+    return [(name, [row.get(name) for row in found]) for name in names]
+
+
+def fields_of(result: Any) -> dict[str, Any] | None:
+    """Return the fields of a result by name: of a dict whose keys are all text, of a named tuple; None for others."""
+    if isinstance(result, Mapping):
+        return dict(result) if all(isinstance(name, str) for name in result) else None
+    names = getattr(result, "_fields", None)
+    if isinstance(result, tuple) and isinstance(names, tuple):
+        return dict(zip(names, result, strict=True))
+    return None
 
 
 def _from_mapping(value: Mapping[Any, Any]) -> Table | None:
@@ -124,7 +246,11 @@ def _from_pandas(value: Any) -> Table | None:
     if not _row_numbers(value.index):
         value = value.reset_index(allow_duplicates=True)
     columns = [(_flat(name), value.iloc[:, i].to_numpy()) for i, name in enumerate(value.columns)]
-    return Table(_unique_names(columns)) if columns else None
+    if not columns:
+        return None
+    table, units = Table(_unique_names(columns)), value.attrs.get("units", {})
+    table.units.update({name: unit for name, unit in units.items() if name in table})
+    return table
 
 
 def _row_numbers(index: Any) -> bool:
@@ -168,6 +294,8 @@ def _unique_names(columns: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
 
 
 def _is_column(cells: Any) -> bool:
+    if isinstance(cells, Column):
+        return True
     if isinstance(cells, np.ndarray):
         return cells.ndim == 1 and cells.dtype.names is None
     if isinstance(cells, Sequence):
@@ -178,14 +306,16 @@ def _is_column(cells: Any) -> bool:
 
 def _is_nested(cells: Any) -> bool:
     """Tell whether cells are themselves lists, arrays or dicts: data with more than one dimension, no column."""
+    if isinstance(cells, Column):
+        return False
     if isinstance(cells, np.ndarray) and cells.dtype != object:
         return False
     return any(isinstance(cell, list | Mapping) or (isinstance(cell, np.ndarray) and cell.ndim) for cell in cells)
 
 
-def _column(cells: Any) -> Column:
+def _column(cells: Any) -> Cells:
     """Return cells as an array where all are numbers of one sort, else as a list."""
-    if isinstance(cells, np.ma.MaskedArray):
+    if "numpy.ma" in sys.modules and isinstance(cells, np.ma.MaskedArray):  # which takes a while to import
         cells = cells.filled(np.nan) if cells.dtype.kind == "f" else cells.tolist()
     elif not isinstance(cells, np.ndarray | list | tuple | range):
         cells = np.asarray(cells)
@@ -198,7 +328,7 @@ def _column(cells: Any) -> Column:
     return _as_numbers(cells)
 
 
-def _as_numbers(cells: list[Any]) -> Column:
+def _as_numbers(cells: list[Any]) -> Cells:
     types = set(map(type, cells))
     if not types:
         return np.empty(0)

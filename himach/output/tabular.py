@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from himach.output.cells import EDGE, Column, alignment, cells_text, count, printable
+from himach.output.cells import EDGE, Cells, alignment, cells_text, count, printable
 
-Columns: TypeAlias = Mapping[str, Column]
+Columns: TypeAlias = Mapping[str, Cells]
 
 MOST_ROWS = 20  # a longer table shows its first and last EDGE rows
 MOST_COLUMNS = 20  # in HTML; text shows what fits into the terminal
@@ -46,7 +46,7 @@ def table_html(columns: Columns, caption: str = "") -> str:
     return f"<table>{note}<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
 
 
-def _html_cells(name: str, cells: Column) -> list[str]:
+def _html_cells(name: str, cells: Cells) -> list[str]:
     """Return a column's name and its cells to show as HTML."""
     texts, gap = _shown(cells)
     style = f'style="text-align:{alignment(cells)}"'
@@ -69,7 +69,7 @@ def _fitting(columns: Columns, width: int) -> tuple[list[list[str]], list[str]]:
     return drawn, []
 
 
-def _aligned(name: str, cells: Column) -> list[str]:
+def _aligned(name: str, cells: Cells) -> list[str]:
     texts, gap = _shown(cells)
     title = printable(name)
     width = max(len(text) for text in [title, *texts, "..." if gap else ""])
@@ -81,7 +81,7 @@ def _aligned(name: str, cells: Column) -> list[str]:
     return lines
 
 
-def _shown(cells: Column) -> tuple[list[str], int]:
+def _shown(cells: Cells) -> tuple[list[str], int]:
     """Return the texts of the cells to show and how many of them stand before the gap (0 without one)."""
     if len(cells) <= MOST_ROWS:
         return cells_text(cells), 0

@@ -152,7 +152,7 @@ def test_a_run_into_out_goes_on_where_a_killed_one_was_and_says_so(folder):
     words = ["run", folder / "mean.py", *DATA, "--out", folder / "out", "--stop", 40, "-p"]
     os.environ.update(environ)
     try:
-        killed = start_himach(*words, "wait=0.1")
+        killed = start_himach(*words, "wait=0.25")
     finally:
         os.environ.pop("HIMACH_KEEP_EVERY")
 
@@ -171,7 +171,7 @@ def test_a_run_into_out_goes_on_where_a_killed_one_was_and_says_so(folder):
         killed.communicate()
     there = kept()
     assert "a run did not end; the same command goes on from what is here" in said("info", folder / "out")
-    done = himach(*words, "wait=0.1")
+    done = himach(*words, "wait=0.25")
     assert (
         f"himach: {there} of 40 frames were mapped before (by a run into {folder}/out that did not end); "
         in done.stderr

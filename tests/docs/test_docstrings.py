@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 #: What a module that is not imported here needs: a rank to be, or the tools of others.
 NOT_IMPORTED = re.compile(r"\.(__main__|mpi|benchmarks)(\.|$)")
 #: Whose examples do not run: a simulation of OpenMM.
-SKIPPED = {"OpenMMReporter", "Ranks"}
+SKIPPED = {"Backend", "OpenMMReporter", "Ranks"}
 #: Pages whose blocks run as they are; the tutorial has tests of its own.
 PAGES = ["README.md", "docs/analyses.md", "docs/zazen.md"]
 

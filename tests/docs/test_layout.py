@@ -13,7 +13,9 @@ HOUSES = ("himach", "native", "benchmarks", "examples", "tests")
 SOURCES = {".py", ".pyx", ".pxd", ".pxi", ".c", ".h", ".f90"}
 MOST = 15
 #: Folders with more files, and why.
-LARGER: dict[str, str] = {}
+LARGER: dict[str, str] = {
+    "tests/io/server": "a file for each thing that clients, servers and those between them may do"
+}
 #: Folders of tests that are about no room alone.
 OF_ALL = {"support", "native/power", "native/mutants"}
 #: Folders that hold no code of ours: data, seeds, scripts of other tools, what a test reads.

@@ -1,4 +1,4 @@
-"""The tutorial: every Python block and command of it runs, and prints what the page shows.
+"""Pages whose code runs: every Python block and command of them runs, and prints what the page shows.
 
 A Python block that begins with ``# NAME.py`` is saved under that name; the others run in order in one process, and a
 block of text behind one holds what it prints. In a console block, lines that begin with ``$`` run in a shell, and the
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 from support.ranks import clean_environment
 
-PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
+PAGES = [Path(__file__).parents[2] / "docs" / f"{name}.md" for name in ("tutorial", "mdanalysis")]
 BLOCK = re.compile(r"^```(python|console|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (\w+\.py)\n")
 TIMES = re.compile(r"in [\d.]+ s( \(map: [^)]*\))?(, \d+ of them cached)?")
@@ -35,16 +35,21 @@ class Block(NamedTuple):
     text: str
 
 
-def blocks() -> list[Block]:
-    page = PAGE.read_text(encoding="utf-8")
+def blocks(path: Path) -> list[Block]:
+    page = path.read_text(encoding="utf-8")
     return [Block(page.count("\n", 0, m.start(2)) + 1, m[1], m[2]) for m in BLOCK.finditer(page)]
 
 
+@pytest.fixture(scope="module", params=PAGES, ids=lambda path: path.stem)
+def page(request) -> Path:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory, page) -> Path:
     """Return a folder in which all that the page tells to save is saved."""
-    folder = tmp_path_factory.mktemp("tutorial")
-    for block in blocks():
+    folder = tmp_path_factory.mktemp(page.stem)
+    for block in blocks(page):
         if block.language == "python" and (name := FILE.match(block.text)):
             (folder / name[1]).write_text(block.text, encoding="utf-8")
     return folder
@@ -55,16 +60,16 @@ def environment() -> dict[str, str]:
     return clean_environment(PATH=f"{beside}{os.pathsep}{os.environ['PATH']}", COLUMNS="100", PYTHONUTF8="1")
 
 
-def same(expected: str, printed: str, line: int) -> None:
+def same(expected: str, printed: str, page: Path, line: int) -> None:
     """Compare but for white space and what ``...`` stands for."""
     checker, options = doctest.OutputChecker(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     expected, printed = TIMES.sub("in some time", expected), TIMES.sub("in some time", printed)
     equal = checker.check_output(expected, printed, options)
-    assert equal, f"{PAGE.name}, line {line} shows\n{expected}\nbut it prints\n{printed}"
+    assert equal, f"{page.name}, line {line} shows\n{expected}\nbut it prints\n{printed}"
 
 
-def test_python_blocks_run_and_print_what_the_page_shows(folder):
-    session = [block for block in blocks() if block.language != "console" and not FILE.match(block.text)]
+def test_python_blocks_run_and_print_what_the_page_shows(folder, page):
+    session = [block for block in blocks(page) if block.language != "console" and not FILE.match(block.text)]
     script = ""
     for block in session:
         if block.language == "python":  # at the line that it has on the page, so that a traceback leads there
@@ -80,17 +85,17 @@ def test_python_blocks_run_and_print_what_the_page_shows(folder):
         if block.language == "python":
             last = next(printed)
         else:
-            same(block.text, last, block.line)
+            same(block.text, last, page, block.line)
 
 
-def test_commands_print_what_the_page_shows(folder):
+def test_commands_print_what_the_page_shows(folder, page):
     subprocess.run(
-        [sys.executable, "-c", next(block.text for block in blocks() if block.language == "python")],
+        [sys.executable, "-c", next(block.text for block in blocks(page) if block.language == "python")],
         cwd=folder,
         env=environment(),
         check=True,
     )
-    for block in blocks():
+    for block in blocks(page):
         if block.language != "console":
             continue
         for command, expected in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE):
@@ -104,4 +109,4 @@ def test_commands_print_what_the_page_shows(folder):
                 text=True,
                 check=False,
             )
-            same(expected, done.stdout, block.line)
+            same(expected, done.stdout, page, block.line)

@@ -35,3 +35,13 @@ def test_sample():
 def test_empty_selection():
     with pytest.raises(himach.UsageError, match="parameter selection"):
         plain.run(Rmsd(), *sample("nanopore"))
+
+
+def test_units_go_to_labels_and_to_the_record(tmp_path):
+    result = himach.run(Rmsd(), DCD, PSF, stop=3, cache="off", out=tmp_path)
+    assert result.record["units"] == {"rmsd": {"time_ps": "ps", "rmsd": "Å"}}
+    assert result["rmsd"].units == result.to_frame().attrs["units"]
+    (axes,) = result.plot().axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("time / ps", "RMSD / Å")
+    assert (tmp_path / "rmsd.csv").read_text().splitlines()[0] == "time_ps,rmsd"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rmsd.csv", "rmsd.png", "run.json"]

@@ -44,13 +44,25 @@ EVERY, LOST = 0.1, 2.0
 #: Seconds of mapping in a run of one process.
 MAPPING = 1.5
 
+#: What forked ranks and the process that forks them are called by.
+FORKED = b"himach.runner.rank_main"
 MOMENTS = ("any", "any", "commit", "begin", "end")
 VICTIMS = {
     "alone": ("all",),
-    "-n": ("one", "all", "parent", "mpiexec"),
-    "mpiexec": ("one", "all", "mpiexec"),
+    "-n": ("one", "all", "parent", "launcher"),
+    "mpiexec": ("one", "all", "launcher"),
     "srun": ("one", "all", "node", "srun"),
 }
+
+
+def command_of(process: int) -> bytes:
+    """Return the words by which a process was started."""
+    return Path(f"/proc/{process}/cmdline").read_bytes()
+
+
+def parent_of(process: int) -> int:
+    """Return the process that started another."""
+    return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
 @dataclass(frozen=True)
@@ -304,7 +316,7 @@ class Run:
             subprocess.run([CLUSTER, "revive", node], env=environ, check=False, timeout=30, capture_output=True)
             return
         named = {
-            "mpiexec": self.processes_called(b"mpiexec"),
+            "launcher": self.launchers(),
             "one": [rng.choice(ranks)] if ranks else [],
             "all": ranks,
         }
@@ -318,7 +330,17 @@ class Run:
         for process in processes_with(self.mark):
             with contextlib.suppress(OSError):
                 environ = Path(f"/proc/{process}/environ").read_bytes()
-                if b"\0PMI_RANK=" in environ and b"python" in Path(f"/proc/{process}/comm").read_bytes():
+                forked = FORKED in command_of(process) and FORKED in command_of(parent_of(process))
+                if forked or (b"\0PMI_RANK=" in environ and b"python" in Path(f"/proc/{process}/comm").read_bytes()):
+                    found.append(process)
+        return found
+
+    def launchers(self) -> list[int]:
+        """Return mpiexec's process, or the one that forked the ranks."""
+        found = self.processes_called(b"mpiexec")
+        for process in processes_with(self.mark):
+            with contextlib.suppress(OSError):
+                if FORKED in command_of(process) and FORKED not in command_of(parent_of(process)):
                     found.append(process)
         return found
 

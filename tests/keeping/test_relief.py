@@ -49,6 +49,19 @@ def refused(*arguments):
     raise AssertionError("pairs were written twice")
 
 
+@pytest.fixture
+def disk_that_keeps_up(monkeypatch):
+    """What was given to be kept is written when memory is full, as it is unless the disk is slow."""
+    relieve = keeper.PassKeeper.relieve
+
+    def after_all(self):
+        self._writer.wait()
+        relieve(self)
+
+    monkeypatch.setattr(keeper.PassKeeper, "relieve", after_all)
+
+
+@pytest.mark.usefixtures("disk_that_keeps_up")
 def test_what_is_kept_is_not_spilled(place, monkeypatch):
     whole = run(place)
     monkeypatch.setattr(shuffled, "spill", refused)
@@ -84,7 +97,7 @@ def test_where_the_disk_takes_no_more_the_rest_is_spilled(place, monkeypatch):
 
 def test_what_has_been_spilled_is_not_referred_to_as_well(tmp_path):
     memory = Memory(1 << 30, tmp_path)
-    found = Runs(memory)
+    found = Runs(memory, SHARDS)
     first, second = [made_up(0, "f8", False, 100, 3)], [made_up(0, "f8", False, 50, 4)]
     scratch = Scratch(tmp_path)
     on_disk = [spill(scratch, Stack([block]), 8) for block in first]

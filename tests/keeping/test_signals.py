@@ -135,7 +135,7 @@ def test_time_that_is_up_ends_mapping_with_75(ground, whole, launcher):
 @pytest.mark.parametrize("signum", [signal.SIGUSR1, signal.SIGTERM])
 def test_signals_before_mapping_do_what_they_do_there(ground, whole, moment, signum):
     """SIGUSR1 nothing, as soon as himach runs; SIGTERM ends at once."""
-    run = Run(ground, "-n", pace=0.01)
+    run = Run(ground, "-n", pace=0.1)
     assert wait_until(lambda: is_spared(run.process.pid), 20)
     time.sleep(moment)
     run.send(signum)

@@ -158,6 +158,44 @@ def test_of_many_runs_at_once_each_finds_the_directory_whole(tmp_path):
     assert not (tmp_path / FOLDER).exists()
 
 
+def test_a_run_that_ends_while_another_looks_is_no_foreigner(tmp_path, monkeypatch):
+    """The directory is looked at when its record is being replaced, and again when that is done."""
+    leave(tmp_path, "old")
+    record, seen = (tmp_path / "run.json").read_bytes(), []
+    claim = prepare_out(tmp_path)
+    (tmp_path / "run.json").unlink()
+    listing = os.listdir
+
+    def ends(place):
+        inside = listing(place)
+        if not seen:
+            seen.append(inside)
+            (tmp_path / "run.json").write_bytes(record)
+            claim.release()
+        return inside
+
+    monkeypatch.setattr(os, "listdir", ends)
+    prepare_out(tmp_path).release()
+    assert FOLDER in seen[0]
+    assert FOLDER not in listing(tmp_path)
+
+
+def test_a_folder_that_goes_while_another_makes_it_is_made_again(tmp_path, monkeypatch):
+    leave(tmp_path, "old")
+    first, making = prepare_out(tmp_path), os.mkdir
+
+    def goes(path, *mode):
+        try:
+            making(path, *mode)
+        finally:
+            if os.fspath(path).endswith(FOLDER):
+                first.release()
+
+    monkeypatch.setattr(os, "mkdir", goes)
+    with prepare_out(tmp_path) as claim:
+        assert claim.folder.is_dir()
+
+
 def test_a_place_of_the_users_under_that_name_is_refused(tmp_path):
     (tmp_path / "run.json").write_text('{"himach": "0.1.0"}')
     (tmp_path / FOLDER).symlink_to("/")

@@ -1,6 +1,7 @@
 """Tables: what counts as one, columns, and how they look."""
 
 import pickle
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,7 @@ import pytest
 
 import himach
 from himach.engine import Results
-from himach.output.table import Table, as_table, default_outcome
+from himach.output.table import Column, Table, as_table, default_outcome
 from himach.output.tabular import table_html, table_text
 
 
@@ -214,3 +215,95 @@ def test_html_is_escaped_and_shortened():
     assert "a &amp; b" in page
     assert "100 rows" in page
     assert page.count("<tr>") == 1 + 6 + 1 + 6
+
+
+class Hit(NamedTuple):
+    time: float
+    site: str | None
+
+
+def test_fields_of_dicts_and_named_tuples_are_columns():
+    rows = {3: {"n": 1, "mean": 0.5}, 7: {"mean": 1.5, "note": "far"}}
+    table = default_outcome(rows)
+    assert list(table) == ["key", "n", "mean", "note"]
+    assert table["mean"].tolist() == [0.5, 1.5]
+    assert (table["n"], table["note"]) == ([1, None], [None, "far"])
+    hits = default_outcome({"a": Hit(1.0, None), "b": Hit(2.0, "S1")})
+    assert {name: list(cells) for name, cells in hits.items()} == {
+        "key": ["a", "b"],
+        "time": [1.0, 2.0],
+        "site": [None, "S1"],
+    }
+
+
+@pytest.mark.parametrize("results", [{1: {"a": 1}, 2: 3}, {1: {}, 2: {}}, {1: {2: 3}}, {1: (1, 2)}])
+def test_other_results_are_one_column(results):
+    assert list(default_outcome(results)) == ["key", "result"]
+    assert list(default_outcome(results)["result"]) == list(results.values())
+
+
+def test_a_field_does_not_take_the_name_of_a_key():
+    assert list(default_outcome({1: {"key": 2}})) == ["key", "key_2"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "names", "columns"),
+    [
+        ([(1, "a"), (2, "b")], (), ["key_0", "key_1"]),
+        ([(1, "a"), (2, "b")], ("ion", "site"), ["ion", "site"]),
+        ([1, 2], ("ion",), ["ion"]),
+        ([1, 2], "ion", ["ion"]),
+        ([], ("ion", "site"), ["ion", "site"]),
+        ([], (), ["key"]),
+        ([(1,), (2, 3)], (), ["key"]),
+        ([(1, 2), 3], (), ["key"]),
+    ],
+)
+def test_parts_of_keys_are_columns(keys, names, columns):
+    table = default_outcome(dict.fromkeys(keys, 0.5), names)
+    assert list(table) == [*columns, "result"]
+    assert table.rows == len(keys)
+    if len(columns) == 2 and keys:
+        assert list(zip(*(table[name] for name in columns), strict=True)) == keys
+
+
+@pytest.mark.parametrize(
+    ("keys", "names"), [([(1, 2)], ("ion",)), ([1], ("ion", "site")), ([(1,), (1, 2)], ("a", "b"))]
+)
+def test_key_names_that_do_not_fit_are_told_and_cost_no_outcome(keys, names):
+    with pytest.warns(UserWarning, match="key_names are"):
+        table = default_outcome(dict.fromkeys(keys, 1), names)
+    assert table["result"].tolist() == [1] * len(keys)
+
+
+def test_columns_have_units():
+    table = Table({"time_ps": Column([0.0, 0.5], unit="ps"), "n": [1, 2], "free": Column([1, 2])})
+    assert table.units == {"time_ps": "ps"}
+    assert isinstance(table["time_ps"], np.ndarray)
+    assert [table.label("time_ps"), table.label("time_ps", "time"), table.label("n")] == [
+        "time_ps / ps",
+        "time / ps",
+        "n",
+    ]
+    assert Table(table).units == table.units
+    assert pickle.loads(pickle.dumps(table)).units == table.units
+    assert as_table({"a": Column([1, 2], "Å")}).units == {"a": "Å"}
+    frame = pd.DataFrame({"a": [1]})
+    frame.attrs["units"] = {"a": "Å", "b": "nm"}
+    assert as_table(frame).units == {"a": "Å"}
+
+
+def test_a_column_reads_as_its_cells():
+    column = Column(range(4), "Å")
+    assert (len(column), list(column), column[1]) == (4, [0, 1, 2, 3], 1)
+    np.testing.assert_array_equal(np.asarray(column) * 2, [0, 2, 4, 6])
+    assert repr(Column(["a"], "x")) == "Column(['a'], unit='x')"
+    assert Column(column, "nm").unit == "nm"
+
+
+@pytest.mark.parametrize(
+    ("values", "unit"), [(5, "Å"), ("text", "Å"), (np.zeros((2, 2)), "Å"), ([1], None), ([1], "a\nb")]
+)
+def test_what_is_no_column_is_refused(values, unit):
+    with pytest.raises(himach.UsageError, match="Column:"):
+        Column(values, unit)

@@ -27,3 +27,20 @@ def test_ranks_do_not_wait_for_a_reader_that_has_gone():
         assert not printing.is_alive()
         thread.join(10)
         assert not thread.is_alive()
+
+
+def test_what_ranks_leave_behind_holds_up_no_end():
+    """A child that keeps the pipe of its rank's output open, and prints on."""
+    reader, writer = os.pipe()
+    ended, line = os.pipe()
+    sink = io.StringIO()
+    with os.fdopen(reader, "rb") as source:
+        os.write(writer, b"before ")
+        thread = relay(source, sink, ended)
+        os.write(writer, b"the end")
+        os.close(line)
+        thread.join(5)
+        assert not thread.is_alive()
+    assert sink.getvalue() == "before the end"
+    os.close(writer)
+    os.close(ended)

@@ -1,5 +1,6 @@
 """Small trajectories for the tests of io: copies that may be damaged, and made-up ones with known times."""
 
+import os
 from pathlib import Path
 from shutil import copy
 
@@ -8,6 +9,7 @@ from MDAnalysis.lib.formats.libmdaxdr import TRRFile, XTCFile
 from MDAnalysisTests import datafiles as data
 
 from himach.frame import RawFrame
+from himach.io.trajectory.index.walk import read_index
 
 #: name -> topology, trajectory: formats with an index, of fixed frame size, of text, of one frame, with and without box
 FORMATS = {
@@ -61,3 +63,9 @@ def same_frame(one: RawFrame, other: RawFrame) -> None:
         assert (mine is None) == (theirs is None), name
         if mine is not None:
             assert mine.tobytes() == theirs.tobytes(), name
+
+
+def offsets_of(path: str | os.PathLike[str], kind: str) -> list[int]:
+    """Return the first byte of each frame of an XTC or TRR file, and the end of the last whole one."""
+    index = read_index(os.fspath(path), kind)
+    return [*(index.place(number)[0] for number in range(index.n_frames)), index.end]

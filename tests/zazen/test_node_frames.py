@@ -68,8 +68,34 @@ def test_a_store_is_asked_once():
         def mark(self, frames, native, alien):
             asked.append(frames)
 
+        def runs(self, low, high, most):
+            return None
+
     here = NodeFrames(Once(), range(5, 300, 7), 100)
     assert here.promising()
     assert here.patterns() is not None
     assert not here.counts(1).any()
     assert asked == [range(5, 300, 7)]
+
+
+def test_where_runs_are_known_no_bits_are_asked_for():
+    class Runs:
+        identity = None
+        asked = 0
+
+        def mark(self, frames, native, alien):
+            self.asked += 1
+            InMemory.of(range(100, 200), [7]).mark(frames, native, alien)
+
+        def runs(self, low, high, most):
+            return np.array([[100, 1, 100]]), np.array([[7, 1, 1]])
+
+    cached = Runs()
+    here = NodeFrames(cached, range(300), 100)
+    assert here.promising()
+    native, alien = here.patterns()
+    assert np.flatnonzero(native.holds(np.arange(300))).tolist() == list(range(100, 200))
+    assert np.flatnonzero(alien.holds(np.arange(300))).tolist() == [7]
+    assert cached.asked == 0
+    assert here.counts(100).tolist() == [[100], [1]]
+    assert cached.asked == 1

@@ -11,7 +11,7 @@ from himach.zazen import InMemory, assign, patterns
 from himach.zazen.finder import MAX_PERIOD, Finder
 from himach.zazen.folding import fold
 from himach.zazen.node_frames import NodeFrames
-from himach.zazen.patterns import Pattern, Search, Shape
+from himach.zazen.patterns import Pattern, Search, Shape, pattern_of
 from himach.zazen.positions import Bits, Pieces, all_of
 
 from .threads import run_ranks
@@ -212,3 +212,37 @@ def test_what_is_agreed_on_by_patterns():
     assert forms([(set(range(N)), set()), (set(), set()), (set(), set())]) == {Bits}
     assert forms([(set(), set(range(2, N, 3))), turns[1], (set(), turns[2][0])]) == {Bits}
     assert forms([turns[0], (turns[0][0] | turns[1][0], set()), turns[2]]) == {Bits}
+
+
+@st.composite
+def apart(draw):
+    """Runs of frames, ascending and apart, some next to each other: int64 (n, 3)."""
+    found, at = [], 0
+    for _ in range(draw(st.integers(0, 8))):
+        first = at + draw(st.sampled_from([0, 1, 2, 5, 100]))
+        step = draw(st.sampled_from([1, 1, 1, 2, 3, 7, 12]))
+        count = draw(st.sampled_from([1, 2, 3, 50, 200]))
+        found.append((first, step, count))
+        at = first + (count - 1) * step + 1
+    return np.array(found, dtype=np.int64).reshape(-1, 3)
+
+
+@settings(max_examples=400, deadline=None)
+@given(apart(), ranges(5000).filter(len), st.sampled_from([3, 10, PLENTY]))
+def test_runs_make_the_pattern_of_what_they_hold(runs, frames, budget):
+    held = {frame for first, step, n in runs.tolist() for frame in range(first, first + n * step, step)}
+    low, high = min(frames), max(frames)
+    clipped = []
+    for first, step, n in runs.tolist():
+        kept = [frame for frame in range(first, first + n * step, step) if low <= frame <= high]
+        if kept:
+            clipped.append((kept[0], step, len(kept)))
+    pattern = pattern_of(np.array(clipped, dtype=np.int64).reshape(-1, 3), frames, budget)
+    if pattern is None:
+        assert budget < PLENTY
+        return
+    shape = pattern.shape
+    assert shape.starts[0] == 0
+    assert (np.diff(shape.starts) > 0).all()
+    assert len(shape.starts) + shape.periods.sum() + len(shape.exceptions) <= budget
+    assert np.flatnonzero(pattern.holds(np.arange(len(frames)))).tolist() == positions_of(held, frames)

@@ -19,6 +19,8 @@ from himach.io.dataset.origin_content import digest
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.keeping.maps.reach import Found, Reach, content_digest
 from himach.keeping.maps.state import Values, topology_digest
+from himach.parameters import recorded
+from himach.selection import Selected
 
 if TYPE_CHECKING:
     from MDAnalysis import Universe
@@ -71,7 +73,7 @@ class MapIdentity:
 
 
 def map_identity(
-    analysis: Analysis, universe: Universe, *, dataset: OriginStamp, frames: range, first: RawFrame
+    analysis: Analysis, universe: Universe, *, dataset: OriginStamp, frames: Selected, first: RawFrame
 ) -> MapIdentity:
     """Return what makes the map of an analysis. On the first rank.
 
@@ -131,7 +133,7 @@ def _shown(value: Any) -> tuple[str, str]:
 
 def _parameters(analysis: Analysis, values: Values) -> Iterator[tuple[str, tuple[str, str]]]:
     for name, value in analysis.settings().items():
-        yield name, (values.digest(value).hex(), _shown(value)[1])
+        yield name, (values.digest(recorded(value)).hex(), _shown(recorded(value))[1])
 
 
 def _keywords(dataset: OriginStamp) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -157,14 +159,15 @@ def _of_frame(first: RawFrame) -> tuple[str, str]:
 
 
 def _selection(
-    reach: Reach, analysis: Analysis, dataset: OriginStamp, frames: range, changed: bool
+    reach: Reach, analysis: Analysis, dataset: OriginStamp, frames: Selected, changed: bool
 ) -> Iterator[tuple[str, tuple[str, str]]]:
     """Give what of the selection map() reads, and of the length of the trajectory."""
     used = _SELECTION & reach.attributes if not changed else _SELECTION
+    used -= getattr(type(analysis), "of_one_frame", frozenset())  # see `himach.adapted.Adapted`
     if {"trajectory", "len"} <= reach.attributes:
         used |= {"n_frames"}
     of = {
-        "step": ("frame.step", (frames.start, frames.step)),
+        "step": ("frame.step", (frames.start, frames.step) if isinstance(frames, range) else frames),
         "frames": ("self.frames", frames),
         "dt": ("dt", (analysis.dt, dataset.timestep)),
         "n_frames": ("n_frames", dataset.n_frames),

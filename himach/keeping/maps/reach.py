@@ -83,7 +83,7 @@ class Reach:
         self._analysis = analysis
         self._universe = universe
         self._owned = Owned(type(analysis))
-        self._parameters = analysis.parameters().keys()
+        self._parameters = {parameter.attribute for parameter in analysis.parameters().values()}
         self._codes = Codes()
         self._values = Values(self._reached, universe, [(analysis, "self")])
         self._found: dict[str, dict[str, set[tuple[bytes, str]]]] = {
@@ -303,7 +303,7 @@ class Reach:
         if isinstance(thing, types.FunctionType):
             self._go_to(thing, f"{name}(){self._owned.told(file)}")
             return f"{label} {self._codes.read(thing.__code__).digest.hex()}" if "<" in name else label
-        module = sys.modules.get(getattr(thing, "__module__", None) or "")
+        module = sys.modules.get(_module(thing))
         if module is not None and not (getattr(module, "__file__", None) or ".py").endswith(".py"):
             self._go_to(module, "")  # compiled
         elif isinstance(thing, type) and thing not in self._own:
@@ -315,7 +315,7 @@ class Reach:
             return self._owned.has(getattr(thing, "__file__", None) or "", thing.__name__)
         if not isinstance(thing, type | types.FunctionType | types.BuiltinFunctionType) and not callable(thing):
             return False
-        return self._owned.has(self._owned.file_of(thing), getattr(thing, "__module__", None) or "builtins")
+        return self._owned.has(self._owned.file_of(thing), _module(thing) or "builtins")
 
     # -- what it finds ------------------------------------------------------------------------------------------------
 
@@ -374,7 +374,13 @@ class Owned:
             for function in functions:
                 if function.__module__ == thing.__module__ and function.__qualname__.startswith(thing.__qualname__):
                     return function.__code__.co_filename
-        return getattr(sys.modules.get(getattr(thing, "__module__", None) or ""), "__file__", None) or ""
+        return getattr(sys.modules.get(_module(thing)), "__file__", None) or ""
+
+
+def _module(thing: Any) -> str:
+    """Return the name of the module of a function or class; "" where what it tells is none, as of extension types."""
+    name = getattr(thing, "__module__", None)
+    return name if isinstance(name, str) else ""
 
 
 @functools.lru_cache(1024)

@@ -199,7 +199,7 @@ class Values:
         )
         if own and not installed:
             return _hash("object", self.digest(kind), *self._inherited(value), self.digest(attributes(value)))
-        if isinstance(value, np.ma.MaskedArray):
+        if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):  # which takes a while to import
             parts = (value.data, np.ma.getmaskarray(value), value.fill_value)
             return _hash("masked", _type_name(kind), *map(self.digest, parts))
         if isinstance(value, np.ndarray):

@@ -11,8 +11,9 @@ from pyroaring import BitMap64
 
 from himach.engine.merging.grouping import gather, renumber
 from himach.engine.pairs.block import Array, Block, Form, raw, row_bytes
-from himach.engine.pairs.stamps import FrameTable
+from himach.engine.stamps.table import FrameTable
 from himach.keeping.parts.columns import ColumnFile, ColumnWriter
+from himach.selection import Selected, steps_of
 
 #: Frames that a part covers, at most, and where the last one is, at most.
 COVERED, LAST = 1 << 27, 1 << 48
@@ -44,9 +45,9 @@ class KeptFrames:
         boxed = boxes is not None and not np.isnan(boxes).all()
         return KeptFrames(self.numbers[kept], self.times[kept], boxes if boxed else None)
 
-    def table(self, selected: range) -> FrameTable:
+    def table(self, selected: Selected) -> FrameTable:
         """Return the frames as a table of a run that selects them, among others."""
-        return FrameTable((self.numbers - selected.start) // selected.step, self.times, self.boxes)
+        return FrameTable(steps_of(selected, self.numbers), self.times, self.boxes)
 
 
 def among(numbers: Numbers, wanted: BitMap64) -> Rows:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from himach.engine.pairs.block import SHARDS, Block, Form, Kind
-from himach.engine.pairs.stamps import FrameTable
+from himach.engine.stamps.table import FrameTable
 from himach.keeping.parts.blocks import PartBlock, read_block, write_blocks
 from himach.keeping.parts.columns import NONSENSE, BadPartError, ColumnFile, ColumnWriter, DamagedPartError
 from himach.keeping.parts.frames import KeptFrames, Numbers, among, chosen_rows, read_covered, write_covered

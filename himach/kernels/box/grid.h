@@ -53,13 +53,18 @@ INLINE struct place grid_place(const struct grid *grid, const float *position) {
         place.position[i] = position[i] - grid->origin[i];
     }
     grid_fraction(grid, place.position, place.fraction);
+    /* Written out, as compilers take no loop in a loop to vectors. */
+    float periods[3];
     for (int i = 0; i < 3; i++) {
-        const float periods = grid->period * floorf(place.fraction[i]);
-        place.fraction[i] -= periods;
-        for (int j = 0; j <= i; j++) {
-            place.position[j] -= periods * grid->vector[i][j];
-        }
+        periods[i] = grid->period * floorf(place.fraction[i]);
+        place.fraction[i] -= periods[i];
     }
+    place.position[0] -= periods[0] * grid->vector[0][0];
+    place.position[0] -= periods[1] * grid->vector[1][0];
+    place.position[0] -= periods[2] * grid->vector[2][0];
+    place.position[1] -= periods[1] * grid->vector[1][1];
+    place.position[1] -= periods[2] * grid->vector[2][1];
+    place.position[2] -= periods[2] * grid->vector[2][2];
     return place;
 }
 

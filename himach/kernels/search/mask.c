@@ -3,73 +3,94 @@
 #define CELLS_PER_ATOM 8.0
 #define CELLS_AT_LEAST 32768.0
 
-/* Cells of half a cutoff, marked if a target may be within reach of them. */
+/* Cells of half a cutoff, a bit each: set if a target may be within reach of it. Rows along the first axis are whole
+ * words, longer by the reach on both sides. */
 struct mask {
     int n[3];
-    const uint8_t *near; /* (n[2], n[1], n[0]) */
+    int reach[3];   /* cells */
+    size_t words;   /* of a row */
+    uint64_t *rows; /* (n[2], n[1], words), and a word behind */
 };
 
-/* Spread marks by `reach` cells to both sides along the middle axis of (outer, n, inner). */
-CLONES static void spread(uint8_t *marks, uint8_t *copy, size_t outer, int n, size_t inner, int reach, int periodic) {
+/* The number of a cell's bit less the reach; a run of 2 reach + 1 bits begins there. */
+INLINE int32_t bit_of(const struct grid *grid, const int n[3], int32_t row_bits, const float *position) {
+    const struct place place = grid_place(grid, position);
+    const int x = grid_cell(place.fraction[0], n[0]), y = grid_cell(place.fraction[1], n[1]),
+              z = grid_cell(place.fraction[2], n[2]);
+    return x + row_bits * (y + n[1] * z);
+}
+
+CLONES static void find_bits(const struct mask *mask, const struct grid *grid, const float *restrict positions,
+                             size_t n, int32_t *restrict bits) {
+    const struct grid same = *grid; /* a copy, which no store can change, for the compiler */
+    const int cells[3] = {mask->n[0], mask->n[1], mask->n[2]};
+    const int32_t row_bits = (int32_t)(64 * mask->words);
+    for (size_t i = 0; i < n; i++) {
+        bits[i] = bit_of(&same, cells, row_bits, &positions[3 * i]);
+    }
+}
+
+/* Mark what lies within reach of targets along the first axis. */
+static void mark_along(const struct mask *mask, const int32_t *bits, size_t n) {
+    const uint64_t run = (UINT64_C(1) << (2 * mask->reach[0] + 1)) - 1;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t *word = &mask->rows[bits[i] >> 6];
+        const unsigned at = bits[i] & 63;
+        word[0] |= run << at;
+        word[1] |= run >> 1 >> (63 - at); /* no bits behind the end of a row */
+    }
+}
+
+/* Add what is marked beyond the ends of rows to the cells of which it is an image. */
+static void fold(const struct mask *mask) {
+    const int n = mask->n[0], reach = mask->reach[0];
+    const size_t rows = (size_t)mask->n[1] * (size_t)mask->n[2];
+    int image[64], cell[64]; /* as bits of a row */
+    for (int k = 0; k < 2 * reach; k++) {
+        image[k] = k < reach ? k : n + k;
+        cell[k] = reach + ((image[k] - reach) % n + n) % n;
+    }
+    for (size_t r = 0; r < rows; r++) {
+        uint64_t *row = &mask->rows[r * mask->words];
+        for (int k = 0; k < 2 * reach; k++) {
+            row[cell[k] >> 6] |= (row[image[k] >> 6] >> (image[k] & 63) & 1) << (cell[k] & 63);
+        }
+    }
+}
+
+CLONES static void merge(uint64_t *restrict to, const uint64_t *restrict from, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        to[i] |= from[i];
+    }
+}
+
+/* Spread marks by `reach` lines to both sides along the middle axis of (outer, n, inner). */
+static void spread(uint64_t *marks, uint64_t *copy, size_t outer, int n, size_t inner, int reach, int periodic) {
     const size_t block = (size_t)n * inner;
     for (size_t i = 0; i < outer; i++, marks += block) {
-        memcpy(copy, marks, block);
-        for (int shift = -reach; shift <= reach; shift++) {
-            if (shift == 0) {
-                continue;
-            }
-            for (int line = 0; line < n; line++) {
-                int from = line + shift;
-                if (periodic) {
-                    from = ((from % n) + n) % n;
-                } else if (from < 0 || from >= n) {
-                    continue;
-                }
-                uint8_t *restrict to = &marks[(size_t)line * inner];
-                const uint8_t *restrict other = &copy[(size_t)from * inner];
-                for (size_t k = 0; k < inner; k++) {
-                    to[k] |= other[k];
-                }
-            }
-        }
-    }
-}
-
-/* The same along the innermost axis, where cells that follow one another are taken together. */
-CLONES static void spread_along(uint8_t *marks, uint8_t *copy, size_t outer, int n, int reach, int periodic) {
-    for (size_t i = 0; i < outer; i++, marks += n) {
-        memcpy(&copy[reach], marks, (size_t)n);
+        memcpy(copy, marks, block * sizeof *copy);
         for (int k = 1; k <= reach; k++) {
-            copy[reach - k] = periodic ? marks[(reach * n - k) % n] : 0;
-            copy[reach + n - 1 + k] = periodic ? marks[(k - 1) % n] : 0;
-        }
-        for (int shift = 0; shift <= 2 * reach; shift++) {
-            const uint8_t *restrict other = &copy[shift];
-            uint8_t *restrict to = marks;
-            for (int k = 0; k < n; k++) {
-                to[k] |= other[k];
+            const size_t shift = (size_t)(k % n) * inner;
+            if (k >= n && !periodic) {
+                break;
+            }
+            merge(marks, copy + shift, block - shift);
+            merge(marks + shift, copy, block - shift);
+            if (periodic) {
+                merge(marks + block - shift, copy, shift);
+                merge(marks, copy + block - shift, shift);
             }
         }
     }
 }
 
-/* The cell of each position (n, 3). */
-CLONES static void find_cells(const struct mask *mask, const struct grid *grid, struct group group, int32_t *cells) {
-    const int nx = mask->n[0], ny = mask->n[1], nz = mask->n[2];
-    for (size_t i = 0; i < group.n; i++) {
-        const struct place place = grid_place(grid, &group.positions[3 * i]);
-        const int x = grid_cell(place.fraction[0], nx), y = grid_cell(place.fraction[1], ny),
-                  z = grid_cell(place.fraction[2], nz);
-        cells[i] = x + nx * (y + ny * z);
-    }
-}
-
-/* Find which of n cells are marked: `candidates`, with room for n + 1. Returns how many. */
-static size_t choose(const struct mask *mask, const int32_t *cells, size_t n, int32_t *candidates) {
+/* Find which of n positions are in marked cells: `candidates`, with room for n + 1. Returns how many. */
+static size_t choose(const struct mask *mask, const int32_t *bits, size_t n, int32_t *candidates) {
     size_t chosen = 0;
     for (size_t i = 0; i < n; i++) {
+        const int32_t bit = bits[i] + mask->reach[0];
         candidates[chosen] = (int32_t)i;
-        chosen += mask->near[cells[i]];
+        chosen += mask->rows[bit >> 6] >> (bit & 63) & 1;
     }
     return chosen;
 }
@@ -77,29 +98,26 @@ static size_t choose(const struct mask *mask, const int32_t *cells, size_t n, in
 /* Mark the cells around targets. Returns -1 if there is no memory. */
 static int mark(struct mask *mask, struct scratch *scratch, const struct grid *grid, struct group targets) {
     grid_count(grid, grid->reach / 2, CELLS_AT_LEAST + CELLS_PER_ATOM * (double)targets.n, mask->n);
-    const int *n = mask->n;
-    const size_t all = (size_t)n[0] * (size_t)n[1] * (size_t)n[2];
-    int reach[3];
     for (int i = 0; i < 3; i++) {
-        reach[i] = grid_cells_in_reach(grid, i, n[i]);
+        mask->reach[i] = grid_cells_in_reach(grid, i, mask->n[i]);
     }
-    uint8_t *marks = scratch_take(scratch, SCRATCH_MASK, all);
-    uint8_t *copy = scratch_take(scratch, SCRATCH_MASK_LINES, all + 2 * (size_t)reach[0]);
-    int32_t *cells = scratch_take(scratch, SCRATCH_CELLS, targets.n * sizeof *cells);
-    if (marks == NULL || copy == NULL || cells == NULL) {
+    mask->words = ((size_t)mask->n[0] + 2 * (size_t)mask->reach[0] + 63) / 64;
+    const size_t plane = (size_t)mask->n[1] * mask->words, all = (size_t)mask->n[2] * plane + 1;
+    mask->rows = scratch_take(scratch, SCRATCH_MASK, all * sizeof *mask->rows);
+    uint64_t *copy = scratch_take(scratch, SCRATCH_MASK_LINES, all * sizeof *copy);
+    int32_t *bits = scratch_take(scratch, SCRATCH_CELLS, targets.n * sizeof *bits);
+    if (mask->rows == NULL || copy == NULL || bits == NULL) {
         return -1;
     }
-    memset(marks, 0, all);
-    find_cells(mask, grid, targets, cells);
-    for (size_t i = 0; i < targets.n; i++) {
-        marks[cells[i]] = 1;
-    }
+    memset(mask->rows, 0, all * sizeof *mask->rows);
+    find_bits(mask, grid, targets.positions, targets.n, bits);
+    mark_along(mask, bits, targets.n);
     const int periodic = grid->period != 0;
-    const size_t nx = (size_t)n[0], ny = (size_t)n[1], nz = (size_t)n[2];
-    spread_along(marks, copy, ny * nz, n[0], reach[0], periodic);
-    spread(marks, copy, nz, n[1], nx, reach[1], periodic);
-    spread(marks, copy, 1, n[2], nx * ny, reach[2], periodic);
-    mask->near = marks;
+    if (periodic) {
+        fold(mask);
+    }
+    spread(mask->rows, copy, (size_t)mask->n[2], mask->n[1], mask->words, mask->reach[1], periodic);
+    spread(mask->rows, copy, 1, mask->n[2], plane, mask->reach[2], periodic);
     return 0;
 }
 
@@ -109,13 +127,13 @@ int mask_candidates(struct scratch *scratch, const struct grid *grid, struct gro
     if (mark(&mask, scratch, grid, targets) != 0) {
         return -1;
     }
-    int32_t *cells = scratch_take(scratch, SCRATCH_CELLS, group.n * sizeof *cells);
+    int32_t *bits = scratch_take(scratch, SCRATCH_CELLS, group.n * sizeof *bits);
     int32_t *chosen = scratch_take(scratch, SCRATCH_CANDIDATES, (group.n + 1) * sizeof *chosen);
-    if (cells == NULL || chosen == NULL) {
+    if (bits == NULL || chosen == NULL) {
         return -1;
     }
-    find_cells(&mask, grid, group, cells);
-    *n = choose(&mask, cells, group.n, chosen);
+    find_bits(&mask, grid, group.positions, group.n, bits);
+    *n = choose(&mask, bits, group.n, chosen);
     *candidates = chosen;
     return 0;
 }

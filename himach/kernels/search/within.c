@@ -5,42 +5,47 @@
 
 enum nearness { BEYOND, UNCERTAIN, NEAR };
 
+enum { AT_ONCE = 128 };
+
+/* Candidates, as they are placed, and the first and last cells within their reach: one array a fact. */
+struct looks {
+    float raw[3][AT_ONCE], at[3][AT_ONCE];
+    int first[3][AT_ONCE], last[3][AT_ONCE];
+};
+
 /* Look through the cells around a place, by single precision. */
-INLINE enum nearness look(const struct cell_list *cells, const struct place *place) {
-    const struct window window = cell_list_window(cells, place->fraction);
+INLINE enum nearness look(const struct cell_list *cells, const struct window *window, const float position[3]) {
     const float inside = cells->grid->inside, limit = cells->grid->limit;
-    enum nearness nearness = BEYOND;
-    for (int z = window.z_first; z <= window.z_last; z++) {
-        for (int y = window.y_first; y <= window.y_last; y++) {
-            const struct run run = cell_list_run(cells, &window, y, z);
-            ints near = {0}, uncertain = {0};
-            /* The last turn may look at slots behind the run, which are targets as well. */
-            for (uint32_t slot = run.begin; slot < run.end; slot += LANES) {
-                const floats squares = cell_list_squares(cells, slot, place->position);
+    ints near = {0}, uncertain = {0};
+    for (int z = window->z_first; z <= window->z_last; z++) {
+        for (int y = window->y_first; y <= window->y_last; y++) {
+            const struct run run = cell_list_run(cells, window, y, z);
+            uint32_t slot = run.begin;
+            /* Slots behind the run are targets as well: one turn too many does no harm, and a branch would be a guess.
+             */
+            do {
+                const floats squares = cell_list_squares(cells, slot, position);
                 near |= squares <= inside;
                 uncertain |= squares <= limit;
-            }
-            if (bits_of(near)) {
-                return NEAR;
-            }
-            if (bits_of(uncertain)) {
-                nearness = UNCERTAIN;
-            }
+                slot += LANES;
+            } while (slot < run.end);
+        }
+        if (any_of(near)) {
+            return NEAR;
         }
     }
-    return nearness;
+    return any_of(uncertain) ? UNCERTAIN : BEYOND;
 }
 
 /* The same by the metric. */
-static int is_within(const struct metric *metric, const struct cell_list *cells, const struct place *place,
-                     const float *position, const float *targets) {
-    const struct window window = cell_list_window(cells, place->fraction);
-    for (int z = window.z_first; z <= window.z_last; z++) {
-        for (int y = window.y_first; y <= window.y_last; y++) {
-            const struct run run = cell_list_run(cells, &window, y, z);
+static int is_within(const struct metric *metric, const struct cell_list *cells, const struct window *window,
+                     const float place[3], const float *position, const float *targets) {
+    for (int z = window->z_first; z <= window->z_last; z++) {
+        for (int y = window->y_first; y <= window->y_last; y++) {
+            const struct run run = cell_list_run(cells, window, y, z);
             for (uint32_t slot = run.begin; slot < run.end; slot++) {
-                const float dx = cells->x[slot] - place->position[0], dy = cells->y[slot] - place->position[1],
-                            dz = cells->z[slot] - place->position[2];
+                const float dx = cells->x[slot] - place[0], dy = cells->y[slot] - place[1],
+                            dz = cells->z[slot] - place[2];
                 if (dx * dx + dy * dy + dz * dz <= cells->grid->limit &&
                     metric_within(metric, position, &targets[3 * (size_t)cells->atoms[slot]])) {
                     return 1;
@@ -51,15 +56,50 @@ static int is_within(const struct metric *metric, const struct cell_list *cells,
     return 0;
 }
 
+/* Place the first n. */
+INLINE void place_some(const struct cell_list *cells, struct looks *looks, size_t n) {
+    /* Copies, which no store can change, for the compiler. */
+    const struct grid grid = *cells->grid;
+    struct cell_list same = *cells;
+    same.grid = &grid;
+    for (size_t i = 0; i < n; i++) {
+        const struct place place =
+            grid_place(&grid, (const float[3]){looks->raw[0][i], looks->raw[1][i], looks->raw[2][i]});
+        const struct window window = cell_list_window(&same, place.fraction);
+        looks->at[0][i] = place.position[0];
+        looks->at[1][i] = place.position[1];
+        looks->at[2][i] = place.position[2];
+        looks->first[0][i] = window.x_first;
+        looks->last[0][i] = window.x_last;
+        looks->first[1][i] = window.y_first;
+        looks->last[1][i] = window.y_last;
+        looks->first[2][i] = window.z_first;
+        looks->last[2][i] = window.z_last;
+    }
+}
+
 CLONES static size_t look_at_all(const struct metric *metric, const struct cell_list *cells, struct group group,
                                  const float *targets, const int32_t *candidates, size_t n, int64_t *found) {
     size_t n_found = 0;
-    for (size_t i = 0; i < n; i++) {
-        const float *position = &group.positions[3 * (size_t)candidates[i]];
-        const struct place place = grid_place(cells->grid, position);
-        const enum nearness nearness = look(cells, &place);
-        if (nearness == NEAR || (nearness == UNCERTAIN && is_within(metric, cells, &place, position, targets))) {
-            found[n_found++] = candidates[i];
+    struct looks looks;
+    for (size_t first = 0; first < n; first += AT_ONCE, candidates += AT_ONCE) {
+        const size_t some = n - first < AT_ONCE ? n - first : AT_ONCE;
+        for (size_t i = 0; i < some; i++) {
+            for (int k = 0; k < 3; k++) {
+                looks.raw[k][i] = group.positions[3 * (size_t)candidates[i] + k];
+            }
+        }
+        place_some(cells, &looks, some);
+        for (size_t i = 0; i < some; i++) {
+            const float position[3] = {looks.at[0][i], looks.at[1][i], looks.at[2][i]};
+            const struct window window = {looks.first[0][i], looks.last[0][i],  looks.first[1][i],
+                                          looks.last[1][i],  looks.first[2][i], looks.last[2][i]};
+            const enum nearness nearness = look(cells, &window, position);
+            if (nearness == NEAR ||
+                (nearness == UNCERTAIN &&
+                 is_within(metric, cells, &window, position, &group.positions[3 * (size_t)candidates[i]], targets))) {
+                found[n_found++] = candidates[i];
+            }
         }
     }
     return n_found;

@@ -12,8 +12,8 @@ from pyroaring import BitMap64
 import himach
 from himach.engine.pairs.block import SHARDS, Form
 from himach.engine.pairs.emission import Emission
-from himach.engine.pairs.stamps import Stamps
 from himach.engine.pairs.values import Pickled
+from himach.engine.stamps.growing import Stamps
 from himach.keeping.parts.part import write_part
 
 

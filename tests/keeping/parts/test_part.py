@@ -19,9 +19,10 @@ import himach
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import SHARDS, Block, Form
 from himach.engine.pairs.keys import ENCODED
-from himach.engine.pairs.stamps import Frames, FrameTable
 from himach.engine.pairs.values import Pickled
 from himach.engine.shuffle.stack import Stack
+from himach.engine.stamps.joined import Frames
+from himach.engine.stamps.table import FrameTable
 from himach.keeping.parts import blocks as blocks_module
 from himach.keeping.parts.part import BadPartError, NotPlainError, open_part, read_summary, write_part
 
