@@ -94,7 +94,7 @@ class StoreDatasets:
         dataset = store.dataset(name, best.generation, create=False)
         changed = max((file.modified for file in stamp.files), default=0) or _last_written(dataset) or self._begun
         pushed = "" if stamp.files else stamp.sketch  # of its first frame: another simulation may come by this name
-        version = f"{stamp.n_atoms} {pushed} ".encode() + best.generation
+        version = f"{stamp.n_atoms} {stamp.has_velocities:d} {stamp.has_forces:d} {pushed} ".encode() + best.generation
         sizes = {suffix_of(path): self._size(dataset, attached) for path, attached in stamp.topologies.items()}
         has = stamp.has_velocities, stamp.has_forces, self._has_box(name, version, dataset)
         known = {suffix: size for suffix, size in sizes.items() if size}
