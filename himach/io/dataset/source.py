@@ -51,6 +51,8 @@ class Source:
         Looks to it that the origin stays what it was.
     ranks
         How many share the cores that this process may use.
+    tracks
+        Read the time-major form of what is cached where that costs fewer bytes.
 
     Attributes
     ----------
@@ -69,6 +71,7 @@ class Source:
         needs: Needs | None = None,
         watch: OriginWatch | None = None,
         ranks: int = 1,
+        tracks: bool = True,
     ) -> None:
         self._origin = origin
         self._watch = watch
@@ -76,7 +79,7 @@ class Source:
         self._server = server
         self._atoms = None if needs is None else needs.atoms
         self._fields = FIELDS if needs is None else needs.fields
-        self._tracks = open_tracks(cached, self._atoms)
+        self._tracks = open_tracks(cached, self._atoms) if tracks else None
         self._numbers: Numbers = np.empty(0, dtype=np.int64)
         self._late: dict[int, _LateReader] = {}
         self._writeback: Writeback | None = None

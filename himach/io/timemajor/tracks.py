@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from himach.frame import FIELDS, POSITIONS, RawFrame
 from himach.io.store.cached_frames import CachedFrames
-from himach.io.store.store import StoreError
+from himach.io.store.store import Dataset, StoreError
 from himach.io.timemajor.form import Form, form_for
 from himach.io.timemajor.layout import Stamps
 
@@ -20,6 +20,9 @@ Numbers = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
 
 PAGE = 4096
+FRAME_BLOCK = 4096  # atoms of a frame under one checksum
+GAP_BYTES = 64 << 10  # gaps in a frame up to this size are read over
+VECTOR_BYTES = 12
 UNREAD = FIELDS & ~POSITIONS
 
 
@@ -52,7 +55,7 @@ class Tracks:
         Frames given so far.
     """
 
-    def __init__(self, form: Form, frames: CachedFrames, atoms: Numbers) -> None:
+    def __init__(self, form: Form, frames: Dataset, atoms: Numbers) -> None:
         self._form = form
         self._frames = frames
         self._atoms = atoms
@@ -146,15 +149,27 @@ class Tracks:
         return self._form.nbytes(chunk, self._parts)
 
     def _bytes_of_frame(self, numbers: Numbers) -> int:
-        """Return how many bytes reading the atoms of one frame takes, as one shows."""
+        """Return about how many bytes reading the atoms of one frame takes, by the size of one."""
         if not self._frame_bytes:
-            reading = self._frames.read(numbers[:1], self._atoms, POSITIONS, ahead=False)
-            if next(reading) is not None:
-                self._frame_bytes = -(-reading.nbytes // PAGE) * PAGE
+            (place,) = self._frames.locate(numbers[:1])
+            self._frame_bytes = 0 if place is None else bytes_of_frame(place[3], self._form.layout.n_atoms, self._atoms)
         return self._frame_bytes
+
+
+def bytes_of_frame(length: int, n_atoms: int, atoms: Numbers) -> int:
+    """Return about how many bytes of a frame's record of that length are read for some of its atoms, ascending.
+
+    Blocks with asked atoms are read, and what lies between two that are near each other (native/read/window.c).
+    """
+    block = min(length / -(-n_atoms // FRAME_BLOCK), FRAME_BLOCK * VECTOR_BYTES)
+    apart = (np.diff(np.unique(atoms // FRAME_BLOCK)) - 1) * block
+    asked = (len(apart) + 1) * block + float(apart[apart <= GAP_BYTES].sum())
+    return min(length, int(asked) + PAGE)
 
 
 def open_tracks(dataset: CachedFrames | None, atoms: Numbers | None) -> Tracks | None:
     """Open the time-major form of a dataset for a run that asks for some atoms; None as of `form_for`."""
     form = form_for(dataset, atoms)
-    return None if form is None or dataset is None or atoms is None else Tracks(form, dataset, atoms)
+    if form is None or atoms is None or not isinstance(dataset, Dataset):
+        return None
+    return Tracks(form, dataset, atoms)
