@@ -161,7 +161,7 @@ def bytes_of_frame(length: int, n_atoms: int, atoms: Numbers) -> int:
 
     Blocks with asked atoms are read, and what lies between two that are near each other (native/read/window.c).
     """
-    block = min(length / -(-n_atoms // FRAME_BLOCK), FRAME_BLOCK * VECTOR_BYTES)
+    block = min(length * FRAME_BLOCK / n_atoms, FRAME_BLOCK * VECTOR_BYTES)
     apart = (np.diff(np.unique(atoms // FRAME_BLOCK)) - 1) * block
     asked = (len(apart) + 1) * block + float(apart[apart <= GAP_BYTES].sum())
     return min(length, int(asked) + PAGE)
