@@ -39,8 +39,8 @@ from himach.runner.copies.replicating import attach_copies, check_copies, replic
 from himach.runner.following import open_growing, wait_for_growth
 from himach.runner.indexing.once import free, leave_behind, settle
 from himach.runner.indexing.together import NodeBytes, walk_together
-from himach.runner.turning.held import is_held_only, open_held
-from himach.runner.turning.turn import Layout, turn
+from himach.runner.layouts.held import is_held_only, open_held
+from himach.runner.layouts.lay_out import Layout, lay_out
 
 __all__ = ["Placement", "StageJob", "Staged", "stage"]
 
@@ -146,7 +146,7 @@ class Staged:
         Natives on each node.
     copied
         Copies made now of frames that some node held.
-    turned
+    layout
         What came of the layout that was asked for.
     """
 
@@ -155,13 +155,13 @@ class Staged:
     new: int
     nodes: dict[str, int]
     copied: int = 0
-    turned: str = ""
+    layout: str = ""
 
     def __str__(self) -> str:
         places = ", ".join(f"{count} on {node}" for node, count in self.nodes.items())
         copied = f", {self.copied} copies made" if self.copied else ""
-        turned = f"; {self.turned}" if self.turned else ""
-        return f"{self.name}: {self.frames} frames staged, {self.new} of them now{copied} ({places}){turned}"
+        layout = f"; {self.layout}" if self.layout else ""
+        return f"{self.name}: {self.frames} frames staged, {self.new} of them now{copied} ({places}){layout}"
 
 
 def stage(world: World, job: StageJob) -> Staged:
@@ -188,14 +188,14 @@ def stage(world: World, job: StageJob) -> Staged:
     on_every_rank(world.comm, partial(check_copies, world, job.copies or 1))
     if job.repair:
         dataset, n_frames, copied = repair(world, store, job)
-        return _turned(world, job, dataset, Staged(dataset.name, n_frames, 0, {}, copied))
+        return _laid_out(world, job, dataset, Staged(dataset.name, n_frames, 0, {}, copied))
     if job.server:
         dataset, n_frames, new = pull(world, store, job, partial(_part, world, job.placement))
         copied = _copy(world, job, dataset, n_frames)
-        return _turned(world, job, dataset, Staged(dataset.name, n_frames, new, {}, copied))
+        return _laid_out(world, job, dataset, Staged(dataset.name, n_frames, new, {}, copied))
     if job.layout is not None and is_held_only(world, job):
         dataset, n_frames = open_held(world, store, job, job.layout)
-        return _turned(world, job, dataset, Staged(dataset.name, n_frames, 0, {}))
+        return _laid_out(world, job, dataset, Staged(dataset.name, n_frames, 0, {}))
     left: dict[str, XdrIndex] = {}
     walked, memory = walk_together(world, job.trajectories, dict)
     origin = on_first_rank(world.comm, partial(_open, job, walked, left), share=True)
@@ -216,13 +216,13 @@ def stage(world: World, job: StageJob) -> Staged:
         on_every_rank(world.comm, partial(_attach_origin, world, dataset, origin, stamp, job))
     free(origin, memory)
     copied = _copy(world, job, dataset, origin.n_frames)
-    return _turned(world, job, dataset, Staged(job.name, origin.n_frames, new, {}, copied))
+    return _laid_out(world, job, dataset, Staged(job.name, origin.n_frames, new, {}, copied))
 
 
-def _turned(world: World, job: StageJob, dataset: Dataset, staged: Staged) -> Staged:
+def _laid_out(world: World, job: StageJob, dataset: Dataset, staged: Staged) -> Staged:
     """Bring what was staged into the layout that is asked for; count what each node then has."""
-    told = "" if job.layout is None else turn(world, dataset, job.layout, job.quiet)
-    return replace(staged, nodes=_count(world, dataset), turned=told)
+    told = "" if job.layout is None else lay_out(world, dataset, job.layout, job.quiet)
+    return replace(staged, nodes=_count(world, dataset), layout=told)
 
 
 def _copy(world: World, job: StageJob, dataset: Dataset, n_frames: int) -> int:

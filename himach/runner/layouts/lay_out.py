@@ -1,4 +1,4 @@
-"""`turn()`: all ranks bring a staged dataset into the layout that is asked for, each node what it holds natively."""
+"""`lay_out()`: all ranks bring a staged dataset into the layout that is asked for, each node what it holds natively."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from himach.parallel.collective import Meeting, on_every_rank
 from himach.parallel.communicator import World
 from himach.parallel.progress import Progress
 
-__all__ = ["Layout", "turn"]
+__all__ = ["Layout", "lay_out"]
 
 #: Frame by frame, as chunks of tracks, or both.
 Layout = Literal["frame", "time", "both"]
 NUMBERS_AT_ONCE = 1 << 16
 
 
-def turn(world: World, dataset: Dataset | None, layout: Layout, quiet: bool = False) -> str:
+def lay_out(world: World, dataset: Dataset | None, layout: Layout, quiet: bool = False) -> str:
     """Bring what each node holds of a dataset into a layout (collective).
 
     Parameters

@@ -10,7 +10,7 @@ from himach.io.timemajor.holding import is_alone
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
 from himach.runner.copies.adopting import Wanted, end_of, held_as
-from himach.runner.turning.turn import Layout
+from himach.runner.layouts.lay_out import Layout
 
 __all__ = ["is_held_only", "open_held"]
 

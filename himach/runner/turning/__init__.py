@@ -1,1 +1,0 @@
-"""Which layouts a dataset is kept in: its time-major form made, or dropped."""
