@@ -28,6 +28,7 @@ from himach.io.store.place import open_chosen
 from himach.io.store.quota import check_quota, chosen_quota
 from himach.io.store.store import Dataset, Store, StoreError, StoreFullError
 from himach.io.timemajor.holding import Holding, as_tracks, frames_held
+from himach.io.timemajor.making import forget_frames
 from himach.io.topology.loading import load_topology
 from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.origin import Origin, open_origin
@@ -481,5 +482,6 @@ def _closing(dataset: Dataset, unconfirmed: Sequence[int]) -> Iterator[None]:
         if isinstance(error, OriginChangedError):
             with suppress(StoreError):
                 dataset.drop(unconfirmed, native=True)
+                forget_frames(dataset, unconfirmed)
         raise
     dataset.close()

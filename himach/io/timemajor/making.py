@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,7 @@ from himach.io.store.store import Dataset, StoreConflictError, StoreError
 from himach.io.timemajor.form import Form, open_form
 from himach.io.timemajor.layout import FACTS, MOST_FRAMES, SUFFIX, Layout, Stamps, span_for
 
-__all__ = ["Maker", "begin_form", "making", "remove_form", "unmade"]
+__all__ = ["Maker", "begin_form", "forget_frames", "making", "remove_form", "unmade"]
 
 Numbers = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
@@ -76,6 +76,14 @@ def remove_form(dataset: Dataset) -> bool:
         return False
     store.remove(store.dataset(name, dataset.generation, create=False).path.name)
     return True
+
+
+def forget_frames(dataset: Dataset, numbers: Sequence[int]) -> None:
+    """Drop the chunks that have frames which were dropped because they may be another trajectory's."""
+    form = open_form(dataset) if len(numbers) else None
+    if form is not None:
+        for chunk in np.unique(np.asarray(numbers, dtype=np.int64) // form.layout.span).tolist():
+            form.forget(chunk)
 
 
 def unmade(dataset: Dataset, form: Form) -> Iterator[int]:

@@ -24,7 +24,7 @@ from himach.io.store.store import Store, StoreFullError
 from himach.io.timemajor.form import open_form
 from himach.io.timemajor.holding import Holding, frames_held, holding
 from himach.io.timemajor.layout import CHUNK_FRAMES, SUFFIX, Layout, Stamps, span_for
-from himach.io.timemajor.making import making, remove_form, unmade
+from himach.io.timemajor.making import forget_frames, making, remove_form, unmade
 from himach.io.timemajor.tracks import bytes_of_frame
 
 ATOMS = some.sets(some.integers(0, N_ATOMS - 1), min_size=1, max_size=N_ATOMS).map(sorted)
@@ -370,6 +370,19 @@ def test_frames_that_are_dropped_while_a_chunk_is_made_are_in_none(tmp_path, mon
     monkeypatch.setattr(made.Maker, "_turned", whole)
     assert turn(dataset) == [0]
     assert open_form(dataset).stamps(0).numbers.tolist() == [number for number in range(16) if number != 5]
+
+
+def test_frames_that_are_another_trajectory_s_go_with_their_chunks(tmp_path, tracks_preferred):
+    frames = Frames()
+    dataset = fill(tmp_path, frames, range(64))
+    lay_out(dataset)
+    turn(dataset)
+    forget_frames(dataset, [])
+    forget_frames(dataset, [17, 18, 50])
+    assert open_form(dataset).chunks().tolist() == [0, 2]
+    dataset.drop([17, 18, 50], native=True)
+    assert turn(dataset) == [1, 3]
+    assert read(frames, dataset, [7], range(64))[1]._tracks.n_frames == 61
 
 
 def test_the_name_of_a_form_is_no_dataset(tmp_path):
