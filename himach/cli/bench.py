@@ -342,6 +342,18 @@ def packed(frames: int, trajectory: str | None, repeats: int, directory: Path | 
 
 
 @bench.command()
+@click.option("--frames", type=click.IntRange(min=10), default=10_000, show_default=True, help="Frames of AdK.")
+@_repeats(5)
+@DIRECTORY
+@_beside
+def layout(frames: int, repeats: int, directory: Path | None) -> None:
+    """Read few atoms of all frames from a cold disk, time-major beside frame by frame."""
+    from himach.benchmarks.store import layout as benchmark
+
+    benchmark.main(frames, repeats, directory)
+
+
+@bench.command()
 @click.option("--frames", type=click.IntRange(min=3), help="Use no more frames than that.")
 @_repeats(3)
 @_only("RMSD, InterRDF, HydrogenBondAnalysis, Ramachandran, DSSP or reading")

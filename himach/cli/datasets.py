@@ -49,8 +49,8 @@ def _shown(found: NameSpace) -> str:
     """Return the list as text."""
     if not found.datasets:
         return f"no datasets in {len(found.stores)} stores"
-    head = ("dataset", "frames", "there", "copies", "nodes", "size", "last used", "origin")
-    return columns([head, *map(_row, found.datasets)], left=frozenset([0, 2, 4, 6, 7]))
+    head = ("dataset", "frames", "there", "copies", "layout", "nodes", "size", "last used", "origin")
+    return columns([head, *map(_row, found.datasets)], left=frozenset([0, 2, 4, 5, 7, 8]))
 
 
 def _row(one: Listed) -> tuple[str, ...]:
@@ -65,4 +65,5 @@ def _row(one: Listed) -> tuple[str, ...]:
     origin = (
         "pushed" if not one.origin else one.origin[0] + (f" and {len(one.origin) - 1} more" if one.origin[1:] else "")
     )
-    return one.name, f"{one.frames:,}", there, f"{copies}{wanted}", nodes, show_size(one.nbytes), used, origin
+    size = show_size(one.nbytes)
+    return one.name, f"{one.frames:,}", there, f"{copies}{wanted}", one.layout, nodes, size, used, origin

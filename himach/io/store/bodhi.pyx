@@ -37,6 +37,7 @@ DIRECT_AUTO = BODHI_DIRECT_AUTO
 DIRECT_ON = BODHI_DIRECT_ON
 DIRECT_OFF = BODHI_DIRECT_OFF
 REASON_UNREACHABLE = BODHI_REASON_UNREACHABLE
+REASON_DAMAGED = BODHI_REASON_DAMAGED
 REASONS = {
     BODHI_REASON_ABSENT: "absent",
     BODHI_REASON_DAMAGED: "damaged",
@@ -66,7 +67,7 @@ def atom_ranges(cnp.ndarray atoms):
 
 
 cdef bodhi_read_options read_options(int fields, bint verify, int direct, bint thread, int64_t request_bytes,
-                                     int64_t ring, cnp.ndarray ranges):
+                                     int64_t ring, cnp.ndarray ranges, bint sparse):
     """Options of a reader, which point to `ranges`."""
     cdef bodhi_read_options options
     memset(&options, 0, sizeof(options))
@@ -74,6 +75,7 @@ cdef bodhi_read_options read_options(int fields, bint verify, int direct, bint t
     options.unverified = not verify
     options.direct = direct
     options.no_thread = not thread
+    options.sparse = sparse
     options.request_bytes = request_bytes
     options.ring = ring
     if ranges is not None:
@@ -103,7 +105,7 @@ def crc32c(const uint8_t[::1] data, uint32_t crc=0):
 def survey(bytes directory):
     """What the store in a directory and its disk hold (the members of bodhi_usage), and its segments in their turn.
 
-    A segment is (directory, id, native, pushed, bytes, last_used).
+    A segment is (directory, id, native, pushed, derived, bytes, last_used).
     """
     cdef const char *path = directory
     cdef bodhi_usage usage
@@ -116,7 +118,7 @@ def survey(bytes directory):
     try:
         return usage, [
             (segments[i].directory.decode(), segments[i].id, segments[i].kind == BODHI_NATIVE, segments[i].pushed != 0,
-             segments[i].bytes, segments[i].last_used)
+             segments[i].derived != 0, segments[i].bytes, segments[i].last_used)
             for i in range(n)
         ]
     finally:
@@ -373,10 +375,11 @@ cdef class DatasetHandle:
         return handle
 
     def open_reader(self, cnp.ndarray numbers, int fields=0, bint verify=True, int direct=0, bint thread=True,
-                    int64_t request_bytes=0, int64_t ring=0, cnp.ndarray ranges=None):
+                    int64_t request_bytes=0, int64_t ring=0, cnp.ndarray ranges=None, bint sparse=False):
         """A reader of the frames `numbers`, in that order; of the atoms in `ranges` (see atom_ranges()) alone."""
         cdef ReaderHandle handle = ReaderHandle.__new__(ReaderHandle)
-        cdef bodhi_read_options options = read_options(fields, verify, direct, thread, request_bytes, ring, ranges)
+        cdef bodhi_read_options options = read_options(fields, verify, direct, thread, request_bytes, ring, ranges,
+                                                       sparse)
         cdef int64_t *wanted = frame_numbers(numbers)
         cdef int64_t n = numbers.shape[0]
         cdef int status

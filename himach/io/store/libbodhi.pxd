@@ -79,6 +79,7 @@ cdef extern from "bodhi.h" nogil:
         int32_t unverified
         int32_t direct
         int32_t no_thread
+        int32_t sparse
         int64_t request_bytes
         int64_t ring
         const bodhi_range *atoms
@@ -103,6 +104,7 @@ cdef extern from "bodhi.h" nogil:
         uint64_t id
         int32_t kind
         int32_t pushed
+        int32_t derived
         int64_t bytes
         int64_t last_used
     ctypedef struct bodhi_segment_facts:

@@ -294,6 +294,10 @@ class Dataset(CachedFrames):
         """Return which of the frames it holds, bool (n,), as of the last `refresh`."""
         return self._handle.holds(np.ascontiguousarray(numbers))
 
+    def locate(self, numbers: npt.NDArray[np.int64]) -> list[tuple[int, int, int, int] | None]:
+        """Return where frames lie: segment, kind, offset and length of the record; None where there is none."""
+        return self._handle.locate(np.ascontiguousarray(numbers))
+
     def seal(self, least: int = 0) -> None:
         """Move what is known of where frames lie from memory to files, which all processes of the machine read.
 
@@ -367,6 +371,10 @@ class Dataset(CachedFrames):
             self._writers[kind] = self._handle.open_writer(kind, self._segment_bytes, encoding=self._encoding)
         return self._writers[kind]
 
+    def writer(self, block_atoms: int) -> bodhi.WriterHandle:
+        """Return a writer of natives of its own, whose checksums are of so many atoms each; to be closed."""
+        return self._handle.open_writer(bodhi.NATIVE, self._segment_bytes, block_atoms, self._encoding)
+
     @property
     def written(self) -> int:
         """Number of frames that this object has written and made visible."""
@@ -433,6 +441,10 @@ class Dataset(CachedFrames):
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise StoreSystemError(f"{target}: {error.strerror}") from None
+
+    def detach(self, name: str) -> None:
+        """Delete what `attach` put there under this name, if it is there."""
+        self._file(name).unlink(missing_ok=True)
 
     def attachment(self, name: str) -> bytes | None:
         """Return what `attach` put there under this name, or None."""

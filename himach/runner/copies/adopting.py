@@ -21,7 +21,7 @@ from himach.parallel.progress import Progress
 from himach.runner.copies.plan import Numbers
 from himach.runner.copies.replicating import attach_copies, check_copies, replicate, wanted_copies, write_natively
 
-__all__ = ["description", "pull", "repair"]
+__all__ = ["description", "end_of", "held_as", "pull", "repair"]
 
 TOPOLOGY = re.compile(r"topology-[0-9a-f]{16}")  # names of attached topology files
 
@@ -57,19 +57,31 @@ def repair(world: World, store: Store, job: Wanted) -> tuple[Dataset, int, int]:
         No node holds the dataset, or it is not known how many copies are wanted.
     """
     comm = world.comm
-    told = comm.allgather(on_every_rank(comm, lambda: _found(world, store, job)))
-    best = on_first_rank(comm, partial(_best, [one for of_rank in told for one in of_rank], job), share=True)
-    holder = next(rank for rank, of_rank in enumerate(told) for one in of_rank if _is_same(one, best))
-    mine = on_every_rank(comm, lambda: store.dataset(best.name, best.generation) if comm.rank == holder else None)
-    described = comm.bcast(on_every_rank(comm, lambda: None if mine is None else description(mine, best)), root=holder)
-    dataset = _begin(world, store, best, described)
+    best, dataset = held_as(world, store, job)
     copies = job.copies or max(comm.allgather(wanted_copies(dataset)))
     if not copies:
         raise UsageError(f"nobody said how many copies of {best.name} there should be: give --copies, too")
     check_copies(world, copies)
     attach_copies(world, dataset, copies)
-    n_frames = max(comm.allgather(_end(dataset, best)))
+    n_frames = max(comm.allgather(end_of(dataset, best)))
     return dataset, n_frames, replicate(world, dataset, n_frames, copies)
+
+
+def held_as(world: World, store: Store, job: Wanted) -> tuple[Candidate, Dataset]:
+    """Open the dataset that some nodes hold under the name that is the trajectory, on all of them (collective).
+
+    Raises
+    ------
+    UsageError
+        No node holds it.
+    """
+    comm = world.comm
+    told = comm.allgather(on_every_rank(comm, lambda: _found(world, store, job)))
+    best = on_first_rank(comm, partial(_best, [one for of_rank in told for one in of_rank], job), share=True)
+    holder = next(rank for rank, of_rank in enumerate(told) for one in of_rank if _is_same(one, best))
+    mine = on_every_rank(comm, lambda: store.dataset(best.name, best.generation) if comm.rank == holder else None)
+    described = comm.bcast(on_every_rank(comm, lambda: None if mine is None else description(mine, best)), root=holder)
+    return best, _begin(world, store, best, described)
 
 
 def pull(world: World, store: Store, job: Wanted, part: Part) -> tuple[Dataset, int, int]:
@@ -91,7 +103,7 @@ def pull(world: World, store: Store, job: Wanted, part: Part) -> tuple[Dataset, 
     source = on_every_rank(comm, lambda: remote.dataset(best.name, best.generation))
     described = on_first_rank(comm, lambda: description(source, best), share=True)
     dataset = _begin(world, store, best, described)
-    n_frames = int(comm.bcast(_end(source, best)))
+    n_frames = int(comm.bcast(end_of(source, best)))
     mine = part(range(n_frames), dataset)
     held = on_every_rank(comm, lambda: mine[source.holds(mine)])
     meeting = Meeting(comm)
@@ -163,7 +175,7 @@ def _begin(world: World, store: Store, best: Candidate, described: Mapping[str, 
     return on_every_rank(world.comm, lambda: store.dataset(best.name, best.generation))
 
 
-def _end(dataset: Dataset | Client, best: Candidate) -> int:
+def end_of(dataset: Dataset | Client, best: Candidate) -> int:
     """Return how many frames a dataset has; of one that was pushed, as far as is known here."""
     if best.stamp.kinds != ("pushed",):
         return best.stamp.n_frames
