@@ -147,9 +147,9 @@ static int append(bodhi_writer *w, record_header *header, field_blocks fields[FI
         return bodhi_fail_memory();
     }
     room_take(&w->room, header->length + ENTRY_BYTES);
-    bool through = header->length >= THROUGH_BYTES;
+    bool through = header->length >= THROUGH_BYTES && w->stream == NULL;
     status = through ? append_through(w, header, fields) : append_gathered(w, header, fields);
-    if (through || status != BODHI_OK) {
+    if (through || (status != BODHI_OK && w->stream == NULL)) {
         room_settle(&w->room, header->length);
     }
     if (status != BODHI_OK) {
@@ -406,6 +406,7 @@ int bodhi_writer_close(bodhi_writer *writer) {
     while (writer->n_unsynced > 0) {
         (void)io_close(writer->unsynced[--writer->n_unsynced].fd);
     }
+    stream_close(writer->stream);
     room_close(&writer->room);
     packer_free(&writer->packer);
     free(writer->told.bytes);

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/stream.h"
 #include "bodhi.h"
 #include "codec/ids.h"
 #include "codec/pack.h"
@@ -51,8 +52,10 @@ struct bodhi_writer {
     bool poisoned;
     bool has_segment; /* `at` is valid */
     bool slices;      /* it has been given some */
+    bool undone;      /* some records were, since the last flush was begun */
     claim at;
-    uint64_t written; /* what is in the file; the rest up to at.end is in `gathered` */
+    stream *stream;   /* that writes for it; NULL: it gathers, and writes itself */
+    uint64_t written; /* what is in the file; the rest up to at.end is in `gathered`, or on its way by the stream */
     uint64_t started; /* up to where writeback was started */
     unsigned char *gathered;
     size_t n_gathered;
@@ -91,6 +94,15 @@ int writer_fail_poisoned(void);
 /* Release the segment; what has no index entry is left for recovery to find. Its descriptor stays open until its bytes
  * are known to be on disk, if that is ever asked for. False: the bytes of an earlier segment could not be synced. */
 bool writer_release_segment(bodhi_writer *w);
+
+/* Have all that is appended written by a stream, past the page cache, before it is given to a segment. */
+BODHI_CHECKED int writer_begin_streaming(bodhi_writer *w);
+
+/* Have the stream, if there is one, go on at the segment's end. */
+void writer_attach_stream(bodhi_writer *w);
+
+/* Undo what the stream could not write, and say why; OK: it has not failed. */
+BODHI_CHECKED int writer_settle_stream(bodhi_writer *w);
 
 /* Write what was gathered. On failure those records are undone: nobody has seen them. */
 int writer_write_gathered(bodhi_writer *w);
