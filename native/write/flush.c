@@ -32,7 +32,7 @@ bool writer_release_segment(bodhi_writer *w) {
     w->has_segment = false;
     w->n_pending = w->n_syncing = 0;
     w->n_gathered = 0;
-    w->base.set.n = 0; /* of the records that are gone with these */
+    slice_teller_forget(&w->teller);
     if (w->n_unsynced == MAX_UNSYNCED) {
         synced = sync_released(w, &w->unsynced[0]);
         memmove(w->unsynced, w->unsynced + 1, (MAX_UNSYNCED - 1) * sizeof *w->unsynced);

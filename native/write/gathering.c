@@ -49,7 +49,7 @@ static int undo(bodhi_writer *w, uint64_t at) {
     int status = writer_failed(w, "write");
     (void)io_truncate(w->at.fd, at);
     w->at.end = w->written = at;
-    w->base.set.n = 0; /* it may be undone */
+    slice_teller_forget(&w->teller);
     writer_forget_pending(w, at);
     w->n_syncing = w->n_syncing < w->n_pending ? w->n_syncing : w->n_pending;
     w->undone = true;
@@ -58,14 +58,15 @@ static int undo(bodhi_writer *w, uint64_t at) {
 
 /* --- Streaming --------------------------------------------------------------------------------------------------- */
 
-int writer_begin_streaming(bodhi_writer *w) {
+int writer_begin_streaming(bodhi_writer *w, bool direct) {
+    w->direct = direct;
     w->stream = stream_open();
     return w->stream == NULL ? bodhi_fail_memory() : BODHI_OK;
 }
 
 void writer_attach_stream(bodhi_writer *w) {
     if (w->stream != NULL) {
-        int direct = io_open(w->dataset->fd, w->at.name, O_WRONLY | O_DIRECT);
+        int direct = w->direct ? io_open(w->dataset->fd, w->at.name, O_WRONLY | O_DIRECT) : -1;
         stream_to(w->stream, w->at.fd, direct, w->at.end);
     }
 }

@@ -64,8 +64,8 @@ int straight_open(const straight_options *options, straight **opened) {
     if (status == BODHI_OK) {
         status = bodhi_writer_open(s->dataset, BODHI_NATIVE, NULL, &s->writer);
     }
-    if (status == BODHI_OK && s->durable) {
-        status = writer_begin_streaming(s->writer);
+    if (status == BODHI_OK) {
+        status = writer_begin_streaming(s->writer, s->durable != 0);
     }
     if (status != BODHI_OK) {
         straight_close(s);
@@ -97,7 +97,9 @@ static int end_sync(straight *s) {
     }
     s->facts.acknowledged += whole ? s->n_syncing : 0;
     s->facts.in_flight -= s->n_syncing;
-    s->writer->base.set.n = status == BODHI_OK ? s->writer->base.set.n : 0;
+    if (status != BODHI_OK) {
+        slice_teller_forget(&s->writer->teller);
+    }
     return status;
 }
 
@@ -120,7 +122,7 @@ static int begin_sync(straight *s) {
     status = writer_begin_flush(s->writer, &s->list);
     if (status != BODHI_OK) {
         (void)sync_listed(&s->list);
-        s->writer->base.set.n = 0;
+        slice_teller_forget(&s->writer->teller);
         s->facts.in_flight = 0;
         return status;
     }
@@ -132,10 +134,10 @@ static int begin_sync(straight *s) {
 
 /* --- Pushing ------------------------------------------------------------------------------------------------------ */
 
-int straight_push(straight *s, const bodhi_frame *frame) {
+int straight_push(straight *s, const bodhi_frame *frame, id_order *order) {
     int status = s->syncing && stream_has_called(s->writer->stream, s->ticket) ? end_sync(s) : BODHI_OK;
     if (status == BODHI_OK) {
-        status = bodhi_append(s->writer, frame);
+        status = writer_append_slice(s->writer, frame, order);
     }
     if (status < 0) {
         if (status != BODHI_ERROR_ARGUMENT && status != BODHI_ERROR_CONFLICT) {

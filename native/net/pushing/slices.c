@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "codec/ids.h"
+#include "codec/id_order.h"
 #include "net/pushing/pusher.h"
 
 enum { MAX_NAME = 4096, MOST_HEAD = 96 };
@@ -118,14 +118,24 @@ static bool reserve(slice_scratch *s, size_t n) {
 }
 
 /* Put vectors in the order of the ids. */
-static float *in_order(const float *vectors, const uint32_t *places, size_t n, float *out) {
-    for (size_t i = 0; vectors != NULL && i < n; i++) {
-        const float *from = vectors + (size_t)places[i] * 3;
-        out[i * 3] = from[0];
-        out[i * 3 + 1] = from[1];
-        out[i * 3 + 2] = from[2];
+static float *in_order(const float *vectors, const id_order *order, float *out) {
+    if (vectors != NULL) {
+        id_order_rows(order, vectors, out);
     }
     return vectors == NULL ? NULL : out;
+}
+
+static int push_to_servers(bodhi_pusher *pusher, const bodhi_frame *frame, slice_scratch *s) {
+    size_t n = (size_t)frame->n_atoms;
+    bodhi_frame slice = *frame;
+    if (!reserve(s, n)) {
+        return bodhi_fail_memory();
+    }
+    slice.ids = id_order_ids(&s->order);
+    slice.positions = in_order(frame->positions, &s->order, s->vectors);
+    slice.velocities = in_order(frame->velocities, &s->order, s->vectors + 3 * n);
+    slice.forces = in_order(frame->forces, &s->order, s->vectors + 6 * n);
+    return pusher_push(pusher, &slice);
 }
 
 int bodhi_push_slice(bodhi_pusher *pusher, const bodhi_frame *frame, const int64_t *ids) {
@@ -134,17 +144,12 @@ int bodhi_push_slice(bodhi_pusher *pusher, const bodhi_frame *frame, const int64
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "a slice needs a pusher that was opened for slices, a number from 0, "
                                                 "and ids and positions of as many atoms as a frame has, or fewer");
     }
-    size_t n = (size_t)frame->n_atoms;
-    if (n == 0) {
+    if (frame->n_atoms == 0) {
         return BODHI_OK; /* a rank without atoms adds nothing to the frame */
     }
     slice_scratch *s = &pusher->scratch;
-    if (!reserve(s, n)) {
-        return bodhi_fail_memory();
-    }
-    bool ascend;
     int64_t wrong;
-    enum ids_order sorted = ids_sort(&s->order, ids, n, pusher->slices_of, &ascend, &wrong);
+    enum ids_order sorted = ids_sort(&s->order, ids, (size_t)frame->n_atoms, pusher->slices_of, &wrong);
     if (sorted == IDS_NO_MEMORY) {
         return bodhi_fail_memory();
     }
@@ -153,13 +158,6 @@ int bodhi_push_slice(bodhi_pusher *pusher, const bodhi_frame *frame, const int64
                           "atom %lld of the slice of frame %lld is there twice, or not one of 0 to %lld",
                           (long long)wrong, (long long)frame->number, (long long)pusher->slices_of - 1);
     }
-    bodhi_frame slice = *frame;
-    slice.ids = s->order.sorted;
-    if (!ascend) {
-        const uint32_t *places = s->order.places;
-        slice.positions = in_order(frame->positions, places, n, s->vectors);
-        slice.velocities = in_order(frame->velocities, places, n, s->vectors + 3 * n);
-        slice.forces = in_order(frame->forces, places, n, s->vectors + 6 * n);
-    }
-    return pusher->straight != NULL ? straight_push(pusher->straight, &slice) : pusher_push(pusher, &slice);
+    return pusher->straight != NULL ? straight_push(pusher->straight, frame, &s->order)
+                                    : push_to_servers(pusher, frame, s);
 }
