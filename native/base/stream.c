@@ -6,9 +6,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/io.h"
+#include "base/large.h"
 
 enum {
     BLOCK = 4096, /* of all file systems and disks, or a multiple of it */
@@ -45,6 +45,7 @@ struct stream {
     uint64_t failed_at;
     /* Of who fills: */
     buffer buffers[BUFFERS];
+    unsigned char *usual; /* memory of those of usual size */
     uint64_t free_after[BUFFERS]; /* a buffer is free when so many jobs are done */
     unsigned now;                 /* which is filled */
     uint64_t base;                /* where in the file it begins */
@@ -187,6 +188,12 @@ void stream_wait(stream *s) {
 
 /* --- Filling ------------------------------------------------------------------------------------------------------ */
 
+static void free_buffer(buffer *b) {
+    if (b->capacity > BUFFER_BYTES) {
+        free(b->bytes);
+    }
+}
+
 /* Hand over the first `size` bytes of what is there. */
 static void hand_over(stream *s, size_t size) {
     if (size > 0) {
@@ -200,17 +207,27 @@ void stream_push(stream *s) {
     hand_over(s, s->end - s->begin);
 }
 
-/* A buffer of at least `size` bytes, in memory that the disk may read from. */
-static bool reserve(buffer *b, size_t size) {
+/* A buffer of at least `size` bytes; those of usual size are parts of one piece of memory. */
+static bool reserve(stream *s, unsigned index, size_t size) {
+    buffer *b = &s->buffers[index];
     if (size <= b->capacity) {
         return true;
     }
-    size_t capacity = size <= BUFFER_BYTES ? BUFFER_BYTES : (size + BLOCK - 1) / BLOCK * BLOCK;
-    void *made = aligned_alloc(BLOCK, capacity);
+    size_t capacity = 0;
+    unsigned char *made = NULL;
+    if (size <= BUFFER_BYTES) {
+        if (s->usual == NULL) {
+            s->usual = large_alloc((size_t)BUFFERS * BUFFER_BYTES, &capacity);
+        }
+        made = s->usual == NULL ? NULL : s->usual + (size_t)index * BUFFER_BYTES;
+        capacity = BUFFER_BYTES;
+    } else {
+        made = large_alloc(size, &capacity);
+    }
     if (made == NULL) {
         return false;
     }
-    free(b->bytes);
+    free_buffer(b);
     *b = (buffer){.bytes = made, .capacity = capacity};
     return true;
 }
@@ -224,7 +241,7 @@ static bool turn(stream *s, size_t size) {
     await(s, s->free_after[next]);
     uint64_t at = s->base + s->begin; /* of the first byte that was not handed over */
     size_t skew = (size_t)(at % BLOCK);
-    if (!reserve(&s->buffers[next], skew + rest + size)) {
+    if (!reserve(s, next, skew + rest + size)) {
         return false;
     }
     if (rest > 0) {
@@ -300,7 +317,8 @@ void stream_close(stream *s) {
     (void)pthread_cond_destroy(&s->given);
     (void)pthread_cond_destroy(&s->taken);
     for (int i = 0; i < BUFFERS; i++) {
-        free(s->buffers[i].bytes);
+        free_buffer(&s->buffers[i]);
     }
+    free(s->usual);
     free(s);
 }

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORD = 64, PART = 16, MOST_DENSE = 1 << 24, FEW = 128 };
+#include "base/large.h"
+
+enum { WORD = 64, PART = 16, MOST_DENSE = 1 << 24, FEW = 128, MOST_NEAR = 4 << 20 };
 
 void id_order_free(id_order *o) {
     free(o->sorted);
@@ -13,6 +15,7 @@ void id_order_free(id_order *o) {
     free(o->words);
     free(o->before);
     free(o->last);
+    free(o->near);
     *o = (id_order){0};
 }
 
@@ -135,7 +138,43 @@ static int64_t find_double(id_order *o, const int64_t *ids, size_t n, size_t n_w
     return -1;
 }
 
-static enum ids_order sort_many(id_order *o, const int64_t *ids, size_t n, size_t n_words, int64_t *wrong) {
+/* Whether the ids are in 0..n_atoms-1; *wrong is the last that is not. */
+static bool are_in_range(const int64_t *ids, size_t n, uint64_t n_atoms, int64_t *wrong) {
+    uint64_t all = 0;
+    for (size_t i = 0; i < n; i++) {
+        all |= (uint64_t)ids[i];
+    }
+    bool right = true;
+    for (size_t i = 0; all >= n_atoms && i < n; i++) { /* else none can be as large */
+        bool fits = (uint64_t)ids[i] < n_atoms;
+        *wrong = fits ? *wrong : ids[i];
+        right &= fits;
+    }
+    return right;
+}
+
+/* Words for all ids below a power of two, which is quickly checked for. */
+static size_t words_for(size_t n_atoms) {
+    size_t n_words = 1;
+    while (n_words * WORD < n_atoms) {
+        n_words *= 2;
+    }
+    return n_words;
+}
+
+static bool has_above(id_bits set, size_t n_atoms) {
+    uint64_t above = set.words[(n_atoms - 1) / WORD] >> (n_atoms - 1) % WORD >> 1;
+    for (size_t k = (n_atoms - 1) / WORD + 1; k < set.n_words; k++) {
+        above |= set.words[k];
+    }
+    return above != 0;
+}
+
+static enum ids_order sort_many(id_order *o, const int64_t *ids, size_t n, size_t n_atoms, int64_t *wrong) {
+    size_t n_words = words_for(n_atoms);
+    if (!are_in_range(ids, n, (uint64_t)n_words * WORD, wrong)) {
+        return IDS_WRONG;
+    }
     if (!reserve_words(o, n_words)) {
         return IDS_NO_MEMORY;
     }
@@ -145,6 +184,10 @@ static enum ids_order sort_many(id_order *o, const int64_t *ids, size_t n, size_
         o->words[id / WORD] |= UINT64_C(1) << id % WORD;
     }
     o->bits = (id_bits){.words = o->words, .n_words = n_words};
+    if (has_above(o->bits, n_atoms)) {
+        (void)are_in_range(ids, n, n_atoms, wrong);
+        return IDS_WRONG;
+    }
     if (find_places(o, ids, n, n_words) != n) {
         *wrong = find_double(o, ids, n, n_words);
         return IDS_WRONG;
@@ -154,17 +197,12 @@ static enum ids_order sort_many(id_order *o, const int64_t *ids, size_t n, size_
 
 /* --- Any ---------------------------------------------------------------------------------------------------------- */
 
-/* Whether the ids are in 0..n_atoms-1, and whether they ascend. */
-static bool check_ids(const int64_t *ids, size_t n, int64_t n_atoms, bool *ascend, int64_t *wrong) {
-    uint64_t most = (uint64_t)ids[0];
-    bool unordered = false;
-    for (size_t i = 1; i < n; i++) {
-        most = (uint64_t)ids[i] > most ? (uint64_t)ids[i] : most;
-        unordered |= ids[i] <= ids[i - 1];
+static bool do_ascend(const int64_t *ids, size_t n) {
+    size_t i = 1;
+    while (i < n && ids[i] > ids[i - 1]) {
+        i++;
     }
-    *ascend = !unordered;
-    *wrong = (int64_t)most;
-    return most < (uint64_t)n_atoms;
+    return i == n;
 }
 
 static bool reserve(id_order *o, size_t n) {
@@ -181,15 +219,16 @@ static bool reserve(id_order *o, size_t n) {
 }
 
 static enum ids_order sort(id_order *o, const int64_t *ids, size_t n, int64_t n_atoms, int64_t *wrong) {
-    if (!check_ids(ids, n, n_atoms, &o->ascends, wrong)) {
-        return IDS_WRONG;
-    }
+    o->ascends = do_ascend(ids, n);
+    o->dense = n >= (size_t)n_atoms / PART && n_atoms <= MOST_DENSE;
     if (!reserve(o, n)) {
         return IDS_NO_MEMORY;
     }
-    o->dense = n >= (size_t)n_atoms / PART && n_atoms <= MOST_DENSE;
     if (o->dense) {
-        return sort_many(o, ids, n, (size_t)n_atoms / WORD + 1, wrong);
+        return sort_many(o, ids, n, (size_t)n_atoms, wrong);
+    }
+    if (!are_in_range(ids, n, (uint64_t)n_atoms, wrong)) {
+        return IDS_WRONG;
     }
     if (!o->ascends) {
         return sort_few(o, ids, n, wrong);
@@ -242,11 +281,30 @@ const uint32_t *id_order_ids(id_order *o) {
     return o->sorted;
 }
 
-void id_order_rows(const id_order *o, const float *rows, float *out) {
+/* The same rows in memory of few pages: of the caller's, each that is met in no order has to be looked up, which takes
+ * three times as long as the rest. */
+static const float *bring_near(id_order *o, const float *rows) {
+    size_t bytes = o->n * 3 * sizeof *rows;
+    if (bytes < LARGE_LEAST || bytes > MOST_NEAR) {
+        return rows;
+    }
+    if (bytes > o->near_bytes) {
+        free(o->near);
+        o->near = large_alloc(bytes, &o->near_bytes);
+    }
+    if (o->near == NULL) {
+        return rows;
+    }
+    memcpy(o->near, rows, bytes);
+    return o->near;
+}
+
+void id_order_rows(id_order *o, const float *rows, float *out) {
     if (o->ascends) {
         memcpy(out, rows, o->n * 3 * sizeof *rows);
         return;
     }
+    rows = bring_near(o, rows);
     for (size_t i = 0; i < o->n; i++) {
         memcpy(out + i * 3, rows + (size_t)o->places[i] * 3, 3 * sizeof *rows);
     }

@@ -22,6 +22,8 @@ typedef struct {
     size_t last_capacity;
     int64_t n_atoms;
     bool keeps;
+    float *near; /* rows, where they are found quickly */
+    size_t near_bytes;
 } id_order;
 
 void id_order_free(id_order *o);
@@ -35,6 +37,6 @@ enum ids_order ids_sort(id_order *o, const int64_t *ids, size_t n, int64_t n_ato
 const uint32_t *id_order_ids(id_order *o);
 
 /* Put rows of three, which come as the ids did, in order. */
-void id_order_rows(const id_order *o, const float *rows, float *out);
+void id_order_rows(id_order *o, const float *rows, float *out);
 
 #endif
