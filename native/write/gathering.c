@@ -117,7 +117,10 @@ static unsigned char *gather_streamed(bodhi_writer *w, uint64_t length, int *sta
     if (*status == BODHI_OK && record == NULL) {
         *status = bodhi_fail_memory();
     }
-    room_settle(&w->room, stream_written(w->stream));
+    uint64_t written = stream_written(w->stream);
+    if (written > 0) { /* of thousands of slices, few fill a buffer */
+        room_settle(&w->room, written);
+    }
     w->at.end += record != NULL ? length : 0;
     return record;
 }

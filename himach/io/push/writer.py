@@ -231,19 +231,8 @@ class Writer:
         Errors are those of `write`; straight to the store also those of `himach.io.store.store.Dataset.write`: what was
         not acknowledged is then to be pushed again.
         """
-        atoms = np.ascontiguousarray(ids, dtype=np.int64)
-        if atoms.ndim != 1:
-            raise ValueError(f"ids have shape {atoms.shape}; they are one row of numbers")
-        n = len(atoms)
-        self._sliced().push_slice(
-            number,
-            time,
-            atoms,
-            self._vectors(positions, "positions", n),
-            box,
-            None if velocities is None else self._vectors(velocities, "velocities", n),
-            None if forces is None else self._vectors(forces, "forces", n),
-        )
+        pusher = self._slices if self._slices is not None else self._sliced()
+        pusher.push_slice(number, time, ids, positions, box, velocities, forces)
 
     def _whole(self) -> bodhi.PusherHandle:
         """Return what pushes whole frames."""
@@ -275,11 +264,9 @@ class Writer:
         self._closed = True
         return open_ones
 
-    def _vectors(self, values: npt.ArrayLike, name: str, n: int | None = None) -> Vectors:
+    def _vectors(self, values: npt.ArrayLike, name: str) -> Vectors:
         array = np.ascontiguousarray(values, dtype=np.float32)
-        if n is not None and array.shape != (n, 3):
-            raise ValueError(f"{name} have shape {array.shape}; {n} ids need ({n}, 3)")
-        if n is None and array.shape != (self.n_atoms, 3):
+        if array.shape != (self.n_atoms, 3):
             raise ValueError(f"{name} have shape {array.shape}; this writer has frames of shape ({self.n_atoms}, 3)")
         return array
 

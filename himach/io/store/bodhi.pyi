@@ -188,11 +188,11 @@ class PusherHandle:
         self,
         number: int,
         time: float,
-        ids: npt.NDArray[np.int64],
-        positions: Vectors,
+        ids: npt.ArrayLike,
+        positions: npt.ArrayLike,
         box: npt.ArrayLike | None,
-        velocities: Vectors | None,
-        forces: Vectors | None,
+        velocities: npt.ArrayLike | None,
+        forces: npt.ArrayLike | None,
     ) -> None: ...
     def flush(self) -> None: ...
     def facts(self) -> dict[str, int]: ...
