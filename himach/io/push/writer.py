@@ -64,6 +64,10 @@ class Writer:
     rank
         Of slices, which process of the simulation this is: no two of them are the same one. None for what the launcher
         says.
+    launch
+        Of slices, what all processes of one launch of the simulation say alike, and those of no other: a frame is made
+        of slices of one launch, and where two have pushed a frame the later one's is meant. None for what ``srun``, or
+        the ``mpiexec`` of Open MPI, Cray or MPICH, says; an empty text says nothing, and slices of any launch mix.
     cache
         Of slices, the directory of this node's store, as of `himach.io.store.place.store_place`.
 
@@ -107,6 +111,7 @@ class Writer:
         batch_bytes: int = 0,
         identity: str | None = None,
         rank: int | None = None,
+        launch: str | None = None,
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
         if isinstance(nodes, str) or isinstance(servers, str):
@@ -122,6 +127,9 @@ class Writer:
         self._to_store = not named or cache is not None
         self._cache = cache
         self._rank = promised_rank() if rank is None else rank
+        if launch is not None and "\0" in launch:
+            raise UsageError("launch holds a NUL byte")
+        self._launch = None if launch is None else launch.encode()
         if self._rank < 0:
             raise UsageError(f"rank is {rank}; ranks are counted from 0")
         self.number = first
@@ -250,7 +258,7 @@ class Writer:
                 place.parent.mkdir(parents=True, exist_ok=True)
             store = None if place is None else os.fsencode(place)
             quota = 0 if place is None else chosen_quota(place)
-            self._slices = bodhi.PusherHandle(*self._told, (self.n_atoms, self._rank, store, quota))
+            self._slices = bodhi.PusherHandle(*self._told, (self.n_atoms, self._rank, store, quota, self._launch))
         return self._slices
 
     def _check_open(self) -> None:

@@ -173,7 +173,7 @@ class PusherHandle:
         timeout_ms: int,
         batch_bytes: int,
         identity: str | None = None,
-        slices: tuple[int, int, bytes | None, int] | None = None,
+        slices: tuple[int, int, bytes | None, int, bytes | None] | None = None,
     ) -> None: ...
     def push(
         self,

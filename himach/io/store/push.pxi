@@ -44,8 +44,9 @@ cdef class PusherHandle:
             options.identity = <const char *>who
         memset(&of_slices, 0, sizeof(of_slices))
         if not whole:
-            of_slices.n_atoms, of_slices.rank, store, of_slices.quota = slices
+            of_slices.n_atoms, of_slices.rank, store, of_slices.quota, launch = slices
             of_slices.store = NULL if store is None else <const char *><bytes>store
+            of_slices.launch = NULL if launch is None else <const char *><bytes>launch
         addresses = <const char **>malloc((n + 1) * sizeof(const char *))
         if addresses is NULL:
             raise MemoryError

@@ -1,8 +1,8 @@
 /* Pushing slices: some atoms of a frame, which they name; straight to the store of this node where that is allowed. The
  * public functions are in bodhi.h.
  *
- * The slices of one rank are a dataset of their own, in which a slice is a frame with the atoms that the rank has: what
- * holds for frames holds for them, and a rank meets what it pushed before it was restarted. */
+ * The slices of one rank in one launch are a dataset of their own, in which a slice is a frame with the atoms that the
+ * rank has: what holds for frames holds for them, and those of two launches never meet in a frame. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "codec/id_order.h"
+#include "net/pushing/launch.h"
 #include "net/pushing/pusher.h"
 
 enum { MAX_NAME = 4096, MOST_HEAD = 96 };
@@ -27,8 +28,10 @@ typedef struct {
 static int name_slices(slices_of *of, const char *dataset, const void *generation, size_t generation_bytes,
                        const bodhi_slice_options *slices) {
     int named = snprintf(of->name, sizeof of->name, "%s" BODHI_SLICES_SUFFIX, dataset);
-    int n = snprintf((char *)of->generation, MOST_HEAD, "slices of rank %" PRId64 ", %" PRId64 " atoms\n", slices->rank,
-                     slices->n_atoms);
+    uint64_t launch = slices->launch == NULL ? launch_found() : launch_named(slices->launch);
+    int n = snprintf((char *)of->generation, MOST_HEAD,
+                     "slices of rank %" PRId64 ", %" PRId64 " atoms, launch %016" PRIx64 "\n", slices->rank,
+                     slices->n_atoms, launch);
     if (named < 0 || named > MAX_NAME || n < 0 || n >= MOST_HEAD ||
         generation_bytes > sizeof of->generation - (size_t)n) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "the dataset's name or generation is too long for slices");
