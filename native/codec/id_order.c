@@ -272,7 +272,7 @@ enum ids_order ids_sort(id_order *o, const int64_t *ids, size_t n, int64_t n_ato
     return sorted;
 }
 
-const uint32_t *id_order_ids(id_order *o) {
+uint32_t *id_order_ids(id_order *o) {
     for (size_t k = 0, i = 0; o->dense && k < o->bits.n_words; k++) {
         for (uint64_t left = o->bits.words[k]; left != 0; left &= left - 1) {
             o->sorted[i++] = (uint32_t)(k * WORD + (unsigned)__builtin_ctzll(left));

@@ -34,7 +34,7 @@ enum ids_order { IDS_SORTED, IDS_WRONG /* one is not in 0..n_atoms-1, or there t
 enum ids_order ids_sort(id_order *o, const int64_t *ids, size_t n, int64_t n_atoms, int64_t *wrong);
 
 /* The ids in order, in `sorted`, wherever they are. */
-const uint32_t *id_order_ids(id_order *o);
+uint32_t *id_order_ids(id_order *o);
 
 /* Put rows of three, which come as the ids did, in order. */
 void id_order_rows(id_order *o, const float *rows, float *out);

@@ -77,8 +77,11 @@ int writer_settle_stream(bodhi_writer *w) {
         return BODHI_OK;
     }
     stream_wait(w->stream);
+    for (size_t i = w->n_pending; i-- > 0 && w->pending[i].at + w->pending[i].entry.length > from;) {
+        from = w->pending[i].at; /* of a record the beginning may have been written */
+    }
     uint64_t lost = w->at.end - from;
-    (void)stream_has_failed(w->stream, &from); /* for errno */
+    (void)stream_has_failed(w->stream, &(uint64_t){0}); /* for errno */
     int status = undo(w, from);
     room_settle(&w->room, lost);
     writer_attach_stream(w);

@@ -182,7 +182,7 @@ static int find_stored(bodhi_writer *w, uint64_t number, stored_frame *found) {
 /* A slice as it is stored, its atoms in order, until the next; NULL: memory is out. */
 static const bodhi_frame *put_in_order(bodhi_writer *w, const bodhi_frame *frame, id_order *order, bodhi_frame *out) {
     const float *from[] = {frame->positions, frame->velocities, frame->forces};
-    const float **to[] = {&out->positions, &out->velocities, &out->forces};
+    float **to[] = {&out->positions, &out->velocities, &out->forces};
     size_t n = (size_t)frame->n_atoms * 3;
     if (n * FIELD_IDS > w->n_ordered) {
         free(w->ordered);

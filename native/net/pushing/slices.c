@@ -121,7 +121,7 @@ static bool reserve(slice_scratch *s, size_t n) {
 }
 
 /* Put vectors in the order of the ids. */
-static float *in_order(const float *vectors, const id_order *order, float *out) {
+static float *in_order(const float *vectors, id_order *order, float *out) {
     if (vectors != NULL) {
         id_order_rows(order, vectors, out);
     }
