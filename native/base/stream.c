@@ -37,7 +37,7 @@ struct stream {
     pthread_cond_t given, taken;
     bool threaded, ends;
     int fd, direct;
-    job jobs[JOBS];         /* of which job i is in jobs[i % JOBS] */
+    job jobs[JOBS];           /* of which job i is in jobs[i % JOBS] */
     uint64_t n_given, n_done; /* jobs */
     uint64_t written;
     bool failed;
@@ -45,7 +45,7 @@ struct stream {
     uint64_t failed_at;
     /* Of who fills: */
     buffer buffers[BUFFERS];
-    unsigned char *usual; /* memory of those of usual size */
+    unsigned char *usual;         /* memory of those of usual size */
     uint64_t free_after[BUFFERS]; /* a buffer is free when so many jobs are done */
     unsigned now;                 /* which is filled */
     uint64_t base;                /* where in the file it begins */

@@ -47,8 +47,8 @@ static size_t least_of_runs(id_bits set, const uint64_t *base) {
     return IDS_HEAD + 2 * runs;
 }
 
-/* Bytes that runs take, or some number from `most` on if they take as many; written to `out` unless that is NULL. *count
- * is the number of ids in them. */
+/* Bytes that runs take, or some number from `most` on if they take as many; written to `out` unless that is NULL.
+ * *count is the number of ids in them. */
 static size_t runs_of(id_bits set, const uint64_t *base, size_t most, unsigned char *out, size_t *count) {
     const size_t end = set.n_words * WORD;
     size_t size = IDS_HEAD;

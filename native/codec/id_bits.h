@@ -5,7 +5,8 @@
 
 #include "codec/ids.h"
 
-/* Bit i % 64 of words[i / 64] says whether atom i is in the set; of two sets, `n_words` are as many. At least one is. */
+/* Bit i % 64 of words[i / 64] says whether atom i is in the set, in which there is one at least. Of two sets that are
+ * compared, `n_words` are as many. */
 typedef struct {
     const uint64_t *words;
     size_t n_words;

@@ -75,7 +75,8 @@ int straight_open(const straight_options *options, straight **opened) {
     return BODHI_OK;
 }
 
-/* --- Flushing: what is synced is synced by the writer's stream, while the next batch comes -------------------------- */
+/* --- Flushing: what is synced is synced by the writer's stream, while the next batch comes --------------------------
+ */
 
 static void run_sync(void *argument) {
     straight *s = argument;

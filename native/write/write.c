@@ -236,17 +236,17 @@ static int check_frame(const bodhi_writer *w, const bodhi_frame *frame, bool is_
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "frame %lld with %lld atoms: needs a number from 0, and 1 to %u atoms",
                           (long long)frame->number, (long long)frame->n_atoms, UINT32_MAX);
     }
-    *header = (record_header){.type = RECORD_FRAME,
-                              .kind = w->kind,
-                              .fields = (uint8_t)(BODHI_POSITIONS | (frame->velocities != NULL ? BODHI_VELOCITIES : 0) |
-                                                  (frame->forces != NULL ? BODHI_FORCES : 0) |
-                                                  (is_slice ? BODHI_IDS : 0)),
-                              .encoding = ENCODING_RAW,
-                              .has_box = frame->box != NULL,
-                              .number = (uint64_t)frame->number,
-                              .time = frame->time,
-                              .n_atoms = (uint32_t)frame->n_atoms,
-                              .block_atoms = w->block_atoms};
+    *header =
+        (record_header){.type = RECORD_FRAME,
+                        .kind = w->kind,
+                        .fields = (uint8_t)(BODHI_POSITIONS | (frame->velocities != NULL ? BODHI_VELOCITIES : 0) |
+                                            (frame->forces != NULL ? BODHI_FORCES : 0) | (is_slice ? BODHI_IDS : 0)),
+                        .encoding = ENCODING_RAW,
+                        .has_box = frame->box != NULL,
+                        .number = (uint64_t)frame->number,
+                        .time = frame->time,
+                        .n_atoms = (uint32_t)frame->n_atoms,
+                        .block_atoms = w->block_atoms};
     if (frame->box != NULL) {
         memcpy(header->box, frame->box, sizeof header->box);
     }

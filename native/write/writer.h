@@ -68,12 +68,12 @@ struct bodhi_writer {
     bool names_unsynced; /* those of its segments, or of the directories that they lie in */
     uint32_t *existing;  /* segments in which frames were found since the last flush; the last one is not repeated */
     size_t n_existing, existing_capacity;
-    uint32_t found;            /* the segment in which the last append found its frame */
-    int64_t shown;             /* frames */
+    uint32_t found; /* the segment in which the last append found its frame */
+    int64_t shown;  /* frames */
     slice_teller teller;
-    slice_atoms atoms;     /* of the slice that is appended */
-    id_order *order;       /* of its rows; NULL: they are in order */
-    uint32_t *told_sizes;  /* of the blocks of its ids: all but the first are empty */
+    slice_atoms atoms;    /* of the slice that is appended */
+    id_order *order;      /* of its rows; NULL: they are in order */
+    uint32_t *told_sizes; /* of the blocks of its ids: all but the first are empty */
     size_t n_told_sizes;
     float *ordered; /* scratch, of floats */
     size_t n_ordered;

@@ -116,7 +116,12 @@ def _lead(world: World, leaders: Communicator, store: Store | None, name: str) -
     found = on_every_rank(leaders, lambda: {} if store is None else find_slices(store, name))
     kinds: list[Kind] = sorted({kind for told in leaders.allgather(list(found)) for kind in told})
     done = Assembled()
-    on_every_rank(leaders, lambda: [held.refresh() for held in found.values()])
+
+    def refresh() -> None:
+        for held in found.values():
+            held.refresh()
+
+    on_every_rank(leaders, refresh)
     superseded = _superseded(leaders, kinds, found)
     for kind in kinds:
         beside = [held for other, held in found.items() if kind.alike(other)]

@@ -28,7 +28,7 @@ static uint32_t draw(uint32_t below) {
 
 /* --- A disk that fails, or is slow -------------------------------------------------------------------------------- */
 
-static atomic_llong room;     /* bytes that may be written to segments */
+static atomic_llong room; /* bytes that may be written to segments */
 static atomic_bool sync_fails, is_slow, is_strange;
 static atomic_int direct_writes;
 
@@ -141,8 +141,8 @@ static void check_slice(const bodhi_frame *frame) {
         CHECK(has[frame->ids[i]] && (i == 0 || frame->ids[i] > frame->ids[i - 1]));
         for (size_t k = 0; k < 9; k++) {
             const float *field = fields[k / 3];
-            CHECK(field == NULL || field[3 * i + k % 3] ==
-                                       value_of(frame->number, frame->ids[i], (int)k / 3) + (float)(k % 3));
+            CHECK(field == NULL ||
+                  field[3 * i + k % 3] == value_of(frame->number, frame->ids[i], (int)k / 3) + (float)(k % 3));
         }
     }
 }
@@ -281,8 +281,9 @@ static void test_launches(void) {
     CHECK(bodhi_push_slice(second, &other, ids) == BODHI_OK && bodhi_push_close(second) == BODHI_OK);
     CHECK(count_right(1, "first") == 1);
     end();
-    static const char *const names[] = {"PMIX_NAMESPACE", "PALS_APID", "FLUX_JOB_ID", "SLURM_JOB_ID", "SLURM_STEP_ID",
-                                        "SLURM_HET_JOB_ID", "SLURM_RESTART_COUNT", "PMI_JOBID", "PMI_FD", "PMI_PORT"};
+    static const char *const names[] = {"PMIX_NAMESPACE", "PALS_APID",        "FLUX_JOB_ID",         "SLURM_JOB_ID",
+                                        "SLURM_STEP_ID",  "SLURM_HET_JOB_ID", "SLURM_RESTART_COUNT", "PMI_JOBID",
+                                        "PMI_FD",         "PMI_PORT"};
     (void)snprintf(doing, sizeof doing, "what a launcher says");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         CHECK(unsetenv(names[i]) == 0);
