@@ -379,11 +379,14 @@ void bodhi_push_abandon(bodhi_pusher *pusher);
 #define BODHI_SLICES_SUFFIX " [slices]"
 
 typedef struct bodhi_slice_options {
-    int64_t n_atoms;   /* of a whole frame */
-    int64_t rank;      /* which process of the simulation this is: no two of them are the same one */
-    const char *store; /* directory of this node's store, to which slices go straight where this user may write to it;
-                          NULL: to the servers */
-    int64_t quota;     /* of that store, as bodhi_store_set_quota() */
+    int64_t n_atoms;    /* of a whole frame */
+    int64_t rank;       /* which process of the simulation this is: no two of them are the same one */
+    const char *store;  /* directory of this node's store, to which slices go straight where this user may write to it;
+                           NULL: to the servers */
+    int64_t quota;      /* of that store, as bodhi_store_set_quota() */
+    const char *launch; /* what all processes of one launch of the simulation say alike, and those of no other: a frame
+                           is made of slices of one, and the later one's are meant. NULL: what srun, Open MPI's, Cray's
+                           or MPICH's mpiexec says; "": slices are of any */
 } bodhi_slice_options;
 
 /* Push slices of one dataset: each process of a simulation gives the atoms that it has now. A frame is there when its

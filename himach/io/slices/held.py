@@ -1,7 +1,7 @@
 """Slices in a node's store: `find_slices()`, by rank; `Held`, what they have of each frame.
 
 The slices of one rank of a simulation are a dataset of their own, whose name is the simulation's with `SUFFIX` behind
-it, and whose generation tells the rank. In it a slice is a frame that has some atoms; see
+it, and whose generation tells the rank and the launch. In it a slice is a frame that has some atoms; see
 ``native/net/pushing/slices.c``.
 """
 
@@ -24,16 +24,21 @@ SUFFIX = SLICES_SUFFIX
 
 Numbers = npt.NDArray[np.int64]
 
-_GENERATION = re.compile(rb"slices of rank (\d{1,18}), (\d{1,10}) atoms\n", re.ASCII)
+_GENERATION = re.compile(rb"slices of rank (\d{1,18}), (\d{1,10}) atoms, launch ([0-9a-f]{16})\n", re.ASCII)
 _AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, order=True)
 class Kind:
-    """Frames that slices make: the generation of their dataset, and their atoms."""
+    """Frames that slices make: the generation of their dataset, their atoms, and the launch that has pushed them."""
 
     generation: bytes
     n_atoms: int
+    launch: bytes
+
+    def alike(self, other: Kind) -> bool:
+        """Tell whether the other's frames are those of this one's dataset, whoever launched them."""
+        return (self.generation, self.n_atoms) == (other.generation, other.n_atoms)
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,22 @@ class Held:
         held = [one.numbers for one in self._ranks if len(one.numbers)]
         return (min(int(one[0]) for one in held), max(int(one[-1]) for one in held)) if held else None
 
+    def began(self) -> int | None:
+        """Return a number that is larger the later the oldest slice was pushed; None if there is none.
+
+        What is old is dropped first, which leaves the order of launches as it was: one begins when another has ended.
+        """
+        return min((one["id"] for dataset in self.datasets for one in dataset.segments()), default=None)
+
+    def drop_from(self, first: int) -> bool:
+        """Drop all slices from a frame on, durably; say whether there were any."""
+        behind = [one.numbers[np.searchsorted(one.numbers, first) :] for one in self._ranks]
+        if not any(map(len, behind)):
+            return False
+        self.drop(np.unique(np.concatenate(behind)))
+        self.refresh()
+        return True
+
     def count(self, first: int, counts: npt.NDArray[np.uint32] | Numbers) -> None:
         """Add to `counts` how many atoms there are of each frame from `first` on."""
         for one in self._ranks:
@@ -167,7 +188,7 @@ def find_slices(store: Store, name: str) -> dict[Kind, Held]:
             dataset = store.dataset(name + SUFFIX, generation, create=False)
         except StoreNotFoundError:  # deleted meanwhile
             continue
-        kind = Kind(generation[told.end() :], int(told[2]))
+        kind = Kind(generation[told.end() :], int(told[2]), told[3])
         found.setdefault(kind, Held()).add(int(told[1]), dataset)
     return found
 

@@ -176,7 +176,7 @@ class PusherHandle:
         timeout_ms: int,
         batch_bytes: int,
         identity: str | None = None,
-        slices: tuple[int, int, bytes | None, int] | None = None,
+        slices: tuple[int, int, bytes | None, int, bytes | None] | None = None,
     ) -> None: ...
     def push(
         self,
@@ -191,11 +191,11 @@ class PusherHandle:
         self,
         number: int,
         time: float,
-        ids: npt.NDArray[np.int64],
-        positions: Vectors,
+        ids: npt.ArrayLike,
+        positions: npt.ArrayLike,
         box: npt.ArrayLike | None,
-        velocities: Vectors | None,
-        forces: Vectors | None,
+        velocities: npt.ArrayLike | None,
+        forces: npt.ArrayLike | None,
     ) -> None: ...
     def flush(self) -> None: ...
     def facts(self) -> dict[str, int]: ...

@@ -186,6 +186,7 @@ cdef extern from "bodhi.h" nogil:
         int64_t rank
         const char *store
         int64_t quota
+        const char *launch
     int bodhi_push_open_slices(const char *const *servers, int n, const char *dataset, const void *generation,
                                size_t generation_bytes, const bodhi_push_options *options,
                                const bodhi_slice_options *slices, bodhi_pusher **pusher)

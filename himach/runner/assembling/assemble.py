@@ -55,18 +55,24 @@ class Assembled:
         Why others are not there: frame number and reason.
     nodes
         Frames put together now by each node.
+    superseded
+        From which frame on slices of an earlier launch were dropped, as a later one has pushed these frames anew; None
+        if none were.
     """
 
     frames: int = 0
     waiting: int = 0
     absent: dict[int, str] = field(default_factory=dict)
     nodes: dict[str, int] = field(default_factory=dict)
+    superseded: int | None = None
 
     def __str__(self) -> str:
         places = ", ".join(f"{count} on {node}" for node, count in self.nodes.items())
         text = f"{self.frames} frames assembled{f' ({places})' if places else ''}"
         if self.waiting:
             text += f"; of {self.waiting} some slices are missing"
+        if self.superseded is not None:
+            text += f"; a later launch has pushed frames from {self.superseded} on anew: earlier ones' slices were dropped"
         told = "".join(f"\n  frame {number}: {reason}" for number, reason in sorted(self.absent.items())[:TOLD])
         return text + (f"; not whole:{told}" if told else "")
 
@@ -110,13 +116,21 @@ def _lead(world: World, leaders: Communicator, store: Store | None, name: str) -
     found = on_every_rank(leaders, lambda: {} if store is None else find_slices(store, name))
     kinds: list[Kind] = sorted({kind for told in leaders.allgather(list(found)) for kind in told})
     done = Assembled()
+
+    def refresh() -> None:
+        for held in found.values():
+            held.refresh()
+
+    on_every_rank(leaders, refresh)
+    superseded = _superseded(leaders, kinds, found)
     for kind in kinds:
-        held = found.get(kind, Held())
-        on_every_rank(leaders, held.refresh)
-        work = _Work(world, leaders, store, name, kind, held, done)
+        beside = [held for other, held in found.items() if kind.alike(other)]
+        work = _Work(world, leaders, store, name, kind, found.get(kind, Held()), beside, done)
         with ThreadPoolExecutor(1, "slices-read") as reader, ThreadPoolExecutor(1, "slices-write") as writer:
             try:
                 work.agree_on_author()
+                if kind in superseded:
+                    work.leave_to_later(superseded[kind])
                 work.go(reader, writer)
                 work.forget_those_there()
             finally:
@@ -124,6 +138,21 @@ def _lead(world: World, leaders: Communicator, store: Store | None, name: str) -
     counts = leaders.allgather(sum(done.nodes.values()))
     done.nodes = {node: count for node, count in zip(world.nodes, counts, strict=True) if count}
     return done
+
+
+def _superseded(leaders: Communicator, kinds: Sequence[Kind], found: dict[Kind, Held]) -> dict[Kind, int]:
+    """Return from which frame on a later launch has pushed anew what earlier ones have, by kind (collective)."""
+    told = leaders.allgather({kind: (held.began(), held.ends()) for kind, held in found.items()})
+    launches: dict[Kind, tuple[int, int]] = {}  # of those that have slices: when each began, its first frame
+    for kind in kinds:
+        had = [(began, ends[0]) for one in told for began, ends in [one.get(kind, (None, None))] if began and ends]
+        if had:
+            launches[kind] = (min(began for began, _ in had), min(first for _, first in had))
+    later = {
+        kind: [first for other, (start, first) in launches.items() if kind.alike(other) and start > began]
+        for kind, (began, _) in launches.items()
+    }
+    return {kind: min(firsts) for kind, firsts in later.items() if firsts}
 
 
 @dataclass
@@ -143,10 +172,11 @@ class _Work:
 
     def __init__(
         self, world: World, leaders: Communicator, store: Store | None, name: str, kind: Kind, held: Held,
-        done: Assembled,
+        beside: Sequence[Held], done: Assembled,
     ) -> None:  # fmt: skip
         self._world, self._leaders, self._store, self._name = world, leaders, store, name
         self._kind, self._held, self._done = kind, held, done
+        self._beside = beside  # of all launches
         self._dataset: Dataset | None = None
         self._author: bytes | None = None
         self._joiner = Joiner(kind.n_atoms)
@@ -232,6 +262,16 @@ class _Work:
                 if missing
                 else "some atoms are in no slice"
             )
+
+    def leave_to_later(self, first: int) -> None:
+        """Drop what a later launch has pushed anew, from a frame on (collective).
+
+        So no frame is of two launches, and frames follow one another as the simulation went on.
+        """
+        dropped = on_every_rank(self._leaders, partial(self._held.drop_from, first))
+        if any(self._leaders.allgather(dropped)):
+            told = self._done.superseded
+            self._done.superseded = first if told is None else min(first, told)
 
     def forget_those_there(self) -> None:
         """Say nothing of frames that somebody else has put together meanwhile (collective)."""
@@ -336,7 +376,7 @@ class _Work:
         """Have all slices, and the frames that are there, be of one simulation, on whatever nodes (collective)."""
 
         def told() -> tuple[set[bytes], set[bytes]]:
-            slices = {one.attachment(AUTHOR) for one in self._held.datasets if one.native}
+            slices = {one.attachment(AUTHOR) for held in self._beside for one in held.datasets if one.native}
             frames: set[bytes | None] = set()
             if self._store is not None and self._kind.generation in self._store.generations(self._name):
                 frames = {self._store.dataset(self._name, self._kind.generation).attachment(AUTHOR)}
