@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 BATCH_BYTES = 8 << 20  # asked for at once; one to two batches lie ahead
 BATCH_FRAMES = 1024  # at most: small ones the operating system reads ahead by itself
+HOLE = 1 << 14  # bytes between stretches, at most, that are read with them; more are left to the others at the origin
 REMEMBERED = 16  # batches that are not asked for again
 
 
 def ask_for(path: str, places: Iterable[tuple[int, int]]) -> None:
     """Ask the operating system to bring some bytes of a file into its cache; returns at once and never raises.
 
-    A place is a stretch's first byte and the one after its last; stretches that touch are asked for together.
+    A place is a stretch's first byte and the one after its last; stretches that touch, or almost, are asked for
+    together.
     """
     with contextlib.suppress(OSError):  # whoever reads the file tells what is wrong with it
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -32,7 +34,7 @@ def ask_for(path: str, places: Iterable[tuple[int, int]]) -> None:
 def _joined(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     joined: list[tuple[int, int]] = []
     for begin, end in places:
-        if joined and joined[-1][1] == begin:
+        if joined and 0 <= begin - joined[-1][1] <= HOLE:
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((begin, end))
