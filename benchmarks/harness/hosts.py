@@ -3,6 +3,9 @@
 Network namespaces joined by a bridge, with a token bucket at each end of every link; and a control group in which all
 that the hosts read from the disk together comes at a set rate, as from an origin that they share. Needs root, iproute2
 and control groups of version 1.
+
+Ranks that wait for others sleep between looks, where on hosts of their own they would turn round: there a core is theirs
+to waste, here it is the one that those work on who are waited for.
 """
 
 from __future__ import annotations
@@ -26,9 +29,13 @@ from himach.errors import HimachError, UsageError
 __all__ = ["Hosts"]
 
 GROUPS = Path("/sys/fs/cgroup/blkio")
-#: Bytes that a link passes at once, and how long what is beyond may wait.
-BURST, LATENCY = "128kb", "50ms"
+#: Seconds of its rate that a link passes at once, and the least bytes; how long what is beyond may wait: so long that
+#: nothing is lost, as in networks of clusters.
+BURST, LEAST_BURST, LATENCY = 0.01, 16 << 10, "5000ms"
 NETWORK = "10.79.0"
+#: How MPICH's ranks wait: they sleep after every look; and for how long at least, nanoseconds.
+PATIENT = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
+SLACK = 200_000
 
 
 class Hosts:
@@ -84,7 +91,12 @@ class Hosts:
         mpiexec += ["-hosts", hosts, "-ppn", "1", "-n", str(ranks)]
         command = shlex.join([*mpiexec, sys.executable, "-P", "-m", "himach.benchmarks.harness.ranks", *words])
         done = subprocess.run(
-            [str(self._enter), "n0", command], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+            [str(self._enter), "n0", command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, **PATIENT},
         )
         if done.returncode or not answer.exists():
             raise HimachError(f"{ranks} ranks on virtual hosts ended with {done.returncode}: {done.stderr[-2000:]}")
@@ -165,7 +177,8 @@ class Hosts:
         _do(*inside, "ip", "addr", "add", f"{address}/24", "dev", "eth0")
         _do(*inside, "ip", "link", "set", "eth0", "up")
         if self._network is not None and name != "n0":
-            bucket = ("root", "tbf", "rate", f"{int(self._network)}bps", "burst", BURST, "latency", LATENCY)
+            burst = str(max(LEAST_BURST, int(BURST * self._network)))
+            bucket = ("root", "tbf", "rate", f"{int(self._network)}bps", "burst", burst, "latency", LATENCY)
             self._in_switch("tc", "qdisc", "add", "dev", name, *bucket)
             _do(*inside, "tc", "qdisc", "add", "dev", "eth0", *bucket)
 
@@ -173,7 +186,8 @@ class Hosts:
         """Write what runs a command on a host, as ssh does for mpiexec."""
         self._enter.write_text(
             '#!/bin/bash\nwhile [ "${1#-}" != "$1" ]; do case $1 in -l|-p|-o|-i) shift 2;; *) shift;; esac; done\n'
-            f"echo $$ > {self._group}/cgroup.procs\nhost=$1; shift; pid=$(cat {self._place}/$host.pid)\n"
+            f"echo $$ > {self._group}/cgroup.procs\necho {SLACK} > /proc/$$/timerslack_ns\n"
+            f"host=$1; shift; pid=$(cat {self._place}/$host.pid)\n"
             'exec nsenter -t "$pid" -n -u -m -i -- /bin/sh -c "cd /; export TMPDIR=/mnt; $*"\n'
         )
         self._enter.chmod(0o700)

@@ -7,7 +7,7 @@ cores; there is nothing else by which starting grows so), one a byte of pairs. L
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -46,18 +46,14 @@ class Reading:
     Attributes
     ----------
     seconds, nbytes
-        A frame's seconds where a rank reads with the fewest others, and its bytes.
+        A frame's seconds in which a rank does nothing but read, where it waits the least; and its bytes.
     seen
         The most bytes a second that all ranks of a run got together.
-    waits
-        Of an origin whose rate is known: for which part of what each other rank reads the slowest one waits; 0 where
-        reading ahead hides all of it, 1 where it is always the last. None if no run of several ranks tells.
     """
 
     seconds: float
     nbytes: float
     seen: float
-    waits: float | None = None
 
 
 @dataclass(frozen=True)
@@ -152,7 +148,7 @@ def fit(records: Sequence[Observed], machine: Machine | None = None) -> Costs:
         records=records,
         compute=compute,
         cpu_part=sum(one.cpu for one in records) / max(1e-12, sum(one.busy for one in records)),
-        first=_with_waits([one for one in records if one.first], compute, machine or Machine()),
+        first=_reading([one for one in records if one.first]),
         again=_reading([one for one in records if not one.first]),
         startup=_phase([one for one in records if not one.first] or records, "startup", ["one", "ranks"]),
         startup_first=_phase([one for one in records if one.first] or records, "startup", ["one", "ranks"]),
@@ -266,22 +262,6 @@ def _reading(records: Sequence[Observed]) -> Reading | None:
     nbytes = (alone.origin_bytes if alone.first else alone.cache_bytes) / alone.frames
     seen = max((one.origin_bytes if one.first else one.cache_bytes) / max(1e-9, one.seconds["map"]) for one in records)
     return Reading(alone.reading / alone.frames, nbytes, seen)
-
-
-def _with_waits(records: Sequence[Observed], compute: float, machine: Machine) -> Reading | None:
-    """Return what reading the origin costs, with how long ranks wait for each other there."""
-    reading = _reading(records)
-    several = [one for one in records if one.ranks > 1]
-    if reading is None or machine.origin is None or not several or not reading.nbytes:
-        return reading
-    served = reading.nbytes / machine.origin
-    late, others = [], []
-    for one in several:
-        frames = float(one.of_ranks["frames"][int(np.argmax(one.of_ranks["busy"]))])
-        late.append(_longest(one) / max(1.0, frames) - compute - reading.seconds)
-        others.append((one.ranks - 1) * served)
-    waits = float(np.dot(late, others) / np.dot(others, others))
-    return replace(reading, waits=min(1.0, max(0.0, waits)))
 
 
 def _keys(records: Sequence[Observed]) -> Sum:
