@@ -92,13 +92,18 @@ def reading(path: Path, most: int) -> float:
     buffer = bytearray(REQUEST)
     done = free = 0
     began = time.perf_counter()
+    asked = 0
     with path.open("rb", buffering=0) as file:
-        os.posix_fadvise(file.fileno(), 0, AHEAD * REQUEST, os.POSIX_FADV_WILLNEED)
-        while done < most and (got := file.readinto(buffer)):
+        while done < most:
+            while asked < min(most, done + AHEAD * REQUEST):
+                os.posix_fadvise(file.fileno(), asked, min(REQUEST, most - asked), os.POSIX_FADV_WILLNEED)
+                asked += REQUEST
+            got = file.readinto(memoryview(buffer)[: most - done])
+            if not got:
+                break
             if not done and got < most:
                 free, began = got, time.perf_counter()
             done += got
-            os.posix_fadvise(file.fileno(), done + (AHEAD - 1) * REQUEST, REQUEST, os.POSIX_FADV_WILLNEED)
     return (done - free if done > free else done) / (time.perf_counter() - began)
 
 

@@ -8,6 +8,7 @@ forms do the rest. First runs keep no frames.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.planning import tree
+from himach.planning.accuracy import BAR
 from himach.planning.fitting import Costs, fit
 from himach.planning.machine import Machine
 from himach.planning.predict import KINDS, Asked, Prediction, predict
@@ -26,7 +28,6 @@ from .virtual import BLIND, CASES, FITTED, FRAMES, ROUND_FRAMES, Lines, measure
 
 __all__ = ["main"]
 
-BAR = 0.03
 
 
 def main(
@@ -51,7 +52,9 @@ def main(
     rows = [row for name in cases for row in _compared(name, lines, machine)] + _rounds(lines)
     _print(rows, machine)
     if out is not None:
-        out.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+        about = {"date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count(), "network": machine.network,
+                 "latency": machine.latency, "origin": machine.origin}  # fmt: skip
+        out.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
 
 
 def _machine(lines: Lines) -> Machine:

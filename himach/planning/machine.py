@@ -81,7 +81,8 @@ def read_machine(path: Path) -> Machine:
     try:
         told = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path}: no description of a machine ({error}); 'himach bench machine' writes one") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{path}: no description of a machine ({why}); 'himach bench machine' writes one") from error
     known = [field.name for field in fields(Machine)]
     if strange := sorted(set(told) - set(known)):
         raise UsageError(f"{path}: a machine has no {', '.join(strange)}; it has {', '.join(known)}")

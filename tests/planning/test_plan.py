@@ -96,12 +96,12 @@ def test_what_is_drawn_has_a_range():
     assert all(least < middle < most for least, middle, most in zip(low, total, high, strict=True))
 
 
-def test_how_long_ranks_wait_for_each_other_at_the_origin_is_fitted_and_told():
-    runs = [record(ranks=n, nodes=n, frame_bytes=100_000, read=0.0001 + 0.0008 * (n - 1)) for n in (1, 2, 4)]
-    costs = fit([observe(run, "run") for run in runs], MACHINE)
-    assert costs.first.waits == pytest.approx(0.8, rel=0.05)  # of the millisecond that a frame of another rank takes
-    plan = himach.plan(runs, nodes=[8], ranks_per_node=1, machine=MACHINE, frames=8000)
-    assert column(plan, "map", "first", "phases")[0] == pytest.approx(1000 * (0.0101 + 7 * 0.0008), rel=0.02)
+@pytest.mark.parametrize(("nodes", "mapping"), [(8, 1000 * 0.0101), (64, 64_000 * 0.001)])
+def test_reading_ahead_hides_the_origin_until_all_ask_for_more_than_it_gives(nodes, mapping):
+    runs = [record(ranks=n, nodes=n, frame_bytes=100_000, read=0.0001) for n in (1, 2, 4)]
+    plan = himach.plan(runs, nodes=[nodes], ranks_per_node=1, machine=MACHINE, frames=1000 * nodes)
+    assert column(plan, "map", "first", "phases")[0] == pytest.approx(mapping, rel=0.02)
+    assert column(plan, "limit", "first") == ["map()" if nodes == 8 else "origin's bandwidth"]
 
 
 def test_a_lost_cache_is_read_from_the_origin():
