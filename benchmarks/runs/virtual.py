@@ -2,7 +2,8 @@
 
 The hosts have links and an origin of set rates (`..harness.hosts`), and analyses that sleep (`..analyses.calibrated`),
 so that sixteen of them fit on few cores. All numbers of hosts have equally many frames a host. Their rates are about
-`SCALE` times less than those of nodes, and so are the bytes that himach reads ahead or at once.
+`SCALE` times less than those of nodes, and so are the bytes that himach reads ahead or at once; trajectories are `SHORT`
+times shorter, and so is what himach reads of them to know them again.
 
 A turn is one of everything, so that a machine whose speed drifts drifts for all of them alike. What was measured is
 kept when it is there; measuring goes on where it was ended.
@@ -38,7 +39,7 @@ FRAMES = 320  # of each host
 ATOMS = 1000
 #: Bytes a second of a host's link, and of the origin for all.
 NETWORK, ORIGIN = 3.125e6, 12e6
-SCALE = 64
+SCALE, SHORT = 64, 1024
 #: Hosts on which Zazen's rounds are timed, frames that they hold at random, one in ten alien, and links.
 ROUNDS = (2, 4, 8, 16, 32, 64)
 ROUND_FRAMES, ROUND_NETWORK = 4_000_000, 1.25e6
@@ -55,11 +56,9 @@ class Lines:
         self._path = path
         self.lines: list[dict[str, Any]] = []
         if path is not None and path.exists():
-            for text in path.read_text().splitlines():
-                try:
-                    self.lines.append(json.loads(text))
-                except ValueError:  # what was being written when it was ended
-                    continue
+            whole = path.read_text().rpartition("\n")[0]  # without what was being written when it was ended
+            self.lines = [json.loads(text) for text in whole.splitlines()]
+            path.write_text(whole and f"{whole}\n")
 
     def add(self, line: dict[str, Any]) -> None:
         """Keep a line."""
@@ -199,25 +198,21 @@ def runs_of(world: World, names: Sequence[str], topology: str, trajectory: str) 
 
 
 def _to_scale() -> None:
-    """Read as many times fewer bytes ahead and at once as these hosts are slower than nodes."""
+    """Read fewer bytes ahead, at once and beforehand, as these hosts and trajectories are smaller than real ones."""
     from himach.io.dataset import origin_content
     from himach.io.trajectory import dcd_file, readahead
 
-    for module, name in (
-        (readahead, "BATCH_BYTES"), (dcd_file, "BLOCK_BYTES"),
-        (origin_content, "DIGEST_BYTES"), (origin_content, "SKETCH_BYTES"),
+    for module, name, times in (
+        (readahead, "BATCH_BYTES", SCALE), (dcd_file, "BLOCK_BYTES", SCALE),
+        (origin_content, "DIGEST_BYTES", SHORT), (origin_content, "SKETCH_BYTES", SHORT),
     ):  # fmt: skip
-        setattr(module, name, getattr(module, name) // SCALE)
+        setattr(module, name, getattr(module, name) // times)
 
 
 def _start_cold(world: World, trajectory: str) -> None:
-    """Have all ranks begin at once, with nothing of the origin in memory (collective).
-
-    What an idle origin gives at once is taken before, as origins are not idle.
-    """
+    """Have all ranks begin at once, with nothing of the origin in memory (collective)."""
     world.comm.barrier()
     if world.comm.rank == 0:
-        reading(Path(trajectory), int(ORIGIN / 4))
         forget([Path(trajectory)])
     world.comm.barrier()
 
