@@ -4,8 +4,8 @@ Network namespaces joined by a bridge, with a token bucket at each end of every 
 that the hosts read from the disk together comes at a set rate, as from an origin that they share. Needs root, iproute2
 and control groups of version 1.
 
-Ranks that wait for others sleep between looks, where on hosts of their own they would turn round: there a core is theirs
-to waste, here it is the one that those work on who are waited for.
+Ranks that wait for others sleep between looks, where on hosts of their own they would turn round: there a core is
+theirs to waste, here it is the one that those work on who are waited for.
 """
 
 from __future__ import annotations

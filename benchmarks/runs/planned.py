@@ -29,7 +29,6 @@ from .virtual import BLIND, CASES, FITTED, FRAMES, ROUND_FRAMES, Lines, measure
 __all__ = ["main"]
 
 
-
 def main(
     repeats: int,
     fitted: int,
@@ -60,8 +59,10 @@ def main(
 def _machine(lines: Lines) -> Machine:
     """Return what was measured of the hosts, the median of all turns."""
     told = list(lines.machines())
-    middle = {name: statistics.median(one[name] for one in told) for name in ("network", "latency", "origin")}
-    return Machine(cores=2, **middle, one_host=True)
+    network, latency, origin = (
+        statistics.median(one[name] for one in told) for name in ("network", "latency", "origin")
+    )
+    return Machine(cores=os.cpu_count(), network=network, latency=latency, origin=origin, one_host=True)
 
 
 def _fitted(name: str, lines: Lines, machine: Machine) -> Costs:

@@ -2,8 +2,8 @@
 
 The hosts have links and an origin of set rates (`..harness.hosts`), and analyses that sleep (`..analyses.calibrated`),
 so that sixteen of them fit on few cores. All numbers of hosts have equally many frames a host. Their rates are about
-`SCALE` times less than those of nodes, and so are the bytes that himach reads ahead or at once; trajectories are `SHORT`
-times shorter, and so is what himach reads of them to know them again.
+`SCALE` times less than those of nodes, and so are the bytes that himach reads ahead or at once; trajectories are
+`SHORT` times shorter, and so is what himach reads of them to know them again.
 
 A turn is one of everything, so that a machine whose speed drifts drifts for all of them alike. What was measured is
 kept when it is there; measuring goes on where it was ended.

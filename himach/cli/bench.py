@@ -283,7 +283,9 @@ def machine(out: Path, origin: Path | None, directory: Path | None) -> None:
 @click.option(
     "--fitted", type=click.IntRange(min=1), default=3, show_default=True, help="Repeats of what is fitted to."
 )
-@click.option("--short", is_flag=True, help="One turn without Zazen's rounds, in a few minutes: no spread is known then.")
+@click.option(
+    "--short", is_flag=True, help="One turn without Zazen's rounds, in a few minutes: no spread is known then."
+)
 @click.option("--minutes", type=click.FloatRange(min=0), metavar="N", help="Begin no turn that would not end by then.")
 @click.option(
     "--records",

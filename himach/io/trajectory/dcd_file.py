@@ -138,7 +138,7 @@ class DcdFile(ReaderFile):
         assert self._layout is not None
         begin, size, cell, order = self._layout
         count = 1 if 0 <= index < self.n_frames else 0
-        if count and 0 < index - self._last and size * (index - self._last - 1) <= HOLE:
+        if count and index > self._last and size * (index - self._last - 1) <= HOLE:
             count = min(max(1, BLOCK_BYTES // size), 2 * max(1, self._count), self.n_frames - index)
         self._first, self._count = index, 0
         if not count:

@@ -89,12 +89,15 @@ def _times(world: World, job: Job, counts: dict[str, int]) -> str:
     if record is None:
         return (
             "How long it takes is not known: no run of these analyses has left a record. The same command with "
-            f"--stop N and --out DIR leaves one, and himach plan DIR --frames {frames} --nodes {len(world.nodes)} tells."
+            f"--stop N and --out DIR leaves one, and 'himach plan DIR --frames {frames} --nodes {len(world.nodes)}' "
+            "tells."
         )
     asked = json.loads(json.dumps([_plain(analysis_record(one)) for one in job.analyses], default=str))
     if [_plain(one) for one in record.get("analyses", ())] != asked:
         return "How long it takes is not known: the record that there is is of other analyses or parameters."
-    kinds: list[Kind] = ["first"] * (counts["residue"] > 0) + ["second"] * (counts["residue"] < frames)
+    kinds: list[Kind] = ["first"] if counts["residue"] else []
+    if counts["residue"] < frames or not frames:
+        kinds.append("second")
     asking = Asked(len(world.nodes), max(1, world.comm.size // len(world.nodes)), frames or 1)
     try:
         costs = fit([observe(record, name)])
