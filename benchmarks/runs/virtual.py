@@ -39,7 +39,7 @@ FRAMES = 320  # of each host
 ATOMS = 1000
 #: Bytes a second of a host's link, and of the origin for all.
 NETWORK, ORIGIN = 3.125e6, 12e6
-SCALE, SHORT = 64, 1024
+SCALE, SHORT = 32, 1024
 #: Hosts on which Zazen's rounds are timed, frames that they hold at random, one in ten alien, and links.
 ROUNDS = (2, 4, 8, 16, 32, 64)
 ROUND_FRAMES, ROUND_NETWORK = 4_000_000, 1.25e6

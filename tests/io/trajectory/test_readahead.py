@@ -51,6 +51,20 @@ def test_what_was_asked_for_is_not_asked_for_again():
     assert len(asked) < 1200
 
 
+def test_batches_grow_from_a_small_one():
+    asked: list[list[int]] = []
+    ahead = Ahead(10**6, readahead.BATCH_BYTES // 64, asked.append)
+    for begin in (0, 500):
+        ahead.begin(range(begin, begin + 500))
+        for place in range(500):
+            ahead.reach(place)
+            if begin == 0 and place == 0:
+                assert [len(some) for some in asked] == [2, 4]
+    sizes = [len(some) for some in asked]
+    assert sizes[:7] == [2, 4, 8, 16, 32, 64, 64]
+    assert max(sizes) == 64
+
+
 def test_neighbours_are_asked_for_together(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_bytes(bytes(100))
