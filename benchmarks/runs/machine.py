@@ -53,8 +53,8 @@ def measure(world: World, origin: Path | None, directory: Path | None) -> Machin
     free = os.statvfs(place)
     network, latency = link(world) if len(world.nodes) > 1 else loopback()
     world.comm.barrier()
-    rate = reading(origin, FILE) if origin is not None and world.comm.rank == 0 else None
-    rate = world.comm.bcast(rate)
+    found = reading(origin, FILE) if origin is not None and world.comm.rank == 0 else (None, None)
+    rate, at_once = world.comm.bcast(found)
     return Machine(
         cores=len(os.sched_getaffinity(0)),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -65,6 +65,7 @@ def measure(world: World, origin: Path | None, directory: Path | None) -> Machin
         latency=latency,
         combine=combining(),
         origin=rate,
+        origin_at_once=at_once or None,
     )
 
 
@@ -78,21 +79,21 @@ def disk(place: Path) -> tuple[float, float]:
         file.flush()
         os.fsync(file.fileno())
         write = FILE / (time.perf_counter() - began)
-        return reading(Path(file.name), FILE), write
+        return reading(Path(file.name), FILE)[0], write
 
 
-def reading(path: Path, most: int) -> float:
-    """Return the bytes a second at which a file, or the largest of a folder, is read, `most` of it.
+def reading(path: Path, most: int) -> tuple[float, float]:
+    """Return the bytes a second at which a file, or the largest of a folder, is read, `most` of it; and more at once.
 
-    The first read does not count where there are more: what an idle server gives at once is soon used up.
+    Where there are several reads, the first one does not count for the rate. What came before its time are the bytes
+    that an idle server gives at once.
     """
     if path.is_dir():
         path = max((one for one in path.rglob("*") if one.is_file()), key=lambda one: one.stat().st_size)
     forget([path])
     buffer = bytearray(REQUEST)
-    done = free = 0
-    began = time.perf_counter()
-    asked = 0
+    done = asked = first = 0
+    began = then = time.perf_counter()
     with path.open("rb", buffering=0) as file:
         while done < most:
             while asked < min(most, done + AHEAD * REQUEST):
@@ -101,10 +102,14 @@ def reading(path: Path, most: int) -> float:
             got = file.readinto(memoryview(buffer)[: most - done])
             if not got:
                 break
-            if not done and got < most:
-                free, began = got, time.perf_counter()
             done += got
-    return (done - free if done > free else done) / (time.perf_counter() - began)
+            if not first:
+                first, then = got, time.perf_counter()
+    end = time.perf_counter()
+    if done == first:
+        return done / (end - began), 0.0
+    rate = (done - first) / (end - then)
+    return rate, max(0.0, first - rate * (then - began))
 
 
 def combining() -> float:

@@ -59,10 +59,13 @@ def main(
 def _machine(lines: Lines) -> Machine:
     """Return what was measured of the hosts, the median of all turns."""
     told = list(lines.machines())
-    network, latency, origin = (
-        statistics.median(one[name] for one in told) for name in ("network", "latency", "origin")
+    network, latency, origin, at_once = (
+        statistics.median(one[name] for one in told) for name in ("network", "latency", "origin", "origin_at_once")
     )
-    return Machine(cores=os.cpu_count(), network=network, latency=latency, origin=origin, one_host=True)
+    return Machine(
+        cores=os.cpu_count(), network=network, latency=latency, origin=origin, origin_at_once=at_once or None,
+        one_host=True,
+    )  # fmt: skip
 
 
 def _fitted(name: str, lines: Lines, machine: Machine) -> Costs:

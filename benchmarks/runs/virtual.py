@@ -156,9 +156,9 @@ def machine_of(world: World, trajectory: str) -> dict[str, float]:
     """Return what the hosts' network and origin give (collective, two ranks)."""
     network, latency = link(world)
     forget([Path(trajectory)])
-    rate = reading(Path(trajectory), int(3 * ORIGIN)) if world.comm.rank == 0 else 0.0
+    rate, at_once = reading(Path(trajectory), int(3 * ORIGIN)) if world.comm.rank == 0 else (0.0, 0.0)
     world.comm.barrier()
-    return {"network": network, "latency": latency, "origin": rate}
+    return {"network": network, "latency": latency, "origin": rate, "origin_at_once": at_once}
 
 
 def runs_of(world: World, names: Sequence[str], topology: str, trajectory: str) -> dict[str, dict[str, Any]]:

@@ -1,7 +1,7 @@
 """`Costs`: what a run costs, fitted to records of runs; all that is fitted in a plan is fitted here.
 
-A phase's time is a sum of few terms, each of which can only add: a constant, one a rank (ranks of one host share its
-cores; there is nothing else by which starting grows so), one a byte of pairs. Least squares without negative terms.
+A phase's time is a sum of few terms, each of which can only add: a constant; one a step of the trees by which ranks tell
+each other; one by which ranks are more than cores; one a byte of pairs. Least squares without negative terms.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from himach.errors import UsageError
 from himach.planning.machine import Machine
 from himach.planning.records import Observed
 from himach.planning.shuffle import exchange_seconds, loads
+from himach.planning.tree import steps
 
 __all__ = ["Costs", "Reading", "Sum", "fit", "fit_sum"]
 
 Floats = npt.NDArray[np.float64]
 
+#: What a phase in which ranks do little but meet takes: a constant, steps of trees, waiting for processors.
+TOGETHER = ("one", "steps", "crowd")
 #: Bytes of pairs below which they cost nothing that could be told from what a shuffle costs without any.
 LITTLE = 1e6
 #: The part of squared misses that may be left where another term is taken.
@@ -68,9 +71,9 @@ class Costs:
         A frame's seconds in map(); which part of a rank's time in its tasks its processor is busy.
     first, again
         Reading from the origin, and from the cache; None where no run has done it.
-    startup, startup_first, zazen, after_map, shuffle, reduce, finish, rest
+    startup, zazen, after_map, shuffle, reduce, finish, rest
         Seconds of phases: beside what map() and reduce() take themselves. A trajectory that a cache does not know yet
-        is read in part when it is opened, so that first runs start otherwise.
+        is read in part when it is opened, so that first runs take so much longer to start.
     reduce_byte
         Seconds of reduce() a byte of pairs.
     pair_bytes
@@ -93,7 +96,6 @@ class Costs:
     first: Reading | None
     again: Reading | None
     startup: Sum
-    startup_first: Sum
     zazen: Sum
     after_map: Sum
     shuffle: Sum
@@ -150,12 +152,11 @@ def fit(records: Sequence[Observed], machine: Machine | None = None) -> Costs:
         cpu_part=sum(one.cpu for one in records) / max(1e-12, sum(one.busy for one in records)),
         first=_reading([one for one in records if one.first]),
         again=_reading([one for one in records if not one.first]),
-        startup=_phase([one for one in records if not one.first] or records, "startup", ["one", "ranks"]),
-        startup_first=_phase([one for one in records if one.first] or records, "startup", ["one", "ranks"]),
-        zazen=_phase(records, "zazen", ["one", "ranks"]),
-        after_map=_fit(records, [max(0.0, one.seconds["map"] - _longest(one)) for one in records], ["one", "ranks"]),
+        startup=_phase(records, "startup", [*TOGETHER, "first"]),
+        zazen=_phase(records, "zazen", TOGETHER),
+        after_map=_fit(records, [max(0.0, one.seconds["map"] - _longest(one)) for one in records], TOGETHER),
         shuffle=_shuffle(records, machine or Machine(), total),
-        reduce=_fit(records, [_beside(one, reduce_byte) for one in records], ["one", "ranks"]),
+        reduce=_fit(records, [_beside(one, reduce_byte) for one in records], TOGETHER),
         finish=_phase(records, "finish", ["keys", "one"]),
         rest=_rest(records),
         reduce_byte=reduce_byte,
@@ -213,7 +214,11 @@ def processors(ranks: int, cores: float, hosts: int) -> float:
 
 def _quantities(one: Observed) -> dict[str, float]:
     handled = float(one.pair_bytes.sum()) / processors(one.ranks, one.cores, one.hosts)
-    return {"one": 1.0, "ranks": float(one.ranks), "bytes": handled, "keys": float(one.keys)}
+    return {
+        "one": 1.0, "first": float(one.first), "steps": float(steps(one.ranks)),
+        "crowd": one.ranks / processors(one.ranks, one.cores, one.hosts) - 1,
+        "ranks": float(one.ranks), "bytes": handled, "keys": float(one.keys),
+    }  # fmt: skip
 
 
 def _phase(records: Sequence[Observed], phase: str, names: Sequence[str]) -> Sum:
@@ -228,7 +233,8 @@ def fit_sum(quantities: Sequence[Mapping[str, float]], seconds: Sequence[float],
     """Fit seconds to a sum of the named quantities, no term of which is negative.
 
     Repeated runs count by their median. A sum of more terms is taken if it misses a quarter of what one of fewer does,
-    and of sums that fit equally well the one whose terms are named first: what one run alone cannot tell apart.
+    and of sums that fit equally well the one whose terms are named first: what one run alone cannot tell apart. As many
+    terms as runs fit anything, so there are fewer, but for two.
     """
     rows: dict[tuple[float, ...], list[float]] = {}
     for values, value in zip(quantities, seconds, strict=True):
@@ -236,7 +242,7 @@ def fit_sum(quantities: Sequence[Mapping[str, float]], seconds: Sequence[float],
     matrix, target = np.array(list(rows)), np.array([float(np.median(values)) for values in rows.values()])
     scale = np.where(matrix.max(axis=0) > 0, matrix.max(axis=0), 1.0)
     best, least = Sum({}), float(np.square(target).sum())
-    for count in range(1, min(len(names), len(target)) + 1):
+    for count in range(1, min(len(names), max(2, len(target) - 1), len(target)) + 1):
         for chosen in combinations(range(len(names)), count):
             columns = matrix[:, chosen] / scale[list(chosen)]
             factors, *_ = np.linalg.lstsq(columns, target, rcond=None)

@@ -36,6 +36,8 @@ class Machine:
         Bytes a second at which a core combines two bitmaps.
     origin
         Bytes a second that the origin gives to all nodes together.
+    origin_at_once
+        Bytes that it gives at once when it was idle.
     node_mtbf
         Mean seconds between two failures of one node.
     one_host
@@ -51,6 +53,7 @@ class Machine:
     latency: float | None = None
     combine: float | None = None
     origin: float | None = None
+    origin_at_once: float | None = None
     node_mtbf: float | None = None
     one_host: bool = False
 

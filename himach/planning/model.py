@@ -81,11 +81,14 @@ class Model:
         cores = machine.cores or costs.records[0].cores
         #: Cores that a node's ranks have: its own, or its part of those that all nodes share.
         self.cores = cores / asked.nodes if self.one_host else float(cores)
+        at_a_time = processors(asked.ranks, cores, 1 if self.one_host else asked.nodes)
         self.quantities = {
             "one": 1.0,
-            # Ranks of one host start one after another; those of many nodes do not.
+            "steps": float(tree.steps(asked.ranks)),
+            "crowd": asked.ranks / at_a_time - 1,
+            # Messages of ranks of one host go one after another; those of many nodes do not.
             "ranks": float(asked.ranks if self.one_host else asked.ranks_per_node),
-            "bytes": self.pairs / processors(asked.ranks, cores, 1 if self.one_host else asked.nodes),
+            "bytes": self.pairs / at_a_time,
             "keys": costs.keys.at(one=1.0, frames=float(asked.frames)),
         }
 
@@ -96,7 +99,7 @@ class Model:
     def run(self, first: bool) -> tuple[dict[str, Floats], dict[str, float]]:
         """Return the seconds of each phase, and what each possible limit takes."""
         costs, asked = self.costs, self.asked
-        startup = self._constant((costs.startup_first if first else costs.startup).at(**self.quantities))
+        startup = self._startup(first)
         zazen, rounds = self._zazen()
         mapping, limits = self._mapping(first)
         most = np.array([shuffle.most_loaded(costs.parts * self.pairs, self.quantities["keys"], asked.ranks, self.rng)
@@ -121,12 +124,15 @@ class Model:
         """Return the same of staging: reading and writing in place of reading and map()."""
         first = self.costs.first
         assert first is not None
-        startup = self._constant(self.costs.startup_first.at(**self.quantities))
+        startup = self._startup(True)
         write = self.stored / self.machine.disk_write if self.machine.disk_write else 0.0
         filling, limits = self._from_origin(first, write, 0.0)
         after = self.costs.after_map.at(**self.quantities)
         limits["writing to disks"] = limits.pop("map()")
         return {"startup": startup, "map": filling + after}, {**limits, "starting": float(startup[0])}
+
+    def _startup(self, first: bool) -> Floats:
+        return self._constant(self.costs.startup.at(**self.quantities, first=float(first)))
 
     def _constant(self, seconds: float) -> Floats:
         return np.full(DRAWS, seconds)
@@ -204,9 +210,11 @@ class Model:
         times, served = [per_rank * own], 0.0
         if (capacity := self.machine.origin) is not None:
             ahead = origin.frames_ahead(first.nbytes)
-            served = ranks * per_rank * first.nbytes / capacity
+            total = ranks * per_rank * first.nbytes
+            left = max(0.0, total - (self.machine.origin_at_once or 0.0))
+            served, each = left / capacity, first.nbytes * left / max(1.0, total)
             times = [
-                origin.read_phase(ranks, per_rank, own, first.nbytes, capacity, capacity, ahead, self.rng)
+                origin.read_phase(ranks, per_rank, own, each, capacity, capacity, ahead, self.rng)
                 for _ in range(FOLLOWED)
             ]
         reading = per_rank * own * first.seconds / max(1e-12, work + first.seconds)

@@ -16,7 +16,7 @@ def lines_of(path, turns=1):
     """Write what hosts would take whose ranks wait for nothing but 10 ms a frame, and an origin of 10 MB/s."""
     lines = Lines(path)
     for turn in range(turns):
-        lines.add({"turn": turn, "machine": {"network": 1e8, "latency": 1e-4, "origin": 1e7}})
+        lines.add({"turn": turn, "machine": {"network": 1e8, "latency": 1e-4, "origin": 1e7, "origin_at_once": 0.0}})
         for hosts in (*FITTED, *BLIND):
             runs = {
                 kind: record(FRAMES * hosts, hosts, hosts, read=1e-4, cached=cached, startup=0.1, reduce=0.3 * hosts)
