@@ -1,7 +1,7 @@
 """`Costs`: what a run costs, fitted to records of runs; all that is fitted in a plan is fitted here.
 
-A phase's time is a sum of few terms, each of which can only add: a constant; one a step of the trees by which ranks tell
-each other; one by which ranks are more than cores; one a byte of pairs. Least squares without negative terms.
+A phase's time is a sum of few terms, each of which can only add: a constant; one a step of the trees by which ranks
+tell each other; one by which ranks are more than cores; one a byte of pairs. Least squares without negative terms.
 """
 
 from __future__ import annotations
