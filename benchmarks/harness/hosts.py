@@ -31,7 +31,7 @@ __all__ = ["Hosts"]
 GROUPS = Path("/sys/fs/cgroup/blkio")
 #: Seconds of its rate that a link passes at once, and the least bytes; how long what is beyond may wait: so long that
 #: nothing is lost, as in networks of clusters.
-BURST, LEAST_BURST, LATENCY = 0.01, 64 << 10, "5000ms"
+BURST, LEAST_BURST, LATENCY = 0.01, 128 << 10, "5000ms"
 NETWORK = "10.79.0"
 #: How MPICH's ranks wait: they sleep after every look; and for how long at least, nanoseconds.
 PATIENT = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}

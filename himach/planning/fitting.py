@@ -1,7 +1,7 @@
 """`Costs`: what a run costs, fitted to records of runs; all that is fitted in a plan is fitted here.
 
 A phase's time is a sum of few terms, each of which can only add: a constant; one a step of the trees by which ranks
-tell each other; one by which ranks are more than cores; one a byte of pairs. Least squares without negative terms.
+tell each other; one a byte of pairs. Least squares without negative terms.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["Costs", "Reading", "Sum", "fit", "fit_sum"]
 
 Floats = npt.NDArray[np.float64]
 
-#: What a phase in which ranks do little but meet takes: a constant, steps of trees, waiting for processors.
-TOGETHER = ("one", "steps", "crowd")
+#: What a phase in which ranks do little but meet takes: a constant, and steps of trees.
+TOGETHER = ("one", "steps")
 #: Bytes of pairs below which they cost nothing that could be told from what a shuffle costs without any.
 LITTLE = 1e6
 #: The part of squared misses that may be left where another term is taken.
-WORTH = 0.25
+WORTH = 0.5
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,6 @@ def _quantities(one: Observed) -> dict[str, float]:
     handled = float(one.pair_bytes.sum()) / processors(one.ranks, one.cores, one.hosts)
     return {
         "one": 1.0, "first": float(one.first), "steps": float(steps(one.ranks)),
-        "crowd": one.ranks / processors(one.ranks, one.cores, one.hosts) - 1,
         "ranks": float(one.ranks), "bytes": handled, "keys": float(one.keys),
     }  # fmt: skip
 
@@ -232,7 +231,7 @@ def _fit(records: Sequence[Observed], seconds: Sequence[float], names: Sequence[
 def fit_sum(quantities: Sequence[Mapping[str, float]], seconds: Sequence[float], names: Sequence[str]) -> Sum:
     """Fit seconds to a sum of the named quantities, no term of which is negative.
 
-    Repeated runs count by their median. A sum of more terms is taken if it misses a quarter of what one of fewer does,
+    Repeated runs count by their median. A sum of more terms is taken if it misses half of what one of fewer does,
     and of sums that fit equally well the one whose terms are named first: what one run alone cannot tell apart. As many
     terms as runs fit anything, so there are fewer, but for two.
     """

@@ -85,7 +85,6 @@ class Model:
         self.quantities = {
             "one": 1.0,
             "steps": float(tree.steps(asked.ranks)),
-            "crowd": asked.ranks / at_a_time - 1,
             # Messages of ranks of one host go one after another; those of many nodes do not.
             "ranks": float(asked.ranks if self.one_host else asked.ranks_per_node),
             "bytes": self.pairs / at_a_time,

@@ -82,21 +82,6 @@ def test_a_seed_gives_the_same_plan_and_another_one_another():
     assert str(plans[0]) != str(plans[2])
 
 
-def crowded(ranks):
-    """Return a record of ranks that have one core together, and so take as many times as long to start."""
-    one = record(cached=True, ranks=ranks, nodes=ranks, startup=0.1 * ranks)
-    one["planning"].update(hosts=1, cores=1)
-    return one
-
-
-def test_ranks_that_share_a_core_start_one_after_another_and_those_of_nodes_do_not():
-    runs = [crowded(ranks) for ranks in (1, 2, 4)]
-    shared = Machine(**{**vars(MACHINE), "one_host": True, "cores": 1})
-    for machine, startup in ((shared, 1.6), (MACHINE, 0.1)):
-        plan = himach.plan(runs, nodes=[16], ranks_per_node=1, machine=machine)
-        assert column(plan, "startup", "second", "phases")[0] == pytest.approx(startup, rel=0.01)
-
-
 def test_starting_takes_the_steps_by_which_ranks_tell_each_other_and_more_for_a_first_run():
     runs = [
         record(cached=cached, ranks=n, nodes=n, startup=0.1 + 0.02 * steps + 0.3 * (not cached))
