@@ -95,7 +95,7 @@ def _measured() -> str:
         f"Medians of {' or '.join(map(str, repeats))} repeats; *spread* is half of what lies between the least and the "
         f"most. Within 3 %, or the spread: {', '.join(counts)}. Measured on {about['date']}, {about['cores']} cores; "
         f"links of {about['network'] / 1e6:.3g} MB/s and {about['latency'] * 1e3:.2g} ms (Zazen's rounds: links of "
-        f"1.25 MB/s), an origin of {about['origin'] / 1e6:.3g} MB/s.", "",
+        f"0.31 MB/s), an origin of {about['origin'] / 1e6:.3g} MB/s.", "",
     ])  # fmt: skip
 
 

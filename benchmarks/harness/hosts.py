@@ -31,7 +31,7 @@ __all__ = ["Hosts"]
 GROUPS = Path("/sys/fs/cgroup/blkio")
 #: Seconds of its rate that a link passes at once, and the least bytes; how long what is beyond may wait: so long that
 #: nothing is lost, as in networks of clusters.
-BURST, LEAST_BURST, LATENCY = 0.01, 128 << 10, "5000ms"
+BURST, LEAST_BURST, LATENCY = 0.02, 16 << 10, "5000ms"
 NETWORK = "10.79.0"
 #: How MPICH's ranks wait: they sleep after every look; and for how long at least, nanoseconds.
 PATIENT = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
@@ -148,12 +148,18 @@ class Hosts:
         self._in_switch("ip", "link", "add", "br0", "type", "bridge")
         self._in_switch("ip", "link", "set", "br0", "up")
         for i, name in enumerate(names):
-            self._hold(name, f"{NETWORK}.{10 + i}")
+            self._hold(name, f"{NETWORK}.{10 + i}", _hardware(i))
+        # All know all: the kernel remembers but a thousand neighbours that have to be asked for, on all hosts together.
+        known = self._place / "neighbours"
+        each = [f"{NETWORK}.{10 + i} lladdr {_hardware(i)}" for i in range(len(names))]
+        known.write_text("".join(f"neighbour replace {one} nud permanent dev eth0\n" for one in each))
+        for holder in self._holders.values():
+            _do("nsenter", "-t", str(holder.pid), "-n", "ip", "-batch", str(known))
 
     def _in_switch(self, *words: str) -> None:
         _do("ip", "netns", "exec", self._switch, *words)
 
-    def _hold(self, name: str, address: str) -> None:
+    def _hold(self, name: str, address: str, hardware: str) -> None:
         """Start what keeps a host: a process in its name spaces; join it to the others."""
         disk, ready = self._place / "disks" / name, self._place / f"{name}.ready"
         disk.mkdir(parents=True)
@@ -171,7 +177,8 @@ class Hosts:
             if holder.poll() is not None or time.monotonic() > end:
                 raise HimachError(f"virtual host {name} did not come up")
             time.sleep(0.01)
-        self._in_switch("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid))
+        peer = ("peer", "name", "eth0", "address", hardware, "netns", str(holder.pid))
+        self._in_switch("ip", "link", "add", name, "type", "veth", *peer)
         self._in_switch("ip", "link", "set", name, "master", "br0", "up")
         inside = ("nsenter", "-t", str(holder.pid), "-n")
         _do(*inside, "ip", "addr", "add", f"{address}/24", "dev", "eth0")
@@ -191,6 +198,11 @@ class Hosts:
             'exec nsenter -t "$pid" -n -u -m -i -- /bin/sh -c "cd /; export TMPDIR=/mnt; $*"\n'
         )
         self._enter.chmod(0o700)
+
+
+def _hardware(number: int) -> str:
+    """Return the hardware address of a host's link."""
+    return f"02:79:00:00:{number >> 8:02x}:{number & 255:02x}"
 
 
 def _do(*words: str) -> None:

@@ -122,7 +122,7 @@ def combining() -> float:
     return 8 * a.nbytes / (time.perf_counter() - began)
 
 
-def link(world: World) -> tuple[float, float]:
+def link(world: World, message: int = MESSAGE, passes: int = 5) -> tuple[float, float]:
     """Return bytes a second from the first rank to one of another node, and seconds of a small message (collective).
 
     One way at a time: libraries differ in what large messages that cross do to each other.
@@ -133,11 +133,11 @@ def link(world: World) -> tuple[float, float]:
     found = None
     if comm.rank in (0, other):
         peer = other if comm.rank == 0 else 0
-        small, large = np.zeros(1, np.uint8), np.zeros(MESSAGE, np.uint8)
+        small, large = np.zeros(1, np.uint8), np.zeros(message, np.uint8)
         _swap(comm, peer, small, 10)
         latency = _swap(comm, peer, small, PINGS)
         _pass(comm, peer, large, 1)
-        found = (MESSAGE / _pass(comm, peer, large, 5), latency)
+        found = (message / _pass(comm, peer, large, passes), latency)
     both: tuple[float, float] = comm.bcast(found)
     return both
 
