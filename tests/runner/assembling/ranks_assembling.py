@@ -13,14 +13,15 @@ os.environ["HIMACH_NODE"] = NODES[RANK % len(NODES)]
 import himach  # noqa: E402
 from himach.io.store.place import open_store  # noqa: E402
 from himach.parallel.mpi import connect  # noqa: E402
-from himach.runner.assembling import assemble as room  # noqa: E402
+from himach.runner.assembling import rounds  # noqa: E402
+from himach.runner.assembling.assemble import assemble  # noqa: E402
 
 N_ATOMS, N_FRAMES = 1000, 60
 
 
 def test_slices_of_all_ranks_become_frames(monkeypatch):
     monkeypatch.setenv("HIMACH_CACHE", os.environ["STORES"])
-    monkeypatch.setattr(room, "ROUND_BYTES", 5 * 12 * N_ATOMS)  # several rounds
+    monkeypatch.setattr(rounds, "ROUND_BYTES", 5 * 12 * N_ATOMS)  # several rounds
     world = connect()
     rng = np.random.default_rng(1)
     positions = rng.uniform(0, 50, (N_FRAMES, N_ATOMS, 3)).astype(np.float32)
@@ -38,7 +39,7 @@ def test_slices_of_all_ranks_become_frames(monkeypatch):
             writer.push_slice(number, ids, positions[number][ids], time=number, velocities=-positions[number][ids])
     world.comm.barrier()
     store = open_store()
-    done = room.assemble(world, store, "run7")
+    done = assemble(world, store, "run7")
     assert done.frames == N_FRAMES - 2 and done.waiting == 1
     assert done.absent[17] == "no slice of rank 1"
     assert "is in the slices of rank 0 and rank 1" in done.absent[19]
