@@ -20,7 +20,7 @@ from himach.frame import RawFrame
 from himach.io.store.bodhi import SLICES_SUFFIX, GatherHandle
 from himach.io.store.store import Dataset, Store, StoreBusyError, StoreNotFoundError
 
-__all__ = ["SUFFIX", "Held", "Kind", "Slice", "find_slices"]
+__all__ = ["SUFFIX", "Held", "Kind", "OfRank", "Slice", "find_slices"]
 
 SUFFIX = SLICES_SUFFIX
 
@@ -58,7 +58,9 @@ class Slice:
 
 
 @dataclass
-class _OfRank:
+class OfRank:
+    """What one rank of a simulation has pushed: ascending frame numbers, and atoms of each."""
+
     rank: int
     dataset: Dataset
     numbers: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
@@ -82,18 +84,16 @@ class _OfRank:
 class Held:
     """The slices of one kind that a store has, as of the last `refresh`."""
 
-    def __init__(self) -> None:
-        self._ranks: list[_OfRank] = []
+    def __init__(self, ranks: Sequence[OfRank] = ()) -> None:
+        self._ranks = list(ranks)
 
     def add(self, rank: int, dataset: Dataset) -> None:
         """Add what one rank has pushed."""
-        self._ranks.append(_OfRank(rank, dataset))
+        self._ranks.append(OfRank(rank, dataset))
 
     def part(self, index: int, of: int) -> Held:
         """Return what some of the ranks have pushed: those whose turn is `index` of `of`."""
-        some = Held()
-        some._ranks = [one for one in self._ranks if one.rank % of == index]
-        return some
+        return Held([one for one in self._ranks if one.rank % of == index])
 
     @property
     def datasets(self) -> list[Dataset]:
@@ -208,7 +208,7 @@ def _sooner(a: tuple[bool, int], b: tuple[bool, int]) -> tuple[bool, int]:
     return (a[0] or b[0], min(one[1] for one in (a, b) if one[0]) if a[0] or b[0] else max(a[1], b[1]))
 
 
-def _count_atoms(one: _OfRank, numbers: Numbers) -> npt.NDArray[np.uint32]:
+def _count_atoms(one: OfRank, numbers: Numbers) -> npt.NDArray[np.uint32]:
     """Return the atoms of slices; the store is asked of those that are not known yet."""
     known = np.isin(numbers, one.numbers, assume_unique=True) if len(one.numbers) else np.zeros(len(numbers), bool)
     atoms = np.zeros(len(numbers), dtype=np.uint32)
@@ -221,19 +221,26 @@ def _count_atoms(one: _OfRank, numbers: Numbers) -> npt.NDArray[np.uint32]:
 
 
 def _sweep(dataset: Dataset) -> None:
-    """Delete the oldest segments that hold nothing any more.
+    """Delete segments that hold nothing any more, those first that were written to first.
 
-    Only those before all that hold something: a later one may say what is dropped from an earlier one. Where two were
-    begun at one moment their order may be another, and slices come back: they are dropped again, as their frame is
-    there.
+    Only those before all that hold something: a later one may say what is dropped from an earlier one. Where that
+    cannot be told, slices come back: they are dropped again, as their frame is there.
     """
-    for segment in sorted(dataset.segments(), key=lambda one: one["id"]):
+    for segment in sorted(dataset.segments(), key=lambda one: _written_at(dataset, one["id"])):
         if segment["frames"] or segment["busy"]:
             return
         try:
             dataset.store.evict(dataset.path.name, segment["id"], native=True)
         except (StoreBusyError, StoreNotFoundError):
             return
+
+
+def _written_at(dataset: Dataset, segment: int) -> int:
+    """Return when a segment was last written to, ns; their ids tell the second in which they were begun alone."""
+    try:
+        return (dataset.path / f"n-{segment:016x}.seg").stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def _all_numbers(dataset: Dataset) -> Numbers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,11 +31,8 @@ Bytes = npt.NDArray[np.uint8]
 ROUND_BYTES = 8 << 20
 IN_MEMORY = 4
 MOST_FRAMES = 8192
-#: What helps a store that is full of slices.
-ADVICE = (
-    "slices are deleted when whole segments of them are frames: start it again with a larger --quota, or make room "
-    "('himach cache list', 'himach cache evict')"
-)
+#: Seconds after which a store that had no room looks again.
+REFUSED = 0.12
 #: Why frames cannot be put together, and how many bytes go to which rank.
 Ready = tuple[dict[int, str], dict[int, int]]
 
@@ -70,6 +68,7 @@ class Rounds:
         self._comm = world.comm
         self._n_atoms = kind.n_atoms
         self._free = [self._new_round() for _ in range(IN_MEMORY)]
+        self._target = target
         self._writing = Writing(target, kind.n_atoms)
         self._written: deque[tuple[Round, Future[bool]]] = deque()
         self._left: list[Round] = []  # of which some frames found no room
@@ -160,6 +159,7 @@ class Rounds:
         """Drop slices so that frames that found no room find some, as long as that helps (collective)."""
 
         def again() -> tuple[int, bool]:
+            time.sleep(REFUSED)
             self._writing.full = None
             left: list[Round] = []
             before = self._writing.count
@@ -171,7 +171,7 @@ class Rounds:
 
         def refuse() -> None:
             if self._writing.full is not None:
-                raise StoreFullError(f"{self._writing.full}; {ADVICE}")
+                raise StoreFullError(f"{self._writing.full}; {self._target.advice()}")
 
         while True:
             self._settle(self._await_all)
@@ -192,7 +192,7 @@ class Rounds:
 
         def lost() -> None:
             if self._writing.lost is not None:
-                raise StoreFullError(f"{self._writing.lost}; {ADVICE}")
+                raise StoreFullError(f"{self._writing.lost}; {self._target.advice()}")
 
         while self._settle(self._await_all)[0]:
             self._make_room()

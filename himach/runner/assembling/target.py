@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.io.dataset.attachment import AUTHOR, has_stamp
-from himach.io.slices.held import SUFFIX, Held, Kind
+from himach.io.slices.held import SUFFIX, Held, Kind, find_slices
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError, StoreNotFoundError
 from himach.parallel.collective import on_every_rank, told_by_every_rank
 from himach.parallel.communicator import Communicator
@@ -65,6 +65,21 @@ class Target:
         native, alien = (np.zeros(-(-len(frames) // 64), dtype=np.uint64) for _ in range(2))
         dataset.mark(frames, native, alien)
         return np.unpackbits(native.view(np.uint8), bitorder="little")[: len(frames)].astype(np.bool_)
+
+    def advice(self) -> str:
+        """Return what helps a store in which frames find no room."""
+        text = "slices are deleted when frames are made of whole segments of them"
+        if self._store is None:
+            return text
+        held = find_slices(self._store, self._name).get(self._kind, Held())
+        # While frames are made of one segment of each rank, these frames lie beside all slices.
+        beside = sum(max((one["bytes"] for one in of.segments()), default=0) for of in held.datasets)
+        used = sum(file.stat().st_size for file in self._store.path.rglob("*") if file.is_file())
+        quota = (used + beside + beside // 8 >> 20) + 4
+        return (
+            f"{text}, which takes a larger quota for a while: 'himach stage {self._name} --assemble --quota "
+            f"{quota}MiB', or make room ('himach cache list', 'himach cache evict')"
+        )
 
     def _refuse_staged(self, store: Store) -> None:
         for generation in store.generations(self._name):

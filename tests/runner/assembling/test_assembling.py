@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +21,7 @@ from himach.io.slices.held import find_slices
 from himach.io.store.store import Store, StoreConflictError, StoreFullError
 from himach.parallel.communicator import alone
 from himach.runner.assembling.assemble import assemble
-from himach.runner.assembling.plan import HELD, assign
+from himach.runner.assembling.plan import HELD, among_ranks, assign
 
 N_ATOMS = 500
 BOX = np.array([9, 8, 7, 90, 90, 90], np.float32)
@@ -58,6 +61,18 @@ def test_frames_are_given_evenly(nodes, frames, seed):
     assert (shares[chosen, np.arange(frames)][(shares == HELD).any(axis=0)] == HELD).all()
     if not (shares == HELD).any():
         assert np.bincount(chosen, minlength=nodes).max(initial=0) <= -(-frames // nodes)
+
+
+@given(st.lists(st.integers(0, 2), max_size=40), st.integers(1, 3))
+def test_ranks_of_a_node_get_neighbours_evenly(nodes, per_node):
+    ranks = [[per_node * node + i for i in range(per_node)] for node in range(3)]
+    node_of = np.array(nodes, np.int64)
+    chosen = among_ranks(node_of, ranks)
+    assert (chosen // per_node == node_of).all()
+    for node in range(3):
+        own = chosen[node_of == node]
+        counts = np.bincount(own - per_node * node, minlength=per_node)
+        assert (np.diff(own) >= 0).all() and counts.max() - counts.min() <= 1
 
 
 def test_what_lies_on_one_node_stays_there():
@@ -130,6 +145,61 @@ def test_a_full_store_keeps_the_slices(tmp_path):
     done = assemble(alone(), Store(place), "run7")
     assert not done.absent
     check(place, range(300))
+
+
+def fill(place: Path, quota: int, frames: int) -> int:
+    """Push slices of two ranks until they are so many, or there is no room; return of how many frames."""
+    n_atoms = 5000
+    rng = np.random.default_rng(0)
+    positions, owner = rng.uniform(0, 50, (n_atoms, 3)).astype(np.float32), rng.integers(0, 2, n_atoms)
+    stores = [Store(place) for _ in range(2)]
+    whole = 0
+    with contextlib.ExitStack() as stack:
+        writers = []
+        for rank, store in enumerate(stores):
+            store.set_quota(quota)
+            os.environ["HIMACH_QUOTA"] = str(quota)
+            writers.append(stack.enter_context(himach.Writer("full", n_atoms, cache=place, rank=rank)))
+        with contextlib.suppress(StoreFullError):
+            for number in range(frames):
+                for rank, writer in enumerate(writers):
+                    ids = np.flatnonzero(owner == rank)
+                    writer.push_slice(number, ids, positions[ids], time=number)
+                if number % 10 == 0:
+                    for writer in writers:
+                        writer.flush()
+                        whole = number + 1
+            for writer in writers:
+                writer.flush()
+            whole = frames
+    return whole
+
+
+def test_a_store_without_room_for_all_frames_beside_all_slices_goes_on_in_steps(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIMACH_QUOTA", "0")
+    quota = 32 << 20
+    assert fill(tmp_path, quota, 300) == 300  # 18 MB, in segments of 4 MB
+    store = Store(tmp_path)
+    store.set_quota(quota)
+    assert assemble(alone(), store, "full").frames == 300
+
+
+def test_a_store_that_is_full_of_slices_says_which_quota_helps(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIMACH_QUOTA", "0")
+    quota = 16 << 20
+    whole = fill(tmp_path, quota, 10_000)
+    assert 0 < whole < 10_000
+    store = Store(tmp_path)
+    store.set_quota(quota)
+    with pytest.raises(StoreFullError, match="--quota") as raised:
+        assemble(alone(), store, "full")
+    told = re.search(r"himach stage full --assemble --quota (\d+)MiB", str(raised.value))
+    assert told is not None
+    monkeypatch.setenv("HIMACH_CACHE", str(tmp_path))
+    monkeypatch.delenv("HIMACH_QUOTA")
+    done = command("stage", "full", "--assemble", "--quota", f"{told[1]}MiB")
+    assert done.returncode == 0, done.stderr
+    assert len(Store(tmp_path).dataset("full", b"", create=False).native) >= whole
 
 
 def test_slices_and_frames_of_two_simulations_do_not_mix(tmp_path):
