@@ -111,8 +111,7 @@ static bool same_bits(const void *a, const void *b, size_t size) {
 }
 
 static bool same_box(const cover *c, const bodhi_frame *slice) {
-    return c->has_box == (slice->box != NULL) &&
-           (slice->box == NULL || same_bits(c->box, slice->box, sizeof c->box));
+    return c->has_box == (slice->box != NULL) && (slice->box == NULL || same_bits(c->box, slice->box, sizeof c->box));
 }
 
 /* The first field that one has and the other has not; COVER_FIELDS: none. */
@@ -127,9 +126,9 @@ static bool check_alike(cover *c, int64_t rank, const bodhi_frame *slice) {
     cover_why why = {.rank = c->parts[0].rank, .other = rank, .time = c->frame.time, .other_time = slice->time};
     why.field = other_field(&c->frame, slice);
     why.fault = !same_bits(&c->frame.time, &slice->time, sizeof slice->time) ? COVER_TIMES
-                : !same_box(c, slice)                                       ? COVER_BOXES
-                : why.field < COVER_FIELDS                                  ? COVER_HAVE
-                                                                            : COVER_WELL;
+                : !same_box(c, slice)                                        ? COVER_BOXES
+                : why.field < COVER_FIELDS                                   ? COVER_HAVE
+                                                                             : COVER_WELL;
     if (why.fault != COVER_WELL && why.rank == why.other) {
         why.fault = COVER_DIFFER;
     }
@@ -145,8 +144,8 @@ static bool is_part(const cover *c, uint32_t part, const bodhi_frame *slice) {
         uint32_t atom = slice->ids[i];
         same = atom < c->frame.n_atoms && c->owners[atom] == part;
         for (unsigned k = 0; same && k < COVER_FIELDS; k++) {
-            same = theirs[k] == NULL ||
-                   same_bits(ours[k] + (size_t)atom * ROW, theirs[k] + i * ROW, ROW * sizeof(float));
+            same =
+                theirs[k] == NULL || same_bits(ours[k] + (size_t)atom * ROW, theirs[k] + i * ROW, ROW * sizeof(float));
         }
     }
     return same;
@@ -154,8 +153,8 @@ static bool is_part(const cover *c, uint32_t part, const bodhi_frame *slice) {
 
 /* --- Adding ------------------------------------------------------------------------------------------------------ */
 
-/* Put positions in their places, and see that these were nobody's. Returns the place in the slice of the first atom that
- * is another's or none; n_atoms: there is none. */
+/* Put positions in their places, and see that these were nobody's. Returns the place in the slice of the first atom
+ * that is another's or none; n_atoms: there is none. */
 static int64_t place_positions(cover *c, uint32_t part, const bodhi_frame *slice) {
     const uint32_t *ids = slice->ids;
     const float *row = slice->positions;

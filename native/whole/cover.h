@@ -1,5 +1,5 @@
-/* A frame that slices make: they have to cover its atoms once. Each slice is put in its place as it comes, in any order.
- * No I/O. */
+/* A frame that slices make: they have to cover its atoms once. Each slice is put in its place as it comes, in any
+ * order. No I/O. */
 #ifndef BODHI_COVER_H
 #define BODHI_COVER_H
 

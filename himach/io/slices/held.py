@@ -28,6 +28,10 @@ Numbers = npt.NDArray[np.int64]
 
 _GENERATION = re.compile(rb"slices of rank (\d{1,18}), (\d{1,10}) atoms\n", re.ASCII)
 _AT_ONCE = 1 << 16
+#: Segments of at least this part of the largest one's size are large.
+LARGE = 4
+#: How often slices are dropped that come back when segments are deleted; at last none is.
+SWEEPS = 3
 
 
 @dataclass(frozen=True, order=True)
@@ -66,6 +70,23 @@ class OfRank:
     numbers: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
     dropping: threading.Lock = field(default_factory=threading.Lock)
     atoms: npt.NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
+
+    dropped: list[Numbers] = field(default_factory=list)
+
+    def drop(self, numbers: Numbers) -> None:
+        """Drop slices durably, and delete segments in which none is left."""
+        self.dropped.append(numbers)
+        for left in reversed(range(SWEEPS)):
+            self.dataset.drop(numbers, native=True)
+            self.dataset.refresh()
+            if not left or not _sweep(self.dataset):
+                return
+            # What a segment said that is deleted, namely that slices of others are dropped, has to be said again.
+            self.dataset.refresh()
+            ever = np.unique(np.concatenate(self.dropped))
+            numbers = ever[self.dataset.holds(ever, native=True)]
+            if not len(numbers):
+                return
 
     def among(self, numbers: Numbers) -> Numbers:
         """Return those of some ascending frames of which there is a slice."""
@@ -198,9 +219,7 @@ class Held:
             gone = one.among(numbers)
             if len(gone):
                 with one.dropping:
-                    one.dataset.drop(gone, native=True)
-                    one.dataset.refresh()
-                    _sweep(one.dataset)
+                    one.drop(gone)
 
 
 def _sooner(a: tuple[bool, int], b: tuple[bool, int]) -> tuple[bool, int]:
@@ -220,27 +239,25 @@ def _count_atoms(one: OfRank, numbers: Numbers) -> npt.NDArray[np.uint32]:
     return atoms
 
 
-def _sweep(dataset: Dataset) -> None:
-    """Delete segments that hold nothing any more, those first that were written to first.
+def _sweep(dataset: Dataset) -> bool:
+    """Delete segments that hold nothing any more; return whether there were any.
 
-    Only those before all that hold something: a later one may say what is dropped from an earlier one. Where that
-    cannot be told, slices come back: they are dropped again, as their frame is there.
+    A small one, which may have nothing but what was dropped from others, goes after these. What goes too soon is made
+    up for by whoever sees it: slices come back, and are dropped again, as their frame is there.
     """
-    for segment in sorted(dataset.segments(), key=lambda one: _written_at(dataset, one["id"])):
+    segments = sorted(dataset.segments(), key=lambda one: one["id"])
+    large = max((one["bytes"] for one in segments), default=0) // LARGE
+    first, any_gone = True, False
+    for segment in segments:
         if segment["frames"] or segment["busy"]:
-            return
-        try:
-            dataset.store.evict(dataset.path.name, segment["id"], native=True)
-        except (StoreBusyError, StoreNotFoundError):
-            return
-
-
-def _written_at(dataset: Dataset, segment: int) -> int:
-    """Return when a segment was last written to, ns; their ids tell the second in which they were begun alone."""
-    try:
-        return (dataset.path / f"n-{segment:016x}.seg").stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
+            first = False
+        elif first or segment["bytes"] > large:
+            try:
+                dataset.store.evict(dataset.path.name, segment["id"], native=True)
+                any_gone = True
+            except (StoreBusyError, StoreNotFoundError):
+                first = False
+    return any_gone
 
 
 def _all_numbers(dataset: Dataset) -> Numbers:

@@ -101,7 +101,6 @@ class Rounds:
 
     def _send(self, now: Round) -> None:
         """Send what was read of a round and have it written; settle what came of those before (collective)."""
-
         outgoing: list[Bytes] = []
 
         def ready() -> Ready:

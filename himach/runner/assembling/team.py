@@ -26,8 +26,7 @@ class Team:
         self.part = (world.node.rank, workers) if world.node.rank < workers else None
         told = world.comm.allgather((world.node_index, self.part is not None))
         self.ranks = [
-            [rank for rank, (of, works) in enumerate(told) if works and of == node]
-            for node in range(len(world.nodes))
+            [rank for rank, (of, works) in enumerate(told) if works and of == node] for node in range(len(world.nodes))
         ]
 
     @property
