@@ -50,7 +50,7 @@ def on_every_rank(comm: Communicator, function: Callable[[], T]) -> T:
 
 
 def told_by_every_rank(comm: Communicator, function: Callable[[], T]) -> list[T]:
-    """The same, and return what `function` has returned on each rank.
+    """Do the same, and return what `function` has returned on each rank.
 
     It leaves the processor to others also while ranks tell each other.
     """
@@ -60,11 +60,11 @@ def told_by_every_rank(comm: Communicator, function: Callable[[], T]) -> list[T]
         return [cast(T, value)]
     mine = np.frombuffer(pickle.dumps((value if error is None else None, _word(error))), np.uint8)
     sizes = np.empty(comm.size, np.int64)
-    _await(comm.Iallgather(np.array([len(mine)], np.int64), sizes), error)
+    _await(comm.Iallgather(np.array([len(mine)], np.int64), sizes), error, pause=1e-4)
     padded = np.zeros(int(sizes.max()), np.uint8)
     padded[: len(mine)] = mine
     both = np.empty((comm.size, len(padded)), np.uint8)
-    _await(comm.Iallgather(padded, both), error)
+    _await(comm.Iallgather(padded, both), error, pause=1e-4)
     told = [pickle.loads(words[:size].tobytes()) for words, size in zip(both, sizes.tolist(), strict=True)]
     _agree(comm, error, [word for _, word in told])
     return [one for one, _ in told]
@@ -150,10 +150,11 @@ def _meet(comm: Communicator, error: BaseException | None, meanwhile: Callable[[
     _await(comm.Ibarrier(), error, meanwhile)
 
 
-def _await(arrival: Any, error: BaseException | None, meanwhile: Callable[[], object] = _nothing) -> None:
-    """Wait as `_meet` does for what all ranks have begun."""
+def _await(
+    arrival: Any, error: BaseException | None, meanwhile: Callable[[], object] = _nothing, pause: float = 1e-5
+) -> None:
+    """Wait as `_meet` does for what all ranks have begun; `pause` is that between the first two looks."""
     deadline = time.monotonic() + PATIENCE
-    pause = 1e-5
     while not arrival.Test():
         meanwhile()
         time.sleep(pause)

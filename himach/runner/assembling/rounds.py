@@ -28,7 +28,7 @@ Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 #: Bytes of frames that a rank puts together in a round; so many rounds are in memory at most, as slices or frames.
-ROUND_BYTES = 8 << 20
+ROUND_BYTES = 4 << 20
 IN_MEMORY = 4
 MOST_FRAMES = 8192
 #: Seconds after which a store that had no room looks again.

@@ -18,7 +18,7 @@ Bytes = npt.NDArray[np.uint8]
 #: Bytes of a message, at most.
 MESSAGE = 1 << 24
 #: Seconds between two looks at what is under way.
-SHORTEST, LONGEST = 1e-5, 1e-3
+SHORTEST, LONGEST = 5e-5, 1e-3
 _BYTE = "B"
 _TAG = 7030
 
