@@ -48,7 +48,7 @@ def assemble(world: World, store: Store | None, name: str) -> Assembled:
         On every rank: a store cannot be written to, or has no room. What was put together is kept, and so are the
         slices of what was not.
     """
-    team = Team(world)
+    team = Team(world, has_store=store is not None)
     # The first rank of a node counts all slices; each that works reads those of some ranks of the simulation.
     part = (0, 1) if world.leaders is not None else team.part
     found = on_every_rank(world.comm, lambda: {} if store is None or part is None else find_slices(store, name, part))

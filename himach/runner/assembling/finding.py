@@ -70,7 +70,7 @@ class Finder:
 
     def plans(self, frames_at_once: int) -> Iterator[Plan]:
         """Yield frames whose slices are all there, by their number of atoms, so many of them a rank that works."""
-        most = frames_at_once * self._team.workers * len(self._world.nodes)
+        most = frames_at_once * self._team.workers * max(1, len(self._team.nodes))
         found = self._found(most) if self._world.leaders is not None else iter(())
         while True:
             numbers, ranks = self._from_leaders(partial(next, found, None)) or (np.empty(0, np.int64), None)
@@ -94,6 +94,7 @@ class Finder:
 
     def _found(self, most: int) -> Iterator[Plan]:
         """Yield frames whose slices are all there, and who puts each together: of each `most`, evenly."""
+        nodes = self._team.nodes
         for frames, atoms in totals(self._leaders, self._world.sum, self._held, self._n_atoms):
             whole = np.flatnonzero(atoms >= self._n_atoms)
             self._leave(frames, np.flatnonzero((atoms > 0) & (atoms < self._n_atoms)))
@@ -101,8 +102,8 @@ class Finder:
             for begin in range(0, len(whole), at_once):
                 numbers = pick(frames, whole[begin : begin + at_once])
                 shares = self._shares(numbers)
-                node_of = [assign(shares[:, at : at + most]) for at in range(0, len(numbers), most)]
-                ranks = [among_ranks(some, self._team.ranks) for some in node_of]
+                node_of = [assign(shares[nodes, at : at + most]) for at in range(0, len(numbers), most)]
+                ranks = [among_ranks(some, [self._team.ranks[node] for node in nodes]) for some in node_of]
                 yield numbers, np.concatenate(ranks)
 
     def _shares(self, numbers: Numbers) -> Numbers:
