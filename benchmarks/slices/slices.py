@@ -40,8 +40,8 @@ def main(only: Sequence[str], ranks: Sequence[int], frames: int, found: int, kil
         works: dict[str, Callable[[], None]] = {
             "push": lambda: _push(place, ranks, frames, repeats),
             "small": lambda: _small(place, ranks, frames, repeats),
-            "find": lambda: _find(found, repeats),
-            "assemble": lambda: _assemble(place, frames, repeats),
+            "find": lambda: _find(place, found, repeats),
+            "assemble": lambda: _assemble(place, 3 * frames, repeats),
             "kills": lambda: _kill(place, kills),
         }
         for name, work in works.items():
@@ -63,10 +63,10 @@ def _small(place: Path, ranks: Sequence[int], frames: int, repeats: int) -> None
         pushing(place, n, SMALL_ATOMS * n, (SMALL_FRAMES * frames, 10 * frames), repeats, (0, 10))
 
 
-def _find(frames: int, repeats: int) -> None:
+def _find(place: Path, frames: int, repeats: int) -> None:
     from .finding import finding
 
-    finding(frames, 16, repeats)
+    finding(place / "finding", frames, 16, repeats)
 
 
 def _assemble(place: Path, frames: int, repeats: int) -> None:

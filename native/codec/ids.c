@@ -1,8 +1,11 @@
 /* Coding of sets of atoms; see ids.h. */
 #include "codec/ids.h"
 
+#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { WORD_BITS = 64 };
 
 /* --- Sets and bytes ----------------------------------------------------------------------------------------------- */
 
@@ -154,21 +157,34 @@ static size_t bits_size(const uint32_t *ids, size_t n) {
 
 static void bits_write(unsigned char *out, size_t size, const uint32_t *ids, size_t n) {
     memset(out, 0, size);
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bit = ids[i] - ids[0];
-        out[bit / 8] |= (unsigned char)(1U << bit % 8);
+    for (size_t i = 0; i < n;) {
+        size_t word = (ids[i] - ids[0]) / WORD_BITS;
+        uint64_t bits = 0;
+        for (; i < n && (ids[i] - ids[0]) / WORD_BITS == word; i++) {
+            bits |= UINT64_C(1) << (ids[i] - ids[0]) % WORD_BITS;
+        }
+        size_t left = size - word * sizeof bits;
+        bits = htole64(bits);
+        memcpy(out + word * sizeof bits, &bits, left < sizeof bits ? left : sizeof bits);
     }
 }
 
 static bool bits_read(const unsigned char *at, const unsigned char *end, uint64_t first, uint32_t *ids, size_t n) {
     size_t done = 0;
-    for (uint64_t base = first; at < end; at++, base += 8) {
-        for (unsigned left = *at; left != 0; left &= left - 1) {
-            uint64_t id = base + (unsigned)__builtin_ctz(left);
-            if (done == n || id > UINT32_MAX) {
-                return false;
-            }
-            ids[done++] = (uint32_t)id;
+    for (uint64_t base = first; at < end; at += sizeof base, base += WORD_BITS) {
+        size_t left = (size_t)(end - at);
+        uint64_t bits = 0;
+        memcpy(&bits, at, left < sizeof bits ? left : sizeof bits);
+        bits = le64toh(bits);
+        size_t count = (size_t)__builtin_popcountll(bits);
+        if (count == 0) {
+            continue;
+        }
+        if (count > n - done || base + WORD_BITS - 1 - (unsigned)__builtin_clzll(bits) > UINT32_MAX) {
+            return false;
+        }
+        for (; bits != 0; bits &= bits - 1) {
+            ids[done++] = (uint32_t)(base + (unsigned)__builtin_ctzll(bits));
         }
     }
     return done == n;
@@ -228,6 +244,29 @@ static size_t differ(uint32_t *out, const uint32_t *a, size_t n, const uint32_t 
     return k;
 }
 
+/* The set that differs from `base` by `changes`; `out` has room for both. Returns how many it has. */
+static size_t change(uint32_t *out, const uint32_t *changes, size_t n, const uint32_t *base, size_t m) {
+    enum { PART = 8 }; /* of what stays, at a time */
+    size_t j = 0;
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t id = changes[i];
+        for (; j + PART <= m && base[j + PART - 1] < id; j += PART, k += PART) {
+            memcpy(out + k, base + j, PART * sizeof *out);
+        }
+        while (j < m && base[j] < id) {
+            out[k++] = base[j++];
+        }
+        if (j < m && base[j] == id) {
+            j++;
+        } else {
+            out[k++] = id;
+        }
+    }
+    memcpy(out + k, base + j, (m - j) * sizeof *out);
+    return k + m - j;
+}
+
 bool ids_write_delta(id_bytes *out, const uint32_t *ids, size_t n, const id_set *base, uint64_t offset, size_t most,
                      id_set *scratch, bool *shorter) {
     if (!set_reserve(scratch, n + base->n)) {
@@ -264,7 +303,7 @@ static bool read_delta(const unsigned char *data, size_t size, const id_set *bas
     uint32_t *changes = malloc((count + 1) * sizeof *changes);
     uint32_t *both = malloc((count + base->n + 1) * sizeof *both);
     bool right = changes != NULL && both != NULL && runs_read(data + IDS_HEAD, data + size, changes, count) &&
-                 differ(both, changes, count, base->ids, base->n) == n;
+                 change(both, changes, count, base->ids, base->n) == n;
     if (right) {
         memcpy(ids, both, n * sizeof *ids);
     }

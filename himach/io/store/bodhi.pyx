@@ -9,7 +9,7 @@ import numpy as np
 cimport cython
 cimport numpy as cnp
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from himach.io.store.libbodhi cimport *
@@ -288,8 +288,8 @@ cdef class DatasetHandle:
             status = bodhi_dataset_seal(self.dataset, least)
         check(status)
 
-    def holds(self, cnp.ndarray numbers):
-        """Which of the frames are there, bool (n,)."""
+    def holds(self, cnp.ndarray numbers, bint native=False):
+        """Which of the frames are there, or are there natively, bool (n,)."""
         cdef int64_t *wanted = frame_numbers(numbers)
         cdef int64_t n = numbers.shape[0]
         cdef cnp.ndarray held = np.empty(n, dtype=np.bool_)
@@ -304,7 +304,7 @@ cdef class DatasetHandle:
                 some = min(n - at, <int64_t>256)
                 status = bodhi_dataset_locate(self.dataset, wanted + at, some, places)
                 for i in range(some):
-                    out[at + i] = places[i].found != 0
+                    out[at + i] = places[i].found != 0 and (not native or places[i].kind == BODHI_NATIVE)
                 at += some
         check(status)
         return held
@@ -545,3 +545,4 @@ include "link.pxi"
 include "server.pxi"
 include "push.pxi"
 include "packed.pxi"
+include "../slices/gather.pxi"

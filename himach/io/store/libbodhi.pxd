@@ -248,6 +248,21 @@ cdef extern from "codec/pack.h" nogil:
 cdef extern from "write/writer.h" nogil:
     int writer_append_xtc(bodhi_writer *w, const bodhi_frame *frame, const xtc_frame *coded, packed_grid grid)
 
+cdef extern from "whole/gather.h" nogil:
+    ctypedef struct parcel:
+        unsigned char *bytes
+        size_t size
+    ctypedef struct gather:
+        parcel *parcels
+        size_t n_covers
+    int gather_open(int64_t n_atoms, int32_t n_processes, int32_t own, gather **opened)
+    void gather_close(gather *g)
+    int gather_begin(gather *g, const int64_t *numbers, const int32_t *assembler, size_t n)
+    int gather_read(gather *g, int64_t rank, bodhi_reader *reader, int64_t *missed)
+    int gather_take(gather *g, const unsigned char *bytes, size_t size)
+    int gather_write(gather *g, bodhi_writer *writer, int64_t *number)
+    void gather_tell(const gather *g, char *text, size_t size)
+
 cdef extern from "server/serve.h" nogil:
     ctypedef struct bodhi_server:
         pass

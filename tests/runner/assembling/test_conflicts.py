@@ -179,8 +179,8 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
         from himach.io.store.store import StoreFullError
         from himach.parallel import collective
         from himach.parallel.mpi import connect
-        from himach.runner.assembling import assemble
         from himach.runner.assembling.here import assemble_for_run
+        from himach.runner.assembling.writing import Writing
 
         collective.PATIENCE = 0.5
         world = connect()
@@ -188,7 +188,7 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
             for number in range(6):
                 writer.push_slice(number, np.arange(50) + 50 * rank, np.zeros((50, 3), np.float32), time=number)
         world.comm.barrier()
-        write = assemble._Work._write
+        write = Writing.write
 
         def writes(self, *arguments):
             if rank == 0:
@@ -196,7 +196,7 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
             time.sleep(5)
             return write(self, *arguments)
 
-        assemble._Work._write = writes
+        Writing.write = writes
         print(assemble_for_run(world, open_store(), Path("run7")))
         world.comm.barrier()
         """)

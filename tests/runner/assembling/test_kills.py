@@ -51,7 +51,7 @@ def test_two_assemblers_and_a_writer_at_once(tmp_path):
     check(place, range(400))
     (held,) = find_slices(Store(place), "run7").values()
     held.refresh()
-    assert held.ends() is None
+    assert held.until(0, 1) is None
     counts = np.zeros(400, np.int64)
-    held.count(0, counts)
+    held.count(range(400), counts)
     assert not counts.any()
