@@ -91,6 +91,7 @@ class DatasetHandle:
         request_bytes: int = 0,
         ring: int = 0,
         ranges: npt.NDArray[np.int64] | None = None,
+        unpack: bool = True,
     ) -> ReaderHandle: ...
 
 class WriterHandle:
@@ -134,6 +135,7 @@ class LinkHandle:
         request_bytes: int = 0,
         ring: int = 0,
         ranges: npt.NDArray[np.int64] | None = None,
+        unpack: bool = True,
     ) -> ReaderHandle: ...
     def counters(self) -> dict[str, int]: ...
     def survey(self, after: bytes) -> bytes: ...

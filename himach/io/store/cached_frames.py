@@ -117,6 +117,7 @@ class CachedFrames:
         direct: Literal["auto", "on", "off"] = "auto",
         request_bytes: int = 0,
         ring: int = 0,
+        unpack: bool = True,
     ) -> Reading:
         """Read frames, in the order of `numbers`, ahead of the caller and without the GIL.
 
@@ -137,6 +138,8 @@ class CachedFrames:
             Size of a read request; 0 for 512 KiB, or 2 MiB where the page cache is bypassed.
         ring
             Number of requests read ahead; 0 for 6, or 3 where the page cache is bypassed.
+        unpack
+            Give the frames' arrays. Else frames are read and checked as they lie, and their arrays are None.
 
         Returns
         -------
@@ -152,7 +155,7 @@ class CachedFrames:
         wanted = np.ascontiguousarray(numbers, dtype=np.int64)
         how = {"auto": bodhi.DIRECT_AUTO, "on": bodhi.DIRECT_ON, "off": bodhi.DIRECT_OFF}[direct]
         ranges = None if atoms is None else self._ranges(atoms)
-        reader = self._asking.open_reader(wanted, fields, verify, how, True, request_bytes, ring, ranges)
+        reader = self._asking.open_reader(wanted, fields, verify, how, True, request_bytes, ring, ranges, unpack)
         return Reading(reader)
 
     def _ranges(self, atoms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
