@@ -65,4 +65,5 @@ def _row(one: Listed) -> tuple[str, ...]:
     origin = (
         "pushed" if not one.origin else one.origin[0] + (f" and {len(one.origin) - 1} more" if one.origin[1:] else "")
     )
-    return one.name, f"{one.frames:,}", there, f"{copies}{wanted}", nodes, show_size(one.nbytes), used, origin
+    name = f"{one.name} (older)" if one.older else one.name
+    return name, f"{one.frames:,}", there, f"{copies}{wanted}", nodes, show_size(one.nbytes), used, origin

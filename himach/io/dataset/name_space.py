@@ -54,6 +54,10 @@ class Listed:
         What the simulation that pushed it said of itself.
     last_used
         Seconds since 1970, on any node.
+    sequence
+        Place of its content among those that the origin has had; 0: it has none.
+    older
+        Some node holds a newer content of the same origin, as another dataset of this name.
     """
 
     name: str
@@ -68,6 +72,8 @@ class Listed:
     origin: list[str]
     author: str
     last_used: int
+    sequence: int = 0
+    older: bool = False
 
     @property
     def whole(self) -> bool:
@@ -160,7 +166,13 @@ def joined(answers: Iterable[Answer]) -> list[Listed]:
     for answer in answers:
         for one in answer.holdings:
             parts.setdefault((one.name, one.generation), []).append((answer, one))
-    return sorted(map(_join, parts.values()), key=lambda one: (-one.last_used, one.name))
+    found = sorted(map(_join, parts.values()), key=lambda one: (-one.last_used, one.name))
+    last: dict[str, int] = {}
+    for listed in found:
+        last[listed.name] = max(listed.sequence, last.get(listed.name, 0))
+    for listed in found:
+        listed.older = listed.sequence < last[listed.name]
+    return found
 
 
 def _join(parts: Sequence[tuple[Answer, Holding]]) -> Listed:
@@ -187,6 +199,7 @@ def _join(parts: Sequence[tuple[Answer, Holding]]) -> Listed:
         origin=[str(path) for path in newest.paths] if newest is not None and newest.kinds != ("pushed",) else [],
         author=", ".join(sorted({one.author for one in holdings if one.author})),
         last_used=max(one.last_used for one in holdings),
+        sequence=0 if newest is None else newest.sequence,
     )
 
 
