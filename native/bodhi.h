@@ -127,6 +127,7 @@ typedef struct bodhi_read_options {
     const bodhi_range *atoms; /* which atoms are needed, ascending and apart; copied. NULL: all. Arrays keep their full
                                  size and atoms their place in them, but other atoms' rows hold anything */
     int64_t n_ranges;         /* of `atoms` */
+    int32_t check_only;       /* 1: frames are read and checked, and not unpacked: their arrays are NULL */
 } bodhi_read_options;
 
 typedef struct bodhi_facts {

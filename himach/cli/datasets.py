@@ -65,5 +65,6 @@ def _row(one: Listed) -> tuple[str, ...]:
     origin = (
         "pushed" if not one.origin else one.origin[0] + (f" and {len(one.origin) - 1} more" if one.origin[1:] else "")
     )
+    name = f"{one.name} (older)" if one.older else one.name
     size = show_size(one.nbytes)
-    return one.name, f"{one.frames:,}", there, f"{copies}{wanted}", one.layout, nodes, size, used, origin
+    return name, f"{one.frames:,}", there, f"{copies}{wanted}", one.layout, nodes, size, used, origin

@@ -231,7 +231,7 @@ def _copy(world: World, job: StageJob, dataset: Dataset, n_frames: int) -> int:
     if job.copies is not None:
         attach_copies(world, dataset, job.copies)
     copies = min(len(world.nodes), job.copies or max(world.comm.allgather(wanted_copies(dataset))))
-    return replicate(world, dataset, n_frames, copies) if copies > 1 else 0
+    return replicate(world, dataset, n_frames, copies)[0] if copies > 1 else 0
 
 
 def _open_store(comm: Communicator, job: StageJob) -> Store:

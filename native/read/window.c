@@ -137,15 +137,26 @@ static bool learn_layout(const bodhi_reader *r, layout *l, const place *p, enum 
     return true;
 }
 
+/* Whether what the window's last frames were like will do: a look at the next ones would be a wait for the other
+ * machine. */
+static bool keeps_layout(const bodhi_reader *r, const window *w, const place *p) {
+    const layout *l = &w->layout;
+    return r->locator->fetch != NULL && w != &r->spare && l->known && !l->stale && is_like(p, &l->like);
+}
+
 /* Learn the layout from the first record of the window that is not read whole. False: not cached. */
 static bool learn_window(const bodhi_reader *r, window *w, size_t n, enum fill_mode mode) {
-    w->layout.known = false;
     for (size_t i = 0; i < n; i++) {
         const place *p = &r->list[w->first + w->order[i]].place;
         if (!needs_all(&r->asked, p->fields)) {
+            if (keeps_layout(r, w, p)) {
+                return true;
+            }
+            w->layout.stale = false;
             return learn_layout(r, &w->layout, p, mode, w == &r->spare || n == 1);
         }
     }
+    w->layout.known = false;
     return true;
 }
 

@@ -58,6 +58,10 @@ class Listed:
         Seconds since 1970, on any node.
     layout
         How it is kept, somewhere: ``"frame"``, ``"time"`` or ``"both"``.
+    sequence
+        Place of its content among those that the origin has had; 0: it has none.
+    older
+        Some node holds a newer content of the same origin, as another dataset of this name.
     """
 
     name: str
@@ -73,6 +77,8 @@ class Listed:
     author: str
     last_used: int
     layout: str
+    sequence: int = 0
+    older: bool = False
 
     @property
     def whole(self) -> bool:
@@ -174,7 +180,13 @@ def joined(answers: Iterable[Answer]) -> list[Listed]:
             else:
                 parts.setdefault((one.name, one.generation), []).append((answer, one))
     listed = [_join(several, forms.get(of)) for of, several in parts.items()]
-    return sorted(listed, key=lambda one: (-one.last_used, one.name))
+    listed.sort(key=lambda one: (-one.last_used, one.name))
+    last: dict[str, int] = {}
+    for one_dataset in listed:
+        last[one_dataset.name] = max(one_dataset.sequence, last.get(one_dataset.name, 0))
+    for one_dataset in listed:
+        one_dataset.older = one_dataset.sequence < last[one_dataset.name]
+    return listed
 
 
 def _join(parts: Sequence[tuple[Answer, Holding]], form: int | None) -> Listed:
@@ -202,6 +214,7 @@ def _join(parts: Sequence[tuple[Answer, Holding]], form: int | None) -> Listed:
         author=", ".join(sorted({one.author for one in holdings if one.author})),
         last_used=max(one.last_used for one in holdings),
         layout="frame" if form is None else "both" if any(one.n_native + one.n_alien for one in holdings) else "time",
+        sequence=0 if newest is None else newest.sequence,
     )
 
 

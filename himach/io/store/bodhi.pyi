@@ -93,6 +93,7 @@ class DatasetHandle:
         ring: int = 0,
         ranges: npt.NDArray[np.int64] | None = None,
         sparse: bool = False,
+        unpack: bool = True,
     ) -> ReaderHandle: ...
 
 class WriterHandle:
@@ -146,6 +147,7 @@ class LinkHandle:
         ring: int = 0,
         ranges: npt.NDArray[np.int64] | None = None,
         sparse: bool = False,
+        unpack: bool = True,
     ) -> ReaderHandle: ...
     def counters(self) -> dict[str, int]: ...
     def survey(self, after: bytes) -> bytes: ...

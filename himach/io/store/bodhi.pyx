@@ -375,11 +375,13 @@ cdef class DatasetHandle:
         return handle
 
     def open_reader(self, cnp.ndarray numbers, int fields=0, bint verify=True, int direct=0, bint thread=True,
-                    int64_t request_bytes=0, int64_t ring=0, cnp.ndarray ranges=None, bint sparse=False):
+                    int64_t request_bytes=0, int64_t ring=0, cnp.ndarray ranges=None, bint sparse=False,
+                    bint unpack=True):
         """A reader of the frames `numbers`, in that order; of the atoms in `ranges` (see atom_ranges()) alone."""
         cdef ReaderHandle handle = ReaderHandle.__new__(ReaderHandle)
         cdef bodhi_read_options options = read_options(fields, verify, direct, thread, request_bytes, ring, ranges,
                                                        sparse)
+        options.check_only = not unpack
         cdef int64_t *wanted = frame_numbers(numbers)
         cdef int64_t n = numbers.shape[0]
         cdef int status

@@ -119,6 +119,7 @@ class CachedFrames:
         ring: int = 0,
         ahead: bool = True,
         sparse: bool = False,
+        unpack: bool = True,
     ) -> Reading:
         """Read frames, in the order of `numbers`, ahead of the caller and without the GIL.
 
@@ -144,6 +145,8 @@ class CachedFrames:
             Read ahead in a thread, which few small frames are not worth.
         sparse
             Read nothing between the parts that are asked for, nor have the system do so.
+        unpack
+            Give the frames' arrays. Else frames are read and checked as they lie, and their arrays are None.
 
         Returns
         -------
@@ -159,7 +162,9 @@ class CachedFrames:
         wanted = np.ascontiguousarray(numbers, dtype=np.int64)
         how = {"auto": bodhi.DIRECT_AUTO, "on": bodhi.DIRECT_ON, "off": bodhi.DIRECT_OFF}[direct]
         ranges = None if atoms is None else self._ranges(atoms)
-        reader = self._asking.open_reader(wanted, fields, verify, how, ahead, request_bytes, ring, ranges, sparse)
+        reader = self._asking.open_reader(
+            wanted, fields, verify, how, ahead, request_bytes, ring, ranges, sparse, unpack
+        )
         return Reading(reader)
 
     def _ranges(self, atoms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -84,6 +84,7 @@ cdef extern from "bodhi.h" nogil:
         int64_t ring
         const bodhi_range *atoms
         int64_t n_ranges
+        int32_t check_only
     ctypedef struct bodhi_facts:
         int64_t native
         int64_t alien

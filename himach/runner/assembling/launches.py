@@ -26,7 +26,9 @@ def beginnings(leaders: Communicator, kinds: Sequence[Kind], found: Mapping[Kind
 
     told = leaders.allgather(on_every_rank(leaders, mine))
     had = {kind: [one[kind] for one in told if kind in one] for kind in kinds}
-    return {kind: (min(when for when, _ in some), min(first for _, first in some)) for kind, some in had.items() if some}
+    return {
+        kind: (min(when for when, _ in some), min(first for _, first in some)) for kind, some in had.items() if some
+    }
 
 
 def leave_to_later(world: World, launches: Beginnings, kind: Kind, held: Held | None) -> int | None:
