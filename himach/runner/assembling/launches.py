@@ -20,7 +20,7 @@ def beginnings(leaders: Communicator, kinds: Sequence[Kind], found: Mapping[Kind
 
     def mine() -> Beginnings:
         for held in found.values():
-            held.refresh(atoms=False)
+            held.refresh()
         began = {kind: held.began() for kind, held in found.items()}
         return {kind: one for kind, one in began.items() if one is not None}
 
