@@ -112,10 +112,12 @@ def _measure(name: str, atoms: Atoms, origin: Origin, place: Path, dataset: str,
 def _read(dataset: Dataset, origin: Origin, atoms: Atoms, *, tracks: bool) -> tuple[Vectors, int]:
     """Read atoms of all frames as a rank does, task by task; return them and the bytes of records."""
     given = np.empty((origin.n_frames, len(atoms), 3), dtype=np.float32)
+    together = int(atoms[-1] - atoms[0]) + 1 == len(atoms)
+    rows = slice(int(atoms[0]), int(atoms[-1]) + 1) if together else atoms
     source = Source(origin, dataset, needs=Needs(atoms, POSITIONS), tracks=tracks)
     for begin in range(0, origin.n_frames, TASK):
         for frame in source.read(np.arange(begin, min(origin.n_frames, begin + TASK))):
-            given[frame.number] = frame.positions[atoms]
+            given[frame.number] = frame.positions[rows]
     if source.bytes_origin:
         raise AssertionError("frames of the benchmark were not in the store")
     return given, source.bytes_cache
