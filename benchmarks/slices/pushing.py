@@ -55,9 +55,7 @@ def pushing(
     report(f"{what}: slices / Write_at_all", f"{beside_shared:.2f}", f"{bars[1]:g}" if bars[1] else "none")
 
 
-def measure(
-    world: World, place: str, n_atoms: int, frames: tuple[int, int], repeats: int
-) -> dict[str, list[float]]:
+def measure(world: World, place: str, n_atoms: int, frames: tuple[int, int], repeats: int) -> dict[str, list[float]]:
     """Return the seconds of each way, one a turn, on the ranks of `world` (collective)."""
     kept = _made_up(world, n_atoms)
     names = count()

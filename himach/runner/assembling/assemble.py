@@ -72,7 +72,9 @@ class Assembled:
         if self.waiting:
             text += f"; of {self.waiting} some slices are missing"
         if self.superseded is not None:
-            text += f"; a later launch has pushed frames from {self.superseded} on anew: earlier ones' slices were dropped"
+            text += (
+                f"; a later launch has pushed frames from {self.superseded} on anew: earlier ones' slices were dropped"
+            )
         told = "".join(f"\n  frame {number}: {reason}" for number, reason in sorted(self.absent.items())[:TOLD])
         return text + (f"; not whole:{told}" if told else "")
 
