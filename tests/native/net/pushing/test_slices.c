@@ -76,7 +76,7 @@ static void end(void) {
 
 static bodhi_pusher *open_pusher(bool durable, const char *launch) {
     bodhi_pusher *pusher;
-    bodhi_push_options options = {.durable = durable, .batch_bytes = 1 << 20, .identity = "test"};
+    bodhi_push_options options = {.durable = durable, .batch_bytes = is_slow ? 1 << 30 : 1 << 20, .identity = "test"};
     bodhi_slice_options slices = {.n_atoms = ATOMS, .store = home, .launch = launch};
     CHECK(bodhi_push_open_slices(NULL, 0, "run", "g", 1, &options, &slices, &pusher) == BODHI_OK);
     return pusher;
@@ -200,7 +200,7 @@ static void test_read_back(bool durable, bool slow, bool strange) {
     bodhi_pusher *pusher = open_pusher(durable, "");
     for (int64_t number = 0; number < SLICES; number++) {
         CHECK(push(pusher, number) == BODHI_OK);
-        if (number % 17 == 3) { /* the next begins where a block is not full */
+        if (number % 17 == 3 && !slow) { /* the next begins where a block is not full */
             CHECK(bodhi_push_flush(pusher) == BODHI_OK && acknowledged(pusher) == number + 1);
             CHECK(count_right(SLICES, "") == number + 1);
         }
