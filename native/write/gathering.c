@@ -72,16 +72,17 @@ void writer_attach_stream(bodhi_writer *w) {
 }
 
 int writer_settle_stream(bodhi_writer *w) {
-    uint64_t from;
-    if (w->stream == NULL || !w->has_segment || !stream_has_failed(w->stream, &from)) {
+    uint64_t failed_at;
+    if (w->stream == NULL || !w->has_segment || !stream_has_failed(w->stream, &failed_at)) {
         return BODHI_OK;
     }
     stream_wait(w->stream);
-    for (size_t i = w->n_pending; i-- > 0 && w->pending[i].at + w->pending[i].entry.length > from;) {
-        from = w->pending[i].at; /* of a record the beginning may have been written */
+    uint64_t from = failed_at;
+    for (size_t i = w->n_pending; i-- > 0 && w->pending[i].at + w->pending[i].entry.length > failed_at;) {
+        from = w->pending[i].at < from ? w->pending[i].at : from; /* its beginning may have been written */
     }
     uint64_t lost = w->at.end - from;
-    (void)stream_has_failed(w->stream, &(uint64_t){0}); /* for errno */
+    (void)stream_has_failed(w->stream, &failed_at); /* for errno */
     int status = undo(w, from);
     room_settle(&w->room, lost);
     writer_attach_stream(w);
