@@ -124,7 +124,7 @@ def _rounds(lines: Lines, repeats: int, directory: Path | None) -> None:
     todo = [count for count in ROUNDS if all(line.get("rounds") != count for line in lines.lines)]
     if not todo:
         return
-    with scratch(directory) as place, Hosts(max(todo), place, ROUND_NETWORK) as hosts, _told():
+    with _told(), scratch(directory) as place, Hosts(max(todo), place, ROUND_NETWORK) as hosts:
         network, latency = hosts.call(2, link, int(ROUND_NETWORK), 3)
         machine = {"network": network, "latency": latency}
         for count in todo:
