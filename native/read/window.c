@@ -153,7 +153,8 @@ static bool learn_window(const bodhi_reader *r, window *w, size_t n, enum fill_m
                 return true;
             }
             w->layout.stale = false;
-            return learn_layout(r, &w->layout, p, mode, w == &r->spare || n == 1);
+            bool exact = w == &r->spare || (n == 1 && r->locator->fetch == NULL); /* what is kept is for others, too */
+            return learn_layout(r, &w->layout, p, mode, exact);
         }
     }
     w->layout.known = false;

@@ -184,7 +184,7 @@ static int unpack_slice(gather *g, const unsigned char *bytes, size_t size, size
     memcpy(head, bytes + *at, sizeof *head);
     *at += sizeof *head;
     uint64_t fields = 1U + ((head->has & HAS_VELOCITIES) != 0) + ((head->has & HAS_FORCES) != 0);
-    if (head->n < 1 || head->told > size - *at || head->told % sizeof(float) != 0 ||
+    if (head->n < 1 || head->n > UINT32_MAX || head->told > size - *at || head->told % sizeof(float) != 0 ||
         (uint64_t)head->n * fields * ROW_BYTES > size - *at - head->told) {
         return BODHI_MISS;
     }

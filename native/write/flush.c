@@ -181,8 +181,14 @@ int writer_begin_flush(bodhi_writer *w, sync_list *list) {
     if (w->poisoned) {
         return status;
     }
-    if (!list_unsynced(w, list) && !sync_all(w)) {
-        return fail_sync(w);
+    if (!list_unsynced(w, list)) {
+        status = writer_write_gathered(w); /* what is synced here and now must have been written */
+        if (status != BODHI_OK) {
+            return status;
+        }
+        if (!sync_all(w)) {
+            return fail_sync(w);
+        }
     }
     w->n_syncing = w->n_pending;
     w->undone = false;

@@ -81,7 +81,7 @@ int writer_settle_stream(bodhi_writer *w) {
     for (size_t i = w->n_pending; i-- > 0 && w->pending[i].at + w->pending[i].entry.length > failed_at;) {
         from = w->pending[i].at < from ? w->pending[i].at : from; /* its beginning may have been written */
     }
-    uint64_t lost = w->at.end - from;
+    uint64_t lost = w->at.end - from + stream_written(w->stream);
     (void)stream_has_failed(w->stream, &failed_at); /* for errno */
     int status = undo(w, from);
     room_settle(&w->room, lost);

@@ -90,14 +90,15 @@ static int end_sync(straight *s) {
     }
     stream_await(s->writer->stream, s->ticket);
     s->syncing = false;
-    int status = writer_settle_stream(s->writer);
+    int status = s->synced ? writer_settle_stream(s->writer) : writer_end_flush(s->writer, false);
     bool whole = status == BODHI_OK && !s->writer->undone;
     if (whole) {
-        status = writer_end_flush(s->writer, s->synced);
+        status = writer_end_flush(s->writer, true);
         whole = status == BODHI_OK;
     }
     s->facts.acknowledged += whole ? s->n_syncing : 0;
-    s->facts.in_flight -= s->n_syncing;
+    s->facts.in_flight =
+        whole ? s->facts.in_flight - s->n_syncing : 0; /* those behind may have been undone with them */
     if (status != BODHI_OK) {
         slice_teller_forget(&s->writer->teller);
     }

@@ -143,7 +143,7 @@ static int append(bodhi_writer *w, record_header *header, field_blocks fields[FI
     room_take(&w->room, header->length + ENTRY_BYTES);
     bool through = header->length >= THROUGH_BYTES && w->stream == NULL;
     status = through ? append_through(w, header, fields) : append_gathered(w, header, fields);
-    if (through || (status != BODHI_OK && w->stream == NULL)) {
+    if (through || status != BODHI_OK) {
         room_settle(&w->room, header->length);
     }
     if (status != BODHI_OK) {

@@ -76,6 +76,7 @@ class OfRank:
     dropping: threading.Lock = field(default_factory=threading.Lock)
     atoms: npt.NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
 
+    aside: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
     dropped: list[Numbers] = field(default_factory=list)
 
     def drop(self, numbers: Numbers) -> None:
@@ -112,6 +113,7 @@ class Held:
 
     def __init__(self, ranks: Sequence[OfRank] = ()) -> None:
         self._ranks = list(ranks)
+        self._end: int | None = None
 
     def add(self, rank: int, dataset: Dataset) -> None:
         """Add what one rank has pushed."""
@@ -139,26 +141,30 @@ class Held:
         for one in self._ranks:
             one.dataset.refresh()
             numbers = _all_numbers(one.dataset)
+            if self._end is not None:
+                numbers, one.aside = np.split(numbers, [np.searchsorted(numbers, self._end)])
             if atoms:
                 one.atoms = _count_atoms(one, numbers)
             one.numbers = numbers
 
     def began(self) -> tuple[int, int] | None:
-        """Return when the oldest slice was pushed, a larger number if later, and the first frame; None without slices.
+        """Return the second in which the oldest slice was written, and the first frame; None without slices.
 
         What is old is dropped first, which leaves the order of launches as it was: one begins when another has ended.
         """
         firsts = [int(one.numbers[0]) for one in self._ranks if len(one.numbers)]
         segments = [one["id"] for dataset in self.datasets for one in dataset.segments()]
-        return (min(segments), min(firsts)) if firsts and segments else None
+        return (min(segments) >> 32, min(firsts)) if firsts and segments else None
 
-    def drop_from(self, first: int) -> bool:
-        """Drop all slices from a frame on, durably; say whether there were any."""
-        behind = [one.numbers[np.searchsorted(one.numbers, first) :] for one in self._ranks]
-        if not any(map(len, behind)):
-            return False
-        self.drop(np.unique(np.concatenate(behind)))
-        return True
+    def leave_aside(self, first: int) -> None:
+        """Know nothing any more of slices from a frame on, but that they are `aside`."""
+        self._end = first
+
+    @property
+    def aside(self) -> Numbers:
+        """The frames of which slices are left aside, ascending."""
+        some = [one.aside for one in self._ranks]
+        return np.unique(np.concatenate(some)) if some else np.empty(0, np.int64)
 
     def until(self, low: int, most: int) -> tuple[int, int] | None:
         """Return the first frame from `low` on of which there is a slice, and a later end of at most `most` a rank.
@@ -239,6 +245,8 @@ class Held:
         """Drop all slices of some frames, durably, and delete segments in which none is left."""
         for one in self._ranks:
             gone = one.among(numbers)
+            if len(one.aside):
+                gone = np.union1d(gone, np.intersect1d(one.aside, numbers))
             if len(gone):
                 with one.dropping:
                     one.drop(gone)
@@ -296,6 +304,8 @@ def find_slices(store: Store, name: str, part: tuple[int, int] = (0, 1)) -> dict
         try:
             dataset = store.dataset(name + SUFFIX, generation, create=False)
         except StoreNotFoundError:  # deleted meanwhile
+            continue
+        if not dataset.native:  # all have become frames; a restart has datasets of its own
             continue
         kind = Kind(generation[told.end() :], int(told[2]), told[3])
         found.setdefault(kind, Held()).add(int(told[1]), dataset)

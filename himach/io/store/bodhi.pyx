@@ -12,6 +12,8 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
+from posix.types cimport pid_t
+from posix.unistd cimport getpid
 from himach.io.store.libbodhi cimport *
 
 from himach.errors import HimachError
@@ -477,7 +479,8 @@ cdef class ReaderHandle:
     def __dealloc__(self):
         global deaf
         deaf += 1
-        bodhi_reader_close(self.reader)
+        with nogil:  # another reader of the same server may be waiting for it
+            bodhi_reader_close(self.reader)
         deaf -= 1
 
     cdef object show(self, float *data, int64_t n_atoms):

@@ -14,7 +14,7 @@ from himach.io.store.store import Store
 from himach.parallel.collective import on_every_rank
 from himach.parallel.communicator import World
 from himach.runner.assembling.finding import Finder
-from himach.runner.assembling.launches import beginnings, leave_to_later
+from himach.runner.assembling.launches import Launches
 from himach.runner.assembling.outcome import Assembled
 from himach.runner.assembling.rounds import Rounds
 from himach.runner.assembling.target import Target
@@ -55,20 +55,21 @@ def assemble(world: World, store: Store | None, name: str) -> Assembled:
     found = on_every_rank(world.comm, lambda: {} if store is None or part is None else find_slices(store, name, part))
     kinds: list[Kind] = sorted({kind for told in world.comm.allgather(list(found)) for kind in told})
     done = Assembled()
-    leaders = world.leaders
-    launches = on_every_rank(world.comm, lambda: {} if leaders is None else beginnings(leaders, kinds, found))
-    for kind in kinds:
-        target = Target(store, name, kind)
-        finder = Finder(world, team, target, kind, found.get(kind), done)
-        rounds = Rounds(world, target, kind, finder.own, done)
-        try:
+    launches = Launches(world, kinds, found)
+    targets, finders = [], []
+    try:
+        for kind in kinds:
+            targets.append(target := Target(store, name, kind))
+            finders.append(finder := Finder(world, team, target, kind, found.get(kind), done))
             # Of all launches the frames must be of one simulation, before any gives way to another.
             target.agree_on_author(world.comm, [held for other, held in found.items() if kind.alike(other)])
-            done.leave(leave_to_later(world, launches, kind, found.get(kind)))
-            finder.begin()
-            rounds.go(finder)
+            finder.begin(launches.end_of(kind))
+            Rounds(world, target, kind, finder.own, done).go(finder)
             finder.forget_those_there()
-        finally:
+        for finder in finders:
+            finder.leave_aside()
+    finally:
+        for target in targets:
             target.close()
     mine = done.nodes.get(world.name, 0)
     counts = world.comm.allgather((world.name, mine))

@@ -62,8 +62,10 @@ class Finder:
         self._held = held or Held()
         self.own = self._held if world.leaders is None or team.part is None else self._held.part(*team.part)
 
-    def begin(self) -> None:
-        """Look at what is there (collective)."""
+    def begin(self, end: int | None) -> None:
+        """Look at what is there, up to a frame from which on slices are left aside (collective)."""
+        if end is not None:
+            self._held.leave_aside(end)
         leads = self._world.leaders is not None
         on_every_rank(self._world.comm, lambda: self._held.refresh(atoms=leads))
 
@@ -141,6 +143,18 @@ class Finder:
             names = ", ".join(map(str, missing[:TOLD]))
             reason = f"no slice of rank{'s' * (len(missing) > 1)} {names}{', ...' * (len(missing) > TOLD)}"
             self._done.note({number: reason if missing else "some atoms are in no slice"})
+
+    def leave_aside(self) -> None:
+        """Tell of what was left aside; of frames that are there by now, drop it (collective)."""
+
+        def leave() -> int | None:
+            told = self._leaders.allgather(self._held.aside)
+            numbers = np.unique(np.concatenate(told))
+            there = self._native(numbers)
+            on_every_rank(self._leaders, partial(self._held.drop, numbers[there]))
+            return int(numbers[~there][0]) if not there.all() else None
+
+        self._done.leave(self._from_leaders(leave))
 
     def forget_those_there(self) -> None:
         """Say nothing of frames that somebody else has put together meanwhile (collective)."""

@@ -1,52 +1,57 @@
-"""Launches of a simulation: where two have pushed a frame, the later one's is meant. `leave_to_later()`."""
+"""Launches of a simulation: where a later one has begun, what earlier ones pushed from there on is left aside.
+
+No frame is made of slices of two launches in any case. `Launches` tells which frames of each are meant.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from himach.io.slices.held import Held, Kind
 from himach.parallel.collective import on_every_rank
-from himach.parallel.communicator import Communicator, World
+from himach.parallel.communicator import World
 
-__all__ = ["Beginnings", "beginnings", "leave_to_later"]
+__all__ = ["Launches"]
 
-#: Of each launch that has slices: when it began, and its first frame.
+#: Of each launch of which a node has slices: the second in which it began there, and its first frame.
 Beginnings = dict[Kind, tuple[int, int]]
 
 
-def beginnings(leaders: Communicator, kinds: Sequence[Kind], found: Mapping[Kind, Held]) -> Beginnings:
-    """Return of which launches there are slices on any node (collective over the first ranks of nodes)."""
+class Launches:
+    """The launches that have pushed slices, and their order (collective).
 
-    def mine() -> Beginnings:
-        for held in found.values():
-            held.refresh()
-        began = {kind: held.began() for kind, held in found.items()}
-        return {kind: one for kind, one in began.items() if one is not None}
+    One is later than another if it began in a later second on every node that has slices of both, and there is such a
+    node: so clocks of two nodes are never compared. Else their order is not known, and neither is left aside.
 
-    told = leaders.allgather(on_every_rank(leaders, mine))
-    had = {kind: [one[kind] for one in told if kind in one] for kind in kinds}
-    return {
-        kind: (min(when for when, _ in some), min(first for _, first in some)) for kind, some in had.items() if some
-    }
-
-
-def leave_to_later(world: World, launches: Beginnings, kind: Kind, held: Held | None) -> int | None:
-    """Drop slices of a launch that a later one has pushed anew; return from which frame on, if any (collective).
-
-    Those from the later one's first frame on go: so no frame is of two launches, and frames follow one another as the
-    simulation went on.
+    Parameters
+    ----------
+    world
+        The ranks. The first of each node knows all its slices.
+    kinds
+        All that any node has.
+    found
+        The slices of this node.
     """
 
-    def leave() -> int | None:
-        if world.leaders is None or kind not in launches:
-            return None
-        began = launches[kind][0]
-        later = [first for other, (when, first) in launches.items() if kind.alike(other) and when > began]
-        if not later:
-            return None
-        dropped = on_every_rank(world.leaders, partial((held or Held()).drop_from, min(later)))
-        return min(later) if any(world.leaders.allgather(dropped)) else None
+    def __init__(self, world: World, kinds: Sequence[Kind], found: Mapping[Kind, Held]) -> None:
+        def told() -> list[Beginnings]:
+            return [] if world.leaders is None else world.leaders.allgather(on_every_rank(world.leaders, mine))
 
-    first: int | None = world.node.bcast(on_every_rank(world.comm, leave))
-    return first
+        def mine() -> Beginnings:
+            for held in found.values():
+                held.refresh()
+            began = {kind: held.began() for kind, held in found.items()}
+            return {kind: one for kind, one in began.items() if one is not None}
+
+        self._kinds = kinds
+        self._nodes: list[Beginnings] = world.node.bcast(on_every_rank(world.comm, told))
+
+    def end_of(self, kind: Kind) -> int | None:
+        """Return from which frame on slices of a launch are left aside; None: none are."""
+        later = [other for other in self._kinds if kind.alike(other) and self._is_later(other, kind)]
+        firsts = [began[other][1] for began in self._nodes for other in later if other in began]
+        return min(firsts, default=None)
+
+    def _is_later(self, one: Kind, other: Kind) -> bool:
+        both = [(began[one][0], began[other][0]) for began in self._nodes if one in began and other in began]
+        return bool(both) and all(mine > theirs for mine, theirs in both)

@@ -27,16 +27,16 @@ class Assembled:
         Why others are not there: frame number and reason.
     nodes
         Frames put together now by each node.
-    superseded
-        From which frame on slices of an earlier launch were dropped, as a later one has pushed these frames anew; None
-        if none were.
+    aside
+        The first frame of which slices of an earlier launch are left aside, as a later one has begun there or before;
+        None if none are.
     """
 
     frames: int = 0
     waiting: int = 0
     absent: dict[int, str] = field(default_factory=dict)
     nodes: dict[str, int] = field(default_factory=dict)
-    superseded: int | None = None
+    aside: int | None = None
 
     def note(self, reasons: Mapping[int, str]) -> None:
         """Take note of why frames are not there, unless that is known."""
@@ -45,18 +45,16 @@ class Assembled:
                 self.absent.setdefault(number, reason)
 
     def leave(self, first: int | None) -> None:
-        """Take note that slices from a frame on were dropped for a later launch's; None: none were."""
+        """Take note that slices from a frame on are left aside; None: none are."""
         if first is not None:
-            self.superseded = first if self.superseded is None else min(self.superseded, first)
+            self.aside = first if self.aside is None else min(self.aside, first)
 
     def __str__(self) -> str:
         places = ", ".join(f"{count} on {node}" for node, count in self.nodes.items())
         text = f"{self.frames} frames assembled{f' ({places})' if places else ''}"
         if self.waiting:
             text += f"; of {self.waiting} some slices are missing"
-        if self.superseded is not None:
-            text += (
-                f"; a later launch has pushed frames from {self.superseded} on anew: earlier ones' slices were dropped"
-            )
+        if self.aside is not None:
+            text += f"; slices of an earlier launch are left aside from frame {self.aside} on, as a later one has begun"
         told = "".join(f"\n  frame {number}: {reason}" for number, reason in sorted(self.absent.items())[:TOLD])
         return text + (f"; not whole:{told}" if told else "")

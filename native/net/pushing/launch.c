@@ -79,6 +79,9 @@ uint64_t launch_found(void) {
     for (size_t i = 0; i < sizeof alone / sizeof *alone && !enough; i++) {
         enough = add_variable(said, alone[i]);
     }
+    if (strstr(said, "slurm.pmix.") != NULL) { /* job and step, which a job that was queued again has once more */
+        (void)add_variable(said, "SLURM_RESTART_COUNT");
+    }
     if (!enough && !add_variable(said, "SLURM_HET_JOB_ID")) { /* its components have numbers of their own */
         (void)add_variable(said, "SLURM_JOB_ID");
     }

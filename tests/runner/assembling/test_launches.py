@@ -11,11 +11,13 @@ import pytest
 from support.ranks import mpiexec
 
 import himach
+from himach.io.slices.held import Held, find_slices
 from himach.io.store.store import Store
 from himach.parallel.communicator import alone
 from himach.runner.assembling.assemble import assemble
 
 ATOMS = 1000
+BEGAN = Held.began
 HALVES = np.split(np.random.default_rng(0).permutation(ATOMS), 2)
 
 #: Half the atoms each; frame n of a launch has positions of its own, so that who mixes is seen.
@@ -66,9 +68,10 @@ def test_frames_after_a_checkpoint_are_the_later_launch_s(tmp_path):
     simulate(tmp_path, 2, 4, 7, 10)  # from a checkpoint before frame 4; where both end a rank is ahead
     done = put_together(tmp_path)
     assert launches(tmp_path) == {**dict.fromkeys(range(4), 1), **dict.fromkeys(range(4, 7), 2)}
-    assert done.superseded == 4 and "later launch" in str(done)
+    assert done.aside == 7 and "an earlier launch are left aside from frame 7 on" in str(done)
     simulate(tmp_path, 3, 6, 12, 12)
     done = put_together(tmp_path)
+    assert done.aside is None
     assert launches(tmp_path) == {
         **dict.fromkeys(range(4), 1), **dict.fromkeys(range(4, 7), 2), **dict.fromkeys(range(7, 12), 3)
     }  # fmt: skip
@@ -87,6 +90,39 @@ def test_halves_of_two_launches_make_no_frame(tmp_path):
     done = put_together(tmp_path)
     assert done.frames == 0 and done.waiting == 1
     assert Store(tmp_path / "store").generations("run7") == []
+
+
+def push(place, launch, rank, numbers):
+    ids = HALVES[rank]
+    with himach.Writer("run7", ATOMS, cache=place / "store", rank=rank, launch=launch) as writer:
+        for number in numbers:
+            positions = (np.arange(ATOMS)[:, None] + 10000 * int(launch) + [number, 0.5, 0.25]).astype(np.float32)
+            writer.push_slice(number, ids, positions[ids], time=number)
+
+
+def test_frames_behind_a_later_launch_stay_until_it_has_them(tmp_path):
+    for rank in (0, 1):
+        push(tmp_path, "1", rank, range(10))
+    time.sleep(1.1)
+    push(tmp_path, "2", 0, range(4, 5))  # has just begun
+    assert put_together(tmp_path).aside == 4 and launches(tmp_path) == dict.fromkeys(range(4), 1)
+    push(tmp_path, "2", 0, range(5, 12))
+    push(tmp_path, "2", 1, range(4, 8))
+    assert put_together(tmp_path).aside == 8
+    push(tmp_path, "2", 1, range(8, 12))
+    assert put_together(tmp_path).aside is None
+    assert launches(tmp_path) == {**dict.fromkeys(range(4), 1), **dict.fromkeys(range(4, 12), 2)}
+    assert find_slices(Store(tmp_path / "store"), "run7") == {}
+
+
+def test_launches_of_which_the_order_is_not_known_lose_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(Held, "began", lambda held: None if (had := BEGAN(held)) is None else (0, had[1]))
+    for launch, numbers in (("1", range(6)), ("2", range(4, 10))):
+        for rank in (0, 1):
+            push(tmp_path, launch, rank, numbers)
+    done = put_together(tmp_path)
+    assert done.aside is None and sorted(launches(tmp_path)) == list(range(10))
+    assert "not those of the frame that is there" in done.absent[4]
 
 
 @pytest.mark.parametrize("launch", ["", "one"])

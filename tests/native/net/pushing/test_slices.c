@@ -42,7 +42,8 @@ static ssize_t limited_pwritev(int fd, const struct iovec *parts, int n, off_t o
     if (is_slow) {
         (void)usleep(direct ? 20000 : 0);
     }
-    if (parts[0].iov_len >= 4096 && (room -= (long long)parts[0].iov_len) < 0) {
+    if (parts[0].iov_len >= 4096 &&
+        atomic_fetch_sub(&room, (long long)parts[0].iov_len) < (long long)parts[0].iov_len) {
         errno = ENOSPC;
         return -1;
     }
@@ -74,9 +75,11 @@ static void end(void) {
     remove_all(home);
 }
 
+static int64_t batch = 1 << 20;
+
 static bodhi_pusher *open_pusher(bool durable, const char *launch) {
     bodhi_pusher *pusher;
-    bodhi_push_options options = {.durable = durable, .batch_bytes = is_slow ? 1 << 30 : 1 << 20, .identity = "test"};
+    bodhi_push_options options = {.durable = durable, .batch_bytes = is_slow ? 1 << 30 : batch, .identity = "test"};
     bodhi_slice_options slices = {.n_atoms = ATOMS, .store = home, .launch = launch};
     CHECK(bodhi_push_open_slices(NULL, 0, "run", "g", 1, &options, &slices, &pusher) == BODHI_OK);
     return pusher;
@@ -314,6 +317,9 @@ static void test_launches(void) {
     CHECK(setenv("PMIX_NAMESPACE", "prterun-1@1", 1) == 0);
     uint64_t space = launch_found();
     CHECK(unsetenv("SLURM_HET_JOB_ID") == 0 && launch_found() == space && space != component);
+    CHECK(setenv("PMIX_NAMESPACE", "slurm.pmix.77.0", 1) == 0 && setenv("SLURM_RESTART_COUNT", "0", 1) == 0);
+    uint64_t before = launch_found();
+    CHECK(setenv("SLURM_RESTART_COUNT", "1", 1) == 0 && launch_found() != before);
 }
 
 int main(void) {
@@ -322,9 +328,11 @@ int main(void) {
     test_read_back(true, true, false);
     test_read_back(true, false, true);
     test_refused();
-    for (int64_t fits = 0; fits < 12; fits += 3) {
-        test_full_disk(true, fits << 20);
-        test_full_disk(false, (fits << 20) + 500000);
+    for (batch = 1 << 20; batch <= 4 << 20; batch *= 2) {
+        for (int64_t fits = 0; fits < 12; fits += 3) {
+            test_full_disk(true, fits << 20);
+            test_full_disk(false, (fits << 20) + 500000);
+        }
     }
     test_failed_sync();
     test_launches();
