@@ -24,10 +24,12 @@ from himach.io.dataset.attachment import attach_origin
 from himach.io.dataset.lookup import dataset_name, find, match, own_generation, refuse_others
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.dataset.origin_watch import OriginChangedError, OriginNote, OriginWatch, at_rest
+from himach.io.slices.held import SUFFIX as SLICES_SUFFIX
 from himach.io.store.place import open_chosen
 from himach.io.store.quota import check_quota, chosen_quota
 from himach.io.store.store import Dataset, Store, StoreError, StoreFullError
 from himach.io.timemajor.holding import Holding, as_tracks, frames_held
+from himach.io.timemajor.layout import SUFFIX
 from himach.io.timemajor.making import forget_frames
 from himach.io.topology.loading import load_topology
 from himach.io.trajectory.index.xdr_index import XdrIndex
@@ -115,6 +117,10 @@ class StageJob:
             raise UsageError("--repair copies what the nodes hold: leave --follow and --server out")
         if self.server and (self.follow or self.dataset is not None):
             raise UsageError("what a server has is staged under its own name: leave --follow and --dataset out")
+        if self.layout == "time" and self.copies is not None and self.copies > 1:
+            raise UsageError("--copies are of frames, which --layout time drops: --layout both keeps them")
+        if self.dataset is not None and self.dataset.endswith((SLICES_SUFFIX, SUFFIX)):
+            raise UsageError(f"--dataset is {self.dataset!r}; names that end so are himach's own: choose another")
         if self.layout is not None and self.follow:
             raise UsageError("--layout is of frames that are there: end --follow first, and then stage with --layout")
         if self.layout == "time" and (self.server or self.repair):

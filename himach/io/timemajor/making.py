@@ -70,11 +70,18 @@ def remove_form(dataset: Dataset) -> bool:
     ------
     StoreBusyError
         A run is reading from it.
+    StoreConflictError
+        Somebody has pushed frames under its name.
     """
     store, name = dataset.store, dataset.name + SUFFIX
     if dataset.generation not in store.generations(name):
         return False
-    store.remove(store.dataset(name, dataset.generation, create=False).path.name)
+    form = store.dataset(name, dataset.generation, create=False)
+    if form.attachment(FACTS) is None and form.native:
+        raise StoreConflictError(
+            f"dataset {name} is no time-major form, though it is called so: 'himach cache evict' it, or {dataset.name}"
+        )
+    store.remove(form.path.name)
     return True
 
 
@@ -87,11 +94,15 @@ def forget_frames(dataset: Dataset, numbers: Sequence[int]) -> None:
 
 
 def unmade(dataset: Dataset, form: Form) -> Iterator[int]:
-    """Yield the chunks that lack some of the frames that are held natively."""
+    """Yield the chunks that lack some of the frames that are held natively, and may be made anew.
+
+    To make one anew is to drop it first, so that one that alone has frames stays as it is.
+    """
     natives = dataset.native
     for chunk in _chunks(natives, form.layout.span):
         stamps = form.stamps(chunk) if form.whole(np.array([chunk]))[0] else None
-        if stamps is None or not _natives_in(natives, chunk, form.layout.span) <= BitMap64(stamps.numbers):
+        there = None if stamps is None else BitMap64(stamps.numbers)
+        if there is None or (there <= natives and not _natives_in(natives, chunk, form.layout.span) <= there):
             yield chunk
 
 
@@ -129,7 +140,7 @@ class Maker:
     memory: int = MEMORY
 
     def make(self, chunk: int) -> bool:
-        """Make a chunk of the frames held natively, and of those that it has already.
+        """Make a chunk of the frames held natively, in place of the one that is there.
 
         Returns
         -------
@@ -143,21 +154,17 @@ class Maker:
         """
         held = _natives_in(self.dataset.native, chunk, self.form.layout.span)
         natives = np.array(held.to_array(), dtype=np.int64)
-        before = _Before.of(self.form, chunk)
-        natives = natives[~np.isin(natives, before.stamps.numbers)] if before is not None else natives
         stamps = self._stamps(natives)
         if stamps is None:
             return False
-        if before is not None:
-            stamps = _joined(stamps, before.stamps)
-            self.form.forget(chunk)
+        self.form.forget(chunk)
         first = chunk * self.form.layout.span
         key, n = stamps.key(first), len(stamps.numbers)
         writing = _Writing(self.form.dataset, n)
         try:
             for begin, end in self._slabs(n):
-                tracks = self._turned(natives, stamps, begin, end)
-                if tracks is None or (before is not None and not before.fill(tracks, stamps, begin, end)):
+                tracks = self._turned(natives, begin, end)
+                if tracks is None:
                     return False
                 for block in range(begin // self.form.layout.block_atoms, -(-end // self.form.layout.block_atoms)):
                     atoms = self.form.layout.atoms_of(block)
@@ -205,60 +212,22 @@ class Maker:
     def _read(self, numbers: Numbers, begin: int, end: int) -> Iterator[RawFrame | None]:
         return self.dataset.read(numbers, np.array([[begin, end]], dtype=np.int64), bodhi.POSITIONS)
 
-    def _turned(self, numbers: Numbers, stamps: Stamps, begin: int, end: int) -> Vectors | None:
-        """Return the tracks of atoms, (end - begin, frames, 3), filled where frames are read; None at a miss."""
-        tracks = np.empty((end - begin, len(stamps.numbers), 3), dtype=np.float32)
+    def _turned(self, numbers: Numbers, begin: int, end: int) -> Vectors | None:
+        """Return the tracks of atoms, (end - begin, frames, 3); None at a miss."""
+        tracks = np.empty((end - begin, len(numbers), 3), dtype=np.float32)
         rows = np.empty((FRAMES_AT_ONCE, end - begin, 3), dtype=np.float32)
         # Vectors as one item each: numpy copies those several times as fast.
         of_tracks, of_rows = tracks.view(VECTOR)[..., 0], rows.view(VECTOR)[..., 0]
-        places = np.searchsorted(stamps.numbers, numbers)
         frames = self._read(numbers, begin, end)
         for start in range(0, len(numbers), FRAMES_AT_ONCE):
-            at = places[start : start + FRAMES_AT_ONCE]
-            for i in range(len(at)):
+            stop = min(start + FRAMES_AT_ONCE, len(numbers))
+            for i in range(stop - start):
                 frame = next(frames)
                 if frame is None:
                     return None
                 rows[i] = frame.positions[begin:end]
-            together = at[-1] - at[0] + 1 == len(at)
-            of_tracks[:, slice(at[0], at[-1] + 1) if together else at] = of_rows[: len(at)].T
+            of_tracks[:, start:stop] = of_rows[: stop - start].T
         return tracks
-
-
-@dataclass
-class _Before:
-    """What a chunk had that has more frames now."""
-
-    form: Form
-    chunk: int
-    stamps: Stamps
-    key: float
-
-    @classmethod
-    def of(cls, form: Form, chunk: int) -> _Before | None:
-        if not form.whole(np.array([chunk]))[0]:
-            return None
-        stamps = form.stamps(chunk)
-        return None if stamps is None else cls(form, chunk, stamps, stamps.key(chunk * form.layout.span))
-
-    def fill(self, tracks: Vectors, stamps: Stamps, begin: int, end: int) -> bool:
-        """Put the tracks of atoms as they were among those that are; False if they cannot be read."""
-        places = np.searchsorted(stamps.numbers, self.stamps.numbers)
-        for part in self.form.parts(np.arange(begin, end, dtype=np.int64)):
-            found, _ = self.form.tracks(self.chunk, part, len(self.stamps.numbers), self.key)
-            if found is None:
-                return False
-            tracks[part.at.start : part.at.stop, places] = found
-        return True
-
-
-def _joined(some: Stamps, others: Stamps) -> Stamps:
-    """Return the stamps of the frames of both, which have none in common."""
-    numbers = np.concatenate([some.numbers, others.numbers])
-    order = np.argsort(numbers)
-    times, boxed = np.concatenate([some.times, others.times]), np.concatenate([some.boxed, others.boxed])
-    boxes = np.concatenate([some.boxes, others.boxes])
-    return Stamps(numbers[order], times[order], boxed[order], boxes[order])
 
 
 class _Writing:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Literal
 
 import numpy as np
+from pyroaring import BitMap64
 
+from himach.errors import UsageError
 from himach.io.store.store import Dataset, StoreBusyError, StoreError, StoreFullError
 from himach.io.timemajor.form import open_form
 from himach.io.timemajor.holding import frames_in_tracks
@@ -48,15 +52,16 @@ def lay_out(world: World, dataset: Dataset | None, layout: Layout, quiet: bool =
     ------
     StoreFullError
         A quota has no room for it; what was made stays, and no frame is evicted for it.
+    UsageError
+        Frames would be dropped that are in the time-major form alone.
     """
     leads = world.leaders is not None and dataset is not None
     if layout == "frame":
+        _refuse_to_lose(world, dataset)
         removed = on_every_rank(world.comm, lambda: leads and dataset is not None and remove_form(dataset))
         return "the time-major form was dropped" if any(world.comm.allgather(removed)) else ""
     with ExitStack() as held:
-        on_every_rank(
-            world.comm, lambda: held.enter_context(making(dataset)) if leads and dataset is not None else None
-        )
+        _be_the_only_one(world, dataset, held)
         made, left = _make(world, dataset, quiet)
         dropped, busy = 0, 0
         if layout == "time":
@@ -68,6 +73,37 @@ def lay_out(world: World, dataset: Dataset | None, layout: Layout, quiet: bool =
     words = ("chunks not, as frames changed meanwhile", "segments of frames dropped", "segments of frames in use stay")
     told += [f"{count} {what}" for count, what in zip(totals, words, strict=True) if count]
     return ", ".join(told)
+
+
+def _be_the_only_one(world: World, dataset: Dataset | None, held: ExitStack) -> None:
+    """Wait until no other job makes the form on any node: where two want several nodes, one gets all of them."""
+
+    def got() -> bool:
+        return world.leaders is None or dataset is None or held.enter_context(making(dataset, wait=False))
+
+    while not all(world.comm.allgather(on_every_rank(world.comm, got))):
+        held.close()
+        time.sleep(random.uniform(0.05, 0.5))
+
+
+def _refuse_to_lose(world: World, dataset: Dataset | None) -> None:
+    """Refuse to drop the form where it has frames that no node has one by one (collective)."""
+
+    def lacking() -> BitMap64:
+        form = None if world.leaders is None or dataset is None else open_form(dataset)
+        if form is None or dataset is None:
+            return BitMap64()
+        dataset.refresh()
+        return frames_in_tracks(form) - dataset.native
+
+    wanted = BitMap64.union(BitMap64(), *world.comm.allgather(on_every_rank(world.comm, lacking)))
+    there = world.comm.allgather(BitMap64() if dataset is None or not wanted else wanted & dataset.native)
+    lost = wanted - BitMap64.union(BitMap64(), *there)
+    if lost:
+        raise UsageError(
+            f"{len(lost)} frames (from {lost.min()} on) are in the time-major form alone, which --layout frame would "
+            "drop: stage the trajectory itself, or keep them with --layout both"
+        )
 
 
 def _make(world: World, dataset: Dataset | None, quiet: bool) -> tuple[int, int]:

@@ -13,9 +13,12 @@ from MDAnalysisTests.datafiles import DCD, PSF
 from support.cache_data import natives, stage_on_nodes, write_xtc
 from support.commands import himach, start_himach
 
+from himach.errors import UsageError
+from himach.io.push.writer import Writer
 from himach.io.store.quota import survey
 from himach.io.store.store import Store
 from himach.io.timemajor.form import open_form
+from himach.io.timemajor.making import making
 
 N_FRAMES = 98
 ADK = [DCD, "--topology", PSF]
@@ -184,6 +187,37 @@ def test_what_could_not_be_read_again_is_not_dropped(tmp_path):
         assert refused.returncode == 2
         assert f"what --layout {layout} drops could not be read again" in refused.stderr
     assert himach(*words, "--layout", "both").returncode == 0
+    refused = himach(*words, "--repair", "--copies", "1", "--layout", "frame")
+    assert refused.returncode == 2
+    assert "98 frames (from 0 on) are in the time-major form alone" in refused.stderr
+
+
+def test_names_of_himach_s_own_are_refused(tmp_path):
+    for name in ("sim [time-major]", "sim [slices]"):
+        with pytest.raises(UsageError, match="himach's own"):
+            Writer(name, 10, cache=tmp_path)
+        assert himach("stage", *ADK, "--dataset", name, "--cache", tmp_path).returncode == 2
+
+
+def test_what_only_has_the_name_of_a_form_stays(tmp_path):
+    place = tmp_path / "store"
+    push(place)
+    other = Store(place).dataset("sim [time-major]", b"1")
+    other.write(0, 0.0, None, np.zeros((5, 3), np.float32), native=True)
+    other.close()
+    for layout in ("both", "frame"):
+        assert himach("stage", "sim", "--cache", place, "--layout", layout).returncode != 0
+    assert len(Store(place).dataset("sim [time-major]", b"1").native) == 1
+
+
+def test_a_job_waits_for_the_one_that_makes_the_same_form(tmp_path):
+    place = tmp_path / "store"
+    push(place)
+    with making(dataset_in(place)):
+        waits = start_himach("stage", "sim", "--cache", place, "--layout", "both")
+        time.sleep(2)
+        assert waits.poll() is None
+    assert waits.wait(60) == 0
 
 
 @pytest.mark.parametrize(
