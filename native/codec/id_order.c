@@ -241,9 +241,10 @@ static enum ids_order sort(id_order *o, const int64_t *ids, size_t n, int64_t n_
 
 /* Keep the ids, to see whether they come again. */
 static void keep(id_order *o, const int64_t *ids, size_t n) {
-    if (n > o->last_capacity) {
+    size_t bytes = n * sizeof *o->last;
+    if (n > o->last_capacity && bytes > 0) {
         free(o->last);
-        o->last = malloc(n * sizeof *o->last);
+        o->last = malloc(bytes);
         o->last_capacity = o->last != NULL ? n : 0;
     }
     o->keeps = n <= o->last_capacity;

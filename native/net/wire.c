@@ -209,6 +209,7 @@ size_t wire_spaces(wire_parser *parser, wire_target spaces[WIRE_MAX_SPACES]) {
 
 size_t wire_space(wire_parser *parser, unsigned char **at) {
     wire_target spaces[WIRE_MAX_SPACES];
+    spaces[0] = (wire_target){parser->tag, 0}; /* there is one: who asks has not got the whole message */
     (void)wire_spaces(parser, spaces);
     *at = spaces[0].to;
     return spaces[0].size;

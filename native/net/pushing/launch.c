@@ -46,10 +46,10 @@ static size_t read_file(long pid, const char *name, char *out, size_t size) {
 
 static long parent_of(long pid) {
     char text[512];
-    long parent = 0;
+    static const char before[] = ") S "; /* end of the program's name, in which anything may be, and the state */
     (void)read_file(pid, "stat", text, sizeof text);
-    const char *end = strrchr(text, ')'); /* of the program's name, in which anything may be */
-    return end != NULL && sscanf(end + 1, " %*c %ld", &parent) == 1 ? parent : 0;
+    const char *end = strrchr(text, ')');
+    return end != NULL && strlen(end) >= sizeof before ? strtol(end + strlen(before), NULL, 10) : 0;
 }
 
 /* MPICH's mpiexec tells its ranks nothing of itself, but to the process that starts those of a machine where it is
