@@ -56,6 +56,7 @@ def main() -> NoReturn:
 
 
 def _exit_code() -> int:
+    output = sys.stdout
     try:
         # What a command ends with by click's Exit comes back as a number.
         ended = himach.main(prog_name="himach", standalone_mode=False)
@@ -69,6 +70,9 @@ def _exit_code() -> int:
         # Whoever read our output has gone; Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except SystemExit as error:
+        # Newer versions of click see to that themselves: they replace the output, and exit.
+        return 1 if sys.stdout is not output else _fail(error)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 2

@@ -1,6 +1,8 @@
 """Help texts: every command says what it does, and lists of commands cut no sentence short."""
 
 import importlib
+import subprocess
+import sys
 
 import click
 from click.testing import CliRunner
@@ -31,3 +33,11 @@ def test_every_command_and_option_says_what_it_does():
         assert command.help, path
         unsaid = [option.name for option in command.params if isinstance(option, click.Option) and not option.help]
         assert set(unsaid) <= {"ready", "ranks", "repeats"}, path
+
+
+def test_a_reader_that_has_gone_ends_a_command_without_a_word():
+    words = [sys.executable, "-m", "himach", "analyses"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        command.stdout.close()
+        assert command.stderr.read() == b""
+        assert command.wait() == 1

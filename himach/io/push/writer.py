@@ -231,7 +231,10 @@ class Writer:
         Errors are those of `write`; straight to the store also those of `himach.io.store.store.Dataset.write`: what was
         not acknowledged is then to be pushed again.
         """
-        atoms = np.ascontiguousarray(ids, dtype=np.int64)
+        told = np.asarray(ids)
+        if told.size and told.dtype.kind not in "iu":  # numpy would cut 1.7 to 1, and take True for it
+            raise ValueError(f"ids are of type {told.dtype}; they are whole numbers")
+        atoms = np.ascontiguousarray(told, dtype=np.int64)
         if atoms.ndim != 1:
             raise ValueError(f"ids have shape {atoms.shape}; they are one row of numbers")
         n = len(atoms)

@@ -137,6 +137,12 @@ def test_a_damaged_slice_is_absent(tmp_path):
         assert got == ([True, True, False, True] if broken == 2 else [False] * 4)
 
 
+@pytest.mark.parametrize("ids", [[0.5, 1.7], [True, False], ["3", "4"], [1j, 2j]])
+def test_ids_that_are_no_whole_numbers_are_refused(tmp_path, ids):
+    with himach.Writer("run", 10, cache=tmp_path, rank=0) as writer, pytest.raises(ValueError, match="whole numbers"):
+        writer.push_slice(3, ids, np.zeros((2, 3)), time=0)
+
+
 def test_ids_that_are_wrong_are_refused(tmp_path):
     with himach.Writer("run", 10, cache=tmp_path / "store") as writer:
         for ids, why in [([0, 0], "atom 0"), ([10, 1], "atom 10"), ([-1], "atom -1")]:
