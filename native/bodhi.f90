@@ -44,6 +44,7 @@ module bodhi
     integer(c_int64_t) :: rank = 0
     type(c_ptr) :: store = c_null_ptr
     integer(c_int64_t) :: quota = 0
+    type(c_ptr) :: launch = c_null_ptr
   end type bodhi_slice_options
 
   interface

@@ -121,11 +121,13 @@ typedef struct bodhi_read_options {
     int32_t direct;        /* enum bodhi_direct: whether cold data bypasses the page cache; auto: if memory is too small
                               for the dataset */
     int32_t no_thread;     /* 1: never start threads that read ahead */
+    int32_t sparse;        /* 1: nothing is read between the parts that are asked for, not by the system either */
     int64_t request_bytes; /* size of a read request; 0: 512 KiB, or 2 MiB for direct reads */
     int64_t ring;          /* number of requests read ahead; 0: 6, or 3 for direct reads */
     const bodhi_range *atoms; /* which atoms are needed, ascending and apart; copied. NULL: all. Arrays keep their full
                                  size and atoms their place in them, but other atoms' rows hold anything */
     int64_t n_ranges;         /* of `atoms` */
+    int32_t check_only;       /* 1: frames are read and checked, and not unpacked: their arrays are NULL */
 } bodhi_read_options;
 
 typedef struct bodhi_facts {
@@ -154,6 +156,7 @@ typedef struct bodhi_stored_segment {
     uint64_t id;
     int32_t kind;      /* enum bodhi_kind */
     int32_t pushed;    /* 1: its dataset has no origin from which it could be read again */
+    int32_t derived;   /* 1: of the time-major form of a dataset, which is made of the dataset's frames */
     int64_t bytes;     /* of segment and index */
     int64_t last_used; /* when its dataset was, ns since 1970 */
 } bodhi_stored_segment;
@@ -377,11 +380,14 @@ void bodhi_push_abandon(bodhi_pusher *pusher);
 #define BODHI_SLICES_SUFFIX " [slices]"
 
 typedef struct bodhi_slice_options {
-    int64_t n_atoms;   /* of a whole frame */
-    int64_t rank;      /* which process of the simulation this is: no two of them are the same one */
-    const char *store; /* directory of this node's store, to which slices go straight where this user may write to it;
-                          NULL: to the servers */
-    int64_t quota;     /* of that store, as bodhi_store_set_quota() */
+    int64_t n_atoms;    /* of a whole frame */
+    int64_t rank;       /* which process of the simulation this is: no two of them are the same one */
+    const char *store;  /* directory of this node's store, to which slices go straight where this user may write to it;
+                           NULL: to the servers */
+    int64_t quota;      /* of that store, as bodhi_store_set_quota() */
+    const char *launch; /* what all processes of one launch of the simulation say alike, and those of no other: a frame
+                           is made of slices of one, and the later one's are meant. NULL: what srun, Open MPI's, Cray's
+                           or MPICH's mpiexec says; "": slices are of any */
 } bodhi_slice_options;
 
 /* Push slices of one dataset: each process of a simulation gives the atoms that it has now. A frame is there when its

@@ -39,18 +39,18 @@ class LightMap(Calibrated):
 
     seconds: float = 0.004
     pairs: int = 8
-    width: int = 1000
+    width: int = 250
 
 
 class HeavyMap(Calibrated):
     """A heavy and uneven map(), and next to nothing else."""
 
     seconds: float = 0.02
-    uneven: float = 0.5
+    uneven: float = 0.3
 
 
 class HeavyReduce(Calibrated):
     """A light map() and a heavy reduce()."""
 
     seconds: float = 0.002
-    reduce_seconds: float = 0.001
+    reduce_seconds: float = 0.0008

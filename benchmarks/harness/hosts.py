@@ -3,6 +3,9 @@
 Network namespaces joined by a bridge, with a token bucket at each end of every link; and a control group in which all
 that the hosts read from the disk together comes at a set rate, as from an origin that they share. Needs root, iproute2
 and control groups of version 1.
+
+Ranks that wait for others sleep between looks, where on hosts of their own they would turn round: there a core is
+theirs to waste, here it is the one that those work on who are waited for.
 """
 
 from __future__ import annotations
@@ -26,9 +29,13 @@ from himach.errors import HimachError, UsageError
 __all__ = ["Hosts"]
 
 GROUPS = Path("/sys/fs/cgroup/blkio")
-#: Bytes that a link passes at once, and how long what is beyond may wait.
-BURST, LATENCY = "128kb", "50ms"
+#: Seconds of its rate that a link passes at once, and the least bytes; how long what is beyond may wait: so long that
+#: nothing is lost, as in networks of clusters.
+BURST, LEAST_BURST, LATENCY = 0.02, 16 << 10, "5000ms"
 NETWORK = "10.79.0"
+#: How MPICH's ranks wait: they sleep after every look; and for how long at least, nanoseconds.
+PATIENT = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
+SLACK = 200_000
 
 
 class Hosts:
@@ -84,7 +91,12 @@ class Hosts:
         mpiexec += ["-hosts", hosts, "-ppn", "1", "-n", str(ranks)]
         command = shlex.join([*mpiexec, sys.executable, "-P", "-m", "himach.benchmarks.harness.ranks", *words])
         done = subprocess.run(
-            [str(self._enter), "n0", command], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+            [str(self._enter), "n0", command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, **PATIENT},
         )
         if done.returncode or not answer.exists():
             raise HimachError(f"{ranks} ranks on virtual hosts ended with {done.returncode}: {done.stderr[-2000:]}")
@@ -136,12 +148,18 @@ class Hosts:
         self._in_switch("ip", "link", "add", "br0", "type", "bridge")
         self._in_switch("ip", "link", "set", "br0", "up")
         for i, name in enumerate(names):
-            self._hold(name, f"{NETWORK}.{10 + i}")
+            self._hold(name, f"{NETWORK}.{10 + i}", _hardware(i))
+        # All know all: the kernel remembers but a thousand neighbours that have to be asked for, on all hosts together.
+        known = self._place / "neighbours"
+        each = [f"{NETWORK}.{10 + i} lladdr {_hardware(i)}" for i in range(len(names))]
+        known.write_text("".join(f"neighbour replace {one} nud permanent dev eth0\n" for one in each))
+        for holder in self._holders.values():
+            _do("nsenter", "-t", str(holder.pid), "-n", "ip", "-batch", str(known))
 
     def _in_switch(self, *words: str) -> None:
         _do("ip", "netns", "exec", self._switch, *words)
 
-    def _hold(self, name: str, address: str) -> None:
+    def _hold(self, name: str, address: str, hardware: str) -> None:
         """Start what keeps a host: a process in its name spaces; join it to the others."""
         disk, ready = self._place / "disks" / name, self._place / f"{name}.ready"
         disk.mkdir(parents=True)
@@ -159,13 +177,15 @@ class Hosts:
             if holder.poll() is not None or time.monotonic() > end:
                 raise HimachError(f"virtual host {name} did not come up")
             time.sleep(0.01)
-        self._in_switch("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid))
+        peer = ("peer", "name", "eth0", "address", hardware, "netns", str(holder.pid))
+        self._in_switch("ip", "link", "add", name, "type", "veth", *peer)
         self._in_switch("ip", "link", "set", name, "master", "br0", "up")
         inside = ("nsenter", "-t", str(holder.pid), "-n")
         _do(*inside, "ip", "addr", "add", f"{address}/24", "dev", "eth0")
         _do(*inside, "ip", "link", "set", "eth0", "up")
         if self._network is not None and name != "n0":
-            bucket = ("root", "tbf", "rate", f"{int(self._network)}bps", "burst", BURST, "latency", LATENCY)
+            burst = str(max(LEAST_BURST, int(BURST * self._network)))
+            bucket = ("root", "tbf", "rate", f"{int(self._network)}bps", "burst", burst, "latency", LATENCY)
             self._in_switch("tc", "qdisc", "add", "dev", name, *bucket)
             _do(*inside, "tc", "qdisc", "add", "dev", "eth0", *bucket)
 
@@ -173,10 +193,16 @@ class Hosts:
         """Write what runs a command on a host, as ssh does for mpiexec."""
         self._enter.write_text(
             '#!/bin/bash\nwhile [ "${1#-}" != "$1" ]; do case $1 in -l|-p|-o|-i) shift 2;; *) shift;; esac; done\n'
-            f"echo $$ > {self._group}/cgroup.procs\nhost=$1; shift; pid=$(cat {self._place}/$host.pid)\n"
+            f"echo $$ > {self._group}/cgroup.procs\necho {SLACK} > /proc/$$/timerslack_ns\n"
+            f"host=$1; shift; pid=$(cat {self._place}/$host.pid)\n"
             'exec nsenter -t "$pid" -n -u -m -i -- /bin/sh -c "cd /; export TMPDIR=/mnt; $*"\n'
         )
         self._enter.chmod(0o700)
+
+
+def _hardware(number: int) -> str:
+    """Return the hardware address of a host's link."""
+    return f"02:79:00:00:{number >> 8:02x}:{number & 255:02x}"
 
 
 def _do(*words: str) -> None:

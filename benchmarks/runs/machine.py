@@ -29,6 +29,8 @@ MESSAGE = 1 << 23
 PINGS = 200
 #: Bytes of the file by which a disk is measured, and of one read.
 FILE, REQUEST = 1 << 28, 1 << 22
+#: Reads that the operating system is asked for ahead, so that it never waits for who reads.
+AHEAD = 4
 
 
 def main(out: Path, origin: Path | None, directory: Path | None) -> None:
@@ -51,8 +53,8 @@ def measure(world: World, origin: Path | None, directory: Path | None) -> Machin
     free = os.statvfs(place)
     network, latency = link(world) if len(world.nodes) > 1 else loopback()
     world.comm.barrier()
-    rate = reading(origin, FILE) if origin is not None and world.comm.rank == 0 else None
-    rate = world.comm.bcast(rate)
+    found = reading(origin, FILE) if origin is not None and world.comm.rank == 0 else (None, None)
+    rate, at_once = world.comm.bcast(found)
     return Machine(
         cores=len(os.sched_getaffinity(0)),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -63,6 +65,7 @@ def measure(world: World, origin: Path | None, directory: Path | None) -> Machin
         latency=latency,
         combine=combining(),
         origin=rate,
+        origin_at_once=at_once or None,
     )
 
 
@@ -76,21 +79,37 @@ def disk(place: Path) -> tuple[float, float]:
         file.flush()
         os.fsync(file.fileno())
         write = FILE / (time.perf_counter() - began)
-        return reading(Path(file.name), FILE), write
+        return reading(Path(file.name), FILE)[0], write
 
 
-def reading(path: Path, most: int) -> float:
-    """Return the bytes a second at which a file, or the largest of a folder, is read, `most` of it."""
+def reading(path: Path, most: int) -> tuple[float, float]:
+    """Return the bytes a second at which a file, or the largest of a folder, is read, `most` of it; and more at once.
+
+    Where there are several reads, the first one does not count for the rate. What came before its time are the bytes
+    that an idle server gives at once.
+    """
     if path.is_dir():
         path = max((one for one in path.rglob("*") if one.is_file()), key=lambda one: one.stat().st_size)
     forget([path])
     buffer = bytearray(REQUEST)
-    done = 0
-    began = time.perf_counter()
+    done = asked = first = 0
+    began = then = time.perf_counter()
     with path.open("rb", buffering=0) as file:
-        while done < most and (got := file.readinto(buffer)):
+        while done < most:
+            while asked < min(most, done + AHEAD * REQUEST):
+                os.posix_fadvise(file.fileno(), asked, min(REQUEST, most - asked), os.POSIX_FADV_WILLNEED)
+                asked += REQUEST
+            got = file.readinto(memoryview(buffer)[: most - done])
+            if not got:
+                break
             done += got
-    return done / (time.perf_counter() - began)
+            if not first:
+                first, then = got, time.perf_counter()
+    end = time.perf_counter()
+    if done == first:
+        return done / (end - began), 0.0
+    rate = (done - first) / (end - then)
+    return rate, max(0.0, first - rate * (then - began))
 
 
 def combining() -> float:
@@ -103,7 +122,7 @@ def combining() -> float:
     return 8 * a.nbytes / (time.perf_counter() - began)
 
 
-def link(world: World) -> tuple[float, float]:
+def link(world: World, message: int = MESSAGE, passes: int = 5) -> tuple[float, float]:
     """Return bytes a second from the first rank to one of another node, and seconds of a small message (collective).
 
     One way at a time: libraries differ in what large messages that cross do to each other.
@@ -114,11 +133,11 @@ def link(world: World) -> tuple[float, float]:
     found = None
     if comm.rank in (0, other):
         peer = other if comm.rank == 0 else 0
-        small, large = np.zeros(1, np.uint8), np.zeros(MESSAGE, np.uint8)
+        small, large = np.zeros(1, np.uint8), np.zeros(message, np.uint8)
         _swap(comm, peer, small, 10)
         latency = _swap(comm, peer, small, PINGS)
         _pass(comm, peer, large, 1)
-        found = (MESSAGE / _pass(comm, peer, large, 5), latency)
+        found = (message / _pass(comm, peer, large, passes), latency)
     both: tuple[float, float] = comm.bcast(found)
     return both
 

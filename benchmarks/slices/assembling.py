@@ -14,7 +14,7 @@ from himach.io.push.writer import Writer
 from himach.io.store.store import Store
 from himach.parallel.communicator import World
 from himach.runner.assembling.assemble import assemble
-from himach.runner.assembling.sending import send_all
+from himach.runner.assembling.sending import Inbox, send_all
 
 from ..harness.figures import report
 from ..harness.ranks import on_ranks
@@ -97,6 +97,8 @@ def _send(world: World, frames: int) -> None:
     """Send to each node what it would get of the slices."""
     size = world.comm.size
     each = 12 * N_ATOMS * frames // size // size
-    piece = np.zeros(min(each, 32 << 20), np.uint8)
+    piece = np.zeros(min(each, 8 << 20), np.uint8)
+    inbox = Inbox()
     for done in range(0, each, len(piece)):
-        send_all(world.comm, [piece[: min(len(piece), each - done)]] * size)
+        length = min(len(piece), each - done)
+        send_all(world.comm, [piece[:length]] * size, [length] * size, inbox)

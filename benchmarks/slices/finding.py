@@ -1,14 +1,23 @@
-"""Which of very many frames are whole, by how many atoms virtual nodes have of each, beside the bare Allreduce."""
+"""Which of very many frames are whole, by how many atoms virtual nodes have of each, beside the bare Allreduce.
+
+Each node has pushed slices to a store of its own, and what it knows of them is as it was learned from there, as often
+as it takes to have so many frames.
+"""
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from himach.io.push.writer import Writer
+from himach.io.slices.held import Held, OfRank, find_slices
+from himach.io.store.store import Store
 from himach.parallel.communicator import World
 from himach.runner.assembling.totals import AT_ONCE, totals
 
@@ -17,51 +26,84 @@ from ..harness.ranks import on_ranks
 
 __all__ = ["finding"]
 
-N_ATOMS = 47_681
+N_ATOMS = 64
+STORED = 1 << 16
 
 
-def finding(frames: int, nodes: int, repeats: int) -> None:
+def finding(place: Path, frames: int, nodes: int, repeats: int) -> None:
     """Time both in turn, and print the figures."""
-    found = on_ranks(nodes, measure, frames, repeats, apart=True)
+    found = on_ranks(nodes, measure, str(place), frames, repeats, apart=True)
     what = f"{frames:.0e} frames, {nodes} virtual nodes"
     report(f"{what}: bare Allreduce", f"{statistics.median(found['bare']):.2f} s")
     report(f"{what}: finding those that are whole", f"{statistics.median(found['ours']):.2f} s")
     ratio = statistics.median(ours / bare for ours, bare in zip(found["ours"], found["bare"], strict=True))
     report(f"{what}: finding / bare", f"{ratio:.2f}", "2")
+    learned = statistics.median(found["learned"]) / STORED
+    report(f"{nodes} virtual nodes: learning how many atoms a new slice has", f"{learned * 1e6:.2f} us")
 
 
-def measure(world: World, frames: int, repeats: int) -> dict[str, list[float]]:
-    """Return the seconds of both, one a turn (collective)."""
+def measure(world: World, place: str, frames: int, repeats: int) -> dict[str, list[float]]:
+    """Return the seconds of each, one a turn (collective)."""
     nodes, node = world.comm.size, world.comm.rank
-    period = min(AT_ONCE, frames)
-    base = N_ATOMS // nodes
-    extra = np.random.default_rng(0).integers(-50, 50, (nodes, period))  # atoms move; the same on every node
-    extra[0] -= extra.sum(axis=0) - (N_ATOMS - base * nodes)
-    mine = (base + extra[node]).astype(np.uint32)
-    if node == 1:
-        mine[::1000] -= 1  # of these an atom is missing
-
-    def count(first: int, counts: npt.NDArray[Any]) -> None:
-        counts += mine[: len(counts)]
-
+    own = Path(place, f"node{node}")
+    _push(own, node, nodes)
     leaders = world.leaders
     assert leaders is not None
-    took: dict[str, list[float]] = {"bare": [], "ours": []}
-    one, both = mine.copy(), np.empty_like(mine)
+    took: dict[str, list[float]] = {"bare": [], "ours": [], "learned": []}
     for _ in range(repeats):
+        (held,) = find_slices(Store(own), "bench").values()
+        world.comm.barrier()
+        began = time.perf_counter()
+        held.refresh()
+        world.comm.barrier()
+        took["learned"].append(time.perf_counter() - began)
+        numbers = np.arange(AT_ONCE)
+        atoms = np.resize(held.count_of(numbers[:STORED]).astype(np.uint32), AT_ONCE)
+        both = np.empty_like(atoms)
         world.comm.barrier()
         began = time.perf_counter()
         for first in range(0, frames, AT_ONCE):
             length = min(AT_ONCE, frames - first)
-            leaders.Allreduce(one[:length], both[:length], op=world.sum)
+            leaders.Allreduce(atoms[:length], both[:length], op=world.sum)
         world.comm.barrier()
         took["bare"].append(time.perf_counter() - began)
         began = time.perf_counter()
         whole = 0
-        for _, atoms in totals(leaders, world.sum, count, (0, frames - 1), N_ATOMS):
-            whole += int(np.count_nonzero(atoms >= N_ATOMS))
+        again = _Again(OfRank(node, held.datasets[0], numbers, atoms=atoms), frames)
+        for _, counts in totals(leaders, world.sum, again, N_ATOMS):
+            whole += int(np.count_nonzero(counts >= N_ATOMS))
         world.comm.barrier()
         took["ours"].append(time.perf_counter() - began)
-        lacking = sum(len(range(0, min(AT_ONCE, frames - first), 1000)) for first in range(0, frames, AT_ONCE))
-        assert whole == frames - lacking * (nodes > 1), (whole, frames, lacking)
+        lacking = np.count_nonzero(np.arange(STORED) % 1000 == 0)
+        periods, rest = divmod(frames, STORED)
+        expected = frames - (periods * lacking + -(-rest // 1000)) * (nodes > 1)
+        assert whole == expected, (whole, expected)
+    world.comm.barrier()
+    shutil.rmtree(own)
     return took
+
+
+class _Again(Held):
+    """What a node has of some frames, again and again."""
+
+    def __init__(self, known: OfRank, frames: int) -> None:
+        super().__init__([known])
+        self._frames = frames
+
+    def until(self, low: int, most: int) -> tuple[int, int] | None:
+        return None if low >= self._frames else (low, min(low + most, self._frames))
+
+    def count(self, frames: range, counts: npt.NDArray[Any]) -> None:
+        super().count(range(len(frames)), counts)
+
+
+def _push(store: Path, node: int, nodes: int) -> None:
+    """Push this node's slices, of as many atoms as it has of each frame; of some one is missing."""
+    rng = np.random.default_rng(0)  # the same on every node
+    positions = np.zeros((N_ATOMS, 3), np.float32)
+    with Writer("bench", N_ATOMS, cache=store, rank=node) as writer:
+        for number in range(STORED):
+            ends = np.sort(rng.permutation(N_ATOMS - 2)[: nodes - 1] + 2)
+            first, last = (0, *ends, N_ATOMS)[node : node + 2]
+            ids = np.arange(first + (node == 0 and nodes > 1 and number % 1000 == 0), last)
+            writer.push_slice(number, ids, positions[: len(ids)], time=number)

@@ -10,6 +10,7 @@ __all__ = ["main"]
 
 N_ATOMS = 47_681
 SMALL_ATOMS = 85  # of a rank: 1 KB a slice
+SMALL_FRAMES = 400  # for each of the larger: 80 MB a rank
 PARTS = ("push", "small", "find", "assemble", "kills")
 
 
@@ -24,7 +25,7 @@ def main(only: Sequence[str], ranks: Sequence[int], frames: int, found: int, kil
     ranks
         Numbers of ranks that push.
     frames
-        That they push.
+        That are written to the shared file; each rank has pushed as many bytes alone.
     found
         Frames among which those that are whole are found.
     kills
@@ -38,9 +39,9 @@ def main(only: Sequence[str], ranks: Sequence[int], frames: int, found: int, kil
         place = Path(scratch)
         works: dict[str, Callable[[], None]] = {
             "push": lambda: _push(place, ranks, frames, repeats),
-            "small": lambda: _small(place, ranks, 10 * frames, repeats),
-            "find": lambda: _find(found, repeats),
-            "assemble": lambda: _assemble(place, frames, repeats),
+            "small": lambda: _small(place, ranks, frames, repeats),
+            "find": lambda: _find(place, found, repeats),
+            "assemble": lambda: _assemble(place, 3 * frames, repeats),
             "kills": lambda: _kill(place, kills),
         }
         for name, work in works.items():
@@ -52,20 +53,20 @@ def _push(place: Path, ranks: Sequence[int], frames: int, repeats: int) -> None:
     from .pushing import pushing
 
     for n in ranks:
-        pushing(place, n, N_ATOMS, frames, repeats, (0.85, 2))
+        pushing(place, n, N_ATOMS, (n * frames, frames), repeats, (0.85, 2))
 
 
 def _small(place: Path, ranks: Sequence[int], frames: int, repeats: int) -> None:
     from .pushing import pushing
 
     for n in ranks:
-        pushing(place, n, SMALL_ATOMS * n, frames, repeats, (0, 10))
+        pushing(place, n, SMALL_ATOMS * n, (SMALL_FRAMES * frames, 10 * frames), repeats, (0, 10))
 
 
-def _find(frames: int, repeats: int) -> None:
+def _find(place: Path, frames: int, repeats: int) -> None:
     from .finding import finding
 
-    finding(frames, 16, repeats)
+    finding(place / "finding", frames, 16, repeats)
 
 
 def _assemble(place: Path, frames: int, repeats: int) -> None:

@@ -35,7 +35,11 @@ PROCESSES = multiprocessing.get_context("fork")
 
 
 def reading(frames: int, repeats: int, directory: Path | None) -> None:
-    """Read packed frames of AdK, all atoms and some, with and without MACs; print the shares of a bare copy."""
+    """Read packed frames of AdK, all atoms and some, with and without MACs; print the shares of a bare copy.
+
+    The bar is for records that are received and checked, packed as they lie, beside a bare copy of as many bytes, which
+    come from as much memory. Unpacking them to positions, which himach.run() does, is told beside it.
+    """
     _, path = adk(frames)
     with scratch(directory, 4 * path.stat().st_size) as place:
         dataset = _packed(path, place)
@@ -44,33 +48,35 @@ def reading(frames: int, repeats: int, directory: Path | None) -> None:
         numbers = np.arange(frames)
         with _server(place) as (open_plain, open_sealed, server), _sender() as (copy, sender):
             plain, sealed = Client("beside", os.geteuid(), 60.0, connected=open_plain()), open_sealed()
-            for client in (plain, sealed):
+            clients = {"without MACs": (plain, "70 %"), "with MACs": (sealed, "50 %")}
+            for client, _ in clients.values():
                 client.open("/bench")
             for what, atoms in (("all atoms", None), ("a third of the atoms", third)):
-                nbytes = _read(plain, numbers, atoms)
-                ways: dict[str, tuple[Callable[[], object], int]] = {
-                    "bare": (partial(copy, nbytes), sender),
-                    "without MACs": (partial(_read, plain, numbers, atoms), server),
-                    "with MACs": (partial(_read, sealed, numbers, atoms), server),
-                }
+                nbytes = _read(plain, numbers, atoms, unpack=False)
+                copy(nbytes)  # the sender makes them
+                ways: dict[str, tuple[Callable[[], object], int]] = {"bare": (partial(copy, nbytes), sender)}
+                for way, (client, _) in clients.items():
+                    ways[way] = (partial(_read, client, numbers, atoms, unpack=False), server)
+                    ways[f"{way}, unpacked"] = (partial(_read, client, numbers, atoms, unpack=True), server)
                 wall = call_in_turn({way: work for way, (work, _) in ways.items()}, repeats)
-                busy = {
-                    way: median(_busier(work, other) for _ in range(repeats)) for way, (work, other) in ways.items()
-                }
-                for way, bar in (("without MACs", "70 %"), ("with MACs", "50 %")):
+                busy = {way: median(_busy(work, other) for _ in range(repeats)) for way, (work, other) in ways.items()}
+                bare, spent = wall["bare"], busy["bare"]
+                for way, (_, bar) in clients.items():
                     rate = nbytes / wall[way] / 1e9
-                    report(f"from a server, {what}, {way} ({rate:.2f} GB/s)", f"{wall['bare'] / wall[way]:.0%}", bar)
-                    report("... by the processor time of the busier side", f"{busy['bare'] / busy[way]:.0%}")
+                    report(f"from a server, {what}, {way} ({rate:.2f} GB/s)", f"{bare / wall[way]:.0%}", bar)
+                    report("... by the processor time of both sides", f"{spent / busy[way]:.0%}")
+                    report("... unpacked, too", f"{bare / wall[f'{way}, unpacked']:.0%}")
+                    report("... by the processor time of both sides", f"{spent / busy[f'{way}, unpacked']:.0%}")
             plain.close()
             sealed.close()
 
 
-def _busier(work: Callable[[], object], other: int) -> float:
-    """Return the processor time, s, of whichever worked more, this process or the other one."""
+def _busy(work: Callable[[], object], other: int) -> float:
+    """Return the processor time, s, of this process and the other one together."""
     clock = (~other << 3) | 2  # of a process's time, as clock_getcpuclockid(3) gives it
     here, there = time.process_time(), time.clock_gettime(clock)
     work()
-    return max(time.process_time() - here, time.clock_gettime(clock) - there)
+    return time.process_time() - here + time.clock_gettime(clock) - there
 
 
 def _packed(path: Path, place: Path) -> Dataset:
@@ -82,9 +88,9 @@ def _packed(path: Path, place: Path) -> Dataset:
     return dataset
 
 
-def _read(client: Client, numbers: npt.NDArray[np.int64], atoms: npt.NDArray[np.int64] | None) -> int:
+def _read(client: Client, numbers: npt.NDArray[np.int64], atoms: npt.NDArray[np.int64] | None, *, unpack: bool) -> int:
     """Read frames; return the bytes of their records that came."""
-    reading = client.read(numbers, atoms, bodhi.POSITIONS)
+    reading = client.read(numbers, atoms, bodhi.POSITIONS, unpack=unpack)
     if sum(frame is None for frame in reading):
         raise AssertionError(f"frames of the benchmark were misses: {reading.misses}")
     return reading.nbytes
@@ -160,9 +166,11 @@ def _pair() -> Sequence[socket.socket]:
 
 
 def _send(theirs: socket.socket) -> None:
-    data = secrets.token_bytes(BUFFER)
+    """Send as many bytes as are asked for, each from a place of its own, as those of a store are."""
+    data = memoryview(b"")
     while asked := theirs.recv(8):
-        left = int.from_bytes(asked, "little")
-        while left > 0:
-            theirs.sendall(data[: min(left, BUFFER)])
-            left -= BUFFER
+        size = int.from_bytes(asked, "little")
+        if size > len(data):
+            data = memoryview(secrets.token_bytes(size))
+        for at in range(0, size, BUFFER):
+            theirs.sendall(data[at : min(at + BUFFER, size)])

@@ -284,36 +284,32 @@ def machine(out: Path, origin: Path | None, directory: Path | None) -> None:
     "--fitted", type=click.IntRange(min=1), default=3, show_default=True, help="Repeats of what is fitted to."
 )
 @click.option(
+    "--short", is_flag=True, help="One turn without Zazen's rounds, in a few minutes: no spread is known then."
+)
+@click.option("--minutes", type=click.FloatRange(min=0), metavar="N", help="Begin no turn that would not end by then.")
+@click.option(
     "--records",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Take what was measured from here, else leave it.",
+    help="Add what is measured here, as it comes; what is there is not measured again.",
 )
 @click.option("--out", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Leave predictions and errors here.")
-@click.option(
-    "--shared", type=click.IntRange(min=16, max=32), metavar="HOSTS",
-    help="In place of it, by the records: Zazen's rounds on 2 to so many hosts, and a host that lost its cache.",
-)  # fmt: skip
 @_repeats(5)
 @DIRECTORY
 def plan(
     only: tuple[str, ...],
     fitted: int,
+    short: bool,
+    minutes: float | None,
     records: Path | None,
     out: Path | None,
-    shared: int | None,
     repeats: int,
     directory: Path | None,
 ) -> None:
-    """Predict runs on 8 and 16 virtual hosts from such on 1 to 4, and measure them."""
+    """Predict runs on 8 and 16 virtual hosts from such on 1 to 4, and measure them; Zazen's rounds on up to 64."""
     from himach.benchmarks.runs import planned as benchmark
 
-    if shared is not None:
-        if records is None or not records.exists():
-            raise click.UsageError("--shared needs --records FILE, which a run without it has left")
-        benchmark.others(directory, records, shared, repeats)
-        return
-    benchmark.main(repeats, fitted, only, records, out, directory)
+    benchmark.main(repeats, fitted, only, short, minutes, records, out, directory)
 
 
 @bench.command()
@@ -339,6 +335,18 @@ def packed(frames: int, trajectory: str | None, repeats: int, directory: Path | 
     from himach.benchmarks.store import packed as benchmark
 
     benchmark.main(frames, repeats, trajectory, directory)
+
+
+@bench.command()
+@click.option("--frames", type=click.IntRange(min=10), default=10_000, show_default=True, help="Frames of AdK.")
+@_repeats(5)
+@DIRECTORY
+@_beside
+def layout(frames: int, repeats: int, directory: Path | None) -> None:
+    """Read few atoms of all frames from a cold disk, time-major beside frame by frame."""
+    from himach.benchmarks.store import layout as benchmark
+
+    benchmark.main(frames, repeats, directory)
 
 
 @bench.command()

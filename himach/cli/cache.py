@@ -41,8 +41,8 @@ def list_(cache: str | None) -> None:
     if not found:
         click.echo(f"no frames are cached at {store.path}")
         return
-    rows = [("dataset", "native", "alien", "size", "last used", "generation"), *map(_row, found)]
-    click.echo(columns(rows, left=frozenset([0, 4, 5])))
+    rows = [("dataset", "native", "alien", "layout", "size", "last used", "generation"), *map(_row, found)]
+    click.echo(columns(rows, left=frozenset([0, 3, 5, 6])))
     for one in found:
         if one.note:
             click.echo(f"{one.name}: {one.note}")
@@ -52,7 +52,8 @@ def _row(one: Entry) -> tuple[str, ...]:
     from himach.io.store.sizes import show_size
 
     used = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.last_used)) if one.last_used else "unknown"
-    return one.name, f"{one.native:,}", f"{one.alien:,}", show_size(one.nbytes), used, one.generation[:8]
+    layout = f"{one.layout} ({show_size(one.time_major)})" if one.form else one.layout
+    return one.name, f"{one.native:,}", f"{one.alien:,}", layout, show_size(one.nbytes), used, one.generation[:8]
 
 
 @cache.command()

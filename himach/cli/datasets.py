@@ -46,23 +46,52 @@ def datasets(server: str | None, key: Path | None, wait: float, as_json: bool, c
 
 
 def _shown(found: NameSpace) -> str:
-    """Return the list as text."""
-    if not found.datasets:
+    """Return the list as text; the slices of all ranks of a simulation are one line, while there are some."""
+    from himach.io.slices.held import SUFFIX
+
+    slices: dict[str, list[Listed]] = {}
+    for one in found.datasets:
+        if one.name.endswith(SUFFIX) and one.frames:
+            slices.setdefault(one.name, []).append(one)
+    rows = [_row(one) for one in found.datasets if not one.name.endswith(SUFFIX)]
+    rows += [_row_of_slices(name, of_ranks) for name, of_ranks in slices.items()]
+    if not rows:
         return f"no datasets in {len(found.stores)} stores"
-    head = ("dataset", "frames", "there", "copies", "nodes", "size", "last used", "origin")
-    return columns([head, *map(_row, found.datasets)], left=frozenset([0, 2, 4, 6, 7]))
+    head = ("dataset", "frames", "there", "copies", "layout", "nodes", "size", "last used", "origin")
+    return columns([head, *rows], left=frozenset([0, 2, 4, 5, 7, 8]))
+
+
+def _row_of_slices(name: str, of_ranks: list[Listed]) -> tuple[str, ...]:
+    from himach.io.store.sizes import show_size
+
+    frames = max(one.frames for one in of_ranks)
+    nodes = sorted({node for one in of_ranks for node in one.nodes})
+    size = show_size(sum(one.nbytes for one in of_ranks))
+    used = _when(max(one.last_used for one in of_ranks))
+    there = f"slices of {len(of_ranks)} rank{'s' * (len(of_ranks) > 1)}"
+    return name, f"{frames:,}", there, "-", "-", _few(nodes), size, used, "pushed"
+
+
+def _when(seconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else "unknown"
+
+
+def _few(nodes: list[str]) -> str:
+    return f"{len(nodes)}: {', '.join(nodes[:4])}{', ...' if len(nodes) > 4 else ''}"
 
 
 def _row(one: Listed) -> tuple[str, ...]:
     from himach.io.store.sizes import show_size
 
-    used = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.last_used)) if one.last_used else "unknown"
+    used = _when(one.last_used)
     missing = ", ".join(map(str, one.missing)) + (", ..." if one.frames - one.held > len(one.missing) else "")
     there = "whole" if one.whole else f"{one.held:,}, without {missing}"
     copies = "-" if one.copies is None else "-".join(map(str, dict.fromkeys(one.copies)))
     wanted = f" of {one.wanted_copies}" if one.copies is not None and one.copies[0] < one.wanted_copies else ""
-    nodes = f"{len(one.nodes)}: {', '.join(one.nodes[:4])}{', ...' if len(one.nodes) > 4 else ''}"
+    nodes = _few(one.nodes)
     origin = (
         "pushed" if not one.origin else one.origin[0] + (f" and {len(one.origin) - 1} more" if one.origin[1:] else "")
     )
-    return one.name, f"{one.frames:,}", there, f"{copies}{wanted}", nodes, show_size(one.nbytes), used, origin
+    name = f"{one.name} (older)" if one.older else one.name
+    size = show_size(one.nbytes)
+    return name, f"{one.frames:,}", there, f"{copies}{wanted}", one.layout, nodes, size, used, origin

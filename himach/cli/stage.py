@@ -42,6 +42,10 @@ __all__ = ["stage"]
 @click.option("--repair", is_flag=True, help="Restore the number of copies of what the nodes hold of dataset TRAJ.")
 @server_option
 @key_option
+@click.option(
+    "--layout", type=click.Choice(["frame", "time", "both"]),
+    help="Keep frames one by one, as chunks of few atoms' tracks, or both ways.  [default: as it is]",
+)  # fmt: skip
 @click.option("--follow", is_flag=True, help="Keep up with a trajectory that is being written, until Ctrl-C.")
 @click.option("--assemble", is_flag=True, help="Put together the slices that a simulation has pushed under the name.")
 @click.option("--idle", type=float, metavar="SECONDS", help="End --follow when no frame has come for so long.")
@@ -59,6 +63,7 @@ def stage(
     repair: bool,
     server: str | None,
     key: Path | None,
+    layout: Literal["frame", "time", "both"] | None,
     follow: bool,
     assemble: bool,
     idle: float | None,
@@ -70,6 +75,8 @@ def stage(
 
     Under srun or mpiexec every rank reads its part and stores it on its own node; alone, this fills the local store.
     Interrupted, it goes on where it was when it is started again. With --server, TRAJ is a dataset of other machines.
+
+    With --layout both, TRAJ may be the name of a dataset that the nodes hold.
 
     With --assemble, the trajectory is the name under which the ranks of a simulation have pushed slices.
     """
@@ -90,6 +97,7 @@ def stage(
         quiet=quiet,
         copies=copies,
         repair=repair,
+        layout=layout,
         server=chosen_cache(None, server, key) or "",
     )
     staged = on_ranks(command, started_ranks(ranks))

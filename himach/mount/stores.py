@@ -18,6 +18,7 @@ from himach.io.dataset.listing import open_existing
 from himach.io.dataset.lookup import Candidate, deputy, find, open_cache
 from himach.io.store.place import owner_of, store_place
 from himach.io.store.store import Dataset, Store, StoreNotFoundError
+from himach.io.timemajor.layout import SUFFIX
 from himach.mdanalysis.ahead import FramesAhead
 from himach.mdanalysis.opening import open_dataset
 from himach.mount.datasets import Facts
@@ -82,7 +83,7 @@ class StoreDatasets:
         names = getattr(store, "names", None)
         if names is None:
             raise UsageError(f"{self._cache} is another user's store, whose server does not tell what it holds")
-        return list(names())
+        return [name for name in names() if not name.endswith(SUFFIX)]
 
     def facts(self, name: str) -> Facts | None:
         """Return what there is to know of a dataset without reading its frames; None if there is none now."""

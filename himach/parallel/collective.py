@@ -8,9 +8,12 @@ the ranks that it does not concern wait in vain and must be aborted.
 
 from __future__ import annotations
 
+import pickle
 import time
-from collections.abc import Callable
-from typing import TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import numpy as np
 
 from himach.errors import HimachError, as_himach
 from himach.parallel.communicator import Communicator, node_name
@@ -42,17 +45,29 @@ def on_every_rank(comm: Communicator, function: Callable[[], T]) -> T:
     """
     value, error = _attempt(comm, function)
     _meet(comm, error)
-    words = comm.allgather(None if error is None else (_portable(error), node_name()))
-    failed = [(rank, *word) for rank, word in enumerate(words) if word is not None]
-    if failed:
-        rank, first, node = failed[0]
-        if len(failed) < comm.size and " on rank " not in str(first):
-            first = type(first)(f"{first} (on rank {rank} of {comm.size}, node {node})")
-            if error is not None:
-                first.__cause__ = error.__cause__ if isinstance(error, HimachError) else error
-                error = first
-        _raise_everywhere(error, first)
+    _agree(comm, error, comm.allgather(_word(error)))
     return cast(T, value)
+
+
+def told_by_every_rank(comm: Communicator, function: Callable[[], T]) -> list[T]:
+    """Do the same, and return what `function` has returned on each rank.
+
+    It leaves the processor to others also while ranks tell each other.
+    """
+    value, error = _attempt(comm, function)
+    if comm.size == 1:
+        _agree(comm, error, [_word(error)])
+        return [cast(T, value)]
+    mine = np.frombuffer(pickle.dumps((value if error is None else None, _word(error))), np.uint8)
+    sizes = np.empty(comm.size, np.int64)
+    _await(comm.Iallgather(np.array([len(mine)], np.int64), sizes), error, pause=1e-4)
+    padded = np.zeros(int(sizes.max()), np.uint8)
+    padded[: len(mine)] = mine
+    both = np.empty((comm.size, len(padded)), np.uint8)
+    _await(comm.Iallgather(padded, both), error, pause=1e-4)
+    told = [pickle.loads(words[:size].tobytes()) for words, size in zip(both, sizes.tolist(), strict=True)]
+    _agree(comm, error, [word for _, word in told])
+    return [one for one, _ in told]
 
 
 class Meeting:
@@ -132,9 +147,14 @@ def _meet(comm: Communicator, error: BaseException | None, meanwhile: Callable[[
     """Wait for all ranks without taking the processor from those that still work; a rank with an error not for long."""
     if comm.size == 1:
         return
-    arrival = comm.Ibarrier()
+    _await(comm.Ibarrier(), error, meanwhile)
+
+
+def _await(
+    arrival: Any, error: BaseException | None, meanwhile: Callable[[], object] = _nothing, pause: float = 1e-5
+) -> None:
+    """Wait as `_meet` does for what all ranks have begun; `pause` is that between the first two looks."""
     deadline = time.monotonic() + PATIENCE
-    pause = 1e-5
     while not arrival.Test():
         meanwhile()
         time.sleep(pause)
@@ -154,6 +174,24 @@ def _attempt(comm: Communicator, function: Callable[[], T]) -> tuple[T | None, B
         if comm.size == 1 and not isinstance(error, Exception):
             raise
         return None, error
+
+
+def _word(error: BaseException | None) -> tuple[HimachError | None, str] | None:
+    """Return what other ranks are told of an error: it and this node's name."""
+    return None if error is None else (_portable(error), node_name())
+
+
+def _agree(comm: Communicator, error: BaseException | None, words: Sequence[Any]) -> None:
+    """Raise the first rank's error on all, if there is one."""
+    failed = [(rank, *word) for rank, word in enumerate(words) if word is not None]
+    if failed:
+        rank, first, node = failed[0]
+        if len(failed) < comm.size and " on rank " not in str(first):
+            first = type(first)(f"{first} (on rank {rank} of {comm.size}, node {node})")
+            if error is not None:
+                first.__cause__ = error.__cause__ if isinstance(error, HimachError) else error
+                error = first
+        _raise_everywhere(error, first)
 
 
 def _portable(error: BaseException | None) -> HimachError | None:

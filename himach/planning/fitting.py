@@ -1,13 +1,13 @@
 """`Costs`: what a run costs, fitted to records of runs; all that is fitted in a plan is fitted here.
 
-A phase's time is a sum of few terms, each of which can only add: a constant, one a rank (ranks of one host share its
-cores; there is nothing else by which starting grows so), one a byte of pairs. Least squares without negative terms.
+A phase's time is a sum of few terms, each of which can only add: a constant; one a step of the trees by which ranks
+tell each other; one a byte of pairs. Least squares without negative terms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -17,15 +17,18 @@ from himach.errors import UsageError
 from himach.planning.machine import Machine
 from himach.planning.records import Observed
 from himach.planning.shuffle import exchange_seconds, loads
+from himach.planning.tree import steps
 
 __all__ = ["Costs", "Reading", "Sum", "fit", "fit_sum"]
 
 Floats = npt.NDArray[np.float64]
 
+#: What a phase in which ranks do little but meet takes: a constant, and steps of trees.
+TOGETHER = ("one", "steps")
 #: Bytes of pairs below which they cost nothing that could be told from what a shuffle costs without any.
 LITTLE = 1e6
 #: The part of squared misses that may be left where another term is taken.
-WORTH = 0.25
+WORTH = 0.5
 
 
 @dataclass(frozen=True)
@@ -46,18 +49,14 @@ class Reading:
     Attributes
     ----------
     seconds, nbytes
-        A frame's seconds where a rank reads with the fewest others, and its bytes.
+        A frame's seconds in which a rank does nothing but read, where it waits the least; and its bytes.
     seen
         The most bytes a second that all ranks of a run got together.
-    waits
-        Of an origin whose rate is known: for which part of what each other rank reads the slowest one waits; 0 where
-        reading ahead hides all of it, 1 where it is always the last. None if no run of several ranks tells.
     """
 
     seconds: float
     nbytes: float
     seen: float
-    waits: float | None = None
 
 
 @dataclass(frozen=True)
@@ -72,9 +71,9 @@ class Costs:
         A frame's seconds in map(); which part of a rank's time in its tasks its processor is busy.
     first, again
         Reading from the origin, and from the cache; None where no run has done it.
-    startup, startup_first, zazen, after_map, shuffle, reduce, finish, rest
+    startup, zazen, after_map, shuffle, reduce, finish, rest
         Seconds of phases: beside what map() and reduce() take themselves. A trajectory that a cache does not know yet
-        is read in part when it is opened, so that first runs start otherwise.
+        is read in part when it is opened, so that first runs take so much longer to start.
     reduce_byte
         Seconds of reduce() a byte of pairs.
     pair_bytes
@@ -97,7 +96,6 @@ class Costs:
     first: Reading | None
     again: Reading | None
     startup: Sum
-    startup_first: Sum
     zazen: Sum
     after_map: Sum
     shuffle: Sum
@@ -152,14 +150,13 @@ def fit(records: Sequence[Observed], machine: Machine | None = None) -> Costs:
         records=records,
         compute=compute,
         cpu_part=sum(one.cpu for one in records) / max(1e-12, sum(one.busy for one in records)),
-        first=_with_waits([one for one in records if one.first], compute, machine or Machine()),
+        first=_reading([one for one in records if one.first]),
         again=_reading([one for one in records if not one.first]),
-        startup=_phase([one for one in records if not one.first] or records, "startup", ["one", "ranks"]),
-        startup_first=_phase([one for one in records if one.first] or records, "startup", ["one", "ranks"]),
-        zazen=_phase(records, "zazen", ["one", "ranks"]),
-        after_map=_fit(records, [max(0.0, one.seconds["map"] - _longest(one)) for one in records], ["one", "ranks"]),
+        startup=_phase(records, "startup", [*TOGETHER, "first"]),
+        zazen=_phase(records, "zazen", TOGETHER),
+        after_map=_fit(records, [max(0.0, one.seconds["map"] - _longest(one)) for one in records], TOGETHER),
         shuffle=_shuffle(records, machine or Machine(), total),
-        reduce=_fit(records, [_beside(one, reduce_byte) for one in records], ["one", "ranks"]),
+        reduce=_fit(records, [_beside(one, reduce_byte) for one in records], TOGETHER),
         finish=_phase(records, "finish", ["keys", "one"]),
         rest=_rest(records),
         reduce_byte=reduce_byte,
@@ -217,7 +214,10 @@ def processors(ranks: int, cores: float, hosts: int) -> float:
 
 def _quantities(one: Observed) -> dict[str, float]:
     handled = float(one.pair_bytes.sum()) / processors(one.ranks, one.cores, one.hosts)
-    return {"one": 1.0, "ranks": float(one.ranks), "bytes": handled, "keys": float(one.keys)}
+    return {
+        "one": 1.0, "first": float(one.first), "steps": float(steps(one.ranks)),
+        "ranks": float(one.ranks), "bytes": handled, "keys": float(one.keys),
+    }  # fmt: skip
 
 
 def _phase(records: Sequence[Observed], phase: str, names: Sequence[str]) -> Sum:
@@ -231,8 +231,9 @@ def _fit(records: Sequence[Observed], seconds: Sequence[float], names: Sequence[
 def fit_sum(quantities: Sequence[Mapping[str, float]], seconds: Sequence[float], names: Sequence[str]) -> Sum:
     """Fit seconds to a sum of the named quantities, no term of which is negative.
 
-    Repeated runs count by their median. A sum of more terms is taken if it misses a quarter of what one of fewer does,
-    and of sums that fit equally well the one whose terms are named first: what one run alone cannot tell apart.
+    Repeated runs count by their median. A sum of more terms is taken if it misses half of what one of fewer does,
+    and of sums that fit equally well the one whose terms are named first: what one run alone cannot tell apart. As many
+    terms as runs fit anything, so there are fewer, but for two.
     """
     rows: dict[tuple[float, ...], list[float]] = {}
     for values, value in zip(quantities, seconds, strict=True):
@@ -240,7 +241,7 @@ def fit_sum(quantities: Sequence[Mapping[str, float]], seconds: Sequence[float],
     matrix, target = np.array(list(rows)), np.array([float(np.median(values)) for values in rows.values()])
     scale = np.where(matrix.max(axis=0) > 0, matrix.max(axis=0), 1.0)
     best, least = Sum({}), float(np.square(target).sum())
-    for count in range(1, min(len(names), len(target)) + 1):
+    for count in range(1, min(len(names), max(2, len(target) - 1), len(target)) + 1):
         for chosen in combinations(range(len(names)), count):
             columns = matrix[:, chosen] / scale[list(chosen)]
             factors, *_ = np.linalg.lstsq(columns, target, rcond=None)
@@ -266,22 +267,6 @@ def _reading(records: Sequence[Observed]) -> Reading | None:
     nbytes = (alone.origin_bytes if alone.first else alone.cache_bytes) / alone.frames
     seen = max((one.origin_bytes if one.first else one.cache_bytes) / max(1e-9, one.seconds["map"]) for one in records)
     return Reading(alone.reading / alone.frames, nbytes, seen)
-
-
-def _with_waits(records: Sequence[Observed], compute: float, machine: Machine) -> Reading | None:
-    """Return what reading the origin costs, with how long ranks wait for each other there."""
-    reading = _reading(records)
-    several = [one for one in records if one.ranks > 1]
-    if reading is None or machine.origin is None or not several or not reading.nbytes:
-        return reading
-    served = reading.nbytes / machine.origin
-    late, others = [], []
-    for one in several:
-        frames = float(one.of_ranks["frames"][int(np.argmax(one.of_ranks["busy"]))])
-        late.append(_longest(one) / max(1.0, frames) - compute - reading.seconds)
-        others.append((one.ranks - 1) * served)
-    waits = float(np.dot(late, others) / np.dot(others, others))
-    return replace(reading, waits=min(1.0, max(0.0, waits)))
 
 
 def _keys(records: Sequence[Observed]) -> Sum:

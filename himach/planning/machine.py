@@ -36,6 +36,8 @@ class Machine:
         Bytes a second at which a core combines two bitmaps.
     origin
         Bytes a second that the origin gives to all nodes together.
+    origin_at_once
+        Bytes that it gives at once when it was idle.
     node_mtbf
         Mean seconds between two failures of one node.
     one_host
@@ -51,6 +53,7 @@ class Machine:
     latency: float | None = None
     combine: float | None = None
     origin: float | None = None
+    origin_at_once: float | None = None
     node_mtbf: float | None = None
     one_host: bool = False
 
@@ -81,7 +84,8 @@ def read_machine(path: Path) -> Machine:
     try:
         told = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path}: no description of a machine ({error}); 'himach bench machine' writes one") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{path}: no description of a machine ({why}); 'himach bench machine' writes one") from error
     known = [field.name for field in fields(Machine)]
     if strange := sorted(set(told) - set(known)):
         raise UsageError(f"{path}: a machine has no {', '.join(strange)}; it has {', '.join(known)}")

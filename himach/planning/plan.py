@@ -19,7 +19,7 @@ from himach.planning.machine import Machine, read_machine
 from himach.planning.predict import KINDS, PHASES, Asked, Kind, Prediction, predict
 from himach.planning.records import Observed, observe, read_records
 
-__all__ = ["NODES", "Plan", "plan"]
+__all__ = ["NODES", "Plan", "check_length", "plan", "planned"]
 
 #: Frames, as a multiple of those of the longest record, for which its ranks must have mapped for so many seconds.
 MANY, SHORT = 10, 0.1
@@ -112,7 +112,7 @@ def plan(
     costs = fit(observed, known)
     per_node = ranks_per_node or max(1, round(observed[0].ranks / observed[0].nodes))
     _check(nodes, per_node, frames)
-    _check_length(costs, frames)
+    check_length(costs, frames)
     askeds = [Asked(count, per_node, frames or costs.frames, seed) for count in nodes]
     found = planned(costs, known, askeds)
     if out is not None:
@@ -139,7 +139,7 @@ def _check(nodes: Sequence[int], per_node: int, frames: int | None) -> None:
         raise UsageError("nodes: give one number at least")
 
 
-def _check_length(costs: Costs, frames: int | None) -> None:
+def check_length(costs: Costs, frames: int | None) -> None:
     """Refuse many frames where the records are so short that what a frame costs cannot be told from what a run does."""
     busy = max(one.busy for one in costs.records)
     if frames is not None and frames > MANY * costs.frames and busy < SHORT:
@@ -176,11 +176,11 @@ def planned(costs: Costs, machine: Machine, askeds: Sequence[Asked], kinds: Sequ
     return Plan(tables, [*notes, *_covered(costs, machine, found, known)])
 
 
-def _words(kind: Kind) -> str:
+def _words(kind: str) -> str:
     return {"first": "a first run", "second": "a second run", "stage": "staging"}[kind]
 
 
-def _times(found: Sequence[Prediction], alone: Mapping[Kind, float], known: Mapping[Kind, Accuracy]) -> Table:
+def _times(found: Sequence[Prediction], alone: Mapping[Kind, float], known: Mapping[str, Accuracy]) -> Table:
     columns: dict[str, Any] = {
         "run": [one.kind for one in found],
         "nodes": [one.asked.nodes for one in found],
@@ -207,7 +207,7 @@ def _phases(found: Sequence[Prediction]) -> Table:
     return Table(columns)
 
 
-def _error(one: Prediction, known: Mapping[Kind, Accuracy]) -> str:
+def _error(one: Prediction, known: Mapping[str, Accuracy]) -> str:
     """Return the error that predictions of this kind had, or that none was looked at."""
     seen = known.get(one.kind)
     if seen is None:
@@ -240,13 +240,14 @@ def _failures(found: Sequence[Prediction]) -> Table:
     })  # fmt: skip
 
 
-def _covered(costs: Costs, machine: Machine, found: Sequence[Prediction], known: Mapping[Kind, Accuracy]) -> list[str]:
+def _covered(costs: Costs, machine: Machine, found: Sequence[Prediction], known: Mapping[str, Accuracy]) -> list[str]:
     """Say how well such predictions have done, and what of these no measurement covers."""
-    notes = [f"error of predictions of {_words(kind)}: {seen}" for kind, seen in known.items()]
-    if not known:
+    kinds = {one.kind for one in found}
+    notes = [f"error of predictions of {_words(kind)}: {seen}" for kind, seen in known.items() if kind in kinds]
+    if not notes:
         notes.append("error: these predictions have not been compared with a measurement on this installation")
     most = max(one.asked.nodes for one in found)
-    seen = max((one.nodes for one in known.values()), default=1)
+    seen = max((one.nodes for kind, one in known.items() if kind in KINDS), default=1)
     if most > seen:
         notes.append(f"not covered by any measurement: more than {seen} nodes")
     if not machine.one_host and most > 1:

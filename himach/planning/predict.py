@@ -1,59 +1,26 @@
-"""`predict()`: what a run would take on so many nodes, phase by phase, from what runs cost and what the machine is.
+"""`predict()`: what a run would take on so many nodes, from `himach.planning.model`; or what is missing to tell.
 
-The phases are those of a record. What is random (frames' times, how ranks differ, skew of few keys, failures) is drawn
-again and again from one seed; a prediction is the median of the draws, and the range that nine of ten lie in.
+A prediction is the median of the model's draws, and the range that nine of ten lie in.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from himach.planning import failures, node, origin, shuffle, tree
-from himach.planning.fitting import Costs, Reading, processors
+from himach.planning import failures, node
+from himach.planning.fitting import Costs
 from himach.planning.machine import Machine
-from himach.zazen.protocol import FEW, FRAMES_PER_CLASS
+from himach.planning.model import PHASES, SLOW, Asked, Model, again
 
 __all__ = ["KINDS", "PHASES", "Asked", "Kind", "Prediction", "predict"]
 
-Floats = npt.NDArray[np.float64]
 Kind = Literal["first", "second", "stage"]
 KINDS: tuple[Kind, ...] = ("first", "second", "stage")
-PHASES = ("startup", "zazen", "map", "shuffle", "reduce", "finish")
-
-#: Draws of what is random, and of them that are followed event by event where the origin is shared.
-DRAWS = 41
-FOLLOWED = 5
-#: Seconds between two commits of kept pairs (`himach.keeping.keeper`).
-COMMITS = 30.0
-#: What is taken for a network where none is known, to tell whether it matters: a part of a run, bytes and seconds.
+#: The part of map() that pairs may travel for where no network is known.
 LITTLE = 0.01
-SLOW = 1e8
-LATENCY = 5e-5
-COMBINE = 4e9
-#: Bytes by which a node tells of the intervals that it holds.
-INTERVALS = 128
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a prediction is asked of: nodes, ranks of each, frames, which draws; nodes whose caches are lost."""
-
-    nodes: int
-    ranks_per_node: int
-    frames: int
-    seed: int = 0
-    every: float = COMMITS
-    lost: int = 0
-
-    @property
-    def ranks(self) -> int:
-        """Ranks of all nodes."""
-        return self.nodes * self.ranks_per_node
 
 
 @dataclass(frozen=True)
@@ -98,7 +65,7 @@ def predict(costs: Costs, machine: Machine, asked: Asked, kind: Kind) -> Predict
     if (missing := _missing(costs, machine, asked, kind)) is not None:
         return missing
     rng = np.random.default_rng([asked.seed, asked.nodes, asked.ranks_per_node, asked.frames, KINDS.index(kind)])
-    model = _Model(costs, machine, asked, rng)
+    model = Model(costs, machine, asked, rng)
     draws, limits = model.staged() if kind == "stage" else model.run(kind == "first")
     phases = {phase: float(np.median(values)) for phase, values in draws.items() if phase != "rest"}
     total = np.sum(list(draws.values()), axis=0)
@@ -120,7 +87,7 @@ def predict(costs: Costs, machine: Machine, asked: Asked, kind: Kind) -> Predict
 def _missing(costs: Costs, machine: Machine, asked: Asked, kind: Kind) -> str | None:
     """Tell what is missing for a prediction."""
     name = costs.records[0].name
-    if kind == "second" and _again(costs, machine) is None:
+    if kind == "second" and again(costs, machine) is None:
         return (
             "no run has read frames from the cache and no disk is described: the same command once more "
             f"('himach run --again {name}'), or 'himach bench machine', gives what is missing"
@@ -150,188 +117,6 @@ def _missing(costs: Costs, machine: Machine, asked: Asked, kind: Kind) -> str | 
 
 def _size(nbytes: float) -> str:
     return f"{nbytes / 1e9:.2g} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.2g} MB"
-
-
-def _stored(costs: Costs) -> float:
-    """Return the bytes of a frame in a store."""
-    seen = 0.0 if costs.again is None else costs.again.nbytes
-    first = None if costs.first is None else costs.first.nbytes
-    return max(seen, first) if first else max(seen, node.stored_bytes(costs.records[0].atoms, None))
-
-
-def _again(costs: Costs, machine: Machine) -> Reading | None:
-    """Return what reading from the cache costs: as it was seen, else as the disk gives it."""
-    if costs.again is not None or machine.disk_read is None:
-        return costs.again
-    nbytes = _stored(costs)
-    return Reading(nbytes / machine.disk_read, nbytes, machine.disk_read)
-
-
-class _Model:
-    """One run, drawn `DRAWS` times; every phase gives float64 (DRAWS,)."""
-
-    def __init__(self, costs: Costs, machine: Machine, asked: Asked, rng: np.random.Generator) -> None:
-        self.costs, self.machine, self.asked, self.rng = costs, machine, asked, rng
-        self.frames = node.share(asked.frames, asked.nodes)
-        self.stored = _stored(costs)
-        self.pairs = asked.frames * costs.pair_bytes
-        self.network = machine.network or SLOW
-        self.latency = machine.latency or LATENCY
-        self.one_host = machine.one_host
-        cores = machine.cores or costs.records[0].cores
-        #: Cores that a node's ranks have: its own, or its part of those that all nodes share.
-        self.cores = cores / asked.nodes if self.one_host else float(cores)
-        self.quantities = {
-            "one": 1.0,
-            # Ranks of one host start one after another; those of many nodes do not.
-            "ranks": float(asked.ranks if self.one_host else asked.ranks_per_node),
-            "bytes": self.pairs / processors(asked.ranks, cores, 1 if self.one_host else asked.nodes),
-            "keys": costs.keys.at(one=1.0, frames=float(asked.frames)),
-        }
-
-    def memory(self) -> float:
-        """Return the bytes that a node's ranks take: without pairs, and with what is held of them."""
-        return self.asked.ranks_per_node * self.costs.rank_memory + self.pairs / self.asked.nodes
-
-    def run(self, first: bool) -> tuple[dict[str, Floats], dict[str, float]]:
-        """Return the seconds of each phase, and what each possible limit takes."""
-        costs, asked = self.costs, self.asked
-        startup = self._constant((costs.startup_first if first else costs.startup).at(**self.quantities))
-        zazen, rounds = self._zazen()
-        mapping, limits = self._mapping(first)
-        most = np.array([shuffle.most_loaded(costs.parts * self.pairs, self.quantities["keys"], asked.ranks, self.rng)
-                         for _ in range(DRAWS)])  # fmt: skip
-        shuffling, travelling = self._shuffling(most)
-        reducing = costs.reduce_byte * most + costs.reduce.at(**self.quantities)
-        finish = costs.finish.at(**self.quantities)
-        even = costs.reduce_byte * self.pairs / asked.ranks
-        limits |= {
-            "starting": float(startup[0]),
-            "Zazen's rounds": rounds,
-            "network": travelling,
-            "sorting pairs": float(np.median(shuffling)) - travelling,
-            "reduce()": even,
-            "reduce(), skew": float(np.median(reducing)) - even,
-            "finish()": finish,
-        }
-        draws = dict(zip(PHASES, (startup, zazen, mapping, shuffling, reducing, self._constant(finish)), strict=True))
-        return {**draws, "rest": self._constant(costs.rest.at(**self.quantities))}, limits
-
-    def staged(self) -> tuple[dict[str, Floats], dict[str, float]]:
-        """Return the same of staging: reading and writing in place of reading and map()."""
-        first = self.costs.first
-        assert first is not None
-        startup = self._constant(self.costs.startup_first.at(**self.quantities))
-        write = self.stored / self.machine.disk_write if self.machine.disk_write else 0.0
-        filling, limits = self._from_origin(replace(first), write, 0.0)
-        after = self.costs.after_map.at(**self.quantities)
-        limits["writing to disks"] = limits.pop("map()")
-        return {"startup": startup, "map": filling + after}, {**limits, "starting": float(startup[0])}
-
-    def _constant(self, seconds: float) -> Floats:
-        return np.full(DRAWS, seconds)
-
-    def _zazen(self) -> tuple[Floats, float]:
-        nodes, frames = self.asked.nodes, self.asked.frames
-        fitted = self.costs.zazen.at(**self.quantities)
-        if self.one_host:
-            return self._constant(fitted), fitted
-        combine = self.machine.combine or COMBINE
-        if frames >= FEW and 2 * nodes * FRAMES_PER_CLASS <= frames:
-            # Staging and runs leave patterns: of each node some intervals travel, and a bit a class (docs/zazen.md).
-            rounds = tree.zazen_seconds(nodes, 2 * nodes, self.latency, self.network, combine)
-            rounds += tree.steps(nodes) * self.latency + nodes * INTERVALS / self.network
-        else:
-            rounds = tree.zazen_seconds(nodes, frames, self.latency, self.network, combine)
-        return self._constant(fitted + rounds), rounds
-
-    def _mapping(self, first: bool) -> tuple[Floats, dict[str, float]]:
-        costs = self.costs
-        if first:
-            assert costs.first is not None
-            mapping, limits = self._from_origin(costs.first, costs.compute, costs.cpu_part)
-        else:
-            mapping, limits = self._from_cache()
-            if self.asked.lost and costs.first is not None:
-                # Nobody has what they held, and they have least to read: it is theirs, from the origin.
-                lost = replace(self.asked, nodes=self.asked.lost)
-                read, more = self._from_origin(costs.first, costs.compute, costs.cpu_part, lost.ranks)
-                mapping, limits = np.maximum(mapping, read), {**limits, **more}
-        return mapping + costs.after_map.at(**self.quantities), limits
-
-    def _from_cache(self) -> tuple[Floats, dict[str, float]]:
-        """Return the map phase of caches, which nodes do not share: the slowest node of a closed form."""
-        costs, asked = self.costs, self.asked
-        again = _again(costs, self.machine)
-        assert again is not None
-        seconds = node.map_seconds(
-            self.frames, asked.ranks_per_node, costs.compute + again.seconds, costs.cpu_part, self.cores
-        )
-        rate = self._from_disk()
-        disk = self.frames * again.nbytes / rate if rate else 0.0
-        limits = {
-            "map()": seconds * costs.compute / max(1e-12, costs.compute + again.seconds),
-            "reading caches": seconds * again.seconds / max(1e-12, costs.compute + again.seconds),
-            "disks": disk,
-        }
-        return np.maximum(seconds * self._slowest(), disk), limits
-
-    def _from_disk(self) -> float | None:
-        """Return the disk's rate if frames come from it: where no run has told of reading, or memory is short."""
-        memory, rate = self.machine.memory, self.machine.disk_read
-        short = memory is not None and self.frames * self.stored > memory / 2
-        return rate if short or self.costs.again is None else None
-
-    def _slowest(self) -> Floats:
-        """Return how much longer than the mean the slowest node takes: frames differ, and so do ranks."""
-        costs, asked = self.costs, self.asked
-        if costs.compute <= 0:
-            return np.ones(DRAWS)
-        chance = costs.frame_spread / costs.compute / math.sqrt(max(1, self.frames))
-        spread = math.hypot(chance, costs.rank_spread / math.sqrt(asked.ranks_per_node))
-        return 1 + spread * node.most_of_normals(asked.nodes, self.rng.random(DRAWS))
-
-    def _from_origin(
-        self, first: Reading, work: float, cpu_part: float, ranks: int | None = None
-    ) -> tuple[Floats, dict[str, float]]:
-        """Return the map phase where ranks, by default all, share the origin, event by event."""
-        asked, ranks = self.asked, ranks or self.asked.ranks
-        per_rank = self.frames / asked.ranks_per_node
-        rate = node.rank_rate(work + first.seconds, cpu_part, asked.ranks_per_node, self.cores)
-        stretch = asked.ranks_per_node / rate / max(1e-12, work + first.seconds)  # more ranks than cores
-        link = first.nbytes / max(1e-12, first.seconds * stretch)
-        capacity = self.machine.origin or max(first.seen, ranks * link)
-        if first.waits is None or self.machine.origin is None:
-            times = [
-                origin.read_phase(ranks, per_rank, work * stretch, first.nbytes, capacity, link, self.rng)
-                for _ in range(FOLLOWED)
-            ]
-        else:
-            own = first.seconds * stretch
-            times = [origin.queued(ranks, per_rank, work * stretch, own, first.nbytes, capacity, first.waits)]
-        tail = node.tail_seconds(self.frames, asked.ranks_per_node, (work + first.seconds) * stretch)
-        alone = per_rank * first.seconds * stretch
-        limits = {
-            "map()": per_rank * work * stretch,
-            "reading the origin": alone,
-            "origin's bandwidth": max(0.0, float(np.median(times)) - per_rank * work * stretch),
-        }
-        if ranks * link * alone <= capacity * (alone + per_rank * work * stretch):
-            limits["origin's bandwidth"] = 0.0  # nobody waits for it
-        # A slow node's own time is longer, not that in which it waits for the origin.
-        slowest = np.maximum(np.resize(times, DRAWS), (alone + per_rank * work * stretch) * self._slowest())
-        return slowest + tail, limits
-
-    def _shuffling(self, most: Floats) -> tuple[Floats, float]:
-        asked, terms = self.asked, self.costs.shuffle
-        travel = np.array([
-            shuffle.exchange_seconds(self.pairs, asked.nodes, asked.ranks, self.latency, self.network, one)
-            for one in most.tolist()
-        ])  # fmt: skip
-        fitted = terms.at(**self.quantities, travel=0.0)
-        if "travel" in terms.terms:
-            travel *= terms.terms["travel"]
-        return fitted + travel, float(np.median(travel))
 
 
 def _with_failures(found: Prediction, machine: Machine, rng: np.random.Generator) -> Prediction:

@@ -95,7 +95,8 @@ def read_records(paths: Sequence[Path]) -> list[Observed]:
         try:
             record = json.loads(file.read_text())
         except (OSError, ValueError) as error:
-            raise UsageError(f"{file}: no record of a run ({error}); a run with --out leaves one") from error
+            why = error.strerror if isinstance(error, OSError) else error
+            raise UsageError(f"{file}: no record of a run ({why}); a run with --out leaves one") from error
         found.append(observe(record, str(file)))
     return found
 

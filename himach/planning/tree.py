@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from himach.zazen.rounds import CHUNK_WORDS
 
-__all__ = ["doubling_seconds", "rounds", "scattered_seconds", "zazen_bytes", "zazen_seconds"]
+__all__ = ["doubling_seconds", "rounds", "scattered_seconds", "steps", "zazen_bytes", "zazen_seconds"]
 
 Floats = npt.NDArray[np.float64]
 

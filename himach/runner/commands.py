@@ -183,7 +183,7 @@ class StageCommand:
 
     Attributes
     ----------
-    trajectories, topology, dataset, placement, follow, idle, quiet, copies, repair, server
+    trajectories, topology, dataset, placement, follow, idle, quiet, copies, repair, server, layout
         As of a job of staging.
     cache, quota
         The same, as words; None for the default.
@@ -207,9 +207,11 @@ class StageCommand:
     copies: int | None = None
     repair: bool = False
     server: str = ""
+    layout: Literal["frame", "time", "both"] | None = None
 
     def __call__(self, world: World) -> str | None:
         """Do it as one of the ranks; return what came of it, on rank 0 and unless quiet."""
+        from himach.errors import UsageError
         from himach.parallel.collective import on_every_rank
         from himach.parallel.quiet import quiet_ranks
         from himach.runner.starting.lean import import_mdanalysis
@@ -220,6 +222,8 @@ class StageCommand:
 
             job = on_every_rank(world.comm, self._job)
             if self.assemble:
+                if self.layout is not None:
+                    raise UsageError("--layout is of frames that are there: --assemble first, then stage with --layout")
                 from himach.runner.assembling.here import assemble_here
 
                 done = assemble_here(world, job)
@@ -246,6 +250,7 @@ class StageCommand:
             copies=self.copies,
             repair=self.repair,
             server=self.server,
+            layout=self.layout,
         )
 
 

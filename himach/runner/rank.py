@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from himach.zazen.share import Share
 
     Steps = npt.NDArray[np.int64]
+    Atoms = npt.NDArray[np.int64]
 
 __all__ = ["Done", "assign_frames", "open_frames", "perform", "stages"]
 
@@ -136,7 +137,7 @@ def _perform(world: World, job: Job, started: float, quiet: bool, out: _Out, sai
     views = on_every_rank(comm, partial(_set_up, comm.rank, chains, opened, job.given))
     with kept_pairs(world, job, out.path, out.labels, chains, views, opened) as kept:
         ready = time.time()
-        share = assign_frames(world, opened, kept)
+        share = assign_frames(world, opened, kept, _union([view.needs for view in views]))
         assigned = time.time()
         passed, read = _map_and_reduce(world, job, chains, opened, views, share, kept, quiet, started)
         _say_empty(chains, opened.frames, passed.mapped)
@@ -224,11 +225,12 @@ def _set_up(rank: int, chains: Sequence[Sequence[Analysis]], opened: Opened, giv
     return views
 
 
-def assign_frames(world: World, opened: Opened, kept: KeptRun | None) -> Share:
-    """Agree with all nodes who reads which frame, of those that are to be mapped."""
+def assign_frames(world: World, opened: Opened, kept: KeptRun | None, atoms: Atoms | None = None) -> Share:
+    """Agree with all nodes who reads which frame, of those that are to be mapped; `atoms` of them, None: all."""
+    from himach.io.timemajor.holding import holding
     from himach.zazen import assign
 
-    held = None if world.leaders is None else opened.cached
+    held = None if world.leaders is None else holding(opened.cached, atoms)
     origin, whole = opened.origin.present, not opened.pushed
     frames = opened.frames if kept is None or kept.found.remaining is None else kept.found.remaining
     return on_every_rank(world.comm, lambda: assign(world, held, frames, origin=origin, whole=whole))

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -24,9 +24,13 @@ from himach.io.dataset.attachment import attach_origin
 from himach.io.dataset.lookup import dataset_name, find, match, own_generation, refuse_others
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.dataset.origin_watch import OriginChangedError, OriginNote, OriginWatch, at_rest
+from himach.io.slices.held import SUFFIX as SLICES_SUFFIX
 from himach.io.store.place import open_chosen
 from himach.io.store.quota import check_quota, chosen_quota
 from himach.io.store.store import Dataset, Store, StoreError, StoreFullError
+from himach.io.timemajor.holding import Holding, as_tracks, frames_held
+from himach.io.timemajor.layout import SUFFIX
+from himach.io.timemajor.making import forget_frames
 from himach.io.topology.loading import load_topology
 from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.origin import Origin, open_origin
@@ -38,6 +42,8 @@ from himach.runner.copies.replicating import attach_copies, check_copies, replic
 from himach.runner.following import open_growing, wait_for_growth
 from himach.runner.indexing.once import free, leave_behind, settle
 from himach.runner.indexing.together import NodeBytes, walk_together
+from himach.runner.layouts.held import is_held_only, open_held
+from himach.runner.layouts.lay_out import Layout, lay_out
 
 __all__ = ["Placement", "StageJob", "Staged", "stage"]
 
@@ -80,6 +86,8 @@ class StageJob:
         Restore the number of copies of what nodes hold; the origin is not read.
     server
         As `himach.io.server.address.choice_of` gives it: stage what this server and its peers hold; empty: files.
+    layout
+        Frame by frame, as chunks of tracks, or both; None: as it is, and what is new frame by frame.
     """
 
     trajectories: Sequence[Path]
@@ -96,6 +104,7 @@ class StageJob:
     copies: int | None = None
     repair: bool = False
     server: str = ""
+    layout: Layout | None = None
 
     def __post_init__(self) -> None:
         if self.placement not in ("spread", "runs"):
@@ -108,6 +117,17 @@ class StageJob:
             raise UsageError("--repair copies what the nodes hold: leave --follow and --server out")
         if self.server and (self.follow or self.dataset is not None):
             raise UsageError("what a server has is staged under its own name: leave --follow and --dataset out")
+        if self.layout == "time" and self.copies is not None and self.copies > 1:
+            raise UsageError("--copies are of frames, which --layout time drops: --layout both keeps them")
+        if self.dataset is not None and self.dataset.endswith((SLICES_SUFFIX, SUFFIX)):
+            raise UsageError(f"--dataset is {self.dataset!r}; names that end so are himach's own: choose another")
+        if self.layout is not None and self.follow:
+            raise UsageError("--layout is of frames that are there: end --follow first, and then stage with --layout")
+        if self.layout == "time" and (self.server or self.repair):
+            raise UsageError(
+                "--layout time drops frames that can be read again: give the trajectory itself, without --server and "
+                "--repair; --layout both keeps them"
+            )
         if self.dataset is not None and (not self.dataset or "\0" in self.dataset):
             raise UsageError(f"dataset {self.dataset!r}: a name is text of one character at least")
 
@@ -133,6 +153,8 @@ class Staged:
         Natives on each node.
     copied
         Copies made now of frames that some node held.
+    layout
+        What came of the layout that was asked for.
     """
 
     name: str
@@ -140,11 +162,13 @@ class Staged:
     new: int
     nodes: dict[str, int]
     copied: int = 0
+    layout: str = ""
 
     def __str__(self) -> str:
         places = ", ".join(f"{count} on {node}" for node, count in self.nodes.items())
         copied = f", {self.copied} copies made" if self.copied else ""
-        return f"{self.name}: {self.frames} frames staged, {self.new} of them now{copied} ({places})"
+        layout = f"; {self.layout}" if self.layout else ""
+        return f"{self.name}: {self.frames} frames staged, {self.new} of them now{copied} ({places}){layout}"
 
 
 def stage(world: World, job: StageJob) -> Staged:
@@ -171,11 +195,14 @@ def stage(world: World, job: StageJob) -> Staged:
     on_every_rank(world.comm, partial(check_copies, world, job.copies or 1))
     if job.repair:
         dataset, n_frames, copied = repair(world, store, job)
-        return Staged(dataset.name, n_frames, 0, _count(world, dataset), copied)
+        return _laid_out(world, job, dataset, Staged(dataset.name, n_frames, 0, {}, copied))
     if job.server:
         dataset, n_frames, new = pull(world, store, job, partial(_part, world, job.placement))
         copied = _copy(world, job, dataset, n_frames)
-        return Staged(dataset.name, n_frames, new, _count(world, dataset), copied)
+        return _laid_out(world, job, dataset, Staged(dataset.name, n_frames, new, {}, copied))
+    if job.layout is not None and is_held_only(world, job):
+        dataset, n_frames = open_held(world, store, job, job.layout)
+        return _laid_out(world, job, dataset, Staged(dataset.name, n_frames, 0, {}))
     left: dict[str, XdrIndex] = {}
     walked, memory = walk_together(world, job.trajectories, dict)
     origin = on_first_rank(world.comm, partial(_open, job, walked, left), share=True)
@@ -196,7 +223,13 @@ def stage(world: World, job: StageJob) -> Staged:
         on_every_rank(world.comm, partial(_attach_origin, world, dataset, origin, stamp, job))
     free(origin, memory)
     copied = _copy(world, job, dataset, origin.n_frames)
-    return Staged(job.name, origin.n_frames, new, _count(world, dataset), copied)
+    return _laid_out(world, job, dataset, Staged(job.name, origin.n_frames, new, {}, copied))
+
+
+def _laid_out(world: World, job: StageJob, dataset: Dataset, staged: Staged) -> Staged:
+    """Bring what was staged into the layout that is asked for; count what each node then has."""
+    told = "" if job.layout is None else lay_out(world, dataset, job.layout, job.quiet)
+    return replace(staged, nodes=_count(world, dataset), layout=told)
 
 
 def _copy(world: World, job: StageJob, dataset: Dataset, n_frames: int) -> int:
@@ -204,7 +237,7 @@ def _copy(world: World, job: StageJob, dataset: Dataset, n_frames: int) -> int:
     if job.copies is not None:
         attach_copies(world, dataset, job.copies)
     copies = min(len(world.nodes), job.copies or max(world.comm.allgather(wanted_copies(dataset))))
-    return replicate(world, dataset, n_frames, copies) if copies > 1 else 0
+    return replicate(world, dataset, n_frames, copies)[0] if copies > 1 else 0
 
 
 def _open_store(comm: Communicator, job: StageJob) -> Store:
@@ -308,7 +341,7 @@ def _stamp_grown(watch: OriginWatch, grown: Origin, job: StageJob, before: Origi
 def _count(world: World, dataset: Dataset) -> dict[str, int]:
     """Return how many natives each node holds."""
     dataset.refresh()
-    mine = (world.name, len(dataset.native)) if world.leaders is not None else None
+    mine = (world.name, len(frames_held(dataset))) if world.leaders is not None else None
     return dict(sorted(told for told in world.comm.allgather(mine) if told is not None))
 
 
@@ -321,7 +354,7 @@ def _fill(
     span: range,
 ) -> int:
     """Read and write the frames of `span` that are native nowhere; return how many all ranks have written."""
-    mine = _part(world, job.placement, span, dataset)
+    mine = _part(world, job.placement, span, dataset, tracks=job.layout in (None, "time"))
     total = world.comm.allreduce(len(mine))
     meeting = Meeting(world.comm)
     with Progress(world.comm, total, sys.stderr, quiet=job.quiet) as display:
@@ -335,8 +368,10 @@ def _fill(
     return int(world.comm.allreduce(written))
 
 
-def _part(world: World, placement: Placement, span: range, dataset: Dataset) -> Numbers:
+def _part(world: World, placement: Placement, span: range, dataset: Dataset, tracks: bool = False) -> Numbers:
     """Return the frames of `span` that this rank stages, ascending: of its node's that are native nowhere, a part.
+
+    With `tracks`, those count as native that are in the time-major form alone.
 
     Where a frame goes depends on nothing but the span and the nodes, so that a resumed stage spreads as one in one go.
     """
@@ -347,7 +382,8 @@ def _part(world: World, placement: Placement, span: range, dataset: Dataset) -> 
     else:
         of_node = span[node * len(span) // nodes : (node + 1) * len(span) // nodes]
     memory = NodeBytes(world, len(of_node))
-    on_every_rank(world.comm, partial(_mark_missing, world, dataset, span, of_node, memory.content))
+    held = as_tracks(dataset) if tracks else dataset
+    on_every_rank(world.comm, partial(_mark_missing, world, held, span, of_node, memory.content))
     world.node.barrier()
     counts = [int(np.count_nonzero(memory.content[at : at + AT_ONCE])) for at in range(0, len(of_node), AT_ONCE)]
     total, size, rank = sum(counts), world.node.size, world.node.rank
@@ -363,7 +399,9 @@ def _part(world: World, placement: Placement, span: range, dataset: Dataset) -> 
     return np.concatenate(found)
 
 
-def _mark_missing(world: World, dataset: Dataset, span: range, of_node: range, missing: npt.NDArray[np.uint8]) -> None:
+def _mark_missing(
+    world: World, held: Dataset | Holding, span: range, of_node: range, missing: npt.NDArray[np.uint8]
+) -> None:
     """Set, for each of a node's frames, whether it is native nowhere; on the first ranks, which do it together.
 
     They tell each other bits, of some frames at a time.
@@ -374,16 +412,16 @@ def _mark_missing(world: World, dataset: Dataset, span: range, of_node: range, m
     for begin in range(span.start, span.stop, AT_ONCE):
         some = range(begin, min(span.stop, begin + AT_ONCE))
         native, alien = (np.zeros(-(-len(some) // 64), dtype=np.uint64) for _ in range(2))
-        dataset.mark(some, native, alien)
+        held.mark(some, native, alien)
         if world.leaders.size > 1:
             mine = native.copy()
             world.leaders.Allreduce(mine, native, op=world.bor)
         first = done
         while done < len(of_node) and of_node[done] < some.stop:
             done = min(len(of_node), done + max(1, -(-(some.stop - of_node[done]) // of_node.step)))
-        held = np.unpackbits(native.view(np.uint8), bitorder="little")
+        bits = np.unpackbits(native.view(np.uint8), bitorder="little")
         numbers = np.arange(first, done) * of_node.step + of_node.start - begin
-        missing[first:done] = held[numbers] == 0
+        missing[first:done] = bits[numbers] == 0
 
 
 def _read(origin: Origin, numbers: Numbers) -> Iterator[RawFrame]:
@@ -450,5 +488,6 @@ def _closing(dataset: Dataset, unconfirmed: Sequence[int]) -> Iterator[None]:
         if isinstance(error, OriginChangedError):
             with suppress(StoreError):
                 dataset.drop(unconfirmed, native=True)
+                forget_frames(dataset, unconfirmed)
         raise
     dataset.close()

@@ -55,7 +55,14 @@ static void make_slices(void) {
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-__attribute__((target("sse4.2"))) static uint32_t crc_sse42(uint32_t crc, const unsigned char *data, size_t size) {
+/* Of newer versions of clang the CRC instructions have a name of their own, which older compilers do not know. */
+#if defined(__clang__) && __clang_major__ >= 14
+#define SSE42 "sse4.2,crc32"
+#else
+#define SSE42 "sse4.2"
+#endif
+
+__attribute__((target(SSE42))) static uint32_t crc_sse42(uint32_t crc, const unsigned char *data, size_t size) {
     uint64_t wide = crc;
     for (; size >= 8; data += 8, size -= 8) {
         uint64_t word;
@@ -86,7 +93,7 @@ static void make_folds(uint64_t fold[2], unsigned distance) {
 }
 
 /* Eight accumulators of 16 bytes: 128 bytes a turn. */
-__attribute__((target("sse4.2,pclmul"))) static uint32_t crc_pclmul(uint32_t crc, const unsigned char *data,
+__attribute__((target(SSE42 ",pclmul"))) static uint32_t crc_pclmul(uint32_t crc, const unsigned char *data,
                                                                     size_t size) {
     enum { LANES = 8, WIDTH = 16 };
     const size_t turn = (size_t)WIDTH * LANES;
@@ -113,7 +120,7 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t crc_pclmul(uint32_t crc
 }
 
 /* Four accumulators of 64 bytes: 256 bytes a turn. */
-__attribute__((target("sse4.2,pclmul,avx512f,avx512vl,vpclmulqdq"))) static uint32_t
+__attribute__((target(SSE42 ",pclmul,avx512f,avx512vl,vpclmulqdq"))) static uint32_t
 crc_vpclmul(uint32_t crc, const unsigned char *data, size_t size) {
     enum { LANES = 4, WIDTH = 64 };
     const size_t turn = (size_t)WIDTH * LANES;

@@ -59,6 +59,9 @@ int io_open(int directory, const char *path, int flags);
  * page cache ends. Returns -1 and errno if the very first byte fails. */
 ssize_t io_read(int fd, void *buffer, size_t size, uint64_t offset, enum read_mode mode);
 
+/* Have the system read no more of an open file than what is asked for. */
+void io_expect_sparse(int fd);
+
 /* Write all parts, `n` <= 8; false and errno on failure. A call that writes nothing counts as ENOSPC. */
 bool io_write(int fd, const struct iovec *parts, int n, uint64_t offset);
 

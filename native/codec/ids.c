@@ -1,8 +1,11 @@
 /* Coding of sets of atoms; see ids.h. */
 #include "codec/ids.h"
 
+#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { WORD_BITS = 64 };
 
 /* --- Sets and bytes ----------------------------------------------------------------------------------------------- */
 
@@ -33,7 +36,7 @@ void id_set_free(id_set *set) {
     *set = (id_set){0};
 }
 
-static bool bytes_reserve(id_bytes *out, size_t size) {
+bool id_bytes_reserve(id_bytes *out, size_t size) {
     if (size > out->capacity) {
         unsigned char *grown = realloc(out->bytes, size);
         if (grown == NULL) {
@@ -43,10 +46,6 @@ static bool bytes_reserve(id_bytes *out, size_t size) {
         out->capacity = size;
     }
     return true;
-}
-
-static size_t whole_units(size_t size) {
-    return (size + IDS_UNIT - 1) / IDS_UNIT * IDS_UNIT;
 }
 
 static void put32(unsigned char *out, uint32_t value) {
@@ -60,7 +59,7 @@ static uint32_t get32(const unsigned char *data) {
 }
 
 /* coding u8 | 0 u24 | ids that are told u32 | offset u64, of a delta; else first id u32 | 0 u32 */
-static void write_head(id_bytes *out, enum ids_coding coding, size_t count, uint64_t offset) {
+void ids_write_head(id_bytes *out, enum ids_coding coding, size_t count, uint64_t offset) {
     memset(out->bytes, 0, IDS_HEAD);
     out->bytes[0] = (unsigned char)coding;
     put32(out->bytes + 4, (uint32_t)count);
@@ -70,7 +69,7 @@ static void write_head(id_bytes *out, enum ids_coding coding, size_t count, uint
 
 /* --- Runs: the gap before each, and its length less one, seven bits a byte ---------------------------------------- */
 
-static size_t varint_size(uint32_t value) {
+size_t ids_varint_size(uint32_t value) {
     size_t size = 1;
     while (value >= 128) {
         value >>= 7;
@@ -79,7 +78,7 @@ static size_t varint_size(uint32_t value) {
     return size;
 }
 
-static unsigned char *varint_write(unsigned char *at, uint32_t value) {
+unsigned char *ids_varint_write(unsigned char *at, uint32_t value) {
     while (value >= 128) {
         *at++ = (unsigned char)(value | 128);
         value >>= 7;
@@ -102,7 +101,7 @@ static size_t runs_size(const uint32_t *ids, size_t n, size_t most) {
     uint32_t next = 0;
     for (size_t i = 0, end; i < n && size < most; i = end) {
         end = run_end(ids, n, i);
-        size += varint_size(ids[i] - next) + varint_size((uint32_t)(end - i - 1));
+        size += ids_varint_size(ids[i] - next) + ids_varint_size((uint32_t)(end - i - 1));
         next = ids[end - 1] + 1;
     }
     return size;
@@ -112,8 +111,8 @@ static void runs_write(unsigned char *at, const unsigned char *end_at, const uin
     uint32_t next = 0;
     for (size_t i = 0, end; i < n; i = end) {
         end = run_end(ids, n, i);
-        at = varint_write(at, ids[i] - next);
-        at = varint_write(at, (uint32_t)(end - i - 1));
+        at = ids_varint_write(at, ids[i] - next);
+        at = ids_varint_write(at, (uint32_t)(end - i - 1));
         next = ids[end - 1] + 1;
     }
     memset(at, 0, (size_t)(end_at - at));
@@ -158,21 +157,34 @@ static size_t bits_size(const uint32_t *ids, size_t n) {
 
 static void bits_write(unsigned char *out, size_t size, const uint32_t *ids, size_t n) {
     memset(out, 0, size);
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bit = ids[i] - ids[0];
-        out[bit / 8] |= (unsigned char)(1U << bit % 8);
+    for (size_t i = 0; i < n;) {
+        size_t word = (ids[i] - ids[0]) / WORD_BITS;
+        uint64_t bits = 0;
+        for (; i < n && (ids[i] - ids[0]) / WORD_BITS == word; i++) {
+            bits |= UINT64_C(1) << (ids[i] - ids[0]) % WORD_BITS;
+        }
+        size_t left = size - word * sizeof bits;
+        bits = htole64(bits);
+        memcpy(out + word * sizeof bits, &bits, left < sizeof bits ? left : sizeof bits);
     }
 }
 
 static bool bits_read(const unsigned char *at, const unsigned char *end, uint64_t first, uint32_t *ids, size_t n) {
     size_t done = 0;
-    for (uint64_t base = first; at < end; at++, base += 8) {
-        for (unsigned left = *at; left != 0; left &= left - 1) {
-            uint64_t id = base + (unsigned)__builtin_ctz(left);
-            if (done == n || id > UINT32_MAX) {
-                return false;
-            }
-            ids[done++] = (uint32_t)id;
+    for (uint64_t base = first; at < end; at += sizeof base, base += WORD_BITS) {
+        size_t left = (size_t)(end - at);
+        uint64_t bits = 0;
+        memcpy(&bits, at, left < sizeof bits ? left : sizeof bits);
+        bits = le64toh(bits);
+        size_t count = (size_t)__builtin_popcountll(bits);
+        if (count == 0) {
+            continue;
+        }
+        if (count > n - done || base + WORD_BITS - 1 - (unsigned)__builtin_clzll(bits) > UINT32_MAX) {
+            return false;
+        }
+        for (; bits != 0; bits &= bits - 1) {
+            ids[done++] = (uint32_t)(base + (unsigned)__builtin_ctzll(bits));
         }
     }
     return done == n;
@@ -181,19 +193,19 @@ static bool bits_read(const unsigned char *at, const unsigned char *end, uint64_
 /* --- Sets --------------------------------------------------------------------------------------------------------- */
 
 size_t ids_most(const uint32_t *ids, size_t n) {
-    return whole_units(bits_size(ids, n));
+    return ids_whole_units(bits_size(ids, n));
 }
 
 bool ids_write(id_bytes *out, const uint32_t *ids, size_t n) {
     size_t of_bits = bits_size(ids, n);
     size_t of_runs = runs_size(ids, n, of_bits);
     bool runs = of_runs < of_bits; /* else they were not all counted */
-    size_t size = whole_units(runs ? of_runs : of_bits);
-    if (!bytes_reserve(out, size)) {
+    size_t size = ids_whole_units(runs ? of_runs : of_bits);
+    if (!id_bytes_reserve(out, size)) {
         return false;
     }
     out->size = size;
-    write_head(out, runs ? IDS_RUNS : IDS_BITS, n, runs ? 0 : ids[0]);
+    ids_write_head(out, runs ? IDS_RUNS : IDS_BITS, n, runs ? 0 : ids[0]);
     if (runs) {
         runs_write(out->bytes + IDS_HEAD, out->bytes + size, ids, n);
     } else {
@@ -232,22 +244,45 @@ static size_t differ(uint32_t *out, const uint32_t *a, size_t n, const uint32_t 
     return k;
 }
 
+/* The set that differs from `base` by `changes`; `out` has room for both. Returns how many it has. */
+static size_t change(uint32_t *out, const uint32_t *changes, size_t n, const uint32_t *base, size_t m) {
+    enum { PART = 8 }; /* of what stays, at a time */
+    size_t j = 0;
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t id = changes[i];
+        for (; j + PART <= m && base[j + PART - 1] < id; j += PART, k += PART) {
+            memcpy(out + k, base + j, PART * sizeof *out);
+        }
+        while (j < m && base[j] < id) {
+            out[k++] = base[j++];
+        }
+        if (j < m && base[j] == id) {
+            j++;
+        } else {
+            out[k++] = id;
+        }
+    }
+    memcpy(out + k, base + j, (m - j) * sizeof *out);
+    return k + m - j;
+}
+
 bool ids_write_delta(id_bytes *out, const uint32_t *ids, size_t n, const id_set *base, uint64_t offset, size_t most,
                      id_set *scratch, bool *shorter) {
     if (!set_reserve(scratch, n + base->n)) {
         return false;
     }
     scratch->n = differ(scratch->ids, ids, n, base->ids, base->n);
-    size_t size = whole_units(runs_size(scratch->ids, scratch->n, most));
+    size_t size = ids_whole_units(runs_size(scratch->ids, scratch->n, most));
     *shorter = size < most && runs_size(ids, n, size) >= size;
     if (!*shorter) {
         return true;
     }
-    if (!bytes_reserve(out, size)) {
+    if (!id_bytes_reserve(out, size)) {
         return false;
     }
     out->size = size;
-    write_head(out, IDS_DELTA, scratch->n, offset);
+    ids_write_head(out, IDS_DELTA, scratch->n, offset);
     runs_write(out->bytes + IDS_HEAD, out->bytes + size, scratch->ids, scratch->n);
     return true;
 }
@@ -268,7 +303,7 @@ static bool read_delta(const unsigned char *data, size_t size, const id_set *bas
     uint32_t *changes = malloc((count + 1) * sizeof *changes);
     uint32_t *both = malloc((count + base->n + 1) * sizeof *both);
     bool right = changes != NULL && both != NULL && runs_read(data + IDS_HEAD, data + size, changes, count) &&
-                 differ(both, changes, count, base->ids, base->n) == n;
+                 change(both, changes, count, base->ids, base->n) == n;
     if (right) {
         memcpy(ids, both, n * sizeof *ids);
     }
@@ -290,157 +325,4 @@ bool ids_read(const unsigned char *data, size_t size, const id_set *base, uint32
     return data[0] == IDS_RUNS   ? runs_read(data + IDS_HEAD, data + size, ids, n)
            : data[0] == IDS_BITS ? bits_read(data + IDS_HEAD, data + size, get32(data + 8), ids, n)
                                  : false;
-}
-
-/* --- Order -------------------------------------------------------------------------------------------------------- */
-
-void id_order_free(id_order *o) {
-    free(o->sorted);
-    free(o->places);
-    free(o->pairs);
-    free(o->bits);
-    free(o->at);
-    *o = (id_order){0};
-}
-
-/* Whether the ids are in 0..n_atoms-1, and whether they ascend. */
-static bool check_ids(const int64_t *ids, size_t n, int64_t n_atoms, bool *ascend, int64_t *wrong) {
-    uint64_t most = 0;
-    bool unordered = false;
-    for (size_t i = 0; i < n; i++) {
-        most = (uint64_t)ids[i] > most ? (uint64_t)ids[i] : most;
-        unordered |= i > 0 && ids[i] <= ids[i - 1];
-    }
-    *ascend = !unordered;
-    for (size_t i = 0; most >= (uint64_t)n_atoms && i < n; i++) {
-        if ((uint64_t)ids[i] == most) {
-            *wrong = ids[i];
-        }
-    }
-    return most < (uint64_t)n_atoms;
-}
-
-/* Sort by the upper halves, 11 bits at a time; returns which of the two arrays has the result. */
-static uint64_t *radix_sort(uint64_t *from, uint64_t *to, size_t n) {
-    enum { DIGIT = 11, DIGITS = 1 << DIGIT };
-    for (unsigned shift = 32; shift < 64; shift += DIGIT) {
-        size_t counts[DIGITS] = {0};
-        for (size_t i = 0; i < n; i++) {
-            counts[from[i] >> shift & (DIGITS - 1)]++;
-        }
-        if (counts[from[0] >> shift & (DIGITS - 1)] == n) {
-            continue;
-        }
-        size_t sum = 0;
-        for (size_t digit = 0; digit < DIGITS; digit++) {
-            size_t count = counts[digit];
-            counts[digit] = sum;
-            sum += count;
-        }
-        for (size_t i = 0; i < n; i++) {
-            to[counts[from[i] >> shift & (DIGITS - 1)]++] = from[i];
-        }
-        uint64_t *swapped = from;
-        from = to;
-        to = swapped;
-    }
-    return from;
-}
-
-static bool sort_few(id_order *o, const int64_t *ids, size_t n) {
-    if (o->pairs == NULL && (o->pairs = malloc(2 * o->capacity * sizeof *o->pairs)) == NULL) {
-        return false;
-    }
-    for (size_t i = 0; i < n; i++) {
-        o->pairs[i] = (uint64_t)ids[i] << 32 | i;
-    }
-    const uint64_t *found = radix_sort(o->pairs, o->pairs + n, n);
-    for (size_t i = 0; i < n; i++) {
-        o->sorted[i] = (uint32_t)(found[i] >> 32);
-        o->places[i] = (uint32_t)found[i];
-    }
-    return true;
-}
-
-/* The same by a bit an atom, where the ids are a good part of all; an id that is there twice comes once. */
-static bool sort_many(id_order *o, const int64_t *ids, size_t n, size_t n_atoms, size_t *distinct) {
-    size_t words = n_atoms / 64 + 1;
-    if (o->n_words < words) {
-        free(o->bits);
-        free(o->at);
-        o->bits = malloc(words * sizeof *o->bits);
-        o->at = malloc(n_atoms * sizeof *o->at);
-        o->n_words = o->bits != NULL && o->at != NULL ? words : 0;
-    }
-    if (o->n_words < words) {
-        return false;
-    }
-    memset(o->bits, 0, words * sizeof *o->bits);
-    for (size_t i = 0; i < n; i++) {
-        o->bits[ids[i] / 64] |= UINT64_C(1) << (ids[i] & 63);
-        o->at[ids[i]] = (uint32_t)i;
-    }
-    size_t k = 0;
-    for (size_t word = 0; word < words; word++) {
-        for (uint64_t left = o->bits[word]; left != 0; left &= left - 1) {
-            uint32_t id = (uint32_t)(word * 64 + (unsigned)__builtin_ctzll(left));
-            o->sorted[k] = id;
-            o->places[k++] = o->at[id];
-        }
-    }
-    *distinct = k;
-    return true;
-}
-
-static bool order_reserve(id_order *o, size_t n) {
-    if (n > o->capacity) {
-        free(o->sorted);
-        free(o->places);
-        free(o->pairs);
-        o->pairs = NULL;
-        o->sorted = malloc(n * sizeof *o->sorted);
-        o->places = malloc(n * sizeof *o->places);
-        o->capacity = o->sorted != NULL && o->places != NULL ? n : 0;
-    }
-    return n <= o->capacity;
-}
-
-/* An id that is there twice; -1: there is none. */
-static int64_t find_double(const id_order *o, size_t n) {
-    for (size_t i = 1; i < n; i++) {
-        if (o->sorted[i] == o->sorted[i - 1]) {
-            return o->sorted[i];
-        }
-    }
-    return -1;
-}
-
-enum ids_order ids_sort(id_order *o, const int64_t *ids, size_t n, int64_t n_atoms, bool *ascend, int64_t *wrong) {
-    enum { PART = 16, MOST = 1 << 24 };
-    if (!check_ids(ids, n, n_atoms, ascend, wrong)) {
-        return IDS_WRONG;
-    }
-    if (!order_reserve(o, n)) {
-        return IDS_NO_MEMORY;
-    }
-    if (*ascend) {
-        for (size_t i = 0; i < n; i++) {
-            o->sorted[i] = (uint32_t)ids[i];
-        }
-        return IDS_SORTED;
-    }
-    size_t distinct = 0;
-    if (n >= (size_t)n_atoms / PART && n_atoms <= MOST) {
-        if (!sort_many(o, ids, n, (size_t)n_atoms, &distinct)) {
-            return IDS_NO_MEMORY;
-        }
-        if (distinct == n) {
-            return IDS_SORTED;
-        }
-    }
-    if (!sort_few(o, ids, n)) {
-        return IDS_NO_MEMORY;
-    }
-    *wrong = find_double(o, n);
-    return *wrong >= 0 ? IDS_WRONG : IDS_SORTED;
 }

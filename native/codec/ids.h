@@ -45,19 +45,13 @@ bool ids_are_delta(const unsigned char *data, size_t size, uint64_t *offset);
  * memory is out. */
 bool ids_read(const unsigned char *data, size_t size, const id_set *base, uint32_t *ids, size_t n);
 
-/* Ids in their order: sorted[i] stood at places[i]. The rest is scratch. */
-typedef struct {
-    uint32_t *sorted, *places;
-    uint64_t *pairs, *bits;
-    uint32_t *at;
-    size_t capacity, n_words;
-} id_order;
-
-void id_order_free(id_order *o);
-
-enum ids_order { IDS_SORTED, IDS_WRONG /* one is not in 0..n_atoms-1, or there twice */, IDS_NO_MEMORY };
-
-/* Put `n` ids in order. *ascend: they were, and `places` is not set. *wrong is one that is wrong. */
-enum ids_order ids_sort(id_order *o, const int64_t *ids, size_t n, int64_t n_atoms, bool *ascend, int64_t *wrong);
+/* What the bytes are made of; id_bits.c tells sets by them, too. */
+static inline size_t ids_whole_units(size_t size) {
+    return (size + IDS_UNIT - 1) / IDS_UNIT * IDS_UNIT;
+}
+bool id_bytes_reserve(id_bytes *out, size_t size);
+void ids_write_head(id_bytes *out, enum ids_coding coding, size_t count, uint64_t offset);
+size_t ids_varint_size(uint32_t value);
+unsigned char *ids_varint_write(unsigned char *at, uint32_t value);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROBED = 64 /* values that a grid is tried on first */ };
+enum { FIRST = 8, PROBED = 64 /* values that a grid is tried on first */ };
 
 /* --- Memory ------------------------------------------------------------------------------------------------------ */
 
@@ -42,19 +42,26 @@ void packer_free(packer *p) {
 
 static bool is_on(const float *positions, size_t n, packed_grid grid) {
     int32_t steps[PROBED];
-    return pack_find_steps(positions, n < PROBED ? n : PROBED, grid, steps);
+    return pack_find_steps(positions, n < FIRST ? n : FIRST, grid, steps) &&
+           pack_find_steps(positions, n < PROBED ? n : PROBED, grid, steps);
+}
+
+/* Steps per nm that trajectories are written with, the usual one first, then the coarsest; positions are read as
+ * Angstrom. */
+enum { PRECISIONS = 7 };
+static const double precisions[PRECISIONS] = {1e3, 1.0, 1e1, 1e2, 1e4, 1e5, 1e6};
+
+static packed_grid grid_of(double precision) {
+    return (packed_grid){.unit = (float)(1.0 / precision), .scale = 10.0F};
 }
 
 /* Find the grid that the positions lie on, that of the last frame first. */
 static bool find_grid(packer *p, const float *positions, size_t n) {
-    /* Steps per nm that trajectories are written with, the usual one first, then the coarsest; positions are read as
-     * Angstrom. */
-    static const double precisions[] = {1e3, 1.0, 1e1, 1e2, 1e4, 1e5, 1e6};
     if (p->grid.unit != 0 && is_on(positions, n, p->grid) && pack_find_steps(positions, n, p->grid, p->steps)) {
         return true;
     }
-    for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++) {
-        p->grid = (packed_grid){.unit = (float)(1.0 / precisions[i]), .scale = 10.0F};
+    for (size_t i = 0; i < PRECISIONS; i++) {
+        p->grid = grid_of(precisions[i]);
         if (is_on(positions, n, p->grid) && pack_find_steps(positions, n, p->grid, p->steps)) {
             return true;
         }
@@ -254,6 +261,15 @@ static bool pack_by_plan(packer *p, uint32_t n_atoms, uint32_t block_atoms) {
 static bool pack(packer *p, uint32_t n_atoms, uint32_t block_atoms) {
     return block_atoms <= PACKED_MAX_ATOMS && pack_by_plan(p, n_atoms, block_atoms) &&
            p->n_bytes < (size_t)n_atoms * PACKED_AXES * sizeof(float) && is_right(p, n_atoms, block_atoms);
+}
+
+bool pack_may(const packer *p, const float *positions, uint32_t n_atoms) {
+    const size_t n = (size_t)n_atoms * PACKED_AXES;
+    bool may = p->grid.unit != 0 && is_on(positions, n, p->grid);
+    for (size_t i = 0; i < PRECISIONS && !may; i++) {
+        may = is_on(positions, n, grid_of(precisions[i]));
+    }
+    return may;
 }
 
 bool pack_positions(packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms) {

@@ -42,6 +42,9 @@ typedef struct {
  * smaller, or memory is out: they stay raw then. */
 bool pack_positions(packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms);
 
+/* Whether positions, which may be in another order, could be packed, by the first of them: false is final. */
+bool pack_may(const packer *p, const float *positions, uint32_t n_atoms);
+
 /* The same for positions that come as steps of a grid: they are put to pack_room(), which is NULL if memory is out. */
 int32_t *pack_room(packer *p, uint32_t n_atoms, uint32_t block_atoms);
 bool pack_steps(packer *p, packed_grid grid, uint32_t n_atoms, uint32_t block_atoms);

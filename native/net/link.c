@@ -20,7 +20,7 @@
 #include "base/io.h"
 #include "base/status.h"
 
-enum { NONCE = 32, GREETING = 40, REPLY = 36, STEP_MS = 200, FULL_MS = 5 };
+enum { NONCE = 32, GREETING = 40, REPLY = 36, STEP_MS = 200, FULL_MS = 5, MUCH = 128 << 10 };
 
 /* --- The key ----------------------------------------------------------------------------------------------------- */
 
@@ -358,14 +358,20 @@ static void take_descriptors(wire_link *link, struct msghdr *message) {
     }
 }
 
-static ssize_t receive_some(wire_link *link, void *at, size_t space) {
+/* Receive what is there, at most up to the end of the message. */
+static ssize_t receive_some(wire_link *link) {
     union {
         struct cmsghdr header;
         char space[CMSG_SPACE(sizeof(int) * WIRE_MAX_SEGMENTS)];
     } control;
-    struct iovec part = {.iov_base = at, .iov_len = space};
+    wire_target spaces[WIRE_MAX_SPACES];
+    struct iovec parts[WIRE_MAX_SPACES];
+    size_t n = wire_spaces(&link->in, spaces);
+    for (size_t i = 0; i < n; i++) {
+        parts[i] = (struct iovec){.iov_base = spaces[i].to, .iov_len = spaces[i].size};
+    }
     struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+        .msg_iov = parts, .msg_iovlen = n, .msg_control = &control, .msg_controllen = sizeof control};
     ssize_t got = bodhi_io.recvmsg(link->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got > 0) {
         take_descriptors(link, &message);
@@ -373,12 +379,25 @@ static ssize_t receive_some(wire_link *link, void *at, size_t space) {
     return got;
 }
 
+/* Have the system wait for much of a long message before it tells of any: it is received in few steps. */
+static void wait_for_much(wire_link *link) {
+    wire_target spaces[WIRE_MAX_SPACES];
+    size_t left = 0;
+    for (size_t n = wire_spaces(&link->in, spaces); n > 0; n--) {
+        left += spaces[n - 1].size;
+    }
+    int least = left < MUCH ? 1 : MUCH;
+    if (least != link->least && least + link->least > 1) {
+        (void)setsockopt(link->fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
+        link->least = least;
+    }
+}
+
 int link_receive(wire_link *link, int64_t deadline) {
     for (;;) {
-        unsigned char *at;
-        size_t space = wire_space(&link->in, &at);
-        ssize_t got = receive_some(link, at, space);
+        ssize_t got = receive_some(link);
         if (got < 0 && would_block()) {
+            wait_for_much(link);
             if (!await(link, POLLIN, deadline)) {
                 return link->was_interrupted ? unreachable(link, "interrupted") : BODHI_END;
             }

@@ -15,6 +15,7 @@ typedef struct {
     int fd;        /* -1: closed */
     wire_parser in;
     mac_stream mac;                     /* of our messages; not on: the other side is on this machine */
+    int least;                          /* bytes that the system waits for before it tells of any; 0: not set */
     int descriptors[WIRE_MAX_SEGMENTS]; /* that came with the message */
     int n_descriptors;
     int (*interrupted)(void); /* asked now and then while waiting; other than 0 ends the wait. NULL: nobody is asked */

@@ -16,8 +16,11 @@
 #include "net/extents.h"
 
 enum {
-    FEWEST = 64,             /* frames to ask for where less than all were granted before */
-    REMOTE_REQUEST = 1 << 20 /* bytes: more would not stay in a core's own cache until they are used */
+    FEWEST = 64, /* frames to ask for where less than all were granted before */
+    /* Bytes of requests to another machine, and how many: each begins with a wait for it, and all stay in the
+     * processor's cache until they are used. */
+    REMOTE_REQUEST = 2 << 20,
+    REMOTE_RING = 3
 };
 
 /* Descriptors and places that came with one message. */
@@ -345,6 +348,7 @@ int served_reader_open(served_dataset *d, const int64_t *numbers, int64_t n, con
     bodhi_read_options chosen = options == NULL ? (bodhi_read_options){0} : *options;
     if (d->remote) { /* a request crosses the network, and the page cache in question is the server's */
         chosen.request_bytes = chosen.request_bytes == 0 ? REMOTE_REQUEST : chosen.request_bytes;
+        chosen.ring = chosen.ring == 0 ? REMOTE_RING : chosen.ring;
         chosen.direct = BODHI_DIRECT_OFF;
     }
     return reader_open(&g->head, numbers, n, &chosen, reader);

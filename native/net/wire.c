@@ -114,17 +114,25 @@ static enum wire_result check_header(wire_parser *parser) {
     return WIRE_BEGUN;
 }
 
+static enum wire_result complete(wire_parser *parser) {
+    parser->complete = true;
+    parser->n_targets = 0;
+    return WIRE_MESSAGE;
+}
+
 /* The body is complete: what follows it tells whether the other side sent it, and now. */
 static enum wire_result end_tag(wire_parser *parser) {
     if (parser->n_tag < MAC_BYTES) {
         return WIRE_MORE;
     }
-    const mac_part parts[] = {{parser->header, WIRE_HEADER}, {parser->body, parser->size}};
-    if (!mac_is_next(&parser->mac, parts, 2, parser->tag) && !bodhi_bypass_checksums) {
-        return WIRE_BAD_MAC;
+    mac_part parts[1 + WIRE_MAX_TARGETS] = {{parser->header, WIRE_HEADER}, {parser->body, parser->size}};
+    int n = 2;
+    if (parser->scattered) {
+        for (n = 1; (size_t)n <= parser->n_targets; n++) {
+            parts[n] = (mac_part){parser->targets[n - 1].to, parser->targets[n - 1].size};
+        }
     }
-    parser->complete = true;
-    return WIRE_MESSAGE;
+    return mac_is_next(&parser->mac, parts, n, parser->tag) || bodhi_bypass_checksums ? complete(parser) : WIRE_BAD_MAC;
 }
 
 static enum wire_result end_body(wire_parser *parser) {
@@ -134,47 +142,84 @@ static enum wire_result end_body(wire_parser *parser) {
     if (parser->mac.on) {
         return end_tag(parser);
     }
-    if (bodhi_crc32c(0, parser->body, parser->size) != wire_get32(parser->header + 12) && !bodhi_bypass_checksums) {
+    if (parser->verb != WIRE_TAKEN && !bodhi_bypass_checksums &&
+        bodhi_crc32c(0, parser->body, parser->size) != wire_get32(parser->header + 12)) {
         return WIRE_BAD_CHECKSUM;
     }
-    parser->complete = true;
-    return WIRE_MESSAGE;
+    return complete(parser);
+}
+
+/* Whether what comes is what the targets are for. */
+static bool fits_targets(const wire_parser *parser) {
+    size_t size = 0;
+    for (size_t i = 0; i < parser->n_targets; i++) {
+        size += parser->targets[i].size;
+    }
+    return parser->verb == WIRE_TAKEN && parser->n_targets > 0 && size == parser->size;
 }
 
 enum wire_result wire_begin(wire_parser *parser) {
     parser->n_body = 0;
     parser->n_tag = 0;
-    if (!reserve(parser, parser->size > 0 ? parser->size : 1)) {
+    parser->scattered = fits_targets(parser);
+    if (!parser->scattered && !reserve(parser, parser->size > 0 ? parser->size : 1)) {
         parser->n_header = 0; /* there is no body to put bytes into */
         return WIRE_OUT_OF_MEMORY;
     }
     return end_body(parser);
 }
 
-size_t wire_space(wire_parser *parser, unsigned char **at) {
+void wire_scatter(wire_parser *parser, const wire_target *targets, size_t n) {
+    parser->n_targets = n <= WIRE_MAX_TARGETS ? n : 0;
+    memcpy(parser->targets, targets, parser->n_targets * sizeof *targets);
+}
+
+/* What is left of the body. */
+static size_t body_spaces(const wire_parser *parser, wire_target spaces[WIRE_MAX_SPACES]) {
+    const wire_target whole = {parser->body, parser->size};
+    const wire_target *targets = parser->scattered ? parser->targets : &whole;
+    size_t n_targets = parser->scattered ? parser->n_targets : 1;
+    size_t there = parser->n_body;
+    size_t n = 0;
+    for (size_t i = 0; i < n_targets; i++) {
+        size_t skipped = there < targets[i].size ? there : targets[i].size;
+        there -= skipped;
+        if (skipped < targets[i].size) {
+            spaces[n++] = (wire_target){targets[i].to + skipped, targets[i].size - skipped};
+        }
+    }
+    return n;
+}
+
+size_t wire_spaces(wire_parser *parser, wire_target spaces[WIRE_MAX_SPACES]) {
     if (parser->complete) {
         parser->complete = false;
         parser->n_header = 0;
     }
     if (parser->n_header < WIRE_HEADER) {
-        *at = parser->header + parser->n_header;
-        return WIRE_HEADER - parser->n_header;
+        spaces[0] = (wire_target){parser->header + parser->n_header, WIRE_HEADER - parser->n_header};
+        return 1;
     }
-    if (parser->n_body == parser->size) {
-        *at = parser->tag + parser->n_tag;
-        return MAC_BYTES - parser->n_tag;
+    size_t n = body_spaces(parser, spaces);
+    if (parser->mac.on) {
+        spaces[n++] = (wire_target){parser->tag + parser->n_tag, MAC_BYTES - parser->n_tag};
     }
-    *at = parser->body + parser->n_body;
-    return parser->size - parser->n_body;
+    return n;
+}
+
+size_t wire_space(wire_parser *parser, unsigned char **at) {
+    wire_target spaces[WIRE_MAX_SPACES];
+    spaces[0] = (wire_target){parser->tag, 0}; /* there is one: who asks has not got the whole message */
+    (void)wire_spaces(parser, spaces);
+    *at = spaces[0].to;
+    return spaces[0].size;
 }
 
 enum wire_result wire_took(wire_parser *parser, size_t n) {
-    if (parser->n_header == WIRE_HEADER && parser->n_body == parser->size) {
-        parser->n_tag += n;
-        return end_tag(parser);
-    }
     if (parser->n_header == WIRE_HEADER) {
-        parser->n_body += (uint32_t)n;
+        size_t left = parser->size - parser->n_body;
+        parser->n_body += (uint32_t)(n < left ? n : left);
+        parser->n_tag += n < left ? 0 : n - left;
         return end_body(parser);
     }
     parser->n_header += n;

@@ -4,9 +4,9 @@
  *   magic u32 "BdhW" | version u16 | verb u16 | bytes of the body u32 | CRC32C of the body u32
  * Between machines 16 bytes follow, by which the message is authenticated (base/mac.h): of header and body, under a key
  * of the session, with its running number among the messages of its side. They stand in for the checksum, which then
- * is that of a FRAME's body, and 0 in TAKEN. The parser is fed bytes as they come; it never sees a socket. The length
- * is checked against the verb's own limit before anything is allocated, the checksum or those 16 bytes before anybody
- * sees the body.
+ * is that of a FRAME's body. TAKEN never has one: what it brings has checksums of its own. The parser is fed bytes as
+ * they come; it never sees a socket. The length is checked against the verb's own limit before anything is allocated,
+ * the checksum or those 16 bytes before anybody sees the body.
  *
  * verb      sent by  body
  * OPEN      client   flags u32, name bytes u32, generation bytes u32, identity bytes u32, token 16 bytes, name,
@@ -82,7 +82,8 @@ enum {
     WIRE_MAX_MARKED = 1 << 20, /* frames */
     WIRE_MAX_EXTENTS = 1024,   /* of one TAKE */
     WIRE_MAX_TAKEN = 4 << 20,  /* their bytes */
-    WIRE_MAX_PEERS = 1 << 20
+    WIRE_MAX_PEERS = 1 << 20,
+    WIRE_MAX_TARGETS = 32 /* of what is taken over as it comes */
 };
 #define WIRE_MAX_FRAME (UINT32_C(1) << 30)
 
@@ -162,6 +163,12 @@ enum wire_result {
     WIRE_OUT_OF_MEMORY, /* for the body */
 };
 
+/* Where a part of a body goes. */
+typedef struct {
+    unsigned char *to;
+    size_t size;
+} wire_target;
+
 /* One direction of a connection. Set to zero, with `from_client` and `max_frame` as wanted, before the first byte. */
 typedef struct {
     bool from_client;   /* messages of clients are read, those of a server refused */
@@ -179,6 +186,9 @@ typedef struct {
     mac_stream mac; /* of the other side's messages */
     unsigned char tag[MAC_BYTES];
     size_t n_tag;
+    wire_target targets[WIRE_MAX_TARGETS]; /* of the next TAKEN, if it has exactly as many bytes as these */
+    size_t n_targets;
+    bool scattered; /* the message that is being read or was last complete is there, and not in `body` */
 } wire_parser;
 
 /* Where the next bytes are to be put, and how many at most: never 0, never beyond this message. wire_took() then says
@@ -186,6 +196,14 @@ typedef struct {
  * but MORE the connection is of no more use. */
 size_t wire_space(wire_parser *parser, unsigned char **at);
 enum wire_result wire_took(wire_parser *parser, size_t n);
+
+/* The same in pieces, one behind the other, up to the end of the message; returns how many. */
+enum { WIRE_MAX_SPACES = WIRE_MAX_TARGETS + 1 };
+size_t wire_spaces(wire_parser *parser, wire_target spaces[WIRE_MAX_SPACES]);
+
+/* Have the bytes of the next message put elsewhere, if it is a TAKEN that has exactly so many; `scattered` then says
+ * so. They may only be looked at after MESSAGE. */
+void wire_scatter(wire_parser *parser, const wire_target *targets, size_t n);
 
 /* Go on after BEGUN, at which verb and size hold: take memory for the body. To be called before the next wire_space().
  */

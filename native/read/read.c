@@ -50,8 +50,11 @@ static void check_window(const bodhi_reader *r, window *w) {
         const wanted *asked = &r->list[w->first + i];
         item *at = &w->items[i];
         found_record found;
-        at->checked = asked->kind >= 0 && at->error == 0 && find_record(r, w, at, asked, &found) &&
-                      check_fields(found.bytes, &found.header, &r->asked, found.pieces, found.n_pieces) == UNPACKED;
+        if (asked->kind >= 0 && at->error == 0 && find_record(r, w, at, asked, &found)) {
+            enum unpacked unpacked = check_fields(found.bytes, &found.header, &r->asked, found.pieces, found.n_pieces);
+            at->checked = unpacked == UNPACKED;
+            w->layout.stale = w->layout.stale || unpacked == UNPACK_UNREAD;
+        }
     }
 }
 
@@ -223,6 +226,13 @@ static bool take_ids(bodhi_reader *r, const found_record *found, const wanted *w
 
 enum taken { TAKEN, TAKEN_DAMAGED, TAKEN_UNREAD, TAKEN_NO_MEMORY };
 
+/* Check what is asked for, unless that was done. */
+static enum unpacked check_only(const found_record *found, const selection *asked, float *fields[FIELD_COUNT]) {
+    memset(fields, 0, FIELD_COUNT * sizeof *fields);
+    return asked->unverified ? UNPACKED
+                             : check_fields(found->bytes, &found->header, asked, found->pieces, found->n_pieces);
+}
+
 /* Check the record of `w`, of which a window has read some pieces, and point `frame` to what it holds. */
 static enum taken take(bodhi_reader *r, const window *from, const item *at, const wanted *w, bodhi_frame *frame) {
     found_record found;
@@ -230,14 +240,15 @@ static enum taken take(bodhi_reader *r, const window *from, const item *at, cons
         return TAKEN_DAMAGED;
     }
     const record_header *header = &found.header;
-    if (header->encoding == ENCODING_PACKED && !reserve_positions(r, header)) {
+    if (header->encoding == ENCODING_PACKED && r->options.check_only == 0 && !reserve_positions(r, header)) {
         return TAKEN_NO_MEMORY;
     }
     selection asked = r->asked;
     asked.unverified = asked.unverified || at->checked;
     float *fields[FIELD_COUNT];
-    enum unpacked unpacked =
-        unpack_fields(found.bytes, header, &asked, found.pieces, found.n_pieces, r->positions, fields);
+    enum unpacked unpacked = r->options.check_only != 0 ? check_only(&found, &asked, fields)
+                                                        : unpack_fields(found.bytes, header, &asked, found.pieces,
+                                                                        found.n_pieces, r->positions, fields);
     if (unpacked != UNPACKED) {
         return unpacked == UNPACK_UNREAD ? TAKEN_UNREAD : TAKEN_DAMAGED;
     }
@@ -278,6 +289,7 @@ static int deliver(bodhi_reader *r, window *from, bodhi_frame *frame) {
     while (w->kind >= 0) {
         enum taken taken = error == 0 ? take_item(r, from, index, frame) : TAKEN_DAMAGED;
         if (taken == TAKEN_UNREAD && from != &r->spare) {
+            from->layout.stale = true;
             error = read_spare(r, index);
             from = &r->spare;
             continue;

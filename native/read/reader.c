@@ -2,6 +2,7 @@
  */
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/status.h"
 #include "read/reader.h"
@@ -83,14 +84,18 @@ static bool copy_asked(bodhi_reader *r) {
 /* The memory of a reader that is closed. */
 typedef struct {
     spare_memory head;
-    window window;
+    window *windows;
+    int64_t n;
     float *positions;
     size_t position_capacity;
 } reader_memory;
 
 static void free_memory(spare_memory *memory) {
     reader_memory *spare = (reader_memory *)(void *)memory;
-    window_free(&spare->window);
+    for (int64_t i = 0; i < spare->n; i++) {
+        window_free(&spare->windows[i]);
+    }
+    free(spare->windows);
     free(spare->positions);
     free(spare);
 }
@@ -107,30 +112,37 @@ static reader_memory *swap_memory(const bodhi_reader *r, reader_memory *other) {
 static void take_memory(bodhi_reader *r) {
     reader_memory *spare = r->direct ? NULL : swap_memory(r, NULL);
     if (spare != NULL) {
-        r->windows[0] = spare->window;
+        for (; spare->n > 0 && spare->n > r->options.ring; spare->n--) {
+            window_free(&spare->windows[spare->n - 1]);
+        }
+        memcpy(r->windows, spare->windows, (size_t)spare->n * sizeof *r->windows);
         r->positions = spare->positions;
         r->position_capacity = spare->position_capacity;
+        free(spare->windows);
         free(spare);
     }
 }
 
-/* Give the memory of the first window and of positions to the next reader, if it is not much. */
+/* Give the memory of windows and positions to the next reader, if it is not much. */
 static void pass_memory_on(bodhi_reader *r) {
-    if (r->direct || r->windows == NULL || r->windows[0].buffer == NULL ||
-        r->windows[0].capacity + r->position_capacity > MOST_SPARE) {
+    size_t size = r->position_capacity;
+    for (int64_t i = 0; r->windows != NULL && i < r->options.ring; i++) {
+        r->windows[i].layout.known = false;
+        size += r->windows[i].capacity;
+    }
+    if (r->direct || r->windows == NULL || r->windows[0].buffer == NULL || size > MOST_SPARE) {
         return;
     }
     reader_memory *spare = malloc(sizeof *spare);
     if (spare == NULL) {
         return;
     }
-    *spare = (reader_memory){{free_memory}, r->windows[0], r->positions, r->position_capacity};
-    spare->window.layout.known = false;
+    *spare = (reader_memory){{free_memory}, r->windows, r->options.ring, r->positions, r->position_capacity};
     reader_memory *other = swap_memory(r, spare);
     if (other != NULL) {
         free_memory(&other->head);
     }
-    r->windows[0] = (window){0};
+    r->windows = NULL;
     r->positions = NULL;
 }
 

@@ -32,6 +32,7 @@ typedef struct {
 /* Where the blocks that are asked for lie in records like one that was looked at. */
 typedef struct {
     bool known;
+    bool stale; /* a record had its blocks elsewhere: to be looked at anew */
     place like;
     piece *pieces; /* apart and ascending; the first is the head */
     size_t count, capacity;

@@ -2,7 +2,7 @@
 #ifndef BODHI_SLICE_H
 #define BODHI_SLICE_H
 
-#include "codec/ids.h"
+#include "codec/id_order.h"
 #include "segments/record.h"
 
 /* Heads of records are not longer than this: of 2^32 atoms in the least blocks that are written. */
@@ -16,6 +16,34 @@ typedef struct {
 } slice_base;
 
 void slice_base_free(slice_base *base);
+
+/* The atoms of a slice that is written: bits, or, if there are none, ids that ascend. */
+typedef struct {
+    id_bits bits;
+    const uint32_t *ids;
+    size_t n;
+} slice_atoms;
+
+/* What tells the atoms of slices that are written to a segment one after the other: whole, or by what differs from one
+ * that was told so. All zeros at first. */
+typedef struct {
+    id_bytes told; /* of the last */
+    slice_base base;
+    uint64_t *words; /* of the base, if it is bits */
+    size_t n_words, capacity;
+    unsigned n_deltas; /* to it */
+    id_set differing;  /* scratch */
+} slice_teller;
+
+/* Tell the atoms of the record at `offset` of a segment, which as a set alone take `most` bytes at most. False: memory
+ * is out. */
+bool slice_tell(slice_teller *t, slice_atoms atoms, const segment_key *key, uint64_t offset, size_t most);
+
+size_t slice_told_most(slice_atoms atoms);
+
+/* What was told may have been undone: nothing more is told by it. */
+void slice_teller_forget(slice_teller *t);
+void slice_teller_free(slice_teller *t);
 
 /* Take the atoms of the record at `record`, of which `told` are the bytes that tell them and are right: header.n_atoms
  * ids. What it differs from is read from the segment at `fd` (-1: cannot be), unless it is in `base`, which it is put

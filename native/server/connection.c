@@ -111,7 +111,7 @@ static void empty_output(connection *c) {
 void output_done(connection *c, enum wire_verb verb, size_t size) {
     unsigned char *header = c->out + c->n_out;
     wire_part part = {.data = header + WIRE_HEADER, .size = size};
-    if (c->mac.on) {
+    if (c->mac.on || verb == WIRE_TAKEN) {
         wire_header_of(header, verb, size, 0);
     } else {
         wire_header(header, verb, &part, 1);

@@ -17,6 +17,8 @@ enum { RESERVED_SHARE = 20 }; /* a twentieth of the file system stays free, or L
 
 /* Beside its frames a dataset has this file if its origin is known (himach/io/dataset/attachment.py). */
 static const char origin_file[] = "x-origin.json";
+/* The time-major form of a dataset has this one (himach/io/timemajor/layout.py). */
+static const char derived_file[] = "x-time-major.json";
 
 /* --- Looking ----------------------------------------------------------------------------------------------------- */
 
@@ -54,12 +56,18 @@ static bool segment_of_file(const char *name, segment *s) {
     return segment_from_name(s, file, 0, 0);
 }
 
+bool is_derived(int directory) {
+    struct stat status;
+    return io_status(directory, derived_file, &status);
+}
+
 /* Count all files of a dataset, and list those of its segments; false if memory is out. */
 static bool list_dataset(listing *list, int store, const char *name) {
     DIR *directory = io_list(store, name);
     size_t first = list->n;
     int64_t last_used = 0;
     bool pushed = true;
+    bool derived = false;
     bool enough = true;
     struct dirent *entry;
     while (directory != NULL && enough && (entry = readdir(directory)) != NULL) { // NOLINT(concurrency-mt-unsafe): ours
@@ -75,12 +83,15 @@ static bool list_dataset(listing *list, int store, const char *name) {
             last_used = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
         } else if (strcmp(entry->d_name, origin_file) == 0) {
             pushed = false;
+        } else if (strcmp(entry->d_name, derived_file) == 0) {
+            derived = true;
         }
     }
     for (size_t i = first; i < list->n; i++) {
         memcpy(list->found[i].directory, name, DIRECTORY_NAME);
         list->found[i].last_used = last_used;
-        list->found[i].pushed = pushed;
+        list->found[i].pushed = pushed && !derived;
+        list->found[i].derived = derived;
     }
     if (directory != NULL) {
         (void)closedir(directory);
@@ -92,6 +103,9 @@ static int by_turn(const void *left, const void *right) {
     const bodhi_stored_segment *a = left;
     const bodhi_stored_segment *b = right;
     int names = strcmp(a->directory, b->directory);
+    if (a->derived != b->derived) {
+        return b->derived - a->derived; /* it can be made again from what is here */
+    }
     if (a->last_used != b->last_used) {
         return a->last_used < b->last_used ? -1 : 1;
     }

@@ -11,14 +11,6 @@
 #include "write/sealing.h"
 #include "write/writer.h"
 
-/* --- Failing ----------------------------------------------------------------------------------------------------- */
-
-int writer_failed(bodhi_writer *w, const char *call) {
-    int status = bodhi_fail_system(errno, call, w->at.name);
-    w->poisoned = w->poisoned || status == BODHI_ERROR_SYSTEM;
-    return status;
-}
-
 /* Sync a segment that was released, and close it. */
 static bool sync_released(const bodhi_writer *w, const unsynced_segment *released) {
     bool done = io_sync(released->fd);
@@ -33,11 +25,14 @@ static bool sync_released(const bodhi_writer *w, const unsynced_segment *release
 
 bool writer_release_segment(bodhi_writer *w) {
     bool synced = true;
+    if (w->stream != NULL) {
+        stream_to(w->stream, -1, -1, 0);
+    }
     (void)io_close(w->at.index_fd);
     w->has_segment = false;
     w->n_pending = w->n_syncing = 0;
     w->n_gathered = 0;
-    w->base.set.n = 0; /* of the records that are gone with these */
+    slice_teller_forget(&w->teller);
     if (w->n_unsynced == MAX_UNSYNCED) {
         synced = sync_released(w, &w->unsynced[0]);
         memmove(w->unsynced, w->unsynced + 1, (MAX_UNSYNCED - 1) * sizeof *w->unsynced);
@@ -49,39 +44,7 @@ bool writer_release_segment(bodhi_writer *w) {
     return synced;
 }
 
-int writer_fail_poisoned(void) {
-    return bodhi_fail(BODHI_ERROR_POISONED, "an earlier write of this writer failed; close it and open another");
-}
-
 /* --- Flushing ---------------------------------------------------------------------------------------------------- */
-
-void writer_forget_pending(bodhi_writer *w, uint64_t at) {
-    size_t before = w->n_pending;
-    while (w->n_pending > 0 && w->pending[w->n_pending - 1].at >= at) {
-        w->n_pending--;
-    }
-    room_settle(&w->room, (before - w->n_pending) * ENTRY_BYTES);
-}
-
-int writer_write_gathered(bodhi_writer *w) {
-    if (w->n_gathered == 0) {
-        return BODHI_OK;
-    }
-    struct iovec part = {.iov_base = w->gathered, .iov_len = w->n_gathered};
-    bool done = io_write(w->at.fd, &part, 1, w->written);
-    room_settle(&w->room, w->n_gathered);
-    w->n_gathered = 0;
-    if (done) {
-        w->written = w->at.end;
-        return BODHI_OK;
-    }
-    int status = writer_failed(w, "write");
-    (void)io_truncate(w->at.fd, w->written);
-    w->at.end = w->written;
-    w->base.set.n = 0; /* it may be undone */
-    writer_forget_pending(w, w->written);
-    return status;
-}
 
 static bool sync_all(bodhi_writer *w) {
     bool done = !w->has_segment || io_sync(w->at.fd);
@@ -155,6 +118,9 @@ static void cut_pending(bodhi_writer *w) {
 static int fail_sync(bodhi_writer *w) {
     int error = errno == ENOSPC || errno == EDQUOT ? EIO : errno;
     w->poisoned = true; /* not tried again */
+    if (w->stream != NULL) {
+        stream_wait(w->stream); /* so that nothing comes to lie where it is cut */
+    }
     cut_pending(w);
     return bodhi_fail_system(error, "fdatasync", w->at.name);
 }
@@ -205,14 +171,27 @@ static bool list_unsynced(bodhi_writer *w, sync_list *list) {
 
 int writer_begin_flush(bodhi_writer *w, sync_list *list) {
     *list = (sync_list){.dataset = w->dataset};
-    int status = w->poisoned ? BODHI_ERROR_POISONED : writer_write_gathered(w);
+    int status = BODHI_ERROR_POISONED;
+    if (!w->poisoned && w->stream != NULL) {
+        stream_push(w->stream); /* who syncs does so behind it */
+        status = BODHI_OK;
+    } else if (!w->poisoned) {
+        status = writer_write_gathered(w);
+    }
     if (w->poisoned) {
         return status;
     }
-    if (!list_unsynced(w, list) && !sync_all(w)) {
-        return fail_sync(w);
+    if (!list_unsynced(w, list)) {
+        status = writer_write_gathered(w); /* what is synced here and now must have been written */
+        if (status != BODHI_OK) {
+            return status;
+        }
+        if (!sync_all(w)) {
+            return fail_sync(w);
+        }
     }
     w->n_syncing = w->n_pending;
+    w->undone = false;
     w->n_existing = 0; /* who syncs in steps sees to these */
     return status;
 }
@@ -307,6 +286,7 @@ int writer_have_segment(bodhi_writer *w, uint64_t length) {
         w->has_segment = true;
         w->written = w->at.end;
         w->started = w->at.end;
+        writer_attach_stream(w);
         w->names_unsynced = true; /* another writer that made the segment need not have synced its name */
         if (w->at.created) {
             room_take(&w->room, (uint64_t)2 * SEGMENT_HEADER_BYTES);
@@ -314,35 +294,4 @@ int writer_have_segment(bodhi_writer *w, uint64_t length) {
         }
     }
     return status;
-}
-
-/* --- Gathering -------------------------------------------------------------------------------------------------- */
-
-bool writer_add_pending(bodhi_writer *w, const index_entry *entry, uint64_t at) {
-    if (w->n_pending == w->pending_capacity) {
-        size_t capacity = w->pending_capacity == 0 ? 256 : w->pending_capacity * 2;
-        pending_record *grown = realloc(w->pending, capacity * sizeof *grown);
-        if (grown == NULL) {
-            return false;
-        }
-        w->pending = grown;
-        w->pending_capacity = capacity;
-    }
-    w->pending[w->n_pending++] = (pending_record){.entry = *entry, .at = at};
-    return true;
-}
-
-unsigned char *writer_gather(bodhi_writer *w, uint64_t length, int *status) {
-    if (w->gathered == NULL && (w->gathered = malloc(GATHER_BYTES)) == NULL) {
-        *status = bodhi_fail_memory();
-        return NULL;
-    }
-    *status = w->n_gathered + length > GATHER_BYTES ? writer_write_gathered(w) : BODHI_OK;
-    if (*status != BODHI_OK) {
-        return NULL;
-    }
-    unsigned char *record = w->gathered + w->n_gathered;
-    w->n_gathered += (size_t)length;
-    w->at.end += length;
-    return record;
 }

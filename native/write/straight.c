@@ -2,17 +2,15 @@
 #include "write/straight.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
+#include "base/stream.h"
 #include "write/writer.h"
 
-enum { FLUSH_MS = 1000, START_BYTES = 4 << 20 };
+enum { FLUSH_MS = 1000 };
 
 struct straight {
     bodhi_store *store;
@@ -21,12 +19,11 @@ struct straight {
     int durable;
     int64_t batch_bytes, unflushed_bytes, flushed_at;
     bodhi_push_facts facts;
-    bool syncing; /* a thread syncs `list`, which has the first `n_syncing` frames of those in flight */
-    pthread_t thread;
+    bool syncing; /* the stream's thread syncs `list`, which has the first `n_syncing` frames of those in flight */
+    uint64_t ticket;
     sync_list list;
     int64_t n_syncing;
     bool synced;
-    atomic_bool done;
 };
 
 /* A trajectory may be staged under the name at the same moment: whoever comes second is to find the first one. */
@@ -67,6 +64,9 @@ int straight_open(const straight_options *options, straight **opened) {
     if (status == BODHI_OK) {
         status = bodhi_writer_open(s->dataset, BODHI_NATIVE, NULL, &s->writer);
     }
+    if (status == BODHI_OK) {
+        status = writer_begin_streaming(s->writer, s->durable != 0);
+    }
     if (status != BODHI_OK) {
         straight_close(s);
         return status;
@@ -75,13 +75,12 @@ int straight_open(const straight_options *options, straight **opened) {
     return BODHI_OK;
 }
 
-/* --- Flushing: what is synced is synced by a thread, while the next batch comes ----------------------------------- */
+/* --- Flushing: what is synced is synced by the writer's stream, while the next batch comes --------------------------
+ */
 
-static void *run_sync(void *argument) {
+static void run_sync(void *argument) {
     straight *s = argument;
     s->synced = sync_listed(&s->list);
-    atomic_store(&s->done, true);
-    return NULL;
 }
 
 /* Wait for the sync that is under way, and make what it was for visible. */
@@ -89,24 +88,21 @@ static int end_sync(straight *s) {
     if (!s->syncing) {
         return BODHI_OK;
     }
-    (void)pthread_join(s->thread, NULL);
+    stream_await(s->writer->stream, s->ticket);
     s->syncing = false;
-    int status = writer_end_flush(s->writer, s->synced);
-    s->facts.acknowledged += status == BODHI_OK ? s->n_syncing : 0;
-    s->facts.in_flight -= s->n_syncing;
-    s->writer->base.set.n = status == BODHI_OK ? s->writer->base.set.n : 0;
+    int status = s->synced ? writer_settle_stream(s->writer) : writer_end_flush(s->writer, false);
+    bool whole = status == BODHI_OK && !s->writer->undone;
+    if (whole) {
+        status = writer_end_flush(s->writer, true);
+        whole = status == BODHI_OK;
+    }
+    s->facts.acknowledged += whole ? s->n_syncing : 0;
+    s->facts.in_flight =
+        whole ? s->facts.in_flight - s->n_syncing : 0; /* those behind may have been undone with them */
+    if (status != BODHI_OK) {
+        slice_teller_forget(&s->writer->teller);
+    }
     return status;
-}
-
-/* The thread, with all signals left to the caller's. */
-static bool start_thread(straight *s) {
-    sigset_t all;
-    sigset_t before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    bool started = pthread_create(&s->thread, NULL, run_sync, s) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
 }
 
 /* Flush now, and wait for it: where nothing is to be synced, or frames were there that must be. */
@@ -128,41 +124,33 @@ static int begin_sync(straight *s) {
     status = writer_begin_flush(s->writer, &s->list);
     if (status != BODHI_OK) {
         (void)sync_listed(&s->list);
-        s->writer->base.set.n = 0;
+        slice_teller_forget(&s->writer->teller);
         s->facts.in_flight = 0;
         return status;
     }
     s->n_syncing = s->facts.in_flight;
-    atomic_store(&s->done, false);
     s->syncing = true;
-    if (!start_thread(s)) {
-        (void)run_sync(s);
-        s->syncing = false;
-        status = writer_end_flush(s->writer, s->synced);
-        s->facts.acknowledged += status == BODHI_OK ? s->n_syncing : 0;
-        s->facts.in_flight = 0;
-    }
-    return status;
+    s->ticket = stream_call(s->writer->stream, run_sync, s);
+    return BODHI_OK;
 }
 
 /* --- Pushing ------------------------------------------------------------------------------------------------------ */
 
-int straight_push(straight *s, const bodhi_frame *frame) {
-    int status = s->syncing && atomic_load(&s->done) ? end_sync(s) : BODHI_OK;
+int straight_push(straight *s, const bodhi_frame *frame, id_order *order) {
+    int status = s->syncing && stream_has_called(s->writer->stream, s->ticket) ? end_sync(s) : BODHI_OK;
     if (status == BODHI_OK) {
-        status = bodhi_append(s->writer, frame);
+        status = writer_append_slice(s->writer, frame, order);
     }
     if (status < 0) {
-        if (status != BODHI_ERROR_ARGUMENT && status != BODHI_ERROR_CONFLICT) { /* the others may have been undone */
-            s->facts.in_flight = s->syncing ? s->n_syncing : 0;
+        if (status != BODHI_ERROR_ARGUMENT && status != BODHI_ERROR_CONFLICT) {
+            int ended = end_sync(s); /* so that what is acknowledged is told once for all */
+            (void)ended;
+            s->facts.in_flight = 0; /* the others may have been undone */
         }
         return status;
     }
     s->facts.in_flight++;
     s->unflushed_bytes += frame->n_atoms * 12;
-    if (s->durable) {
-        writer_start_writeback(s->writer, START_BYTES);
-    }
     bool due = s->unflushed_bytes >= s->batch_bytes || now_ms() - s->flushed_at >= FLUSH_MS;
     return due ? begin_sync(s) : BODHI_OK;
 }

@@ -3,6 +3,7 @@
 #define BODHI_STRAIGHT_H
 
 #include "bodhi.h"
+#include "codec/id_order.h"
 
 typedef struct straight straight;
 
@@ -21,8 +22,8 @@ typedef struct {
 /* Errors: as bodhi_open(), bodhi_dataset_open() and bodhi_writer_open(), and CONFLICT. */
 BODHI_CHECKED int straight_open(const straight_options *options, straight **opened);
 
-/* Errors: as bodhi_append() and bodhi_flush(). */
-BODHI_CHECKED int straight_push(straight *s, const bodhi_frame *frame);
+/* Push a slice, whose atoms and rows are to be put in `order`. Errors: as bodhi_append() and bodhi_flush(). */
+BODHI_CHECKED int straight_push(straight *s, const bodhi_frame *frame, id_order *order);
 BODHI_CHECKED int straight_flush(straight *s);
 
 void straight_query(const straight *s, bodhi_push_facts *facts);

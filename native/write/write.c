@@ -26,15 +26,23 @@ static int append_gathered(bodhi_writer *w, const record_header *header, const f
     if (record == NULL) {
         return status;
     }
-    write_record_head(record, header, &w->at.key, fields);
     unsigned char *at = record + header->head_bytes;
+    field_blocks placed[FIELD_COUNT] = {{0}};
     for (unsigned i = 0; i < FIELD_COUNT; i++) {
         if (fields[i].data != NULL) {
-            memcpy(at, fields[i].data, fields[i].bytes);
+            bool rows = w->order != NULL && i < FIELD_IDS && fields[i].sizes == NULL;
+            if (rows) {
+                id_order_rows(w->order, fields[i].data, (float *)(void *)at);
+            } else {
+                memcpy(at, fields[i].data, fields[i].bytes);
+            }
+            placed[i] = fields[i];
+            placed[i].data = at;
             at += fields[i].bytes;
         }
     }
     memset(at, 0, (size_t)(record + header->length - at));
+    write_record_head(record, header, &w->at.key, placed);
     return BODHI_OK;
 }
 
@@ -79,31 +87,18 @@ static void lay_out_told(record_header *header, size_t size) {
 
 /* Tell the atoms of a slice: by what differs from those of an earlier one in the segment, if that is shorter. */
 static int tell_ids(bodhi_writer *w, record_header *header, field_blocks *ids, uint32_t *sizes) {
-    const slice_base *base = &w->base;
-    bool shorter =
-        base->set.n > 0 && memcmp(&base->of, &w->at.key, sizeof base->of) == 0 && w->n_deltas < IDS_MOST_DELTAS;
-    if (shorter && !ids_write_delta(&w->told, w->slice_ids, header->n_atoms, &base->set, base->offset,
-                                    header->told_bytes, &w->differing, &shorter)) {
+    if (!slice_tell(&w->teller, w->atoms, &w->at.key, w->at.end, header->told_bytes)) {
         return bodhi_fail_memory();
     }
-    if (!shorter && !ids_write(&w->told, w->slice_ids, header->n_atoms)) {
-        return bodhi_fail_memory();
-    }
-    lay_out_told(header, w->told.size);
-    sizes[0] = (uint32_t)w->told.size;
-    *ids = (field_blocks){.data = w->told.bytes, .sizes = sizes, .bytes = w->told.size};
-    if (shorter) {
-        w->n_deltas++;
-    } else if (id_set_copy(&w->base.set, w->slice_ids, header->n_atoms)) {
-        w->base.of = w->at.key;
-        w->base.offset = w->at.end;
-        w->n_deltas = 0;
-    }
+    size_t size = w->teller.told.size;
+    lay_out_told(header, size);
+    sizes[0] = (uint32_t)size;
+    *ids = (field_blocks){.data = w->teller.told.bytes, .sizes = sizes, .bytes = size};
     return BODHI_OK;
 }
 
 /* Leave room for the bytes that tell the atoms of a slice; that these ascend has been checked. */
-static int reserve_told(bodhi_writer *w, const bodhi_frame *frame, record_header *header) {
+static int reserve_told(bodhi_writer *w, record_header *header) {
     uint32_t blocks = header->n_blocks; /* of all fields: enough */
     if (blocks > w->n_told_sizes) {
         uint32_t *grown = realloc(w->told_sizes, blocks * sizeof *grown);
@@ -114,8 +109,7 @@ static int reserve_told(bodhi_writer *w, const bodhi_frame *frame, record_header
         w->n_told_sizes = blocks;
     }
     memset(w->told_sizes, 0, blocks * sizeof *w->told_sizes);
-    w->slice_ids = frame->ids;
-    lay_out_told(header, ids_most(frame->ids, (size_t)frame->n_atoms));
+    lay_out_told(header, slice_told_most(w->atoms));
     return BODHI_OK;
 }
 
@@ -147,7 +141,7 @@ static int append(bodhi_writer *w, record_header *header, field_blocks fields[FI
         return bodhi_fail_memory();
     }
     room_take(&w->room, header->length + ENTRY_BYTES);
-    bool through = header->length >= THROUGH_BYTES;
+    bool through = header->length >= THROUGH_BYTES && w->stream == NULL;
     status = through ? append_through(w, header, fields) : append_gathered(w, header, fields);
     if (through || status != BODHI_OK) {
         room_settle(&w->room, header->length);
@@ -185,13 +179,43 @@ static int find_stored(bodhi_writer *w, uint64_t number, stored_frame *found) {
     return status;
 }
 
+/* A slice as it is stored, its atoms in order, until the next; NULL: memory is out. */
+static const bodhi_frame *put_in_order(bodhi_writer *w, const bodhi_frame *frame, id_order *order, bodhi_frame *out) {
+    const float *from[] = {frame->positions, frame->velocities, frame->forces};
+    float **to[] = {&out->positions, &out->velocities, &out->forces};
+    size_t n = (size_t)frame->n_atoms * 3;
+    if (n * FIELD_IDS > w->n_ordered) {
+        free(w->ordered);
+        w->ordered = malloc(n * FIELD_IDS * sizeof *w->ordered);
+        w->n_ordered = w->ordered != NULL ? n * FIELD_IDS : 0;
+    }
+    if (n * FIELD_IDS > w->n_ordered) {
+        return NULL;
+    }
+    *out = *frame;
+    out->ids = id_order_ids(order);
+    for (unsigned i = 0; i < FIELD_IDS; i++) {
+        if (from[i] != NULL) {
+            id_order_rows(order, from[i], w->ordered + i * n);
+            *to[i] = w->ordered + i * n;
+        }
+    }
+    return out;
+}
+
 /* EXISTS: just this frame is there; MISS: none of its number is. Errors: CONFLICT, and as stored_find(). */
-static int compare_stored(bodhi_writer *w, const bodhi_frame *frame) {
+static int compare_stored(bodhi_writer *w, const bodhi_frame *frame, id_order *order) {
     stored_frame found;
     char why[128];
     int status = find_stored(w, (uint64_t)frame->number, &found);
     if (status != BODHI_OK) {
         return status;
+    }
+    bodhi_frame ordered;
+    frame = order == NULL ? frame : put_in_order(w, frame, order, &ordered);
+    if (frame == NULL) {
+        stored_free(&found);
+        return bodhi_fail_memory();
     }
     bool differs = stored_differs(&found, frame, why, sizeof why);
     w->found = found.ordinal;
@@ -207,30 +231,22 @@ static int compare_stored(bodhi_writer *w, const bodhi_frame *frame) {
     return writer_note_existing(w) ? BODHI_EXISTS : bodhi_fail_memory();
 }
 
-static int check_frame(const bodhi_writer *w, const bodhi_frame *frame, record_header *header) {
+static int check_frame(const bodhi_writer *w, const bodhi_frame *frame, bool is_slice, record_header *header) {
     if (frame->number < 0 || frame->n_atoms < 1 || frame->n_atoms > UINT32_MAX) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "frame %lld with %lld atoms: needs a number from 0, and 1 to %u atoms",
                           (long long)frame->number, (long long)frame->n_atoms, UINT32_MAX);
     }
-    bool ascend = true;
-    for (int64_t i = 1; frame->ids != NULL && i < frame->n_atoms; i++) {
-        ascend &= frame->ids[i] > frame->ids[i - 1];
-    }
-    if (!ascend) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT, "the ids of a slice of frame %lld do not ascend",
-                          (long long)frame->number);
-    }
-    *header = (record_header){.type = RECORD_FRAME,
-                              .kind = w->kind,
-                              .fields = (uint8_t)(BODHI_POSITIONS | (frame->velocities != NULL ? BODHI_VELOCITIES : 0) |
-                                                  (frame->forces != NULL ? BODHI_FORCES : 0) |
-                                                  (frame->ids != NULL ? BODHI_IDS : 0)),
-                              .encoding = ENCODING_RAW,
-                              .has_box = frame->box != NULL,
-                              .number = (uint64_t)frame->number,
-                              .time = frame->time,
-                              .n_atoms = (uint32_t)frame->n_atoms,
-                              .block_atoms = w->block_atoms};
+    *header =
+        (record_header){.type = RECORD_FRAME,
+                        .kind = w->kind,
+                        .fields = (uint8_t)(BODHI_POSITIONS | (frame->velocities != NULL ? BODHI_VELOCITIES : 0) |
+                                            (frame->forces != NULL ? BODHI_FORCES : 0) | (is_slice ? BODHI_IDS : 0)),
+                        .encoding = ENCODING_RAW,
+                        .has_box = frame->box != NULL,
+                        .number = (uint64_t)frame->number,
+                        .time = frame->time,
+                        .n_atoms = (uint32_t)frame->n_atoms,
+                        .block_atoms = w->block_atoms};
     if (frame->box != NULL) {
         memcpy(header->box, frame->box, sizeof header->box);
     }
@@ -249,41 +265,84 @@ static void take_packed(const packer *p, record_header *header, field_blocks *po
     (void)layout_record(header); /* it was laid out before, and has become shorter */
 }
 
-int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame) {
-    if (writer == NULL || frame == NULL) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT, "writer and frame must be given");
+/* Pack positions that lie on a grid. */
+static bool pack(bodhi_writer *w, const bodhi_frame *frame, const record_header *header) {
+    const float *positions = frame->positions;
+    bodhi_frame ordered;
+    if (!w->packs || !pack_may(&w->packer, positions, header->n_atoms)) {
+        return false;
     }
+    if (w->order != NULL) {
+        bodhi_frame rows = *frame;
+        rows.velocities = rows.forces = NULL;
+        const bodhi_frame *in_order = put_in_order(w, &rows, w->order, &ordered);
+        positions = in_order != NULL ? in_order->positions : NULL;
+    }
+    return positions != NULL && pack_positions(&w->packer, positions, header->n_atoms, header->block_atoms);
+}
+
+/* Append a frame, or a slice, whose atoms are set in the writer, that is not there. */
+static int append_new(bodhi_writer *w, const bodhi_frame *frame, record_header *header) {
+    uint64_t bytes = field_bytes(header);
+    field_blocks fields[FIELD_COUNT] = {{.data = frame->positions, .bytes = bytes},
+                                        {.data = frame->velocities, .bytes = bytes},
+                                        {.data = frame->forces, .bytes = bytes}};
+    if (pack(w, frame, header)) {
+        take_packed(&w->packer, header, &fields[0]);
+    }
+    int status = w->atoms.n > 0 ? reserve_told(w, header) : BODHI_OK;
+    status = status == BODHI_OK ? append(w, header, fields) : status;
+    if (status != BODHI_OK) {
+        slice_teller_forget(&w->teller); /* it may have been undone */
+    }
+    return status;
+}
+
+static int append_frame(bodhi_writer *w, const bodhi_frame *frame, slice_atoms atoms, id_order *order) {
     record_header header = {0};
-    int status = writer->poisoned ? writer_fail_poisoned() : check_frame(writer, frame, &header);
+    int status = w->poisoned ? writer_fail_poisoned() : check_frame(w, frame, atoms.n > 0, &header);
     if (status == BODHI_OK && frame->positions == NULL) {
         status = bodhi_fail(BODHI_ERROR_ARGUMENT, "frame %lld has no positions", (long long)frame->number);
     }
     if (status != BODHI_OK) {
         return status;
     }
-    writer->slices |= frame->ids != NULL;
-    status = compare_stored(writer, frame);
+    w->slices |= atoms.n > 0;
+    status = compare_stored(w, frame, order);
     if (status != BODHI_MISS) {
         return status;
     }
-    uint64_t bytes = field_bytes(&header);
-    field_blocks fields[FIELD_COUNT] = {{.data = frame->positions, .bytes = bytes},
-                                        {.data = frame->velocities, .bytes = bytes},
-                                        {.data = frame->forces, .bytes = bytes}};
-    if (writer->packs && pack_positions(&writer->packer, frame->positions, header.n_atoms, header.block_atoms)) {
-        take_packed(&writer->packer, &header, &fields[0]);
-    }
-    if (frame->ids != NULL) {
-        status = reserve_told(writer, frame, &header);
-        if (status != BODHI_OK) {
-            return status;
-        }
-    }
-    status = append(writer, &header, fields);
-    if (status != BODHI_OK) {
-        writer->base.set.n = 0; /* it may have been undone */
-    }
+    w->atoms = atoms;
+    w->order = order;
+    status = append_new(w, frame, &header);
+    w->order = NULL;
     return status;
+}
+
+int writer_append_slice(bodhi_writer *w, const bodhi_frame *frame, id_order *order) {
+    slice_atoms atoms = {.n = order->n};
+    if (order->dense) {
+        atoms.bits = order->bits;
+    } else {
+        atoms.ids = order->sorted;
+    }
+    return append_frame(w, frame, atoms, order);
+}
+
+int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame) {
+    if (writer == NULL || frame == NULL) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "writer and frame must be given");
+    }
+    bool ascend = true;
+    for (int64_t i = 1; frame->ids != NULL && i < frame->n_atoms; i++) {
+        ascend &= frame->ids[i] > frame->ids[i - 1];
+    }
+    if (!ascend) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "the ids of a slice of frame %lld do not ascend",
+                          (long long)frame->number);
+    }
+    size_t n = frame->ids != NULL && frame->n_atoms > 0 ? (size_t)frame->n_atoms : 0;
+    return append_frame(writer, frame, (slice_atoms){.ids = frame->ids, .n = n}, NULL);
 }
 
 /* Append a frame by its positions, which are those of steps. */
@@ -305,7 +364,7 @@ static int append_steps(bodhi_writer *w, const bodhi_frame *frame, const int32_t
 
 int writer_append_xtc(bodhi_writer *w, const bodhi_frame *frame, const xtc_frame *coded, packed_grid grid) {
     record_header header = {0};
-    int status = w->poisoned ? writer_fail_poisoned() : check_frame(w, frame, &header);
+    int status = w->poisoned ? writer_fail_poisoned() : check_frame(w, frame, frame->ids != NULL, &header);
     if (status != BODHI_OK) {
         return status;
     }
@@ -336,7 +395,9 @@ int bodhi_flush(bodhi_writer *writer, int durable) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "writer must be given");
     }
     int status = writer->poisoned ? writer_fail_poisoned() : writer_flush(writer, durable != 0);
-    writer->base.set.n = status == BODHI_OK ? writer->base.set.n : 0;
+    if (status != BODHI_OK) {
+        slice_teller_forget(&writer->teller);
+    }
     bool synced = durable == 0 || writer_sync_existing(writer);
     writer->n_existing = 0;
     return status == BODHI_OK && !synced
@@ -406,12 +467,12 @@ int bodhi_writer_close(bodhi_writer *writer) {
     while (writer->n_unsynced > 0) {
         (void)io_close(writer->unsynced[--writer->n_unsynced].fd);
     }
+    stream_close(writer->stream);
     room_close(&writer->room);
     packer_free(&writer->packer);
-    free(writer->told.bytes);
     free(writer->told_sizes);
-    id_set_free(&writer->differing);
-    slice_base_free(&writer->base);
+    free(writer->ordered);
+    slice_teller_free(&writer->teller);
     free(writer->gathered);
     free(writer->existing);
     free(writer->pending);

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/stream.h"
 #include "bodhi.h"
-#include "codec/ids.h"
 #include "codec/pack.h"
 #include "codec/xtc.h"
 #include "segments/slice.h"
@@ -51,8 +51,11 @@ struct bodhi_writer {
     bool poisoned;
     bool has_segment; /* `at` is valid */
     bool slices;      /* it has been given some */
+    bool undone;      /* some records were, since the last flush was begun */
     claim at;
-    uint64_t written; /* what is in the file; the rest up to at.end is in `gathered` */
+    stream *stream;   /* that writes for it; NULL: it gathers, and writes itself */
+    bool direct;      /* past the page cache */
+    uint64_t written; /* what is in the file; the rest up to at.end is in `gathered`, or on its way by the stream */
     uint64_t started; /* up to where writeback was started */
     unsigned char *gathered;
     size_t n_gathered;
@@ -65,15 +68,15 @@ struct bodhi_writer {
     bool names_unsynced; /* those of its segments, or of the directories that they lie in */
     uint32_t *existing;  /* segments in which frames were found since the last flush; the last one is not repeated */
     size_t n_existing, existing_capacity;
-    uint32_t found;            /* the segment in which the last append found its frame */
-    int64_t shown;             /* frames */
-    id_bytes told;             /* the atoms of a slice */
-    id_set differing;          /* scratch */
-    slice_base base;           /* of the segment that it writes to; what was undone is none */
-    unsigned n_deltas;         /* to it */
-    const uint32_t *slice_ids; /* of the slice that is appended */
-    uint32_t *told_sizes;      /* of the blocks of its ids: all but the first are empty */
+    uint32_t found; /* the segment in which the last append found its frame */
+    int64_t shown;  /* frames */
+    slice_teller teller;
+    slice_atoms atoms;    /* of the slice that is appended */
+    id_order *order;      /* of its rows; NULL: they are in order */
+    uint32_t *told_sizes; /* of the blocks of its ids: all but the first are empty */
     size_t n_told_sizes;
+    float *ordered; /* scratch, of floats */
+    size_t n_ordered;
 };
 
 /* All functions return statuses as in bodhi.h. */
@@ -91,6 +94,19 @@ int writer_fail_poisoned(void);
 /* Release the segment; what has no index entry is left for recovery to find. Its descriptor stays open until its bytes
  * are known to be on disk, if that is ever asked for. False: the bytes of an earlier segment could not be synced. */
 bool writer_release_segment(bodhi_writer *w);
+
+/* Have all that will be appended written by a stream; `direct`: past the page cache. */
+BODHI_CHECKED int writer_begin_streaming(bodhi_writer *w, bool direct);
+
+/* As bodhi_append(), for a slice whose atoms are in `order`, and whose rows are to be put in it; to a writer that has a
+ * stream. frame->ids is not looked at. */
+BODHI_CHECKED int writer_append_slice(bodhi_writer *w, const bodhi_frame *frame, id_order *order);
+
+/* Have the stream, if there is one, go on at the segment's end. */
+void writer_attach_stream(bodhi_writer *w);
+
+/* Undo what the stream could not write, and say why; OK: it has not failed. */
+BODHI_CHECKED int writer_settle_stream(bodhi_writer *w);
 
 /* Write what was gathered. On failure those records are undone: nobody has seen them. */
 int writer_write_gathered(bodhi_writer *w);

@@ -15,57 +15,65 @@ from himach.planning.fitting import fit_sum
 from himach.planning.published import points
 
 
-def drained_slowly(work, nbytes, capacity, link):
+def drained_slowly(work, nbytes, capacity, link, ahead):
     """Return what `origin.drain` does, by letting each reader have its part of every small piece of time."""
-    left = [nbytes] * len(work)
-    busy = [0.0] * len(work)
-    turn = [0] * len(work)
-    reading = {i for i in range(len(work)) if work[i]}
-    computing = set()
+    n = len(work)
+    left, busy = [nbytes] * n, [0.0] * n
+    got, done = [0] * n, [0] * n
+    reading, computing = {i for i in range(n) if work[i]}, set()
     now = 0.0
     while reading or computing:
         rate = min(link, capacity / len(reading)) if reading else 0.0
         step = min([left[i] / rate for i in reading] + [busy[i] for i in computing])
         now += step
-        done_reading = {i for i in reading if left[i] - rate * step <= 1e-9 * nbytes}
-        done_computing = {i for i in computing if busy[i] - step <= 1e-12}
-        for i in reading:
+        for i in list(reading):
             left[i] -= rate * step
-        for i in computing:
+            if left[i] <= 1e-9 * nbytes:
+                reading.discard(i)
+                got[i] += 1
+        for i in list(computing):
             busy[i] -= step
-        for i in done_reading:
-            reading.discard(i)
-            computing.add(i)
-            busy[i] = work[i][turn[i]]
-        for i in done_computing:
-            computing.discard(i)
-            turn[i] += 1
-            if turn[i] < len(work[i]):
+            if busy[i] <= 1e-12:
+                computing.discard(i)
+                done[i] += 1
+        for i in range(n):
+            if i not in computing and done[i] < got[i]:
+                computing.add(i)
+                busy[i] = work[i][done[i]]
+            if i not in reading and got[i] < len(work[i]) and got[i] - done[i] <= ahead:
                 reading.add(i)
                 left[i] = nbytes
     return now
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     work=st.lists(st.lists(st.floats(0.01, 5), min_size=1, max_size=6), min_size=1, max_size=6),
-    nbytes=st.floats(1, 100), capacity=st.floats(1, 100), link=st.floats(1, 100),
+    nbytes=st.floats(1, 100), capacity=st.floats(1, 100), link=st.floats(1, 100), ahead=st.integers(0, 7),
 )  # fmt: skip
-def test_ranks_that_share_an_origin_end_when_the_twin_says(work, nbytes, capacity, link):
-    assert origin.drain(work, nbytes, capacity, link) == pytest.approx(
-        drained_slowly(work, nbytes, capacity, link), rel=1e-6
+def test_ranks_that_share_an_origin_end_when_the_twin_says(work, nbytes, capacity, link, ahead):
+    assert origin.drain(work, nbytes, capacity, link, ahead) == pytest.approx(
+        drained_slowly(work, nbytes, capacity, link, ahead), rel=1e-6
     )
 
 
 @settings(max_examples=50, deadline=None)
 @given(
     ranks=st.integers(1, 40), frames=st.integers(1, 500), seconds=st.floats(1e-4, 1), nbytes=st.floats(1, 1e6),
-    capacity=st.floats(1e3, 1e9),
+    capacity=st.floats(1e3, 1e9), ahead=st.sampled_from([0, 1, 30, 1000]),
 )  # fmt: skip
-def test_a_shared_origin_lies_within_its_bounds(ranks, frames, seconds, nbytes, capacity):
-    found = origin.read_phase(ranks, frames, seconds, nbytes, capacity, capacity, np.random.default_rng(1))
+def test_a_shared_origin_lies_within_its_bounds(ranks, frames, seconds, nbytes, capacity, ahead):
+    found = origin.read_phase(ranks, frames, seconds, nbytes, capacity, capacity, ahead, np.random.default_rng(1))
     least, most = origin.bounds(ranks, frames, seconds, nbytes, capacity, capacity)
-    assert least * 0.999 - seconds * frames / min(frames, origin.TURNS) <= found <= most * 1.001
+    grain = frames / min(frames, origin.TURNS)
+    assert least * 0.999 - seconds * grain <= found <= most * 1.001
+
+
+@settings(max_examples=50, deadline=None)
+@given(ranks=st.integers(1, 30), seconds=st.floats(1e-3, 0.1), served=st.floats(1e-4, 0.01))
+def test_who_reads_far_ahead_waits_for_the_origin_or_not_at_all(ranks, seconds, served):
+    found = origin.read_phase(ranks, 2000, seconds, served * 1e6, 1e6, 1e6, 1000, np.random.default_rng(1))
+    assert found == pytest.approx(2000 * max(seconds, ranks * served), rel=0.03)
 
 
 @given(ranks=st.integers(1, 20), frames=st.integers(1, 48), seconds=st.floats(1e-3, 1), nbytes=st.floats(1, 1e3))
@@ -74,25 +82,6 @@ def test_where_nothing_is_shared_events_are_the_closed_form(ranks, frames, secon
     found = origin.drain([[seconds] * frames] * ranks, nbytes, 1e3 * ranks, 1e3)
     assert found == pytest.approx(frames * (seconds + nbytes / 1e3))
     assert found == pytest.approx(node.map_seconds(frames, 1, seconds + nbytes / 1e3, 0.0, 1))
-
-
-def in_turn(ranks, frames, seconds, nbytes, capacity):
-    """Return when the last of ranks is done that read one after another, all of them before any goes on."""
-    now = 0.0
-    for _ in range(frames):
-        now += seconds
-        for _ in range(ranks - 1):
-            now += nbytes / capacity
-    return now
-
-
-@given(ranks=st.integers(1, 20), frames=st.integers(1, 40), seconds=st.floats(1e-3, 1), nbytes=st.floats(1, 1e3))
-@settings(max_examples=50, deadline=None)
-def test_the_slowest_rank_of_those_that_wait_for_all_is_that_of_the_twin(ranks, frames, seconds, nbytes):
-    found = origin.queued(ranks, frames, seconds, 0.0, nbytes, 1e3, 1.0)
-    least = ranks * frames * nbytes / 1e3 + seconds
-    assert found == pytest.approx(max(in_turn(ranks, frames, seconds, nbytes, 1e3), least))
-    assert origin.queued(ranks, frames, seconds, 0.0, nbytes, 1e3, 0.0) <= found + 1e-9
 
 
 def reduced_slowly(arrivals, seconds):

@@ -82,12 +82,15 @@ def test_a_seed_gives_the_same_plan_and_another_one_another():
     assert str(plans[0]) != str(plans[2])
 
 
-def test_ranks_of_one_host_start_one_after_another_and_those_of_nodes_do_not():
-    runs = [record(cached=True, ranks=n, nodes=n, startup=0.1 * n) for n in (1, 2, 4)]
-    shared = Machine(**{**vars(MACHINE), "one_host": True})
-    for machine, startup in ((shared, 1.6), (MACHINE, 0.1)):
-        plan = himach.plan(runs, nodes=[16], ranks_per_node=1, machine=machine)
-        assert column(plan, "startup", "second", "phases")[0] == pytest.approx(startup, rel=0.01)
+def test_starting_takes_the_steps_by_which_ranks_tell_each_other_and_more_for_a_first_run():
+    runs = [
+        record(cached=cached, ranks=n, nodes=n, startup=0.1 + 0.02 * steps + 0.3 * (not cached))
+        for cached in (False, True)
+        for steps, n in enumerate((1, 2, 4))
+    ]
+    plan = himach.plan(runs, nodes=[64], ranks_per_node=1, machine=MACHINE)
+    assert column(plan, "startup", "second", "phases")[0] == pytest.approx(0.22)
+    assert column(plan, "startup", "first", "phases")[0] == pytest.approx(0.52)
 
 
 def test_what_is_drawn_has_a_range():
@@ -96,12 +99,20 @@ def test_what_is_drawn_has_a_range():
     assert all(least < middle < most for least, middle, most in zip(low, total, high, strict=True))
 
 
-def test_how_long_ranks_wait_for_each_other_at_the_origin_is_fitted_and_told():
-    runs = [record(ranks=n, nodes=n, frame_bytes=100_000, read=0.0001 + 0.0008 * (n - 1)) for n in (1, 2, 4)]
-    costs = fit([observe(run, "run") for run in runs], MACHINE)
-    assert costs.first.waits == pytest.approx(0.8, rel=0.05)  # of the millisecond that a frame of another rank takes
-    plan = himach.plan(runs, nodes=[8], ranks_per_node=1, machine=MACHINE, frames=8000)
-    assert column(plan, "map", "first", "phases")[0] == pytest.approx(1000 * (0.0101 + 7 * 0.0008), rel=0.02)
+@pytest.mark.parametrize(("nodes", "mapping"), [(8, 1000 * 0.0101), (64, 64_000 * 0.001)])
+def test_reading_ahead_hides_the_origin_until_all_ask_for_more_than_it_gives(nodes, mapping):
+    runs = [record(ranks=n, nodes=n, frame_bytes=100_000, read=0.0001) for n in (1, 2, 4)]
+    plan = himach.plan(runs, nodes=[nodes], ranks_per_node=1, machine=MACHINE, frames=1000 * nodes)
+    assert column(plan, "map", "first", "phases")[0] == pytest.approx(mapping, rel=0.02)
+    assert column(plan, "limit", "first") == ["map()" if nodes == 8 else "origin's bandwidth"]
+
+
+def test_what_an_idle_origin_gives_at_once_is_not_waited_for():
+    runs = [record(frame_bytes=100_000, read=0.0001)]
+    machine = Machine(**{**vars(MACHINE), "origin_at_once": 1.6e9})
+    plans = [himach.plan(runs, nodes=[64], ranks_per_node=1, machine=one, frames=64_000) for one in (MACHINE, machine)]
+    without, at_once = (column(plan, "map", "first", "phases")[0] for plan in plans)
+    assert without - at_once == pytest.approx(16, rel=0.02)
 
 
 def test_a_lost_cache_is_read_from_the_origin():

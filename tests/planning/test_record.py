@@ -108,6 +108,16 @@ def test_a_dry_run_tells_where_frames_would_come_from_and_how_long_it_takes(runs
     assert "total" in known
 
 
+def test_a_dry_run_of_which_a_part_is_cached_says_so(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    himach_run(tmp_path, "--stop", "40", "--out", "part")
+    said = himach_run(tmp_path, "--dry-run", "--out", "part")
+    assert "between a first and a second run" in said
+    assert "'himach run --again part'" in said  # gives what is missing for a second one
+    assert "error of predictions of a first run" in said
+    assert "staging" not in said
+
+
 def test_a_dry_run_of_other_parameters_does_not_take_the_record(runs):
     folder, _, _ = runs
     assert "other analyses or parameters" in himach_run(folder, "--dry-run", "--out", "second", "-p", "seconds=0.1")

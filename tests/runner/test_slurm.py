@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
 import time
@@ -15,8 +16,12 @@ import time
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
 from runner.passes import PASSES
-from support.commands import himach, same_files
+from support.commands import himach, same_files, wait_until
 from support.slurm import CLUSTER, cluster_up
+
+from himach.errors import UsageError
+from himach.io.server.address import Server
+from himach.io.store.store import StoreError
 
 # Ranks wait by spinning, so that eight on two cores start slowly where the machine is busy.
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.slow, pytest.mark.timeout(600)]
@@ -150,3 +155,35 @@ def test_the_loss_of_a_node_ends_the_run_and_a_new_one_does_it(slurm, tmp_path):
     finally:
         process.kill()
         subprocess.run([CLUSTER, "revive", "node3"], env=slurm, check=False, timeout=30)
+
+
+def test_a_server_knows_the_nodes_of_its_job(slurm, tmp_path):
+    """Without --peers a server's peers are the nodes of its job, at its own port; those that are silent are named."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    key = tmp_path / "key"
+    start = [*HIMACH[:-1], "cache", "start", "--foreground", "--listen", f"127.0.0.1:{port}", "--key", str(key)]
+    # All nodes are this machine, on which one server listens at a port.
+    words = ["bash", "-c", f'[ "$SLURM_PROCID" != 0 ] || exec {shlex.join(start)}']
+    step = subprocess.Popen(["srun", "-N3", "-n3", "--nodelist=node[1-3]", *words], env=slurm, stdin=subprocess.DEVNULL)
+    try:
+        assert wait_until(lambda: _peers_at(port, key) is not None, 120)
+        told = _peers_at(port, key)
+        listed = himach("datasets", "--server", f"127.0.0.1:{port}", "--key", key, "--json", "--wait", "5")
+    finally:
+        step.terminate()
+        step.wait(60)
+    assert told is not None and told[0] == "node1"
+    assert {f"node{i}:{port}" for i in (1, 2, 3)} <= set(told[1:])
+    found = json.loads(listed.stdout)
+    assert set(found["stores"]) | set(found["silent"]) >= {f"node{i}:{port}" for i in (2, 3)}
+    assert found["stores"][f"127.0.0.1:{port}"] == "node1"
+
+
+def _peers_at(port, key):
+    """What the server says of its node and its peers; None as long as none answers."""
+    try:
+        with Server.of(f"127.0.0.1:{port}", key).dial(5.0) as client:
+            return client.peers()[1].decode().split("\n")
+    except (StoreError, UsageError, OSError):
+        return None

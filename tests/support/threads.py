@@ -49,6 +49,9 @@ class ThreadRank:
         first, *others = self.allgather(sendobj)
         return sum(others, first)
 
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any) -> None:
+        recvbuf[:] = sum(self.allgather(sendbuf.copy()))
+
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         rows = self.allgather(sendbuf.copy())
         recvbuf[...] = [row[self.rank] for row in rows]

@@ -16,7 +16,8 @@ from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.server.served_store import ServedStore
 from himach.io.store.place import open_store, store_place
 from himach.io.store.sizes import show_size
-from himach.io.store.store import Store, StoreError, StoreNotFoundError
+from himach.io.store.store import Dataset, Store, StoreError, StoreNotFoundError
+from himach.io.timemajor.holding import frames_held
 from himach.io.topology.loading import load_topology, own_topology
 from himach.io.trajectory.origin import Origin, open_origin
 
@@ -174,7 +175,8 @@ class _Cached:
             return self._nothing
         try:
             dataset = self._store.dataset(self.found[0].name, self.found[0].generation, create=False)
-            native, alien, nbytes = dataset.native, dataset.alien, dataset.facts()["bytes"]
+            native = frames_held(dataset) if isinstance(dataset, Dataset) else dataset.native
+            alien, nbytes = dataset.alien, dataset.facts()["bytes"]
         except StoreError as error:
             return f"nothing: {error}"
         cached = len(native | alien)

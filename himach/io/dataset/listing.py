@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from himach.io.store.place import open_store, store_place
 from himach.io.store.quota import Segment, chosen_quota, survey
 from himach.io.store.sizes import show_size
 from himach.io.store.store import Store, StoreBusyError, StoreError, StoreNotFoundError
+from himach.io.timemajor.layout import SUFFIX
 from himach.parallel.communicator import node_name
 
 
@@ -23,7 +24,8 @@ class Entry:
     """A dataset in a store: its name, its generation in hexadecimal, its subdirectory, and how many frames it has.
 
     `nbytes` are those of all its files, `last_used` is in seconds since 1970, and `note` says why nothing more can be
-    said of it, or what was refused; "" as a rule.
+    said of it, or what was refused; "" as a rule. `time_major` are the bytes of its time-major form, which `nbytes` has
+    in it, and `form` is the subdirectory of that; 0 and "" if it has none.
     """
 
     name: str
@@ -34,6 +36,13 @@ class Entry:
     nbytes: int
     last_used: int
     note: str = ""
+    time_major: int = 0
+    form: str = ""
+
+    @property
+    def layout(self) -> str:
+        """How it is kept: ``"frame"``, ``"time"`` or ``"both"``."""
+        return "frame" if not self.form else "both" if self.native + self.alien else "time"
 
 
 def open_existing(choice: str | None, *, writing: bool = False) -> Store | None:
@@ -74,7 +83,22 @@ def entries(store: Store) -> list[Entry]:
         found.append(
             Entry(dataset.name, generation, directory, facts["native"], facts["alien"], nbytes, last_used, note)
         )
-    return sorted(found, key=lambda one: (-one.last_used, one.name))
+    return sorted(_with_forms(found), key=lambda one: (-one.last_used, one.name))
+
+
+def _with_forms(found: list[Entry]) -> list[Entry]:
+    """Return datasets with their time-major forms, which are listed by themselves only where they are left alone."""
+    forms = {(one.name, one.generation): one for one in found if one.name.endswith(SUFFIX)}
+    joined = []
+    for one in found:
+        form = forms.pop((one.name + SUFFIX, one.generation), None)
+        if form is None:
+            joined.append(one)
+        else:
+            nbytes = one.nbytes + form.nbytes
+            joined.append(replace(one, nbytes=nbytes, time_major=form.nbytes, form=form.directory))
+    gone = {one.form for one in joined}
+    return [one for one in joined if one.directory not in gone]
 
 
 def status(choice: str | None, quota: str | None = None) -> dict[str, Any]:
@@ -166,12 +190,19 @@ def _names(path: Path, dataset: str | None) -> dict[str, str]:
     """Return the names of the datasets that are meant, by subdirectory."""
     known = entries(Store(path, create=False, read_only=True))  # looking is no use
     if dataset is None:
-        return {one.directory: one.name for one in known}
+        return _with_names(known)
     wanted = {dataset, dataset_name([dataset])}
-    chosen = {one.directory: one.name for one in known if one.name in wanted or one.directory in wanted}
+    chosen = _with_names(one for one in known if one.name in wanted or one.directory in wanted)
     if not chosen:
         raise UsageError(f"{path} holds no dataset {dataset}{nearest(dataset, {one.name for one in known})}")
     return chosen
+
+
+def _with_names(chosen: Iterable[Entry]) -> dict[str, str]:
+    """Return the names of datasets by subdirectory; their time-major forms come first."""
+    several = list(chosen)
+    forms = {one.form: one.name for one in several if one.form}
+    return forms | {one.directory: one.name for one in several}
 
 
 def _describe(names: dict[str, str], segment: Segment, error: StoreError) -> str:

@@ -21,6 +21,7 @@ from himach.io.dataset.origin_stamp import OriginStamp, frame_keywords, latest
 from himach.io.store.bodhi import SLICES_SUFFIX, ServerRefusedError
 from himach.io.store.place import open_chosen, owner_of
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
+from himach.io.timemajor.layout import SUFFIX
 from himach.io.trajectory.absent_file import AbsentFile
 from himach.io.trajectory.index.timeline import BetweenTimeline, PartTimeline, Timeline
 from himach.io.trajectory.join import Part
@@ -130,8 +131,8 @@ def find(store: Store | ServedStore, names: Sequence[str]) -> list[Candidate]:
 
 def _pushed(dataset: Dataset | Client) -> OriginStamp | None:
     """Return the stamp of a dataset that was never an origin's; None if it was, or if it holds nothing."""
-    sliced = dataset.name.endswith(SLICES_SUFFIX)  # no frames, but parts of some
-    ends = None if sliced or os.path.isabs(dataset.name) else dataset.ends(native=True)
+    other = dataset.name.endswith((SLICES_SUFFIX, SUFFIX))  # no frames, but parts of some
+    ends = None if other or os.path.isabs(dataset.name) else dataset.ends(native=True)
     if ends is None:
         return None
     first, last = ends

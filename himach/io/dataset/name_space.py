@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pyroaring import BitMap64
@@ -19,6 +19,8 @@ from himach.io.server.client import find
 from himach.io.server.survey import SECONDS, Answer, Holding, Survey, survey
 from himach.io.store.bodhi import ServerUnreachableError
 from himach.io.store.store import Store, StoreError
+from himach.io.timemajor.holding import frames_held
+from himach.io.timemajor.layout import SUFFIX
 from himach.parallel.communicator import node_name
 
 __all__ = ["Listed", "NameSpace", "list_datasets"]
@@ -54,6 +56,12 @@ class Listed:
         What the simulation that pushed it said of itself.
     last_used
         Seconds since 1970, on any node.
+    layout
+        How it is kept, somewhere: ``"frame"``, ``"time"`` or ``"both"``.
+    sequence
+        Place of its content among those that the origin has had; 0: it has none.
+    older
+        Some node holds a newer content of the same origin, as another dataset of this name.
     """
 
     name: str
@@ -68,6 +76,9 @@ class Listed:
     origin: list[str]
     author: str
     last_used: int
+    layout: str
+    sequence: int = 0
+    older: bool = False
 
     @property
     def whole(self) -> bool:
@@ -145,26 +156,41 @@ def _of_store(store: Store) -> Answer:
                 copies=int(copies) if copies.isdecimal() else 0,
                 n_native=one.native,
                 n_alien=one.alien,
-                nbytes=one.nbytes,
+                nbytes=one.nbytes - one.time_major,
                 last_used=one.last_used,
-                native=dataset.native,
+                native=frames_held(dataset),
                 alien=dataset.alien,
             )
         )
+        if one.form:
+            form = replace(answer.holdings[-1], name=one.name + SUFFIX, nbytes=one.time_major)
+            answer.holdings.append(form)
     return answer
 
 
 def joined(answers: Iterable[Answer]) -> list[Listed]:
     """Return the datasets of several stores, each once, those used last first."""
     parts: dict[tuple[str, bytes], list[tuple[Answer, Holding]]] = {}
+    forms: dict[tuple[str, bytes], int] = {}
     for answer in answers:
         for one in answer.holdings:
-            parts.setdefault((one.name, one.generation), []).append((answer, one))
-    return sorted(map(_join, parts.values()), key=lambda one: (-one.last_used, one.name))
+            if one.name.endswith(SUFFIX):
+                of = one.name.removesuffix(SUFFIX), one.generation
+                forms[of] = forms.get(of, 0) + one.nbytes
+            else:
+                parts.setdefault((one.name, one.generation), []).append((answer, one))
+    listed = [_join(several, forms.get(of)) for of, several in parts.items()]
+    listed.sort(key=lambda one: (-one.last_used, one.name))
+    last: dict[str, int] = {}
+    for one_dataset in listed:
+        last[one_dataset.name] = max(one_dataset.sequence, last.get(one_dataset.name, 0))
+    for one_dataset in listed:
+        one_dataset.older = one_dataset.sequence < last[one_dataset.name]
+    return listed
 
 
-def _join(parts: Sequence[tuple[Answer, Holding]]) -> Listed:
-    """Return one dataset, of which each store holds a part."""
+def _join(parts: Sequence[tuple[Answer, Holding]], form: int | None) -> Listed:
+    """Return one dataset, of which each store holds a part; `form` are the bytes of its time-major form."""
     holdings = [one for _, one in parts]
     held, levels = BitMap64(), list[BitMap64]()
     for one in holdings:
@@ -182,11 +208,13 @@ def _join(parts: Sequence[tuple[Answer, Holding]]) -> Listed:
         missing=_first_missing(held, frames),
         copies=_copies(levels),
         wanted_copies=max(one.copies for one in holdings),
-        nodes=sorted({answer.node for answer, one in parts if one.n_native + one.n_alien}),
-        nbytes=sum(one.nbytes for one in holdings),
+        nodes=sorted({answer.node for answer, one in parts if one.n_native + one.n_alien or one.native}),
+        nbytes=sum(one.nbytes for one in holdings) + (form or 0),
         origin=[str(path) for path in newest.paths] if newest is not None and newest.kinds != ("pushed",) else [],
         author=", ".join(sorted({one.author for one in holdings if one.author})),
         last_used=max(one.last_used for one in holdings),
+        layout="frame" if form is None else "both" if any(one.n_native + one.n_alien for one in holdings) else "time",
+        sequence=0 if newest is None else newest.sequence,
     )
 
 

@@ -110,7 +110,7 @@ def files_of_frames(origin: Origin, numbers: Sequence[int]) -> set[str]:
     return found
 
 
-def digest(files: Sequence[FileState], budget: int = DIGEST_BYTES) -> str:
+def digest(files: Sequence[FileState], budget: int | None = None) -> str:
     """Return the SHA-256 (hex) over the first so many bytes of files: all of them, or blocks all over them if many.
 
     Parameters
@@ -118,10 +118,12 @@ def digest(files: Sequence[FileState], budget: int = DIGEST_BYTES) -> str:
     files
         Of each its path and size count; where it is shorter than that the digest is another.
     budget
-        Bytes that are read at most, or little more. Counts of frames do not count: they change when frames are added.
+        Bytes that are read at most, or little more; None: `DIGEST_BYTES`. Counts of frames do not count: they change
+        when frames are added.
     """
     there = [(path, size) for path, size, *_ in files if size > 0]
     total = sum(size for _, size in there)
+    budget = DIGEST_BYTES if budget is None else budget
     share = max(2, budget // max(1, len(there)))
     result = hashlib.sha256()
     for path, size in there:

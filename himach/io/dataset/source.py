@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import TrajectoryError
-from himach.frame import DATA, FIELDS, Needs, RawFrame
+from himach.frame import DATA, FIELDS, POSITIONS, Needs, RawFrame
 from himach.io.dataset.origin_watch import OriginChangedError, OriginWatch
 from himach.io.dataset.writeback import Writeback, Written
 from himach.io.store.bodhi import REASON_UNREACHABLE, REASONS
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, StoreError
+from himach.io.timemajor.tracks import open_tracks
 from himach.io.trajectory.origin import Origin
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Source:
         Looks to it that the origin stays what it was.
     ranks
         How many share the cores that this process may use.
+    tracks
+        Read the time-major form of what is cached where that costs fewer bytes.
 
     Attributes
     ----------
@@ -68,6 +71,7 @@ class Source:
         needs: Needs | None = None,
         watch: OriginWatch | None = None,
         ranks: int = 1,
+        tracks: bool = True,
     ) -> None:
         self._origin = origin
         self._watch = watch
@@ -75,6 +79,7 @@ class Source:
         self._server = server
         self._atoms = None if needs is None else needs.atoms
         self._fields = FIELDS if needs is None else needs.fields
+        self._tracks = open_tracks(cached, self._atoms) if tracks else None
         self._numbers: Numbers = np.empty(0, dtype=np.int64)
         self._late: dict[int, _LateReader] = {}
         self._writeback: Writeback | None = None
@@ -97,9 +102,34 @@ class Source:
             yield from self._from_origin(numbers)
             return
         held = self._held(numbers)
-        for start, stop in itertools.pairwise([0, *np.flatnonzero(np.diff(held)) + 1, len(numbers)]):
+        chunks = self._chunks(numbers, held)
+        for start, stop in _runs(chunks):
+            some = numbers[start:stop]
+            if chunks[start] >= 0:
+                yield from self._from_tracks(int(chunks[start]), some)
+            else:
+                yield from self._frame_by_frame(some, held[start:stop])
+
+    def _frame_by_frame(self, numbers: Numbers, held: npt.NDArray[np.bool_]) -> Iterator[RawFrame]:
+        for start, stop in _runs(held):
             read = self._from_cache if held[start] else self._from_origin
             yield from read(numbers[start:stop])
+
+    def _chunks(self, numbers: Numbers, held: npt.NDArray[np.bool_]) -> Numbers:
+        """Return from which chunk of the time-major form each frame is read; below 0: it is read by itself."""
+        if self._tracks is None or self._fields != POSITIONS:
+            return np.full(len(numbers), -1)
+        return self._tracks.chosen(numbers, held)
+
+    def _from_tracks(self, chunk: int, numbers: Numbers) -> Iterator[RawFrame]:
+        """Read frames of a chunk, and those by themselves that it does not give."""
+        assert self._tracks is not None
+        before = self._tracks.nbytes
+        there = self._tracks.load(chunk, numbers)
+        self.bytes_cache += self._tracks.nbytes - before
+        for start, stop in _runs(there):
+            some = numbers[start:stop]
+            yield from self._tracks.read(some) if there[start] else self._frame_by_frame(some, self._held(some))
 
     def _held(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
         """Return which of the frames the cache holds, bool (n,)."""
@@ -244,6 +274,12 @@ class Source:
             return None
         needed = int(self._atoms[-1]) + 1 if len(self._atoms) else 0
         return None if self._writeback is not None and needed > self._origin.n_atoms // 2 else needed
+
+
+def _runs(values: npt.NDArray[np.generic]) -> Iterator[tuple[int, int]]:
+    """Yield where equal values that follow one another begin and end."""
+    edges = np.flatnonzero(values[1:] != values[:-1]) + 1
+    return itertools.pairwise([0, *edges.tolist(), len(values)] if len(values) else [])
 
 
 class _LateReader:

@@ -17,6 +17,7 @@ from himach.io.server.client import socket_path
 from himach.io.store import bodhi
 from himach.io.store.place import store_place
 from himach.io.store.quota import chosen_quota
+from himach.io.timemajor.layout import SUFFIX as TIME_MAJOR_SUFFIX
 from himach.parallel.environment import promised_rank
 
 DEFAULT_PORT = 7411
@@ -64,6 +65,10 @@ class Writer:
     rank
         Of slices, which process of the simulation this is: no two of them are the same one. None for what the launcher
         says.
+    launch
+        Of slices, what all processes of one launch of the simulation say alike, and those of no other: a frame is made
+        of slices of one launch, and where two have pushed a frame the later one's is meant. None for what ``srun``, or
+        the ``mpiexec`` of Open MPI, Cray or MPICH, says; an empty text says nothing, and slices of any launch mix.
     cache
         Of slices, the directory of this node's store, as of `himach.io.store.place.store_place`.
 
@@ -107,12 +112,17 @@ class Writer:
         batch_bytes: int = 0,
         identity: str | None = None,
         rank: int | None = None,
+        launch: str | None = None,
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
         if isinstance(nodes, str) or isinstance(servers, str):
             raise UsageError("nodes and servers are lists of names, not one string")
         if n_atoms < 1:
             raise UsageError(f"n_atoms is {n_atoms}; a frame has at least one atom")
+        if taken := [suffix for suffix in (bodhi.SLICES_SUFFIX, TIME_MAJOR_SUFFIX) if dataset.endswith(suffix)]:
+            raise UsageError(
+                f"dataset is {dataset!r}; what ends with {taken[0]!r} is himach's own: choose another name"
+            )
         addresses = [f"{node}:{DEFAULT_PORT}" for node in nodes] + list(servers)
         named = bool(addresses)
         if not addresses:
@@ -122,6 +132,9 @@ class Writer:
         self._to_store = not named or cache is not None
         self._cache = cache
         self._rank = promised_rank() if rank is None else rank
+        if launch is not None and "\0" in launch:
+            raise UsageError("launch holds a NUL byte")
+        self._launch = None if launch is None else launch.encode()
         if self._rank < 0:
             raise UsageError(f"rank is {rank}; ranks are counted from 0")
         self.number = first
@@ -231,22 +244,8 @@ class Writer:
         Errors are those of `write`; straight to the store also those of `himach.io.store.store.Dataset.write`: what was
         not acknowledged is then to be pushed again.
         """
-        told = np.asarray(ids)
-        if told.size and told.dtype.kind not in "iu":  # numpy would cut 1.7 to 1, and take True for it
-            raise ValueError(f"ids are of type {told.dtype}; they are whole numbers")
-        atoms = np.ascontiguousarray(told, dtype=np.int64)
-        if atoms.ndim != 1:
-            raise ValueError(f"ids have shape {atoms.shape}; they are one row of numbers")
-        n = len(atoms)
-        self._sliced().push_slice(
-            number,
-            time,
-            atoms,
-            self._vectors(positions, "positions", n),
-            box,
-            None if velocities is None else self._vectors(velocities, "velocities", n),
-            None if forces is None else self._vectors(forces, "forces", n),
-        )
+        pusher = self._slices if self._slices is not None else self._sliced()
+        pusher.push_slice(number, time, ids, positions, box, velocities, forces)
 
     def _whole(self) -> bodhi.PusherHandle:
         """Return what pushes whole frames."""
@@ -264,7 +263,7 @@ class Writer:
                 place.parent.mkdir(parents=True, exist_ok=True)
             store = None if place is None else os.fsencode(place)
             quota = 0 if place is None else chosen_quota(place)
-            self._slices = bodhi.PusherHandle(*self._told, (self.n_atoms, self._rank, store, quota))
+            self._slices = bodhi.PusherHandle(*self._told, (self.n_atoms, self._rank, store, quota, self._launch))
         return self._slices
 
     def _check_open(self) -> None:
@@ -278,11 +277,9 @@ class Writer:
         self._closed = True
         return open_ones
 
-    def _vectors(self, values: npt.ArrayLike, name: str, n: int | None = None) -> Vectors:
+    def _vectors(self, values: npt.ArrayLike, name: str) -> Vectors:
         array = np.ascontiguousarray(values, dtype=np.float32)
-        if n is not None and array.shape != (n, 3):
-            raise ValueError(f"{name} have shape {array.shape}; {n} ids need ({n}, 3)")
-        if n is None and array.shape != (self.n_atoms, 3):
+        if array.shape != (self.n_atoms, 3):
             raise ValueError(f"{name} have shape {array.shape}; this writer has frames of shape ({self.n_atoms}, 3)")
         return array
 

@@ -224,10 +224,14 @@ class RemoteDataset(Client):
         direct: Literal["auto", "on", "off"] = "auto",
         request_bytes: int = 0,
         ring: int = 0,
+        ahead: bool = True,
+        sparse: bool = False,
+        unpack: bool = True,
     ) -> RemoteReading:
         """Read frames, in the order of `numbers`, from all servers in parallel; see `CachedFrames.read`."""
         wanted = np.ascontiguousarray(numbers, dtype=np.int64).reshape(-1)
         how = {"fields": fields, "verify": verify, "request_bytes": request_bytes, "ring": ring}
+        how |= {"ahead": ahead, "sparse": sparse, "unpack": unpack}
         return RemoteReading(self._holders, wanted, atoms, how)
 
 

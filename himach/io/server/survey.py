@@ -29,6 +29,7 @@ HEAD = struct.Struct("<IIIIIiiIQQQQ")  # of a dataset; see describe() in server/
 DIRECTORY_BYTES = 33
 ROW_BYTES = 24
 MOST_FRAMES = 1 << 40  # in a run: more is not believed
+TOO_LONG = (1 << 32) - 1  # bytes of a note: it is to be asked for by itself
 MOST_APART = 1 << 24  # in a run whose frames are no neighbours: they are listed one by one
 
 
@@ -54,6 +55,8 @@ class Holding:
         Seconds since 1970.
     native, alien
         The frames; None where they do not lie in few runs, and have to be asked for.
+    long_stamp
+        The stamp is too long for a message that tells of many datasets, and has to be asked for.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Holding:
     last_used: int
     native: BitMap64 | None
     alien: BitMap64 | None
+    long_stamp: bool = False
 
 
 @dataclass
@@ -189,7 +193,7 @@ def parse(told: bytes) -> Iterator[Holding]:
         head = HEAD.unpack(take(HEAD.size))
         name, generation, stamp, author, copies, native, alien, _, n_native, n_alien, nbytes, used = head
         directory = take(DIRECTORY_BYTES).decode(errors="replace")
-        texts = [take(size) for size in (name, generation, stamp, author, copies)]
+        texts = [take(0 if size == TOO_LONG else size) for size in (name, generation, stamp, author, copies)]
         frames = [_frames(take(ROW_BYTES * rows)) if rows >= 0 else None for rows in (native, alien)]
         wanted = texts[4].decode(errors="replace").strip()
         yield Holding(
@@ -205,6 +209,7 @@ def parse(told: bytes) -> Iterator[Holding]:
             last_used=used,
             native=frames[0],
             alien=frames[1],
+            long_stamp=stamp == TOO_LONG,
         )
 
 
@@ -225,13 +230,16 @@ def frames_of(run: range) -> BitMap64:
 
 
 def _complete(server: Server, one: Holding, timeout: float) -> bool:
-    """Ask for frames that lie in no runs; False where the dataset has just gone."""
-    if one.native is not None and one.alien is not None:
+    """Ask for frames that lie in no runs, and a long stamp; False where the dataset has just gone."""
+    if one.native is not None and one.alien is not None and not one.long_stamp:
         return True
     try:
         with server.dial(timeout) as client:
             client.open(one.name, one.generation)
-            one.native, one.alien = client.native, client.alien
+            if one.native is None or one.alien is None:
+                one.native, one.alien = client.native, client.alien
+            if one.long_stamp:
+                one.stamp = client.attachment("origin.json") or b""
     except StoreError:
         return False
     return True

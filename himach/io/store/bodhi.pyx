@@ -9,9 +9,11 @@ import numpy as np
 cimport cython
 cimport numpy as cnp
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
+from posix.types cimport pid_t
+from posix.unistd cimport getpid
 from himach.io.store.libbodhi cimport *
 
 from himach.errors import HimachError
@@ -37,6 +39,7 @@ DIRECT_AUTO = BODHI_DIRECT_AUTO
 DIRECT_ON = BODHI_DIRECT_ON
 DIRECT_OFF = BODHI_DIRECT_OFF
 REASON_UNREACHABLE = BODHI_REASON_UNREACHABLE
+REASON_DAMAGED = BODHI_REASON_DAMAGED
 REASONS = {
     BODHI_REASON_ABSENT: "absent",
     BODHI_REASON_DAMAGED: "damaged",
@@ -66,7 +69,7 @@ def atom_ranges(cnp.ndarray atoms):
 
 
 cdef bodhi_read_options read_options(int fields, bint verify, int direct, bint thread, int64_t request_bytes,
-                                     int64_t ring, cnp.ndarray ranges):
+                                     int64_t ring, cnp.ndarray ranges, bint sparse):
     """Options of a reader, which point to `ranges`."""
     cdef bodhi_read_options options
     memset(&options, 0, sizeof(options))
@@ -74,6 +77,7 @@ cdef bodhi_read_options read_options(int fields, bint verify, int direct, bint t
     options.unverified = not verify
     options.direct = direct
     options.no_thread = not thread
+    options.sparse = sparse
     options.request_bytes = request_bytes
     options.ring = ring
     if ranges is not None:
@@ -103,7 +107,7 @@ def crc32c(const uint8_t[::1] data, uint32_t crc=0):
 def survey(bytes directory):
     """What the store in a directory and its disk hold (the members of bodhi_usage), and its segments in their turn.
 
-    A segment is (directory, id, native, pushed, bytes, last_used).
+    A segment is (directory, id, native, pushed, derived, bytes, last_used).
     """
     cdef const char *path = directory
     cdef bodhi_usage usage
@@ -116,7 +120,7 @@ def survey(bytes directory):
     try:
         return usage, [
             (segments[i].directory.decode(), segments[i].id, segments[i].kind == BODHI_NATIVE, segments[i].pushed != 0,
-             segments[i].bytes, segments[i].last_used)
+             segments[i].derived != 0, segments[i].bytes, segments[i].last_used)
             for i in range(n)
         ]
     finally:
@@ -286,8 +290,8 @@ cdef class DatasetHandle:
             status = bodhi_dataset_seal(self.dataset, least)
         check(status)
 
-    def holds(self, cnp.ndarray numbers):
-        """Which of the frames are there, bool (n,)."""
+    def holds(self, cnp.ndarray numbers, bint native=False):
+        """Which of the frames are there, or are there natively, bool (n,)."""
         cdef int64_t *wanted = frame_numbers(numbers)
         cdef int64_t n = numbers.shape[0]
         cdef cnp.ndarray held = np.empty(n, dtype=np.bool_)
@@ -302,7 +306,7 @@ cdef class DatasetHandle:
                 some = min(n - at, <int64_t>256)
                 status = bodhi_dataset_locate(self.dataset, wanted + at, some, places)
                 for i in range(some):
-                    out[at + i] = places[i].found != 0
+                    out[at + i] = places[i].found != 0 and (not native or places[i].kind == BODHI_NATIVE)
                 at += some
         check(status)
         return held
@@ -373,10 +377,13 @@ cdef class DatasetHandle:
         return handle
 
     def open_reader(self, cnp.ndarray numbers, int fields=0, bint verify=True, int direct=0, bint thread=True,
-                    int64_t request_bytes=0, int64_t ring=0, cnp.ndarray ranges=None):
+                    int64_t request_bytes=0, int64_t ring=0, cnp.ndarray ranges=None, bint sparse=False,
+                    bint unpack=True):
         """A reader of the frames `numbers`, in that order; of the atoms in `ranges` (see atom_ranges()) alone."""
         cdef ReaderHandle handle = ReaderHandle.__new__(ReaderHandle)
-        cdef bodhi_read_options options = read_options(fields, verify, direct, thread, request_bytes, ring, ranges)
+        cdef bodhi_read_options options = read_options(fields, verify, direct, thread, request_bytes, ring, ranges,
+                                                       sparse)
+        options.check_only = not unpack
         cdef int64_t *wanted = frame_numbers(numbers)
         cdef int64_t n = numbers.shape[0]
         cdef int status
@@ -472,7 +479,8 @@ cdef class ReaderHandle:
     def __dealloc__(self):
         global deaf
         deaf += 1
-        bodhi_reader_close(self.reader)
+        with nogil:  # another reader of the same server may be waiting for it
+            bodhi_reader_close(self.reader)
         deaf -= 1
 
     cdef object show(self, float *data, int64_t n_atoms):
@@ -542,3 +550,4 @@ include "link.pxi"
 include "server.pxi"
 include "push.pxi"
 include "packed.pxi"
+include "../slices/gather.pxi"

@@ -117,6 +117,9 @@ class CachedFrames:
         direct: Literal["auto", "on", "off"] = "auto",
         request_bytes: int = 0,
         ring: int = 0,
+        ahead: bool = True,
+        sparse: bool = False,
+        unpack: bool = True,
     ) -> Reading:
         """Read frames, in the order of `numbers`, ahead of the caller and without the GIL.
 
@@ -125,8 +128,9 @@ class CachedFrames:
         numbers
             Frame numbers.
         atoms
-            The atoms that are needed: int64 (n,), ascending; None for all. Only the blocks that hold them are read and
-            checked. Arrays keep their shape (n_atoms, 3) and atoms their rows; rows of other atoms hold anything.
+            The atoms that are needed: int64 (n,), ascending; or runs of them, first and last + 1, int64 (n, 2),
+            ascending and apart; None for all. Only the blocks that hold them are read and checked. Arrays keep their
+            shape (n_atoms, 3) and atoms their rows; rows of other atoms hold anything.
         fields
             What to read beside the stamps: ``bodhi.POSITIONS``, ``VELOCITIES``, ``FORCES`` or-ed; 0 for all there is.
         verify
@@ -137,6 +141,12 @@ class CachedFrames:
             Size of a read request; 0 for 512 KiB, or 2 MiB where the page cache is bypassed.
         ring
             Number of requests read ahead; 0 for 6, or 3 where the page cache is bypassed.
+        ahead
+            Read ahead in a thread, which few small frames are not worth.
+        sparse
+            Read nothing between the parts that are asked for, nor have the system do so.
+        unpack
+            Give the frames' arrays. Else frames are read and checked as they lie, and their arrays are None.
 
         Returns
         -------
@@ -152,11 +162,15 @@ class CachedFrames:
         wanted = np.ascontiguousarray(numbers, dtype=np.int64)
         how = {"auto": bodhi.DIRECT_AUTO, "on": bodhi.DIRECT_ON, "off": bodhi.DIRECT_OFF}[direct]
         ranges = None if atoms is None else self._ranges(atoms)
-        reader = self._asking.open_reader(wanted, fields, verify, how, True, request_bytes, ring, ranges)
+        reader = self._asking.open_reader(
+            wanted, fields, verify, how, ahead, request_bytes, ring, ranges, sparse, unpack
+        )
         return Reading(reader)
 
     def _ranges(self, atoms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the runs of neighbouring atoms, which the tasks of a run ask for again and again."""
+        if atoms.ndim == 2:
+            return atoms
         if atoms is not self._asked[0] or atoms.flags.writeable:
             self._asked = (atoms, bodhi.atom_ranges(atoms))
         return self._asked[1]

@@ -97,11 +97,20 @@ cdef int check(int status, dict errors=ERRORS) except -1:
     return status
 
 
+cdef inline bint is_plain(object array, int kind):
+    """Whether this is a C-contiguous array of numbers of this kind as the processor has them."""
+    return cnp.PyArray_Check(array) and cnp.PyArray_TYPE(array) == kind and cnp.PyArray_ISCARRAY_RO(array)
+
+
 cdef float *vectors(object array, str name, Py_ssize_t n_atoms) except? NULL:
     """The data of a float32 (n_atoms, 3) C-contiguous array, or NULL for None."""
     cdef cnp.ndarray data
     if array is None:
         return NULL
+    if is_plain(array, cnp.NPY_FLOAT32):
+        data = array
+        if data.ndim == 2 and data.shape[0] == n_atoms and data.shape[1] == 3:
+            return <float *>cnp.PyArray_DATA(data)
     if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.shape != (n_atoms, 3):
         raise ValueError(f"{name} must be a float32 array of shape ({n_atoms}, 3)")
     if not array.flags.c_contiguous:

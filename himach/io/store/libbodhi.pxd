@@ -79,10 +79,12 @@ cdef extern from "bodhi.h" nogil:
         int32_t unverified
         int32_t direct
         int32_t no_thread
+        int32_t sparse
         int64_t request_bytes
         int64_t ring
         const bodhi_range *atoms
         int64_t n_ranges
+        int32_t check_only
     ctypedef struct bodhi_facts:
         int64_t native
         int64_t alien
@@ -103,6 +105,7 @@ cdef extern from "bodhi.h" nogil:
         uint64_t id
         int32_t kind
         int32_t pushed
+        int32_t derived
         int64_t bytes
         int64_t last_used
     ctypedef struct bodhi_segment_facts:
@@ -184,6 +187,7 @@ cdef extern from "bodhi.h" nogil:
         int64_t rank
         const char *store
         int64_t quota
+        const char *launch
     int bodhi_push_open_slices(const char *const *servers, int n, const char *dataset, const void *generation,
                                size_t generation_bytes, const bodhi_push_options *options,
                                const bodhi_slice_options *slices, bodhi_pusher **pusher)
@@ -244,6 +248,21 @@ cdef extern from "codec/pack.h" nogil:
 
 cdef extern from "write/writer.h" nogil:
     int writer_append_xtc(bodhi_writer *w, const bodhi_frame *frame, const xtc_frame *coded, packed_grid grid)
+
+cdef extern from "whole/gather.h" nogil:
+    ctypedef struct parcel:
+        unsigned char *bytes
+        size_t size
+    ctypedef struct gather:
+        parcel *parcels
+        size_t n_covers
+    int gather_open(int64_t n_atoms, int32_t n_processes, int32_t own, gather **opened)
+    void gather_close(gather *g)
+    int gather_begin(gather *g, const int64_t *numbers, const int32_t *assembler, size_t n)
+    int gather_read(gather *g, int64_t rank, bodhi_reader *reader, int64_t *missed)
+    int gather_take(gather *g, const unsigned char *bytes, size_t size)
+    int gather_write(gather *g, bodhi_writer *writer, int64_t *number)
+    void gather_tell(const gather *g, char *text, size_t size)
 
 cdef extern from "server/serve.h" nogil:
     ctypedef struct bodhi_server:

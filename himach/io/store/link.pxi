@@ -136,10 +136,13 @@ cdef class LinkHandle:
         return np.frombuffer(self.ask(WIRE_HAVE, cnp.PyArray_DATA(wanted), wanted.nbytes, WIRE_KINDS), dtype=np.uint8)
 
     def open_reader(self, cnp.ndarray numbers, int fields=0, bint verify=True, int direct=0, bint thread=True,
-                    int64_t request_bytes=0, int64_t ring=0, cnp.ndarray ranges=None):
+                    int64_t request_bytes=0, int64_t ring=0, cnp.ndarray ranges=None, bint sparse=False,
+                    bint unpack=True):
         """As that of a `DatasetHandle`, of places that the server grants."""
         cdef ReaderHandle handle = ReaderHandle.__new__(ReaderHandle)
-        cdef bodhi_read_options options = read_options(fields, verify, direct, thread, request_bytes, ring, ranges)
+        cdef bodhi_read_options options = read_options(fields, verify, direct, thread, request_bytes, ring, ranges,
+                                                       sparse)
+        options.check_only = not unpack
         cdef int64_t *wanted = frame_numbers(numbers)
         cdef int64_t n = numbers.shape[0]
         cdef int status

@@ -1,10 +1,24 @@
 # Pushing frames to several servers (bodhi_push of native/bodhi.h); `himach.io.push.writer` is its face.
 
 
+cdef object rows(object values, str name, Py_ssize_t n):
+    """Return vectors of n atoms as a float32 array."""
+    if values is None:
+        return None
+    if not is_plain(values, cnp.NPY_FLOAT32):
+        values = np.ascontiguousarray(values, dtype=np.float32)
+    if n == 0 and not values.size:
+        return np.empty((0, 3), np.float32)
+    if cnp.PyArray_NDIM(values) != 2 or cnp.PyArray_DIM(values, 0) != n or cnp.PyArray_DIM(values, 1) != 3:
+        raise ValueError(f"{name} have shape {np.shape(values)}; {n} ids need ({n}, 3)")
+    return values
+
+
 cdef class PusherHandle:
     """Pushes frames to several servers."""
 
     cdef bodhi_pusher *pusher
+    cdef pid_t process  # that has opened it: a fork has no threads of it, and shares its files
 
     def __init__(self, list servers, str dataset, bytes generation, key_file, bint durable, int timeout_ms,
                  int64_t batch_bytes, identity=None, slices=None):
@@ -33,8 +47,10 @@ cdef class PusherHandle:
             options.identity = <const char *>who
         memset(&of_slices, 0, sizeof(of_slices))
         if not whole:
-            of_slices.n_atoms, of_slices.rank, store, of_slices.quota = slices
+            of_slices.n_atoms, of_slices.rank, store, of_slices.quota, launch = slices
             of_slices.store = NULL if store is None else <const char *><bytes>store
+            of_slices.launch = NULL if launch is None else <const char *><bytes>launch
+        self.process = getpid()
         addresses = <const char **>malloc((n + 1) * sizeof(const char *))
         if addresses is NULL:
             raise MemoryError
@@ -54,6 +70,8 @@ cdef class PusherHandle:
         # Frames that were never acknowledged may be lost here without a word: who wants to know calls close().
         global deaf
         cdef int status
+        if self.pusher is NULL or self.process != getpid():
+            return
         deaf += 1
         with nogil:
             status = bodhi_push_close(self.pusher)
@@ -64,6 +82,8 @@ cdef class PusherHandle:
     cdef int require_open(self) except -1:
         if self.pusher is NULL:
             raise ValueError("the writer is closed")
+        if self.process != getpid():
+            raise ValueError("the writer is another process's, of which this one is a fork; open one here")
         return 0
 
     def push(self, int64_t number, double time, positions, box, velocities, forces):
@@ -76,18 +96,30 @@ cdef class PusherHandle:
             status = bodhi_push(self.pusher, &frame)
         check(status, SERVER_ERRORS)
 
-    def push_slice(self, int64_t number, double time, cnp.ndarray ids, positions, box, velocities, forces):
-        """Push a slice, whose atoms are `ids`, int64 (n,)."""
+    def push_slice(self, int64_t number, double time, ids, positions, box, velocities, forces):
+        """Push a slice, whose atoms are `ids`, n whole numbers; the vectors are (n, 3). All may be of any array-like."""
         cdef bodhi_frame frame
         cdef int status
-        cdef const int64_t *atoms
+        cdef cnp.ndarray atoms
+        cdef const int64_t *told
         self.require_open()
+        if not is_plain(ids, cnp.NPY_INT64):
+            ids = np.asarray(ids)
+            if ids.size and ids.dtype.kind not in "iu":
+                raise ValueError(f"ids are of type {ids.dtype}; they are whole numbers")
+            ids = np.ascontiguousarray(ids, dtype=np.int64)
+        atoms = ids
+        if atoms.ndim != 1:
+            raise ValueError(f"ids have shape {np.shape(ids)}; they are one row of numbers")
+        positions = rows(positions, "positions", atoms.shape[0])
+        velocities = rows(velocities, "velocities", atoms.shape[0])
+        forces = rows(forces, "forces", atoms.shape[0])
+        if positions is None:
+            raise ValueError("a slice has positions")
         box = fill(&frame, number, time, positions, box, velocities, forces)
-        if ids.dtype != np.int64 or ids.ndim != 1 or not ids.flags.c_contiguous or ids.shape[0] != frame.n_atoms:
-            raise ValueError(f"ids must be a contiguous int64 array of {frame.n_atoms} numbers")
-        atoms = <const int64_t *>cnp.PyArray_DATA(ids)
+        told = <const int64_t *>cnp.PyArray_DATA(atoms)
         with nogil:
-            status = bodhi_push_slice(self.pusher, &frame, atoms)
+            status = bodhi_push_slice(self.pusher, &frame, told)
         check(status, SERVER_ERRORS)
 
     def flush(self):
@@ -109,14 +141,18 @@ cdef class PusherHandle:
         """Close without waiting for anything."""
         cdef bodhi_pusher *pusher = self.pusher
         self.pusher = NULL
+        if self.process != getpid():
+            return
         with nogil:
             bodhi_push_abandon(pusher)
 
     def close(self):
-        """Flush and close."""
+        """Flush and close; in a fork of the process that has opened it, forget it."""
         cdef bodhi_pusher *pusher = self.pusher
         cdef int status
         self.pusher = NULL
+        if self.process != getpid():
+            return
         with nogil:
             status = bodhi_push_close(pusher)
         check(status, SERVER_ERRORS)

@@ -36,6 +36,8 @@ class Segment:
         Whether it holds natives; else aliens.
     pushed
         Whether its dataset has no origin to be read from again: it goes only when somebody names it.
+    derived
+        Whether it is of a dataset's time-major form, which is made of what the store holds: it goes first.
     nbytes
         Bytes of the segment and its index.
     last_used
@@ -46,6 +48,7 @@ class Segment:
     id: int
     native: bool
     pushed: bool
+    derived: bool
     nbytes: int
     last_used: int
 

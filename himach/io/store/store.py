@@ -290,9 +290,13 @@ class Dataset(CachedFrames):
             return None
         return status.st_dev, status.st_ino
 
-    def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return which of the frames it holds, bool (n,), as of the last `refresh`."""
-        return self._handle.holds(np.ascontiguousarray(numbers))
+    def holds(self, numbers: npt.NDArray[np.int64], *, native: bool = False) -> npt.NDArray[np.bool_]:
+        """Return which of the frames it holds, or holds natively, bool (n,), as of the last `refresh`."""
+        return self._handle.holds(np.ascontiguousarray(numbers), native)
+
+    def locate(self, numbers: npt.NDArray[np.int64]) -> list[tuple[int, int, int, int] | None]:
+        """Return where frames lie: segment, kind, offset and length of the record; None where there is none."""
+        return self._handle.locate(np.ascontiguousarray(numbers))
 
     def seal(self, least: int = 0) -> None:
         """Move what is known of where frames lie from memory to files, which all processes of the machine read.
@@ -367,6 +371,10 @@ class Dataset(CachedFrames):
             self._writers[kind] = self._handle.open_writer(kind, self._segment_bytes, encoding=self._encoding)
         return self._writers[kind]
 
+    def writer(self, block_atoms: int) -> bodhi.WriterHandle:
+        """Return a writer of natives of its own, whose checksums are of so many atoms each; to be closed."""
+        return self._handle.open_writer(bodhi.NATIVE, self._segment_bytes, block_atoms, self._encoding)
+
     @property
     def written(self) -> int:
         """Number of frames that this object has written and made visible."""
@@ -404,6 +412,17 @@ class Dataset(CachedFrames):
             ids = None if frame is None else reader.slice_ids()
             yield None if frame is None or ids is None else (frame, ids)
 
+    def gather_slices(self, into: bodhi.GatherHandle, rank: int, numbers: Numbers) -> list[int]:
+        """Read slices of frames of a round, which a rank has pushed; return the numbers of those that are misses."""
+        fields = bodhi.POSITIONS | bodhi.VELOCITIES | bodhi.FORCES | bodhi.IDS
+        return into.read(rank, self._handle.open_reader(np.ascontiguousarray(numbers, dtype=np.int64), fields))
+
+    def write_gathered(
+        self, of: bodhi.GatherHandle, most: int, written: list[int], bad: dict[int, tuple[str, bool]]
+    ) -> bool:
+        """Append frames of a round as natives, `most` at most; see `bodhi.GatherHandle.write`. Raises as `write`."""
+        return of.write(self._writer(native=True), most, written, bad)
+
     def facts(self) -> dict[str, int]:
         """Return counts and sizes: native, alien, bytes, segments, refused_segments, last_used, memory, ..."""
         return self._handle.facts()
@@ -433,6 +452,10 @@ class Dataset(CachedFrames):
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise StoreSystemError(f"{target}: {error.strerror}") from None
+
+    def detach(self, name: str) -> None:
+        """Delete what `attach` put there under this name, if it is there."""
+        self._file(name).unlink(missing_ok=True)
 
     def attachment(self, name: str) -> bytes | None:
         """Return what `attach` put there under this name, or None."""

@@ -17,13 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.frame import RawFrame, Vectors
-from himach.io.trajectory.readahead import ask_for
+from himach.io.trajectory.readahead import HOLE, ask_for
 from himach.io.trajectory.reader_file import ReaderFile
 
 #: Read at once, where frames are smaller and follow one another.
 BLOCK_BYTES = 1 << 20
-#: Frames skipped between two that are read together for all that.
-NEAR = 16
 
 
 class Layout(NamedTuple):
@@ -87,10 +85,7 @@ class DcdFile(ReaderFile):
             super().expect(indices)
         elif len(indices):
             begin, size = layout.begin, layout.size
-            if indices[-1] - indices[0] < 2 * NEAR * len(indices) and size < BLOCK_BYTES:  # ascending, close together
-                ask_for(self.path, [(begin + size * indices[0], begin + size * (indices[-1] + 1))])
-            else:
-                ask_for(self.path, ((begin + size * index, begin + size * (index + 1)) for index in indices))
+            ask_for(self.path, ((begin + size * index, begin + size * (index + 1)) for index in indices))
 
     def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
         """Return the bytes of these frames."""
@@ -143,7 +138,7 @@ class DcdFile(ReaderFile):
         assert self._layout is not None
         begin, size, cell, order = self._layout
         count = 1 if 0 <= index < self.n_frames else 0
-        if count and 0 < index - self._last <= NEAR:
+        if count and index > self._last and size * (index - self._last - 1) <= HOLE:
             count = min(max(1, BLOCK_BYTES // size), 2 * max(1, self._count), self.n_frames - index)
         self._first, self._count = index, 0
         if not count:

@@ -11,14 +11,17 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 
 BATCH_BYTES = 8 << 20  # asked for at once; one to two batches lie ahead
+FIRST = 32  # the first batch is so many times smaller; each has twice the frames of the one before
 BATCH_FRAMES = 1024  # at most: small ones the operating system reads ahead by itself
+HOLE = 1 << 14  # bytes between stretches, at most, that are read with them; more are left to the others at the origin
 REMEMBERED = 16  # batches that are not asked for again
 
 
 def ask_for(path: str, places: Iterable[tuple[int, int]]) -> None:
     """Ask the operating system to bring some bytes of a file into its cache; returns at once and never raises.
 
-    A place is a stretch's first byte and the one after its last; stretches that touch are asked for together.
+    A place is a stretch's first byte and the one after its last; stretches that touch, or almost, are asked for
+    together.
     """
     with contextlib.suppress(OSError):  # whoever reads the file tells what is wrong with it
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -32,7 +35,7 @@ def ask_for(path: str, places: Iterable[tuple[int, int]]) -> None:
 def _joined(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     joined: list[tuple[int, int]] = []
     for begin, end in places:
-        if joined and joined[-1][1] == begin:
+        if joined and 0 <= begin - joined[-1][1] <= HOLE:
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((begin, end))
@@ -40,19 +43,23 @@ def _joined(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class Ahead:
-    """Asks for frames ahead of a reader: `ask` does it by number; a frame has about `frame_bytes`."""
+    """Asks for frames ahead of a reader: `ask` does it by number; a frame has about `frame_bytes`.
+
+    Batches grow from a small one, so that the first frames of all ranks come before the later ones of any.
+    """
 
     def __init__(self, n_frames: int, frame_bytes: int, ask: Callable[[Sequence[int]], object]) -> None:
         self._n_frames = n_frames
         self._batch = min(BATCH_FRAMES, max(1, BATCH_BYTES // max(1, frame_bytes)))
+        self._size = max(1, self._batch // FIRST)
         self._ask = ask
         self._numbers: Sequence[int] = ()
-        self._asked = 0
+        self._asked = self._begun = 0
         self._recent: set[int] = set()
 
     def begin(self, numbers: Sequence[int]) -> None:
         """Take note of the frames that are read next, in this order."""
-        self._asked = 0
+        self._asked = self._begun = 0
         self._numbers = numbers if len(numbers) < 2 else [*numbers, *self._following(*numbers[-2:])]
 
     def _following(self, before: int, last: int) -> range:
@@ -64,9 +71,11 @@ class Ahead:
 
     def reach(self, place: int) -> None:
         """Ask for what lies ahead of the frame at this place of `begin`'s frames."""
-        while self._asked < len(self._numbers) and self._asked <= place + self._batch:
-            some = self._numbers[self._asked : self._asked + self._batch]
+        while self._asked < len(self._numbers) and self._begun <= place:  # the reader has come to the last batch
+            some = self._numbers[self._asked : self._asked + self._size]
+            self._begun = self._asked
             self._asked += len(some)
+            self._size = min(2 * self._size, self._batch)
             self._ask([number for number in some if number not in self._recent])
             if len(self._recent) > REMEMBERED * self._batch:
                 self._recent.clear()

@@ -5,28 +5,38 @@ It says which frames may be whole. Whether their slices cover all atoms once is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from himach.io.slices.held import Held
 from himach.parallel.communicator import Communicator
 
-__all__ = ["AT_ONCE", "totals"]
+__all__ = ["AT_ONCE", "pick", "totals"]
 
 Numbers = npt.NDArray[np.int64]
-#: Adds to its second argument how many atoms a node has of each frame from the first on.
-Count = Callable[[int, npt.NDArray[Any]], None]
 
-#: Frames of which nodes tell each other at once.
+#: Frames of which nodes tell each other at once; where their numbers are in no pattern.
 AT_ONCE = 1 << 20
+FEW_AT_ONCE = 1 << 16
+#: So many numbers for each that occurs are counted at most.
+GAPS = 4
+
+
+def pick(frames: range | Numbers, at: Numbers) -> Numbers:
+    """Return some of the frames, by where they are."""
+    return frames.start + frames.step * at if isinstance(frames, range) else frames[at]
 
 
 def totals(
-    leaders: Communicator, sum_op: Any, count: Count, ends: tuple[int, int] | None, n_atoms: int
-) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-    """Yield how many atoms all nodes have of each frame, some frames at a time (collective over the nodes' leaders).
+    leaders: Communicator, sum_op: Any, held: Held, n_atoms: int, at_once: int = AT_ONCE
+) -> Iterator[tuple[range | Numbers, npt.NDArray[Any]]]:
+    """Yield how many atoms all nodes have of frames, some frames at a time (collective over the nodes' leaders).
+
+    Numbers that do not occur cost nothing, however far those that do are apart.
 
     Parameters
     ----------
@@ -34,32 +44,64 @@ def totals(
         One rank a node.
     sum_op
         The operation of MPI that adds; unused if there is one node.
-    count
+    held
         What this node has.
-    ends
-        The first and last frame of which this node has something; None if of none.
     n_atoms
         Atoms of a frame.
+    at_once
+        Frames at a time, roughly.
 
     Yields
     ------
-    first, atoms
-        Frame number of the first, and an array that holds until the next: 0 where nobody has any.
+    frames, atoms
+        Frame numbers, ascending from one to the next, and an array that holds until the next: 0 where nobody has any.
     """
-    told = [one for one in leaders.allgather(ends) if one is not None]
-    if not told:
-        return
     # A frame may be there on every node, whole, after lost acknowledgements.
     kind = np.uint32 if n_atoms * leaders.size <= np.iinfo(np.uint32).max else np.int64
-    low, high = min(first for first, _ in told), max(last for _, last in told) + 1
-    own, both = np.empty(min(AT_ONCE, high - low), kind), np.empty(min(AT_ONCE, high - low), kind)
-    for first in range(low, high, AT_ONCE):
-        length = min(AT_ONCE, high - first)
-        some = own[:length]
-        some[:] = 0
-        if ends is not None and ends[0] < first + length and ends[1] >= first:
-            count(first, some)
+    own, both = np.empty(0, kind), np.empty(0, kind)
+    end = 0
+    while True:
+        told = [one for one in leaders.allgather(held.until(end, at_once)) if one is not None]
+        if not told:
+            return
+        first, end = min(one[0] for one in told), min(one[1] for one in told)
+        frames: range | Numbers = range(first, end)
+        if end - first > GAPS * at_once:
+            frames, end = _sparse(leaders, held, first, end, at_once)
+        if len(own) < len(frames):
+            own, both = np.empty(len(frames), kind), np.empty(len(frames), kind)
+        some = own[: len(frames)]
+        if isinstance(frames, range):
+            some[:] = 0
+            held.count(frames, some)
+        else:
+            some[:] = held.count_of(frames)
         if leaders.size > 1:
-            leaders.Allreduce(some, both[:length], op=sum_op)
-            some = both[:length]
-        yield first, some
+            leaders.Allreduce(some, both[: len(frames)], op=sum_op)
+            some = both[: len(frames)]
+        yield frames, some
+
+
+def _sparse(leaders: Communicator, held: Held, first: int, end: int, at_once: int) -> tuple[range | Numbers, int]:
+    """Return the frames from `first` on of which any node has slices, and the end of these (collective).
+
+    Often they are some number apart; else nodes tell each other all numbers, of fewer frames.
+    """
+    told = [one for one in leaders.allgather(_pattern(held.numbers(first, end))) if one is not None]
+    step = math.gcd(*(step for _, step in told), *(start - first for start, _ in told))
+    if step and (end - first) // step <= GAPS * at_once:
+        return range(first, end, step), end
+    few = max(1, at_once * FEW_AT_ONCE // AT_ONCE)
+    end = min(one[1] for one in leaders.allgather(held.until(first, few)) if one is not None)
+    return np.unique(np.concatenate(leaders.allgather(held.numbers(first, end)))), end
+
+
+def _pattern(numbers: Numbers) -> tuple[int, int] | None:
+    """Return the first number and how far they are apart, 0 for one alone; None if there is none."""
+    if not len(numbers):
+        return None
+    gaps = np.diff(numbers)
+    least = int(gaps.min()) if len(gaps) else 0
+    if least and (gaps % least).any():
+        least = int(np.gcd.reduce(gaps))
+    return int(numbers[0]), least

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,16 +15,20 @@ from himach.io.dataset.attachment import AUTHOR, COPIES, INDEX, STAMP, TIMES, at
 from himach.io.dataset.lookup import Candidate, deputy, find, names_of, open_cache, refuse_mixed
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.server.client import Client
+from himach.io.server.served_store import ServedStore
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
 from himach.parallel.collective import Meeting, on_every_rank, on_first_rank
-from himach.parallel.communicator import World
+from himach.parallel.communicator import Communicator, World
 from himach.parallel.progress import Progress
+from himach.runner.copies.healing import from_origin
 from himach.runner.copies.plan import Numbers
 from himach.runner.copies.replicating import attach_copies, check_copies, replicate, wanted_copies, write_natively
 
-__all__ = ["description", "pull", "repair"]
+__all__ = ["description", "end_of", "held_as", "pull", "repair"]
 
 TOPOLOGY = re.compile(r"topology-[0-9a-f]{16}")  # names of attached topology files
+
+MOST_NAMED = 5  # frames
 
 Part = Callable[[range, Dataset], Numbers]  # which of these frames a rank stages in a dataset
 
@@ -57,19 +62,41 @@ def repair(world: World, store: Store, job: Wanted) -> tuple[Dataset, int, int]:
         No node holds the dataset, or it is not known how many copies are wanted.
     """
     comm = world.comm
-    told = comm.allgather(on_every_rank(comm, lambda: _found(world, store, job)))
-    best = on_first_rank(comm, partial(_best, [one for of_rank in told for one in of_rank], job), share=True)
-    holder = next(rank for rank, of_rank in enumerate(told) for one in of_rank if _is_same(one, best))
-    mine = on_every_rank(comm, lambda: store.dataset(best.name, best.generation) if comm.rank == holder else None)
-    described = comm.bcast(on_every_rank(comm, lambda: None if mine is None else description(mine, best)), root=holder)
-    dataset = _begin(world, store, best, described)
+    best, dataset = held_as(world, store, job)
     copies = job.copies or max(comm.allgather(wanted_copies(dataset)))
     if not copies:
         raise UsageError(f"nobody said how many copies of {best.name} there should be: give --copies, too")
     check_copies(world, copies)
     attach_copies(world, dataset, copies)
-    n_frames = max(comm.allgather(_end(dataset, best)))
-    return dataset, n_frames, replicate(world, dataset, n_frames, copies)
+    n_frames = max(comm.allgather(end_of(dataset, best)))
+    made, lost = replicate(world, dataset, n_frames, copies, partial(from_origin, dataset, best.stamp))
+    if comm.rank == 0 and len(lost):
+        print(
+            f"himach: {len(lost)} frames are damaged on every node that holds them, and the origin does not give them: "
+            f"{', '.join(map(str, lost[:MOST_NAMED].tolist()))}{', ...' if len(lost) > MOST_NAMED else ''}",
+            file=sys.stderr,
+        )
+    return dataset, n_frames, made
+
+
+def held_as(world: World, store: Store, job: Wanted) -> tuple[Candidate, Dataset]:
+    """Open the dataset that some nodes hold under the name that is the trajectory, on all of them (collective).
+
+    Raises
+    ------
+    UsageError
+        No node holds it.
+    """
+    comm = world.comm
+    told = comm.allgather(on_every_rank(comm, lambda: _found(world, store, job)))
+    nodes = comm.allgather(world.name)
+    best = on_first_rank(comm, partial(_best, [one for of_rank in told for one in of_rank], job), share=True)
+    if comm.rank == 0:
+        _tell_older(best, list(zip(nodes, told, strict=True)))
+    holder = next(rank for rank, of_rank in enumerate(told) for one in of_rank if _is_same(one, best))
+    mine = on_every_rank(comm, lambda: store.dataset(best.name, best.generation) if comm.rank == holder else None)
+    described = comm.bcast(on_every_rank(comm, lambda: None if mine is None else description(mine, best)), root=holder)
+    return best, _begin(world, store, best, described)
 
 
 def pull(world: World, store: Store, job: Wanted, part: Part) -> tuple[Dataset, int, int]:
@@ -87,16 +114,17 @@ def pull(world: World, store: Store, job: Wanted, part: Part) -> tuple[Dataset, 
     if comm.rank == 0:
         for one in reasons:
             print(f"himach: {one}", file=sys.stderr)
-    best = on_first_rank(comm, lambda: _best(find(remote, names_of(job.trajectories)), job), share=True)
+    best = on_first_rank(comm, lambda: _newest(remote, job), share=True)
     source = on_every_rank(comm, lambda: remote.dataset(best.name, best.generation))
     described = on_first_rank(comm, lambda: description(source, best), share=True)
     dataset = _begin(world, store, best, described)
-    n_frames = int(comm.bcast(_end(source, best)))
+    n_frames = int(comm.bcast(end_of(source, best)))
     mine = part(range(n_frames), dataset)
     held = on_every_rank(comm, lambda: mine[source.holds(mine)])
     meeting = Meeting(comm)
     with Progress(comm, int(comm.allreduce(len(held))), sys.stderr, quiet=job.quiet) as display:
-        frames = (frame for frame in source.read(held) if frame is not None)
+        reading = source.read(held)
+        frames = (frame for frame in reading if frame is not None)
 
         def fill() -> int:
             written = write_natively(dataset, frames, meeting.watched(display))
@@ -106,7 +134,22 @@ def pull(world: World, store: Store, job: Wanted, part: Part) -> tuple[Dataset, 
 
         written = meeting.together(fill)
     source.close()
+    _tell_left_out(comm, n_frames, len(mine) - len(held), reading.misses)
     return dataset, n_frames, int(comm.allreduce(written))
+
+
+def _tell_left_out(comm: Communicator, n_frames: int, nowhere: int, misses: Mapping[str, int]) -> None:
+    """Say how many frames were not staged, and why (collective); ranks ask the servers each for itself."""
+    told = comm.gather({"held by no server that answered": nowhere, **misses})
+    if comm.rank != 0:
+        return
+    whys: Counter[str] = Counter()
+    for one in told:
+        whys.update(one)
+    left = sum(whys.values())
+    if left:
+        reasons = ", ".join(f"{why}: {count}" for why, count in sorted(whys.items()) if count)
+        print(f"himach: {left} of {n_frames} frames are left out ({reasons})", file=sys.stderr)
 
 
 def _found(world: World, store: Store, job: Wanted) -> list[Candidate]:
@@ -121,6 +164,31 @@ def _best(found: Sequence[Candidate], job: Wanted) -> Candidate:
     if chosen is None:
         raise UsageError(f"no dataset {job.trajectories[0]} is there: 'himach datasets' lists those that are")
     return chosen[0]
+
+
+def _tell_older(best: Candidate, found: Sequence[tuple[str, Sequence[Candidate]]]) -> None:
+    """Say which nodes hold what the origin was before: it is left as it is, and never mixed with what it is now."""
+    older = sorted(
+        {node for node, held in found for one in held if one.name == best.name and _is_older(one.stamp, best.stamp)}
+    )
+    if older:
+        print(
+            f"himach: frames of what {best.name} was before lie on {', '.join(older)}: they are not copied; "
+            f"'himach cache evict {best.name}' there lets go of all",
+            file=sys.stderr,
+        )
+
+
+def _is_older(stamp: OriginStamp, best: OriginStamp) -> bool:
+    return stamp.sequence < best.sequence and stamp.content != best.content and stamp.compare(best) == "changed"
+
+
+def _newest(remote: Store | ServedStore, job: Wanted) -> Candidate:
+    """Return the newest of what servers hold, and tell of what is older."""
+    found = find(remote, names_of(job.trajectories))
+    best = _best(found, job)
+    _tell_older(best, [("the servers", found)])
+    return best
 
 
 def _is_same(one: Candidate, best: Candidate) -> bool:
@@ -163,7 +231,7 @@ def _begin(world: World, store: Store, best: Candidate, described: Mapping[str, 
     return on_every_rank(world.comm, lambda: store.dataset(best.name, best.generation))
 
 
-def _end(dataset: Dataset | Client, best: Candidate) -> int:
+def end_of(dataset: Dataset | Client, best: Candidate) -> int:
     """Return how many frames a dataset has; of one that was pushed, as far as is known here."""
     if best.stamp.kinds != ("pushed",):
         return best.stamp.n_frames

@@ -7,7 +7,6 @@ node to node in rounds of bounded memory, by the first rank of each; the origin 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,6 +18,7 @@ from himach.io.dataset.attachment import COPIES
 from himach.io.store.store import Dataset
 from himach.parallel.collective import on_every_rank
 from himach.parallel.communicator import Communicator, World
+from himach.runner.copies.healing import look, own
 from himach.runner.copies.plan import Numbers, Route, plan
 
 __all__ = ["attach_copies", "check_copies", "replicate", "wanted_copies", "write_natively"]
@@ -60,10 +60,31 @@ def wanted_copies(dataset: Dataset) -> int:
     return int(noted) if noted.isdigit() else 0
 
 
-def replicate(world: World, dataset: Dataset, n_frames: int, copies: int) -> int:
-    """Copy frames that are native on fewer nodes than asked for (collective); return how many copies were made.
+def replicate(
+    world: World, dataset: Dataset, n_frames: int, copies: int, heal: Callable[[Numbers], Numbers] | None = None
+) -> tuple[int, Numbers]:
+    """Copy frames that are native on fewer nodes than asked for (collective).
 
     Frames that are native nowhere stay so. Each copy can be read when this returns.
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    dataset
+        In each node's store.
+    n_frames
+        Of the dataset.
+    copies
+        On how many nodes each frame is to be.
+    heal
+        If given, all that the nodes hold is checked, and copies that are damaged are replaced. Where there is no other
+        one this writes those of a node anew, and returns which.
+
+    Returns
+    -------
+    tuple
+        How many copies were made, and the frames of which all copies are damaged, on every rank.
 
     Raises
     ------
@@ -72,22 +93,34 @@ def replicate(world: World, dataset: Dataset, n_frames: int, copies: int) -> int
     """
     check_copies(world, copies)
     made = 0
+    lost = [np.empty(0, np.int64)]
     on_every_rank(world.comm, dataset.refresh)
     for begin in range(0, n_frames, FRAMES_AT_ONCE):
-        made += _replicate(world, dataset, range(begin, min(n_frames, begin + FRAMES_AT_ONCE)), copies)
+        span = range(begin, min(n_frames, begin + FRAMES_AT_ONCE))
+        moves, healed, wrong = on_every_rank(world.comm, partial(_plan, world, dataset, span, copies, heal))
+        made += healed + _move(world, dataset, moves)
+        lost.append(wrong)
     on_every_rank(world.comm, dataset.close)
-    return int(world.comm.allreduce(made))
+    return int(world.comm.allreduce(made)), world.comm.bcast(np.concatenate(lost))
 
 
-def _replicate(world: World, dataset: Dataset, span: range, copies: int) -> int:
-    """Copy frames of a span; return how many this rank has written."""
-    moves: dict[Route, Numbers] = {}
-    rounds = 0
-    if world.leaders is not None:
-        bits = _held(world, dataset, span)
-        held = [np.unpackbits(one, count=len(span), bitorder="little").astype(bool) for one in bits]
-        moves = plan(held, span, copies)
-        rounds = _rounds(world.leaders, dataset, moves)
+def _plan(
+    world: World, dataset: Dataset, span: range, copies: int, heal: Callable[[Numbers], Numbers] | None
+) -> tuple[dict[Route, Numbers], int, Numbers]:
+    """Return what goes where, how many frames were written anew here, and which are lost."""
+    if world.leaders is None:
+        return {}, 0, np.empty(0, np.int64)
+    bits = _held(world, dataset, span)
+    held = [np.unpackbits(one, count=len(span), bitorder="little").astype(bool) for one in bits]
+    if heal is None:
+        return plan(held, span, copies), 0, np.empty(0, np.int64)
+    found, healed = look(world.leaders, dataset, held, span, heal)
+    return plan(found.good, span, copies, found.anew), healed, np.flatnonzero(found.lost) + span.start
+
+
+def _move(world: World, dataset: Dataset, moves: dict[Route, Numbers]) -> int:
+    """Copy frames from node to node; return how many this rank has written."""
+    rounds = 0 if world.leaders is None else _rounds(world.leaders, dataset, moves)
     rounds = world.comm.bcast(rounds)
     if not rounds:
         return 0
@@ -121,21 +154,6 @@ def frame_bytes(frame: RawFrame) -> int:
     return sum(field.nbytes for field in (frame.positions, frame.velocities, frame.forces) if field is not None)
 
 
-def _own(frame: RawFrame) -> RawFrame:
-    """Return a frame whose arrays outlive the next one."""
-
-    def copied(field: npt.NDArray[np.float32] | None) -> npt.NDArray[np.float32] | None:
-        return None if field is None else field.copy()
-
-    return replace(
-        frame,
-        positions=frame.positions.copy(),
-        velocities=copied(frame.velocities),
-        forces=copied(frame.forces),
-        box=copied(frame.box),
-    )
-
-
 def _read_out(world: World, dataset: Dataset, moves: Mapping[Route, Numbers]) -> dict[int, list[RawFrame]]:
     """Read what this node sends, by the node that gets it (collective); frames that cannot be read are left out."""
 
@@ -144,7 +162,7 @@ def _read_out(world: World, dataset: Dataset, moves: Mapping[Route, Numbers]) ->
             return {}
         mine = {target: numbers for (source, target), numbers in moves.items() if source == world.leaders.rank}
         every = np.unique(np.concatenate([np.empty(0, np.int64), *mine.values()]))
-        found = {frame.number: _own(frame) for frame in dataset.read(every) if frame is not None}
+        found = {frame.number: own(frame) for frame in dataset.read(every) if frame is not None}
         return {
             target: [found[number] for number in numbers.tolist() if number in found]
             for target, numbers in mine.items()

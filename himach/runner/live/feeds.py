@@ -35,6 +35,8 @@ class Seen:
         Of a dataset that is being staged: the frames that this node has, serialized.
     told
         For the record, and to be said.
+    missing
+        Why it is an error that nothing is here, unless another node has something; else "".
     """
 
     frames: int = 0
@@ -42,6 +44,7 @@ class Seen:
     over: str = ""
     held: bytes | None = None
     told: Mapping[str, Any] = field(default_factory=dict)
+    missing: str = ""
 
 
 class Feed(Protocol):
@@ -141,12 +144,11 @@ class DatasetFeed(Idle):
         """Return what there is by now, in this node's store."""
         dataset = self._dataset = self._dataset or self._found()
         if dataset is None:
-            if not self._waits and not self._has_slices():
-                raise UsageError(
-                    f"there is no file {self._name}, and no dataset of this name yet: begin to push or stage it first, "
-                    "or say with --idle for how long to wait"
-                )
-            return Seen(over=self.over(0))
+            missing = (
+                f"there is no file {self._name}, and no dataset of this name yet: begin to push or stage it first, "
+                "or say with --idle for how long to wait"
+            )
+            return Seen(over=self.over(0), missing="" if self._waits or self._has_slices() else missing)
         dataset.refresh()
         held = dataset.native | dataset.alien
         frames = held.max() + 1 if held else 0
@@ -155,7 +157,7 @@ class DatasetFeed(Idle):
         return Seen(over=self.over(len(held)), held=held.serialize())
 
     def _has_slices(self) -> bool:
-        """Tell whether slices were pushed, of which no frame is whole yet."""
+        """Tell whether slices were pushed to this node, of which no frame is whole yet."""
         from himach.io.slices.held import names_with_slices
         from himach.io.store.store import Store
 

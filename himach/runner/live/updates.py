@@ -307,8 +307,14 @@ class _Watching:
         if self._slices is not None:
             self._slices.look()
         mine = on_every_rank(self._comm, lambda: Seen() if feed is None else feed.look())
-        told = self._comm.allgather(mine if feed is not None else None)
-        return _combined([one for one in told if one is not None])
+        told = [one for one in self._comm.allgather(mine if feed is not None else None) if one is not None]
+        if all(one.missing for one in told):
+
+            def refuse() -> None:
+                raise UsageError(told[0].missing)
+
+            on_every_rank(self._comm, refuse)
+        return _combined(told)
 
 
 def _combined(told: Sequence[Seen]) -> Seen:

@@ -17,10 +17,16 @@ from himach.output.record import analysis_record
 from himach.output.show import parts_text
 from himach.output.table import Table
 from himach.parallel.collective import on_first_rank
+from himach.planning.fitting import fit
+from himach.planning.machine import Machine
+from himach.planning.plan import check_length, planned
+from himach.planning.predict import Asked, predict
+from himach.planning.records import observe
 from himach.runner.rank import assign_frames, open_frames, stages
 
 if TYPE_CHECKING:
     from himach.parallel.communicator import World
+    from himach.planning.predict import Kind
     from himach.runner.job import Job
     from himach.runner.opening import Opened
 
@@ -77,27 +83,33 @@ def _frame_bytes(opened: Opened) -> float:
 
 def _times(world: World, job: Job, counts: dict[str, int]) -> str:
     """Return what it would take, from a record of a run of these analyses; else which run would tell."""
-    from himach.planning.plan import plan
-
-    record = job.earlier if job.earlier is not None else _earlier(job.out)
+    # DIR is what --again was given.
+    record, name = (job.earlier, "DIR") if job.earlier is not None else (_earlier(job.out), str(job.out))
+    frames = sum(counts.values())
     if record is None:
         return (
             "How long it takes is not known: no run of these analyses has left a record. The same command with "
-            "--stop N and --out DIR leaves one, and himach plan DIR --frames "
-            f"{sum(counts.values())} --nodes {len(world.nodes)} tells."
+            f"--stop N and --out DIR leaves one, and 'himach plan DIR --frames {frames} --nodes {len(world.nodes)}' "
+            "tells."
         )
     asked = json.loads(json.dumps([_plain(analysis_record(one)) for one in job.analyses], default=str))
     if [_plain(one) for one in record.get("analyses", ())] != asked:
         return "How long it takes is not known: the record that there is is of other analyses or parameters."
-    kind = "first" if counts["residue"] * 2 >= sum(counts.values()) else "second"
-    per_node = max(1, world.comm.size // len(world.nodes))
+    kinds: list[Kind] = ["first"] if counts["residue"] else []
+    if counts["residue"] < frames or not frames:
+        kinds.append("second")
+    asking = Asked(len(world.nodes), max(1, world.comm.size // len(world.nodes)), frames or 1)
     try:
-        found = plan(record, nodes=[len(world.nodes)], ranks_per_node=per_node, frames=sum(counts.values()) or 1)
+        costs = fit([observe(record, name)])
+        check_length(costs, asking.frames)
+        missing = [said for kind in kinds if isinstance(said := predict(costs, Machine(), asking, kind), str)]
+        if len(missing) == len(kinds):
+            return f"How long it takes is not known: {missing[0]}."
+        found = planned(costs, Machine(), [asking], kinds)
     except UsageError as error:
         return f"How long it takes is not known: {error}"
-    if kind not in found["times"]["run"]:
-        return "\n".join(found.notes)
-    return f"As a {kind} run:\n{found}"
+    which = f"As a {kinds[0]} run" if len(kinds) == 1 else "Part of it is in caches; between a first and a second run"
+    return f"{which}:\n{found}"
 
 
 def _plain(entry: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "bodhi.h"
-#include "codec/ids.h"
+#include "codec/id_order.h"
 #include "net/dial.h"
 #include "net/pushing/slots.h"
 #include "write/straight.h"

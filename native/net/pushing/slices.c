@@ -1,15 +1,16 @@
 /* Pushing slices: some atoms of a frame, which they name; straight to the store of this node where that is allowed. The
  * public functions are in bodhi.h.
  *
- * The slices of one rank are a dataset of their own, in which a slice is a frame with the atoms that the rank has: what
- * holds for frames holds for them, and a rank meets what it pushed before it was restarted. */
+ * The slices of one rank in one launch are a dataset of their own, in which a slice is a frame with the atoms that the
+ * rank has: what holds for frames holds for them, and those of two launches never meet in a frame. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
-#include "codec/ids.h"
+#include "codec/id_order.h"
+#include "net/pushing/launch.h"
 #include "net/pushing/pusher.h"
 
 enum { MAX_NAME = 4096, MOST_HEAD = 96 };
@@ -27,8 +28,10 @@ typedef struct {
 static int name_slices(slices_of *of, const char *dataset, const void *generation, size_t generation_bytes,
                        const bodhi_slice_options *slices) {
     int named = snprintf(of->name, sizeof of->name, "%s" BODHI_SLICES_SUFFIX, dataset);
-    int n = snprintf((char *)of->generation, MOST_HEAD, "slices of rank %" PRId64 ", %" PRId64 " atoms\n", slices->rank,
-                     slices->n_atoms);
+    uint64_t launch = slices->launch == NULL ? launch_found() : launch_named(slices->launch);
+    int n = snprintf((char *)of->generation, MOST_HEAD,
+                     "slices of rank %" PRId64 ", %" PRId64 " atoms, launch %016" PRIx64 "\n", slices->rank,
+                     slices->n_atoms, launch);
     if (named < 0 || named > MAX_NAME || n < 0 || n >= MOST_HEAD ||
         generation_bytes > sizeof of->generation - (size_t)n) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "the dataset's name or generation is too long for slices");
@@ -118,14 +121,24 @@ static bool reserve(slice_scratch *s, size_t n) {
 }
 
 /* Put vectors in the order of the ids. */
-static float *in_order(const float *vectors, const uint32_t *places, size_t n, float *out) {
-    for (size_t i = 0; vectors != NULL && i < n; i++) {
-        const float *from = vectors + (size_t)places[i] * 3;
-        out[i * 3] = from[0];
-        out[i * 3 + 1] = from[1];
-        out[i * 3 + 2] = from[2];
+static float *in_order(const float *vectors, id_order *order, float *out) {
+    if (vectors != NULL) {
+        id_order_rows(order, vectors, out);
     }
     return vectors == NULL ? NULL : out;
+}
+
+static int push_to_servers(bodhi_pusher *pusher, const bodhi_frame *frame, slice_scratch *s) {
+    size_t n = (size_t)frame->n_atoms;
+    bodhi_frame slice = *frame;
+    if (!reserve(s, n)) {
+        return bodhi_fail_memory();
+    }
+    slice.ids = id_order_ids(&s->order);
+    slice.positions = in_order(frame->positions, &s->order, s->vectors);
+    slice.velocities = in_order(frame->velocities, &s->order, s->vectors + 3 * n);
+    slice.forces = in_order(frame->forces, &s->order, s->vectors + 6 * n);
+    return pusher_push(pusher, &slice);
 }
 
 int bodhi_push_slice(bodhi_pusher *pusher, const bodhi_frame *frame, const int64_t *ids) {
@@ -134,17 +147,12 @@ int bodhi_push_slice(bodhi_pusher *pusher, const bodhi_frame *frame, const int64
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "a slice needs a pusher that was opened for slices, a number from 0, "
                                                 "and ids and positions of as many atoms as a frame has, or fewer");
     }
-    size_t n = (size_t)frame->n_atoms;
-    if (n == 0) {
+    if (frame->n_atoms == 0) {
         return BODHI_OK; /* a rank without atoms adds nothing to the frame */
     }
     slice_scratch *s = &pusher->scratch;
-    if (!reserve(s, n)) {
-        return bodhi_fail_memory();
-    }
-    bool ascend;
     int64_t wrong;
-    enum ids_order sorted = ids_sort(&s->order, ids, n, pusher->slices_of, &ascend, &wrong);
+    enum ids_order sorted = ids_sort(&s->order, ids, (size_t)frame->n_atoms, pusher->slices_of, &wrong);
     if (sorted == IDS_NO_MEMORY) {
         return bodhi_fail_memory();
     }
@@ -153,13 +161,6 @@ int bodhi_push_slice(bodhi_pusher *pusher, const bodhi_frame *frame, const int64
                           "atom %lld of the slice of frame %lld is there twice, or not one of 0 to %lld",
                           (long long)wrong, (long long)frame->number, (long long)pusher->slices_of - 1);
     }
-    bodhi_frame slice = *frame;
-    slice.ids = s->order.sorted;
-    if (!ascend) {
-        const uint32_t *places = s->order.places;
-        slice.positions = in_order(frame->positions, places, n, s->vectors);
-        slice.velocities = in_order(frame->velocities, places, n, s->vectors + 3 * n);
-        slice.forces = in_order(frame->forces, places, n, s->vectors + 6 * n);
-    }
-    return pusher->straight != NULL ? straight_push(pusher->straight, &slice) : pusher_push(pusher, &slice);
+    return pusher->straight != NULL ? straight_push(pusher->straight, frame, &s->order)
+                                    : push_to_servers(pusher, frame, s);
 }

@@ -16,11 +16,12 @@
 enum {
     MOST_ROWS = 256,        /* runs of frames that are told of a dataset, of each kind */
     MOST_STAMP = 128 << 10, /* bytes of what says of its origin */
-    MOST_NOTE = 1024,       /* bytes of other notes */
+    MOST_NOTE = 4096,       /* bytes of other notes */
     SURVEY_MS = 50,         /* the loop does nothing else meanwhile */
     NAME = DIRECTORY_NAME - 1,
     ROW_BYTES = 24
 };
+#define TOO_LONG UINT32_MAX
 
 /* --- Directories ------------------------------------------------------------------------------------------------- */
 
@@ -69,18 +70,19 @@ static void append(text *t, const void *data, size_t size) {
     }
 }
 
-/* Append a file of the dataset if it has no more bytes than `most`; returns how many. */
+/* Append a file of the dataset if it has no more bytes than `most`; returns how many, or TOO_LONG: to be fetched. */
 static uint32_t append_file(text *t, const bodhi_dataset *dataset, const char *file, size_t most) {
     int fd = io_open(dataset->fd, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     unsigned char *content = fd < 0 ? NULL : malloc(most + 1);
     ssize_t got = content == NULL ? 0 : io_read(fd, content, most + 1, 0, READ_ANY);
-    size_t size = got < 0 || (size_t)got > most ? 0 : (size_t)got;
+    bool fits = got <= (ssize_t)most;
+    size_t size = got < 0 || !fits ? 0 : (size_t)got;
     append(t, content, size);
     free(content);
     if (fd >= 0) {
         (void)io_close(fd);
     }
-    return (uint32_t)size;
+    return fits ? (uint32_t)size : TOO_LONG;
 }
 
 /* Append the frames of one kind as runs; returns how many, or -1 where they are too many, or lie in none. */

@@ -118,6 +118,33 @@ def test_the_store_that_saw_the_origin_last_describes_it(tmp_path, two_servers, 
     assert opened(two_servers[0], key).dataset("/sim1").attachment("origin.json") == stamped(2, 200)
 
 
+@pytest.mark.parametrize("size", [100 << 10, (128 << 10) + 1, 3 << 20])
+def test_a_long_stamp_is_told_whole(tmp_path, two_servers, key, size):
+    told = stamped(7, 100)[:-1] + b', "files": "' + b"x" * size + b'"}'
+    Store(tmp_path / "n0").dataset("/sim1").attach("origin.json", told)
+    stamps = {
+        one.stamp for answer in survey(Server(two_servers[1].address, read_key(key))).answers for one in answer.holdings
+    }
+    assert stamps == {told, b""}
+
+
+def test_frames_that_no_server_gives_are_counted(tmp_path, run_server, key):
+    """What is left out of a dataset that is staged from servers is said, with the reason."""
+    assert command("stage", XTC, "-s", GRO, "--dataset", "run7", "--cache", tmp_path / "n0").returncode == 0
+    store = Store(tmp_path / "n0")
+    (segment,) = (tmp_path / "n0").glob("*/n-*.seg")
+    with open(segment, "r+b") as file:
+        file.seek(segment.stat().st_size // 2)
+        file.write(b"\xa5" * 500)
+    (generation,) = store.generations("run7")
+    (wrong,) = [n for n, frame in enumerate(store.dataset("run7", generation).read(range(10))) if frame is None]
+    server = ("--server", run_server().address, "--key", key)
+    done = command("stage", "run7", *server, HIMACH_CACHE=str(tmp_path / "here"))
+    assert done.returncode == 0, done.stderr
+    assert "9 of them now" in done.stdout and "1 of 10 frames are left out (damaged: 1)" in done.stderr
+    assert natives(tmp_path / "here") == [set(range(10)) - {wrong}]
+
+
 def test_frames_of_two_simulations_are_not_read_as_those_of_one(tmp_path, two_servers, key):
     for node in ("n0", "n1"):
         Store(tmp_path / node).dataset("/sim1").attach("author", f"simulation of {node}".encode())

@@ -38,7 +38,7 @@ def push(place: Path, slices: dict[int, np.ndarray], n_atoms: int = N_ATOMS, ran
 
 
 def only(place: Path, rank: int = 0, n_atoms: int = N_ATOMS):
-    generation = f"slices of rank {rank}, {n_atoms} atoms\n".encode()
+    generation = f"slices of rank {rank}, {n_atoms} atoms, launch {0:016x}\n".encode()
     return Store(place).dataset(f"run{SUFFIX}", generation, create=False)
 
 
@@ -139,8 +139,36 @@ def test_a_damaged_slice_is_absent(tmp_path):
 
 @pytest.mark.parametrize("ids", [[0.5, 1.7], [True, False], ["3", "4"], [1j, 2j]])
 def test_ids_that_are_no_whole_numbers_are_refused(tmp_path, ids):
-    with himach.Writer("run", 10, cache=tmp_path, rank=0) as writer, pytest.raises(ValueError, match="whole numbers"):
-        writer.push_slice(3, ids, np.zeros((2, 3)), time=0)
+    with himach.Writer("run", 10, cache=tmp_path, rank=0) as writer:
+        with pytest.raises(ValueError, match="whole numbers"):
+            writer.push_slice(3, ids, np.zeros((2, 3)), time=0)
+        writer.push_slice(3, [], [], time=0)  # a rank without atoms has nothing to say
+
+
+FORKS = """
+import os, sys
+import numpy as np
+import himach
+
+writer = himach.Writer("run", 10, cache=sys.argv[1], rank=0, launch="")
+writer.push_slice(0, np.arange(10), np.zeros((10, 3)), time=0)
+child = os.fork()
+if child == 0:
+    try:
+        writer.push_slice(1, np.arange(10), np.zeros((10, 3)), time=1)
+    except ValueError as error:
+        assert "fork" in str(error)
+        writer.close()
+        sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+writer.push_slice(2, np.arange(10), np.zeros((10, 3)), time=2)
+writer.close()
+"""
+
+
+def test_a_fork_leaves_the_writer_alone(tmp_path):
+    subprocess.run([sys.executable, "-P", "-c", FORKS, str(tmp_path)], check=True, timeout=60)
+    assert list(only(tmp_path, n_atoms=10).native) == [0, 2]
 
 
 def test_ids_that_are_wrong_are_refused(tmp_path):
@@ -200,7 +228,7 @@ def test_by_a_server_as_straight(tmp_path):
     (held,) = find_slices(Store(place), "run").values()
     held.refresh()
     counts = np.zeros(32, np.int64)
-    held.count(0, counts)
+    held.count(range(32), counts)
     assert counts.tolist() == [700] * 30 + [0, 0]
 
 

@@ -38,7 +38,7 @@ def test_list(place):
     done = cache(place, "list")
     assert done.returncode == 0, done.stderr
     head, first, second = done.stdout.splitlines()
-    assert head.split() == ["dataset", "native", "alien", "size", "last", "used", "generation"]
+    assert head.split() == ["dataset", "native", "alien", "layout", "size", "last", "used", "generation"]
     assert first.split()[:3] == ["/made/up.xtc", "1,000", "0"]
     assert second.split()[:3] == ["old", "30", "20"]
     assert second.split()[-1] == b"one".hex()

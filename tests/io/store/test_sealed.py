@@ -127,6 +127,8 @@ class Sealing(RuleBasedStateMachine):
         some = tables(self.dataset)
         path = some[which % len(some)]
         place = int(at * path.stat().st_size)
+        if how == "flip" and not path.stat().st_size:
+            return  # it was cut off as a whole
         if how == "flip":
             flip(path, place)
         elif how == "cut":

@@ -51,12 +51,27 @@ def test_what_was_asked_for_is_not_asked_for_again():
     assert len(asked) < 1200
 
 
+def test_batches_grow_from_a_small_one():
+    asked: list[list[int]] = []
+    ahead = Ahead(10**6, readahead.BATCH_BYTES // 64, asked.append)
+    for begin in (0, 500):
+        ahead.begin(range(begin, begin + 500))
+        for place in range(500):
+            ahead.reach(place)
+            if begin == 0 and place == 0:
+                assert [len(some) for some in asked] == [2, 4]
+    sizes = [len(some) for some in asked]
+    assert sizes[:7] == [2, 4, 8, 16, 32, 64, 64]
+    assert max(sizes) == 64
+
+
 def test_neighbours_are_asked_for_together(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_bytes(bytes(100))
     calls = []
     monkeypatch.setattr(os, "posix_fadvise", lambda _fd, begin, length, advice: calls.append((begin, length, advice)))
-    ask_for(str(path), [(0, 10), (10, 30), (50, 60)])
+    monkeypatch.setattr(readahead, "HOLE", 5)
+    ask_for(str(path), [(0, 10), (10, 20), (25, 30), (50, 60)])
     assert calls == [(0, 30, os.POSIX_FADV_WILLNEED), (50, 10, os.POSIX_FADV_WILLNEED)]
     ask_for(str(tmp_path / "missing"), [(0, 10)])
 
@@ -75,6 +90,24 @@ def test_a_reader_asks_for_the_frames_of_its_file(name, monkeypatch):
     assert min(begin for begin, _ in asked) == begins
     assert all(begin + length <= size for begin, length in asked)
     assert sum(length for _, length in asked) >= origin.nbytes(range(6)) - 6
+
+
+@pytest.mark.parametrize("stride", [2, 4])
+@pytest.mark.parametrize("name", ["XTC", "TRR", "DCD"])
+def test_frames_far_apart_are_read_and_nothing_between_them(name, stride, monkeypatch):
+    topology, trajectory = FORMATS[name]
+    origin = open_origin([trajectory], topology)
+    numbers = np.arange(3, origin.n_frames, stride)
+    for frame in origin.read([0]):  # what is opened is read, too
+        assert frame.number == 0
+    asked, read = [], []
+    preadv = os.preadv
+    monkeypatch.setattr(os, "posix_fadvise", lambda _fd, _begin, length, _advice: asked.append(length))
+    monkeypatch.setattr(os, "preadv", lambda fd, buffers, at: read.append(preadv(fd, buffers, at)) or read[-1])
+    for taken, frame in enumerate(origin.read(numbers)):
+        assert frame.number == numbers[taken]
+    assert sum(read) == origin.nbytes(numbers)
+    assert sum(asked) == origin.nbytes(numbers)
 
 
 def test_several_files_and_frame_directories(tmp_path, monkeypatch):

@@ -12,15 +12,17 @@ os.environ["HIMACH_NODE"] = NODES[RANK % len(NODES)]
 
 import himach  # noqa: E402
 from himach.io.store.place import open_store  # noqa: E402
+from himach.io.store.store import Store  # noqa: E402
 from himach.parallel.mpi import connect  # noqa: E402
-from himach.runner.assembling import assemble as room  # noqa: E402
+from himach.runner.assembling import rounds  # noqa: E402
+from himach.runner.assembling.assemble import assemble  # noqa: E402
 
 N_ATOMS, N_FRAMES = 1000, 60
 
 
 def test_slices_of_all_ranks_become_frames(monkeypatch):
     monkeypatch.setenv("HIMACH_CACHE", os.environ["STORES"])
-    monkeypatch.setattr(room, "ROUND_BYTES", 5 * 12 * N_ATOMS)  # several rounds
+    monkeypatch.setattr(rounds, "ROUND_BYTES", 5 * 12 * N_ATOMS)  # several rounds
     world = connect()
     rng = np.random.default_rng(1)
     positions = rng.uniform(0, 50, (N_FRAMES, N_ATOMS, 3)).astype(np.float32)
@@ -38,7 +40,7 @@ def test_slices_of_all_ranks_become_frames(monkeypatch):
             writer.push_slice(number, ids, positions[number][ids], time=number, velocities=-positions[number][ids])
     world.comm.barrier()
     store = open_store()
-    done = room.assemble(world, store, "run7")
+    done = assemble(world, store, "run7")
     assert done.frames == N_FRAMES - 2 and done.waiting == 1
     assert done.absent[17] == "no slice of rank 1"
     assert "is in the slices of rank 0 and rank 1" in done.absent[19]
@@ -52,3 +54,20 @@ def test_slices_of_all_ranks_become_frames(monkeypatch):
     everything = sorted(number for numbers in told.values() for number in numbers)
     assert everything == sorted({*range(N_FRAMES)} - {17, 19})
     assert max(map(len, told.values())) - min(map(len, told.values())) <= N_FRAMES // len(NODES) // 4 + 1
+
+
+def test_a_node_without_a_store_gets_no_frames(monkeypatch, tmp_path_factory):
+    """Where there are several nodes, the last one has none."""
+    world = connect()
+    place = tmp_path_factory.mktemp("stores") / world.name
+    has_store = world.name != NODES[-1] or len(world.nodes) == 1
+    if has_store:
+        with himach.Writer("run8", 3, cache=place, rank=RANK) as writer:
+            mine = RANK == 0
+            for number in range(20 if mine else 0):
+                writer.push_slice(number * 10**13, [0, 1, 2], np.ones((3, 3), np.float32), time=number)
+    world.comm.barrier()
+    place = world.node.bcast(place)
+    done = assemble(world, Store(place) if has_store else None, "run8")
+    assert (done.frames, done.waiting, done.absent) == (20, 0, {})
+    assert NODES[-1] not in done.nodes or len(world.nodes) == 1

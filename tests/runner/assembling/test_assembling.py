@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.commands import himach as command
 from support.ranks import run_under_mpiexec
 
 import himach
-from himach.frame import RawFrame
-from himach.io.slices.held import Slice, find_slices
+from himach.io.slices.held import find_slices
 from himach.io.store.store import Store, StoreConflictError, StoreFullError
 from himach.parallel.communicator import alone
 from himach.runner.assembling.assemble import assemble
-from himach.runner.assembling.join import Joiner, NotWholeError
-from himach.runner.assembling.parcels import Parcels, unpack
-from himach.runner.assembling.plan import HELD, assign
+from himach.runner.assembling.plan import HELD, among_ranks, assign
 
 N_ATOMS = 500
 BOX = np.array([9, 8, 7, 90, 90, 90], np.float32)
@@ -51,89 +51,6 @@ def check(place: Path, numbers) -> None:
         assert frame.time == frame.number / 2 and np.array_equal(frame.box, BOX)
 
 
-def slice_of(rank: int, ids: list[int], time: float = 1.0, velocities: bool = False, of: int = 0) -> Slice:
-    values = np.random.default_rng(of).normal(size=(10, 3)).astype(np.float32)[ids]
-    frame = RawFrame(3, time, values, BOX, values * 2 if velocities else None, None)
-    return Slice(rank, frame, np.array(ids, np.uint32))
-
-
-def slow_join(slices: list[Slice], n_atoms: int) -> dict[int, tuple[float, ...]] | None:
-    """What atoms the frame has, one by one; None if it is not whole."""
-    found: dict[int, tuple[int, tuple[float, ...]]] = {}
-    for one in slices:
-        for atom, row in zip(one.ids.tolist(), one.frame.positions.tolist(), strict=True):
-            if atom >= n_atoms or found.setdefault(atom, (one.rank, tuple(row))) != (one.rank, tuple(row)):
-                return None
-    return {atom: row for atom, (_, row) in found.items()} if len(found) == n_atoms else None
-
-
-@settings(deadline=None, max_examples=300)
-@given(st.data())
-def test_joined_as_the_slow_twin_does(data):
-    n_atoms = data.draw(st.integers(1, 6))
-    ranks = data.draw(st.integers(1, 3))
-    owner = [data.draw(st.integers(0, ranks - 1)) for _ in range(n_atoms)]
-    slices = [slice_of(rank, [atom for atom in range(n_atoms) if owner[atom] == rank]) for rank in range(ranks)]
-    slices = [one for one in slices if len(one.ids)]
-    for _ in range(data.draw(st.integers(0, 2))):
-        at = data.draw(st.integers(0, len(slices) - 1))
-        change = data.draw(st.sampled_from(["double", "lose", "other rank", "drop an atom", "add an atom"]))
-        ids = slices[at].ids.tolist()
-        if change == "double":
-            slices.append(slices[at])
-        elif change == "lose" and len(slices) > 1:
-            del slices[at]
-        elif change == "other rank":
-            slices.append(slice_of(9, ids))
-        elif change == "drop an atom" and len(ids) > 1:
-            slices[at] = slice_of(slices[at].rank, ids[1:])
-        elif change == "add an atom":
-            extra = data.draw(st.integers(0, n_atoms))
-            slices[at] = slice_of(slices[at].rank, sorted({*ids, extra}))
-    expected = slow_join(slices, n_atoms)
-    try:
-        frame = Joiner(n_atoms).join(slices)
-    except NotWholeError:
-        # Two slices of a rank that differ are refused even where what both say is the same.
-        ranks_there = [one.rank for one in slices]
-        assert expected is None or len(set(ranks_there)) < len(ranks_there)
-    else:
-        assert expected is not None
-        assert [tuple(row) for row in frame.positions.tolist()] == [expected[atom] for atom in range(n_atoms)]
-
-
-@pytest.mark.parametrize(
-    ("slices", "why"),
-    [
-        ([slice_of(0, [0, 1]), slice_of(1, [1, 2])], "atom 1 is in the slices of rank 0 and rank 1"),
-        ([slice_of(0, [0]), slice_of(1, [2])], "1 atoms are in no slice, atom 1 first"),
-        ([slice_of(0, [0, 1]), slice_of(1, [2], time=2)], "rank 0 and rank 1 give it the times 1 and 2 ps"),
-        ([slice_of(0, [0, 1]), slice_of(1, [2], velocities=True)], "one gives velocities and one gives none"),
-        ([slice_of(0, [0, 1, 2]), slice_of(0, [0, 1, 2], of=1)], "rank 0 has pushed two slices that differ"),
-        ([slice_of(0, [0, 1, 2, 3])], "rank 0 has pushed atom 3 of 3"),
-    ],
-)
-def test_what_is_not_whole_is_told(slices, why):
-    with pytest.raises(NotWholeError, match=why):
-        Joiner(3).join(slices)
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), st.sets(st.integers(0, 9)), st.booleans())))
-def test_parcels_come_back(told):
-    slices = [slice_of(rank, sorted(ids), velocities=has) for rank, ids, has in told]
-    parcels = Parcels()
-    for one in slices:
-        parcels.add(one)
-    content = parcels.content()
-    for one, other in zip(slices, unpack(content), strict=True):
-        assert one.rank == other.rank and np.array_equal(one.ids, other.ids)
-        assert np.array_equal(one.frame.positions, other.frame.positions)
-        assert (one.frame.velocities is None) == (other.frame.velocities is None)
-    if len(content):
-        with pytest.raises(ValueError, match="cut short"):
-            list(unpack(content[:-1]))
-
-
 @given(st.integers(1, 5), st.integers(0, 40), st.integers(0, 2**32))
 def test_frames_are_given_evenly(nodes, frames, seed):
     rng = np.random.default_rng(seed)
@@ -144,6 +61,18 @@ def test_frames_are_given_evenly(nodes, frames, seed):
     assert (shares[chosen, np.arange(frames)][(shares == HELD).any(axis=0)] == HELD).all()
     if not (shares == HELD).any():
         assert np.bincount(chosen, minlength=nodes).max(initial=0) <= -(-frames // nodes)
+
+
+@given(st.lists(st.integers(0, 2), max_size=40), st.integers(1, 3))
+def test_ranks_of_a_node_get_neighbours_evenly(nodes, per_node):
+    ranks = [[per_node * node + i for i in range(per_node)] for node in range(3)]
+    node_of = np.array(nodes, np.int64)
+    chosen = among_ranks(node_of, ranks)
+    assert (chosen // per_node == node_of).all()
+    for node in range(3):
+        own = chosen[node_of == node]
+        counts = np.bincount(own - per_node * node, minlength=per_node)
+        assert (np.diff(own) >= 0).all() and counts.max() - counts.min() <= 1
 
 
 def test_what_lies_on_one_node_stays_there():
@@ -158,9 +87,7 @@ def test_slices_become_frames_and_go(tmp_path):
     done = assemble(alone(), Store(place), "run7")
     assert (done.frames, done.waiting, done.absent) == (30, 0, {})
     check(place, range(30))
-    (held,) = find_slices(Store(place), "run7").values()
-    held.refresh()
-    assert held.ends() is None
+    assert find_slices(Store(place), "run7") == {}
     again = assemble(alone(), Store(place), "run7")
     assert (again.frames, again.waiting) == (0, 0)
 
@@ -197,9 +124,7 @@ def test_what_was_written_and_not_dropped_is_no_surprise(tmp_path):
     done = assemble(alone(), Store(place), "run7")
     assert (done.waiting, done.absent) == (0, {})
     check(place, range(4))
-    (held,) = find_slices(Store(place), "run7").values()
-    held.refresh()
-    assert held.ends() is None
+    assert find_slices(Store(place), "run7") == {}
 
 
 def test_a_full_store_keeps_the_slices(tmp_path):
@@ -212,10 +137,65 @@ def test_a_full_store_keeps_the_slices(tmp_path):
         assemble(alone(), store, "run7")
     (held,) = find_slices(Store(place), "run7").values()
     held.refresh()
-    assert held.ends() is not None
+    assert held.until(0, 1) is not None
     done = assemble(alone(), Store(place), "run7")
     assert not done.absent
     check(place, range(300))
+
+
+def fill(place: Path, quota: int, frames: int) -> int:
+    """Push slices of two ranks until they are so many, or there is no room; return of how many frames."""
+    n_atoms = 5000
+    rng = np.random.default_rng(0)
+    positions, owner = rng.uniform(0, 50, (n_atoms, 3)).astype(np.float32), rng.integers(0, 2, n_atoms)
+    stores = [Store(place) for _ in range(2)]
+    whole = 0
+    with contextlib.ExitStack() as stack:
+        writers = []
+        for rank, store in enumerate(stores):
+            store.set_quota(quota)
+            os.environ["HIMACH_QUOTA"] = str(quota)
+            writers.append(stack.enter_context(himach.Writer("full", n_atoms, cache=place, rank=rank)))
+        with contextlib.suppress(StoreFullError):
+            for number in range(frames):
+                for rank, writer in enumerate(writers):
+                    ids = np.flatnonzero(owner == rank)
+                    writer.push_slice(number, ids, positions[ids], time=number)
+                if number % 10 == 0:
+                    for writer in writers:
+                        writer.flush()
+                        whole = number + 1
+            for writer in writers:
+                writer.flush()
+            whole = frames
+    return whole
+
+
+def test_a_store_without_room_for_all_frames_beside_all_slices_goes_on_in_steps(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIMACH_QUOTA", "0")
+    quota = 32 << 20
+    assert fill(tmp_path, quota, 300) == 300  # 18 MB, in segments of 4 MB
+    store = Store(tmp_path)
+    store.set_quota(quota)
+    assert assemble(alone(), store, "full").frames == 300
+
+
+def test_a_store_that_is_full_of_slices_says_which_quota_helps(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIMACH_QUOTA", "0")
+    quota = 16 << 20
+    whole = fill(tmp_path, quota, 10_000)
+    assert 0 < whole < 10_000
+    store = Store(tmp_path)
+    store.set_quota(quota)
+    with pytest.raises(StoreFullError, match="--quota") as raised:
+        assemble(alone(), store, "full")
+    told = re.search(r"himach stage full --assemble --quota (\d+)MiB", str(raised.value))
+    assert told is not None
+    monkeypatch.setenv("HIMACH_CACHE", str(tmp_path))
+    monkeypatch.delenv("HIMACH_QUOTA")
+    done = command("stage", "full", "--assemble", "--quota", f"{told[1]}MiB")
+    assert done.returncode == 0, done.stderr
+    assert len(Store(tmp_path).dataset("full", b"", create=False).native) >= whole
 
 
 def test_slices_and_frames_of_two_simulations_do_not_mix(tmp_path):
@@ -230,7 +210,7 @@ def test_slices_and_frames_of_two_simulations_do_not_mix(tmp_path):
         assemble(alone(), Store(place), "run7")
     (held,) = find_slices(Store(place), "run7").values()
     held.refresh()
-    assert held.ends() == (0, 3)
+    assert held.until(0, 9) == (0, 4)
 
 
 def test_a_run_assembles_by_itself(tmp_path, monkeypatch):

@@ -117,7 +117,7 @@ def test_slices_of_nothing_are_passed_over(tmp_path):
     store = Store(tmp_path)
     with writer(tmp_path) as pushing:
         push(pushing, [0])
-    strange = store.dataset("run7 [slices]", b"slices of rank 0, 0 atoms\n")
+    strange = store.dataset("run7 [slices]", b"slices of rank 0, 0 atoms, launch 0000000000000000\n")
     strange.write(0, 0.0, None, np.zeros((1, 3), np.float32), native=True)
     strange.close()
     assert assemble(alone(), store, "run7").frames == 0
@@ -179,8 +179,8 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
         from himach.io.store.store import StoreFullError
         from himach.parallel import collective
         from himach.parallel.mpi import connect
-        from himach.runner.assembling import assemble
         from himach.runner.assembling.here import assemble_for_run
+        from himach.runner.assembling.writing import Writing
 
         collective.PATIENCE = 0.5
         world = connect()
@@ -188,7 +188,7 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
             for number in range(6):
                 writer.push_slice(number, np.arange(50) + 50 * rank, np.zeros((50, 3), np.float32), time=number)
         world.comm.barrier()
-        write = assemble._Work._write
+        write = Writing.write
 
         def writes(self, *arguments):
             if rank == 0:
@@ -196,7 +196,7 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
             time.sleep(5)
             return write(self, *arguments)
 
-        assemble._Work._write = writes
+        Writing.write = writes
         print(assemble_for_run(world, open_store(), Path("run7")))
         world.comm.barrier()
         """)

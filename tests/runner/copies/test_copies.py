@@ -143,6 +143,70 @@ def test_a_plan_leaves_alone_what_nobody_has():
     assert moved == {0, 2}
 
 
+def test_a_plan_replaces_damaged_copies_where_they_lie():
+    good = [np.array([True, False, True, False]), np.array([True, True, False, False]), np.zeros(4, bool)]
+    anew = [np.array([False, True, False, False]), np.zeros(4, bool), np.array([True, False, True, False])]
+    moves = plan(good, range(4), 2, anew)
+    assert {(source, target, int(number)) for (source, target), some in moves.items() for number in some} == {
+        (1, 0, 1),
+        (0, 2, 0),
+        (0, 2, 2),
+    }
+
+
+def damage(place, numbers):
+    """Break bytes of natives' records; they are there as before, and cannot be read."""
+    store = Store(place)
+    (generation,) = store.generations("adk")
+    dataset = store.dataset("adk", generation)
+    for segment, _, offset, length in dataset._handle.locate(np.array(numbers, dtype=np.int64)):
+        with open(dataset.path / f"n-{segment:016x}.seg", "r+b") as file:
+            file.seek(offset + length // 2)
+            file.write(b"\xa5" * 100)
+    assert all(frame is None for frame in store.dataset("adk", generation).read(numbers))
+
+
+def whole(place):
+    store = Store(place)
+    (generation,) = store.generations("adk")
+    dataset = store.dataset("adk", generation)
+    numbers = sorted(dataset.native)
+    return [number for number, frame in zip(numbers, dataset.read(numbers), strict=True) if frame is not None]
+
+
+def test_damaged_copies_are_replaced(tmp_path):
+    """By another node's, else by the origin's; what neither gives is named."""
+    assert on_nodes(tmp_path, NODES[:3], "stage", *ADK, "--copies", "2").returncode == 0
+    there = held(tmp_path, NODES[:3])
+    table, _ = rmsd(tmp_path, NODES[:3])
+    shared = sorted(there["a"] & there["b"])[:2]
+    damage(tmp_path / "a", shared + sorted(there["a"] - there["b"])[:1])
+    damage(tmp_path / "b", shared)
+    done = on_nodes(tmp_path, NODES[:3], "stage", "adk", "--repair")
+    assert done.returncode == 0, done.stderr
+    assert "5 copies made" in done.stdout and "damaged" not in done.stderr
+    assert held(tmp_path, NODES[:3]) == there
+    for node in NODES[:3]:
+        assert set(whole(tmp_path / node)) == there[node]
+    after, record = rmsd(tmp_path, NODES[:3])
+    assert after == table and record["bytes"]["origin"] == 0
+    assert "copies made" not in on_nodes(tmp_path, NODES[:3], "stage", "adk", "--repair").stdout
+
+
+def test_frames_that_are_damaged_everywhere_are_named(tmp_path):
+    trajectory = tmp_path / "a.dcd"
+    shutil.copy(DCD, trajectory)
+    words = (trajectory, "--topology", PSF, "--dataset", "adk")
+    assert on_nodes(tmp_path, ["a", "b"], "stage", *words, "--copies", "2").returncode == 0
+    for node in "ab":
+        damage(tmp_path / node, [7, 30])
+    trajectory.unlink()
+    done = on_nodes(tmp_path, ["a", "b"], "stage", "adk", "--repair")
+    assert done.returncode == 0
+    assert "2 frames are damaged on every node" in done.stderr and ": 7, 30" in done.stderr
+    assert set(whole(tmp_path / "a")) == set(range(N_FRAMES)) - {7, 30}
+
+
 def test_stores_know_how_many_copies_are_wanted(tmp_path):
     assert on_nodes(tmp_path, ["a", "b"], "stage", *ADK, "--copies", "2").returncode == 0
     for node in "ab":
@@ -179,3 +243,24 @@ def test_a_grown_origin_is_repaired_under_its_newest_stamp(tmp_path):
         dataset = store.dataset(str(grown), generation)
         assert attached_stamp(dataset).n_frames == 20
         assert set(dataset.native) == set(range(20))
+
+
+def test_generations_of_several_nodes_are_told_apart(tmp_path):
+    """What an origin was before it was made anew is neither copied nor mixed with what it is now, and is named."""
+    trajectory = tmp_path / "a.xtc"
+    write_xtc(trajectory, 10, 100)
+    assert on_nodes(tmp_path, ["a", "b"], "stage", trajectory).returncode == 0
+    write_xtc(trajectory, 12, 90)
+    assert on_nodes(tmp_path, ["a"], "stage", trajectory).returncode == 0
+    done = on_nodes(tmp_path, ["a", "b"], "stage", trajectory, "--repair", "--copies", "2")
+    assert done.returncode == 0, done.stderr
+    assert f"frames of what {trajectory} was before lie on a, b: they are not copied" in done.stderr
+    for node in "ab":
+        store = Store(tmp_path / node)
+        found = [store.dataset(str(trajectory), one) for one in store.generations(str(trajectory))]
+        assert sorted(len(one.native) for one in found) == [5, 12]
+        (new,) = [one for one in found if len(one.native) == 12]
+        assert {len(frame.positions) for frame in new.read(range(12))} == {90}
+    told = json.loads(himach("datasets", "--json", "--cache", tmp_path / "b").stdout)["datasets"]
+    assert sorted((one["frames"], one["older"]) for one in told) == [(10, True), (12, False)]
+    assert f"{trajectory} (older)" in himach("datasets", "--cache", tmp_path / "b").stdout

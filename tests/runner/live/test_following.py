@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,12 +10,13 @@ import threading
 import time
 
 import MDAnalysis as mda
+import numpy as np
 import pytest
 from pyroaring import BitMap64
 from support.cache_data import Emit, make
 from support.commands import same_files, start_himach
 from support.pushed import frame_of
-from support.ranks import clean_environment
+from support.ranks import clean_environment, mpiexec
 
 import himach
 from himach.errors import TrajectoryError
@@ -168,3 +170,41 @@ def test_state_of_one_outcome_does_not_reach_the_next(tmp_path):
 def test_of_what_is_staged_only_what_has_no_gap_is_analysed(held, frames):
     seen = [Seen(held=BitMap64(numbers).serialize()) for numbers in held]
     assert updates._combined(seen).frames == frames
+
+
+def test_slices_that_lie_on_one_node_of_several_are_followed(tmp_path):
+    """The other has neither the dataset nor slices of it, and waits with the first."""
+    n_atoms = 50
+    (tmp_path / "count.py").write_text(
+        "import himach\n"
+        "class Count(himach.Analysis):\n"
+        "    def map(self, frame):\n"
+        "        yield 'frames', frame.number\n"
+        "    def reduce(self, key, series):\n"
+        "        return len(series)\n"
+    )
+    line = "    1RES      C    1   0.000   0.000   0.000\n"
+    (tmp_path / "top.gro").write_text(f"\n{n_atoms}\n" + n_atoms * line + "1 1 1\n")
+    (tmp_path / "node.py").write_text(
+        "import os, sys\n"
+        "os.environ['HIMACH_NODE'] = 'nm'[int(os.environ['PMI_RANK'])]\n"
+        "sys.argv[0] = 'himach'\n"
+        "from himach.cli import main\n"
+        "main()\n"
+    )
+    with himach.Writer("run7", n_atoms, cache=tmp_path / "m", rank=0) as writer:
+        for number in range(5):
+            writer.push_slice(number, np.arange(n_atoms), np.zeros((n_atoms, 3), np.float32), time=number)
+    words = ["run", "count.py", "-t", "run7", "-s", "top.gro", "--follow", "--every", "5", "--out", "out"]
+    done = mpiexec(
+        2, [sys.executable, "-P", "node.py", *words, "--stop", "5"], cwd=tmp_path, timeout=90,
+        environ={"HIMACH_CACHE": str(tmp_path / "{node}")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["frames"] == 5
+    words[words.index("run7")] = "run8"
+    done = mpiexec(
+        2, [sys.executable, "-P", "node.py", *words], cwd=tmp_path, timeout=90,
+        environ={"HIMACH_CACHE": str(tmp_path / "{node}")},
+    )  # fmt: skip
+    assert done.returncode == 2 and "no dataset of this name yet" in done.stderr

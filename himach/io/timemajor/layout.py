@@ -1,0 +1,161 @@
+"""How the time-major form of a dataset lies in a store: `Layout` and `Stamps`, values and arithmetic without I/O.
+
+The form is a dataset beside its own, named with `SUFFIX`, of the same generation. Frame numbers are cut into *chunks*
+of `Layout.span` numbers. Of the frames that a node holds in a chunk, each *track* is the positions of one atom in all
+of them, and a record has the tracks of a block of atoms one after the other, each under a checksum of its own. One more
+record tells the chunk's frames, and is written when all others are there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.io.store import bodhi
+
+__all__ = ["CHUNK_FRAMES", "FACTS", "MOST_FRAMES", "SUFFIX", "Layout", "Stamps", "span_for"]
+
+Numbers = npt.NDArray[np.int64]
+Vectors = npt.NDArray[np.float32]
+
+#: Behind the name of a dataset: that of its time-major form.
+SUFFIX = " [time-major]"
+#: Name of the attachment that tells the layout; native/store/eviction.c knows by it what goes first.
+FACTS = "time-major.json"
+VERSION = 1
+CHUNK_FRAMES = 2048  # of a node, in a chunk, about
+MOST_FRAMES = 4 * CHUNK_FRAMES
+BLOCK_ATOMS = 32  # in a record
+MAGIC = b"hmTracks"
+HEAD = struct.Struct("<8sII")  # magic, frames, frames that have a box
+ROW_BYTES = 12
+BOX_BYTES = 24
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the time-major form of a dataset is cut.
+
+    Attributes
+    ----------
+    n_atoms
+        Of the dataset.
+    span
+        Frame numbers in a chunk; a node that holds every Nth frame has a Nth of them.
+    block_atoms
+        Atoms in a record.
+    """
+
+    n_atoms: int
+    span: int
+    block_atoms: int = BLOCK_ATOMS
+
+    @property
+    def n_blocks(self) -> int:
+        """Records with tracks in a chunk."""
+        return -(-self.n_atoms // self.block_atoms)
+
+    def stamps_record(self, chunk: npt.ArrayLike) -> Numbers:
+        """Return the number of the record that tells the frames of a chunk."""
+        return np.asarray(chunk, dtype=np.int64) * (self.n_blocks + 1)
+
+    def tracks_record(self, chunk: npt.ArrayLike, block: npt.ArrayLike) -> Numbers:
+        """Return the number of the record that has the tracks of a block of atoms."""
+        return self.stamps_record(chunk) + np.asarray(block, dtype=np.int64) + 1
+
+    def atoms_of(self, block: int) -> range:
+        """Return the atoms of a block."""
+        return range(block * self.block_atoms, min(self.n_atoms, (block + 1) * self.block_atoms))
+
+    def encode(self) -> bytes:
+        """Return it as an attachment."""
+        return json.dumps({"version": VERSION, **self.__dict__}).encode()
+
+    @classmethod
+    def parse(cls, content: bytes | None) -> Layout | None:
+        """Return what an attachment tells; None if there is none, or it is damaged or of another version."""
+        try:
+            told = json.loads(content or b"")
+            layout = cls(int(told["n_atoms"]), int(told["span"]), int(told["block_atoms"]))
+            right = told["version"] == VERSION and min(layout.n_atoms, layout.span, layout.block_atoms) > 0
+        except (ValueError, TypeError, KeyError):
+            return None
+        return layout if right else None
+
+
+def span_for(n_frames: int, first: int, last: int) -> int:
+    """Return how many frame numbers make a chunk where a node holds so many frames, from the first to the last."""
+    apart = (last - first) / (n_frames - 1) if n_frames > 1 else 1.0
+    return CHUNK_FRAMES << round(math.log2(max(1.0, apart)))
+
+
+@dataclass(frozen=True)
+class Stamps:
+    """The frames of a chunk.
+
+    Attributes
+    ----------
+    numbers
+        Frame numbers, int64 (n,), ascending.
+    times
+        float64 (n,), ps.
+    boxed
+        Which of them have a box, bool (n,).
+    boxes
+        float32 (n, 6); of frames without a box, anything.
+    """
+
+    numbers: Numbers
+    times: npt.NDArray[np.float64]
+    boxed: npt.NDArray[np.bool_]
+    boxes: Vectors
+
+    def encode(self, first: int) -> Vectors:
+        """Return them as the positions of a record, float32 (rows, 3); `first` is the chunk's first number."""
+        parts = [
+            HEAD.pack(MAGIC, len(self.numbers), int(np.count_nonzero(self.boxed))),
+            (self.numbers - first).astype("<u4").tobytes(),
+            self.times.astype("<f8").tobytes(),
+            np.packbits(self.boxed, bitorder="little").tobytes(),
+            self.boxes[self.boxed].astype("<f4").tobytes(),
+        ]
+        content = b"".join(parts)
+        padded = content + bytes(-len(content) % ROW_BYTES)
+        return np.frombuffer(padded, dtype=np.float32).reshape(-1, 3)
+
+    @classmethod
+    def parse(cls, rows: Vectors, first: int) -> Stamps | None:
+        """Return what a record's positions tell; None if they are not those of a chunk's frames."""
+        content = np.ascontiguousarray(rows).view(np.uint8).reshape(-1)
+        if len(content) < HEAD.size:
+            return None
+        magic, n, n_boxes = HEAD.unpack(content[: HEAD.size].tobytes())
+        sizes = [4 * n, 8 * n, -(-n // 8), BOX_BYTES * n_boxes]
+        ends = np.cumsum([HEAD.size, *sizes])
+        if magic != MAGIC or n == 0 or ends[-1] > len(content):
+            return None
+        offsets, times, bits, told = (content[begin:end].tobytes() for begin, end in itertools.pairwise(ends.tolist()))
+        boxed = np.unpackbits(np.frombuffer(bits, np.uint8), count=n, bitorder="little").astype(bool)
+        if np.count_nonzero(boxed) != n_boxes:
+            return None
+        boxes = np.zeros((n, 6), dtype=np.float32)
+        boxes[boxed] = np.frombuffer(told, dtype="<f4").reshape(-1, 6)
+        numbers = np.frombuffer(offsets, dtype="<u4").astype(np.int64) + first
+        return cls(numbers, np.frombuffer(times, dtype="<f8"), boxed, boxes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of them as a record."""
+        return (
+            HEAD.size + 12 * len(self.numbers) + len(self.numbers) // 8 + BOX_BYTES * int(np.count_nonzero(self.boxed))
+        )
+
+    def key(self, first: int) -> float:
+        """Return what stands as time in all records of the chunk, so that tracks of other frames are not taken."""
+        return float((len(self.numbers) << 32) + bodhi.crc32c(self.encode(first).tobytes()))

@@ -1,0 +1,126 @@
+"""The dataset of whole frames in a node's store, as assembling sees it: `Target`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.io.dataset.attachment import AUTHOR, has_stamp
+from himach.io.slices.held import SUFFIX, Held, Kind, find_slices
+from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError, StoreNotFoundError
+from himach.parallel.collective import on_every_rank, told_by_every_rank
+from himach.parallel.communicator import Communicator
+
+__all__ = ["Target"]
+
+Numbers = npt.NDArray[np.int64]
+
+
+class Target:
+    """Whole frames of one kind in this node's store.
+
+    Parameters
+    ----------
+    store
+        The node's; None where there is none.
+    name
+        Of the dataset.
+    kind
+        Of the frames.
+    """
+
+    def __init__(self, store: Store | None, name: str, kind: Kind) -> None:
+        self._store, self._name, self._kind = store, name, kind
+        self._dataset: Dataset | None = None
+        self._author: bytes | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is such a dataset."""
+        return self._store is not None and self._kind.generation in self._store.generations(self._name)
+
+    def open(self) -> Dataset:
+        """Return the dataset, which is made if it is not there."""
+        if self._dataset is None:
+            assert self._store is not None
+            with self._store.locked():  # a trajectory may be staged under the name at the same moment
+                self._refuse_staged(self._store)
+                dataset = self._store.dataset(self._name, self._kind.generation)
+                if self._author is not None and dataset.attachment(AUTHOR) is None:
+                    dataset.attach(AUTHOR, self._author)
+            self._dataset = dataset
+        return self._dataset
+
+    def holds(self, frames: range | Numbers) -> npt.NDArray[np.bool_]:
+        """Return which of some frames are there natively, by now."""
+        if not len(frames) or (self._dataset is None and not self.is_there):
+            return np.zeros(len(frames), np.bool_)
+        dataset = self.open()
+        dataset.refresh()
+        if not isinstance(frames, range):
+            return dataset.holds(frames, native=True)
+        native, alien = (np.zeros(-(-len(frames) // 64), dtype=np.uint64) for _ in range(2))
+        dataset.mark(frames, native, alien)
+        return np.unpackbits(native.view(np.uint8), bitorder="little")[: len(frames)].astype(np.bool_)
+
+    def advice(self) -> str:
+        """Return what helps a store in which frames find no room."""
+        text = "slices are deleted when frames are made of whole segments of them"
+        if self._store is None:
+            return text
+        held = find_slices(self._store, self._name).get(self._kind, Held())
+        # While frames are made of one segment of each rank, these frames lie beside all slices.
+        beside = sum(max((one["bytes"] for one in of.segments()), default=0) for of in held.datasets)
+        used = sum(file.stat().st_size for file in self._store.path.rglob("*") if file.is_file())
+        quota = (used + beside + beside // 8 >> 20) + 4
+        return (
+            f"{text}, which takes a larger quota for a while: 'himach stage {self._name} --assemble --quota "
+            f"{quota}MiB', or make room ('himach cache list', 'himach cache evict')"
+        )
+
+    def _refuse_staged(self, store: Store) -> None:
+        for generation in store.generations(self._name):
+            with suppress(StoreNotFoundError):
+                if has_stamp(store.dataset(self._name, generation, create=False)):
+                    raise StoreConflictError(
+                        f"dataset {self._name} is of a trajectory, and a simulation has pushed slices under its name: "
+                        f"'himach cache evict' the one that is not meant ({self._name}, or '{self._name}{SUFFIX}')"
+                    )
+
+    def agree_on_author(self, comm: Communicator, helds: Sequence[Held]) -> None:
+        """Have all slices, and the frames that are there, be of one simulation, on whatever nodes (collective)."""
+
+        def told() -> tuple[set[bytes], set[bytes]]:
+            slices = {one.attachment(AUTHOR) for held in helds for one in held.datasets if one.native}
+            frames: set[bytes | None] = set()
+            if self._store is not None and self.is_there:
+                frames = {self._store.dataset(self._name, self._kind.generation).attachment(AUTHOR)}
+            return {one for one in frames if one}, {one for one in slices if one}
+
+        both = told_by_every_rank(comm, told)
+        frames, slices = (sorted(set().union(*(one[i] for one in both))) for i in range(2))
+        if len({*frames, *slices}) < 2:
+            self._author = next(iter([*frames, *slices]), None)
+            return
+
+        def refuse() -> None:
+            had = f"frames of {_words(frames)}, and " if frames else ""
+            raise StoreConflictError(
+                f"dataset {self._name} has {had}slices of {_words(slices)}: 'himach cache evict' the one that is not "
+                f"meant ({self._name}, or '{self._name}{SUFFIX}')"
+            )
+
+        on_every_rank(comm, refuse)
+
+    def close(self) -> None:
+        """Let go of the segment that was written."""
+        if self._dataset is not None:
+            with suppress(StoreError):
+                self._dataset.close()
+
+
+def _words(authors: Sequence[bytes]) -> str:
+    return ", ".join(f"'{author.decode(errors='replace')}'" for author in authors)

@@ -1,0 +1,324 @@
+/* Writing by a thread; see stream.h. */
+#include "base/stream.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/large.h"
+
+enum {
+    BLOCK = 4096, /* of all file systems and disks, or a multiple of it */
+    BUFFERS = 8,
+    BUFFER_BYTES = 1 << 20, /* as fast as larger ones */
+    JOBS = BUFFERS + 2
+};
+
+typedef struct {
+    unsigned char *bytes; /* at a multiple of BLOCK; byte i is of the place base + i of the file */
+    size_t capacity;
+} buffer;
+
+/* Bytes to be written, or a function to be called. */
+typedef struct {
+    const unsigned char *bytes; /* NULL: a call */
+    size_t size;
+    uint64_t at;
+    void (*function)(void *);
+    void *argument;
+} job;
+
+struct stream {
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t given, taken;
+    bool threaded, ends;
+    int fd, direct;
+    job jobs[JOBS];           /* of which job i is in jobs[i % JOBS] */
+    uint64_t n_given, n_done; /* jobs */
+    uint64_t written;
+    bool failed;
+    int error;
+    uint64_t failed_at;
+    /* Of who fills: */
+    buffer buffers[BUFFERS];
+    unsigned char *usual;         /* memory of those of usual size */
+    uint64_t free_after[BUFFERS]; /* a buffer is free when so many jobs are done */
+    unsigned now;                 /* which is filled */
+    uint64_t base;                /* where in the file it begins */
+    size_t begin, end;            /* of what is in it and was not handed over */
+};
+
+/* --- Writing ------------------------------------------------------------------------------------------------------ */
+
+static bool put(int fd, const unsigned char *bytes, size_t size, uint64_t at) {
+    struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = size};
+    return size == 0 || io_write(fd, &part, 1, at);
+}
+
+/* Write whole blocks past the page cache; what a file system refuses to take so goes the other way from then on. */
+static bool put_blocks(stream *s, const unsigned char *bytes, size_t size, uint64_t at) {
+    if (s->direct >= 0 && size > 0) {
+        if (put(s->direct, bytes, size, at)) {
+            return true;
+        }
+        if (errno != EINVAL) {
+            return false;
+        }
+        (void)io_close(s->direct);
+        s->direct = -1;
+    }
+    return put(s->fd, bytes, size, at);
+}
+
+static bool write_job(stream *s, const job *j) {
+    if (s->direct < 0) {
+        return put(s->fd, j->bytes, j->size, j->at);
+    }
+    size_t head = (size_t)(-j->at % BLOCK);
+    head = head < j->size ? head : j->size;
+    size_t blocks = (j->size - head) / BLOCK * BLOCK;
+    return put(s->fd, j->bytes, head, j->at) && put_blocks(s, j->bytes + head, blocks, j->at + head) &&
+           put(s->fd, j->bytes + head + blocks, j->size - head - blocks, j->at + head + blocks);
+}
+
+/* Do the next job; the mutex is held, and let go meanwhile. */
+static void do_next(stream *s) {
+    const job j = s->jobs[s->n_done % JOBS];
+    bool skips = s->failed;
+    int error = 0;
+    (void)pthread_mutex_unlock(&s->mutex);
+    if (j.bytes == NULL) {
+        j.function(j.argument);
+    } else if (!skips && !write_job(s, &j)) {
+        error = errno;
+    }
+    (void)pthread_mutex_lock(&s->mutex);
+    s->written += error == 0 && !skips ? j.size : 0;
+    if (error != 0) {
+        s->failed = true;
+        s->error = error;
+        s->failed_at = j.at;
+    }
+    s->n_done++;
+    (void)pthread_cond_broadcast(&s->taken);
+}
+
+static void *run(void *argument) {
+    stream *s = argument;
+    (void)pthread_mutex_lock(&s->mutex);
+    while (!s->ends || s->n_done < s->n_given) {
+        if (s->n_done < s->n_given) {
+            do_next(s);
+        } else {
+            (void)pthread_cond_wait(&s->given, &s->mutex);
+        }
+    }
+    (void)pthread_mutex_unlock(&s->mutex);
+    return NULL;
+}
+
+/* --- Jobs --------------------------------------------------------------------------------------------------------- */
+
+/* Wait until so many jobs are done. */
+static void await(stream *s, uint64_t n) {
+    (void)pthread_mutex_lock(&s->mutex);
+    while (s->n_done < n) {
+        (void)pthread_cond_wait(&s->taken, &s->mutex);
+    }
+    (void)pthread_mutex_unlock(&s->mutex);
+}
+
+static uint64_t give(stream *s, job j) {
+    (void)pthread_mutex_lock(&s->mutex);
+    while (s->n_given - s->n_done == JOBS) {
+        (void)pthread_cond_wait(&s->taken, &s->mutex);
+    }
+    s->jobs[s->n_given % JOBS] = j;
+    uint64_t ticket = ++s->n_given;
+    if (s->threaded) {
+        (void)pthread_cond_signal(&s->given);
+    } else {
+        do_next(s);
+    }
+    (void)pthread_mutex_unlock(&s->mutex);
+    return ticket;
+}
+
+uint64_t stream_call(stream *s, void (*function)(void *), void *argument) {
+    return give(s, (job){.function = function, .argument = argument});
+}
+
+void stream_await(stream *s, uint64_t ticket) {
+    await(s, ticket);
+}
+
+bool stream_has_called(stream *s, uint64_t ticket) {
+    (void)pthread_mutex_lock(&s->mutex);
+    bool has = s->n_done >= ticket;
+    (void)pthread_mutex_unlock(&s->mutex);
+    return has;
+}
+
+uint64_t stream_written(stream *s) {
+    (void)pthread_mutex_lock(&s->mutex);
+    uint64_t written = s->written;
+    s->written = 0;
+    (void)pthread_mutex_unlock(&s->mutex);
+    return written;
+}
+
+bool stream_has_failed(stream *s, uint64_t *from) {
+    (void)pthread_mutex_lock(&s->mutex);
+    bool failed = s->failed;
+    if (failed) {
+        *from = s->failed_at;
+        errno = s->error;
+    }
+    (void)pthread_mutex_unlock(&s->mutex);
+    return failed;
+}
+
+void stream_wait(stream *s) {
+    await(s, s->n_given); /* who calls this is the one who gives */
+}
+
+/* --- Filling ------------------------------------------------------------------------------------------------------ */
+
+static void free_buffer(buffer *b) {
+    if (b->capacity > BUFFER_BYTES) {
+        free(b->bytes);
+    }
+}
+
+/* Hand over the first `size` bytes of what is there. */
+static void hand_over(stream *s, size_t size) {
+    if (size > 0) {
+        job j = {.bytes = s->buffers[s->now].bytes + s->begin, .size = size, .at = s->base + s->begin};
+        s->free_after[s->now] = give(s, j);
+        s->begin += size;
+    }
+}
+
+void stream_push(stream *s) {
+    hand_over(s, s->end - s->begin);
+}
+
+/* A buffer of at least `size` bytes; those of usual size are parts of one piece of memory. */
+static bool reserve(stream *s, unsigned index, size_t size) {
+    buffer *b = &s->buffers[index];
+    if (size <= b->capacity) {
+        return true;
+    }
+    size_t capacity = 0;
+    unsigned char *made = NULL;
+    if (size <= BUFFER_BYTES) {
+        if (s->usual == NULL) {
+            s->usual = large_alloc((size_t)BUFFERS * BUFFER_BYTES, &capacity);
+        }
+        made = s->usual == NULL ? NULL : s->usual + (size_t)index * BUFFER_BYTES;
+        capacity = BUFFER_BYTES;
+    } else {
+        made = large_alloc(size, &capacity);
+    }
+    if (made == NULL) {
+        return false;
+    }
+    free_buffer(b);
+    *b = (buffer){.bytes = made, .capacity = capacity};
+    return true;
+}
+
+/* Go on in another buffer, with the bytes of the last block if that is not full. */
+static bool turn(stream *s, size_t size) {
+    size_t rest = (s->base + s->end) % BLOCK;
+    rest = rest < s->end - s->begin ? rest : s->end - s->begin;
+    hand_over(s, s->end - s->begin - rest);
+    unsigned next = (s->now + 1) % BUFFERS;
+    await(s, s->free_after[next]);
+    uint64_t at = s->base + s->begin; /* of the first byte that was not handed over */
+    size_t skew = (size_t)(at % BLOCK);
+    if (!reserve(s, next, skew + rest + size)) {
+        return false;
+    }
+    if (rest > 0) {
+        memcpy(s->buffers[next].bytes + skew, s->buffers[s->now].bytes + s->begin, rest);
+    }
+    s->now = next;
+    s->base = at - skew;
+    s->begin = skew;
+    s->end = skew + rest;
+    return true;
+}
+
+unsigned char *stream_room(stream *s, size_t size) {
+    if (s->end + size > s->buffers[s->now].capacity && !turn(s, size)) {
+        return NULL;
+    }
+    unsigned char *room = s->buffers[s->now].bytes + s->end;
+    s->end += size;
+    return room;
+}
+
+void stream_to(stream *s, int fd, int direct, uint64_t offset) {
+    stream_wait(s);
+    if (s->direct >= 0) {
+        (void)io_close(s->direct);
+    }
+    s->fd = fd;
+    s->direct = direct;
+    s->failed = false;
+    s->written = 0;
+    s->base = offset / BLOCK * BLOCK;
+    s->begin = s->end = (size_t)(offset % BLOCK);
+}
+
+/* --- Opening ------------------------------------------------------------------------------------------------------ */
+
+/* The thread, with all signals left to others. */
+static bool start_thread(stream *s) {
+    sigset_t all;
+    sigset_t before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
+    bool started = pthread_create(&s->thread, NULL, run, s) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
+stream *stream_open(void) {
+    stream *s = calloc(1, sizeof *s);
+    if (s != NULL) {
+        s->fd = s->direct = -1;
+        (void)pthread_mutex_init(&s->mutex, NULL);
+        (void)pthread_cond_init(&s->given, NULL);
+        (void)pthread_cond_init(&s->taken, NULL);
+        s->threaded = start_thread(s);
+    }
+    return s;
+}
+
+void stream_close(stream *s) {
+    if (s == NULL) {
+        return;
+    }
+    stream_to(s, -1, -1, 0);
+    if (s->threaded) {
+        (void)pthread_mutex_lock(&s->mutex);
+        s->ends = true;
+        (void)pthread_cond_signal(&s->given);
+        (void)pthread_mutex_unlock(&s->mutex);
+        (void)pthread_join(s->thread, NULL);
+    }
+    (void)pthread_mutex_destroy(&s->mutex);
+    (void)pthread_cond_destroy(&s->given);
+    (void)pthread_cond_destroy(&s->taken);
+    for (int i = 0; i < BUFFERS; i++) {
+        free_buffer(&s->buffers[i]);
+    }
+    free(s->usual);
+    free(s);
+}

@@ -1,0 +1,46 @@
+/* Bytes to a file, in order, by a thread, past the page cache where the file allows that: what is written once, and by
+ * the time that it is read lies on the disk, need not be copied into memory that a simulation wants for itself.
+ *
+ * One thread fills, and calls all of these. No byte is written twice: the blocks at which filling began and at which it
+ * was pushed, which are not full, go through the page cache, and no others of the file do. */
+#ifndef BODHI_STREAM_H
+#define BODHI_STREAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct stream stream;
+
+/* NULL: memory is out. Without a thread to be had, who fills writes. */
+stream *stream_open(void);
+
+/* Waits for what was handed over. */
+void stream_close(stream *s);
+
+/* What follows goes to the file `fd`, from `offset` on; `direct` is the same file, opened with O_DIRECT, or -1, and the
+ * stream's to close. What there was is waited for, what failed is forgotten. */
+void stream_to(stream *s, int fd, int direct, uint64_t offset);
+
+/* Room for `size` more bytes, which are filled before the next call; NULL: memory is out. May wait for the thread. */
+unsigned char *stream_room(stream *s, size_t size);
+
+/* Hand over all there is. */
+void stream_push(stream *s);
+
+/* Have the thread call `function` when all that was handed over is written, or has failed. Returns a ticket. */
+uint64_t stream_call(stream *s, void (*function)(void *), void *argument);
+bool stream_has_called(stream *s, uint64_t ticket);
+void stream_await(stream *s, uint64_t ticket);
+
+/* Bytes written since this was asked last. */
+uint64_t stream_written(stream *s);
+
+/* Whether a write has failed; errno is then why, and *from where nothing was written any more. Nothing is, until
+ * stream_to(). */
+bool stream_has_failed(stream *s, uint64_t *from);
+
+/* Wait until nothing is to be done. */
+void stream_wait(stream *s);
+
+#endif

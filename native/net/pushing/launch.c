@@ -1,0 +1,92 @@
+/* What a launcher says of a launch; see launch.h. */
+#include "net/pushing/launch.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "segments/record.h"
+
+enum { MOST = 1024, GENERATIONS = 16, WORDS = 4096 };
+
+uint64_t launch_named(const char *name) {
+    uint64_t hash = hash_bytes(name, strlen(name));
+    return *name == '\0' ? 0 : hash == 0 ? 1 : hash;
+}
+
+static void add(char out[MOST], const char *what, const char *value) {
+    size_t n = strlen(out);
+    (void)snprintf(out + n, MOST - n, "%s=%s\n", what, value);
+}
+
+static bool add_variable(char out[MOST], const char *name) {
+    const char *value = getenv(name);
+    if (value == NULL || *value == '\0') {
+        return false;
+    }
+    add(out, name, value);
+    return true;
+}
+
+/* Read a file of /proc; returns the bytes, behind which there is a 0. */
+static size_t read_file(long pid, const char *name, char *out, size_t size) {
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%ld/%s", pid, name);
+    int fd = io_open(AT_FDCWD, path, O_RDONLY);
+    ssize_t got = fd < 0 ? -1 : io_read(fd, out, size - 1, 0, READ_ANY);
+    if (fd >= 0) {
+        (void)io_close(fd);
+    }
+    out[got > 0 ? got : 0] = '\0';
+    return got > 0 ? (size_t)got : 0;
+}
+
+static long parent_of(long pid) {
+    char text[512];
+    static const char before[] = ") S "; /* end of the program's name, in which anything may be, and the state */
+    (void)read_file(pid, "stat", text, sizeof text);
+    const char *end = strrchr(text, ')');
+    return end != NULL && strlen(end) >= sizeof before ? strtol(end + strlen(before), NULL, 10) : 0;
+}
+
+/* MPICH's mpiexec tells its ranks nothing of itself, but to the process that starts those of a machine where it is
+ * reached, which is the same on all machines. */
+static bool add_hydra(char out[MOST]) {
+    char words[WORDS];
+    long pid = (long)getppid();
+    for (int i = 0; i < GENERATIONS && pid > 1; i++, pid = parent_of(pid)) {
+        size_t n = read_file(pid, "cmdline", words, sizeof words);
+        for (const char *word = words; word < words + n; word += strlen(word) + 1) {
+            const char *value = word + strlen(word) + 1;
+            if (strcmp(word, "--control-port") == 0 && value < words + n) {
+                add(out, "control-port", value);
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* What one launcher says is enough; of another, which has started it, processes of some machines may know less. */
+uint64_t launch_found(void) {
+    static const char *const alone[] = {"PMIX_NAMESPACE", "PALS_APID", "FLUX_JOB_ID"};
+    static const char *const steps[] = {"SLURM_STEP_ID", "SLURM_RESTART_COUNT", "PMI_JOBID"};
+    char said[MOST] = "";
+    bool enough = (getenv("PMI_FD") != NULL || getenv("PMI_PORT") != NULL) && add_hydra(said);
+    for (size_t i = 0; i < sizeof alone / sizeof *alone && !enough; i++) {
+        enough = add_variable(said, alone[i]);
+    }
+    if (strstr(said, "slurm.pmix.") != NULL) { /* job and step, which a job that was queued again has once more */
+        (void)add_variable(said, "SLURM_RESTART_COUNT");
+    }
+    if (!enough && !add_variable(said, "SLURM_HET_JOB_ID")) { /* its components have numbers of their own */
+        (void)add_variable(said, "SLURM_JOB_ID");
+    }
+    for (size_t i = 0; i < sizeof steps / sizeof *steps && !enough; i++) {
+        (void)add_variable(said, steps[i]);
+    }
+    return launch_named(said);
+}

@@ -1,0 +1,14 @@
+/* Which launch of a simulation this process is of: what all processes that one mpiexec or srun started have in common,
+ * and those of no other launch have. */
+#ifndef BODHI_LAUNCH_H
+#define BODHI_LAUNCH_H
+
+#include <stdint.h>
+
+/* A number for what the launcher says of itself; 0: it says nothing. */
+uint64_t launch_found(void);
+
+/* A number for what the caller says, "" being nothing. */
+uint64_t launch_named(const char *name);
+
+#endif

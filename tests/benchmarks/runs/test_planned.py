@@ -1,0 +1,110 @@
+"""Plans beside what was measured, from lines that were made up."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from planning.made import record
+
+from himach.benchmarks.runs import planned, virtual
+from himach.benchmarks.runs.virtual import BLIND, CASES, FITTED, FRAMES, Lines
+from himach.planning.accuracy import MEASURED, Accuracy, accuracy
+
+
+def lines_of(path, turns=1):
+    """Write what hosts would take whose ranks wait for nothing but 10 ms a frame, and an origin of 10 MB/s."""
+    lines = Lines(path)
+    for turn in range(turns):
+        lines.add({"turn": turn, "machine": {"network": 1e8, "latency": 1e-4, "origin": 1e7, "origin_at_once": 0.0}})
+        for hosts in (*FITTED, *BLIND):
+            runs = {
+                kind: record(FRAMES * hosts, hosts, hosts, read=1e-4, cached=cached, startup=0.1, reduce=0.3 * hosts)
+                for kind, cached in (("first", False), ("second", True), ("lost", True))
+            }
+            found = {**runs, "stage": 0.1 + 0.1 * hosts}
+            if hosts in FITTED:
+                del found["lost"]
+            lines.add({"turn": turn, "hosts": hosts, "found": dict.fromkeys(CASES, found)})
+    lines.add({"rounds": 16, "machine": {"network": 1e6, "latency": 1e-4}, "seconds": [1.0, 1.1, 1.2]})
+    return lines
+
+
+def test_what_was_measured_is_predicted_from_and_not_measured_again(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(virtual, "Hosts", None)  # there is nothing to be measured
+    lines_of(tmp_path / "records", turns=2)
+    before = (tmp_path / "records").read_text()
+    monkeypatch.setattr(virtual, "ROUNDS", (16,))
+    planned.main(2, 2, (), False, 1, tmp_path / "records", tmp_path / "out", None)
+    assert (tmp_path / "records").read_text() == before
+    told = json.loads((tmp_path / "out").read_text())
+    kinds = {row["kind"] for row in told["rows"]}
+    assert kinds == {"first", "second", "stage", "lost", "shuffle", "rounds"}
+    assert told["about"]["origin"] == 1e7
+    for row in told["rows"]:
+        assert row["blind"] == (row["nodes"] in BLIND)
+        if row["kind"] in ("first", "second"):
+            assert row["predicted"] == pytest.approx(row["measured"], rel=0.03), row
+    printed = capsys.readouterr().out
+    assert "HeavyReduce, second, 16 hosts" in printed
+    assert "MISSED" in printed  # staging took what was made up
+
+
+def test_a_line_that_was_not_written_to_its_end_is_left_out_and_what_is_missing_is_measured(tmp_path, monkeypatch):
+    path = tmp_path / "records"
+    lines_of(path)
+    whole = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(whole[:3]) + whole[3][:40])
+    assert len(Lines(path).lines) == 3
+    asked = []
+
+    class Hosts:
+        def __init__(self, count, *_):
+            asked.append(count)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def call(self, ranks, function, names, *_):
+            asked.append((ranks, tuple(names)))
+            return {}
+
+        def forget_disks(self):
+            pass
+
+    monkeypatch.setattr(virtual, "Hosts", Hosts)
+    monkeypatch.setattr(virtual, "_trajectory", lambda place, topology, frames: place)
+    virtual.measure(Lines(path), CASES, 1, 1, False, float("inf"), tmp_path)
+    assert asked == [16, (4, CASES), (8, CASES), (16, CASES)]
+    assert len(Lines(path).lines) == 6
+
+
+def test_no_turn_begins_that_would_not_end_in_time(tmp_path, monkeypatch, capsys):
+    turns = []
+    monkeypatch.setattr(virtual, "_turn", lambda _lines, _cases, turn, *_: turns.append(turn))
+    virtual.measure(Lines(None), CASES, 5, 3, False, 0.0, tmp_path)
+    assert turns == []
+    assert "no time for more" in capsys.readouterr().out
+    virtual.measure(Lines(None), CASES, 5, 3, False, float("inf"), tmp_path)
+    assert turns == [0, 1, 2, 3, 4]
+
+
+def test_the_error_of_predictions_is_that_of_blind_ones(tmp_path):
+    rows = [
+        {"kind": "first", "blind": True, "predicted": predicted, "measured": 1.0, "spread": spread, "nodes": 8}
+        for predicted, spread in ((1.02, 0.0), (0.9, 0.1), (1.05, 0.04))
+    ]
+    fitted = {"kind": "first", "blind": False, "predicted": 9.0, "measured": 1.0, "spread": 0.0, "nodes": 64}
+    (tmp_path / "some.json").write_text(json.dumps({"rows": [*rows, fitted]}))
+    assert accuracy(tmp_path / "some.json") == {
+        "first": Accuracy(pytest.approx(0.05), pytest.approx(0.1), 0.04, 8, 3, 2)
+    }
+    assert accuracy(tmp_path / "none.json") == {}
+
+
+def test_what_was_measured_is_part_of_the_package():
+    assert {"first", "second", "stage"} <= accuracy().keys()
+    assert json.loads(MEASURED.read_text())["about"]["cores"] > 0

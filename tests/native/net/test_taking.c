@@ -1,0 +1,208 @@
+/* Bytes of segments taken from another machine's server, which here is a thread that knows them by heart: large parts
+ * and small ones, some that are cut short or gone, answers that are wrong or touched, with MACs and without. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "../check.h"
+#include "base/clock.h"
+#include "net/extents.h"
+
+char doing[256];
+
+enum { END = 2 << 20, GONE = 9, TIMEOUT_MS = 10000 };
+
+enum way { HONEST, LIES, TOUCHED, ONE_MORE };
+
+typedef struct {
+    int fd;
+    enum way way;
+    wire_parser in;
+    mac_stream mac;
+    unsigned char *body; /* of an answer, behind its header */
+    int requests;
+} server;
+
+static unsigned char byte_at(uint64_t of, uint64_t offset) {
+    return (unsigned char)((offset * 2654435761U >> 13) + of);
+}
+
+static bool next_request(server *s) {
+    for (;;) {
+        unsigned char *at;
+        size_t space = wire_space(&s->in, &at);
+        ssize_t got = recv(s->fd, at, space, 0);
+        if (got <= 0) {
+            return false;
+        }
+        enum wire_result result = wire_took(&s->in, (size_t)got);
+        CHECK(result == WIRE_MORE || result == WIRE_MESSAGE);
+        if (result == WIRE_MESSAGE) {
+            return true;
+        }
+    }
+}
+
+/* Bytes of the body of an answer. */
+static size_t answer_to(server *s, size_t n) {
+    size_t at = 4 * n;
+    for (size_t i = 0; i < n; i++) {
+        wire_extent asked;
+        wire_parse_extent(s->in.body + i * WIRE_EXTENT_BYTES, &asked);
+        uint64_t end = asked.offset + asked.size < END ? asked.offset + asked.size : END;
+        wire_put32(s->body + 4 * i, asked.segment == GONE ? WIRE_GONE : (uint32_t)(end - asked.offset));
+        for (uint64_t k = asked.offset; asked.segment != GONE && k < end; k++) {
+            s->body[at++] = byte_at(asked.segment, k);
+        }
+    }
+    if (s->way == LIES && n > 1) {
+        wire_put32(s->body, wire_get32(s->body) - 1);
+        wire_put32(s->body + 4, wire_get32(s->body + 4) + 1);
+    }
+    return s->way == ONE_MORE ? at + 1 : at;
+}
+
+static void send_all(int fd, const unsigned char *data, size_t size) {
+    while (size > 0) {
+        ssize_t sent = send(fd, data, size, MSG_NOSIGNAL);
+        if (sent <= 0) {
+            return; /* who asked has gone */
+        }
+        data += sent;
+        size -= (size_t)sent;
+    }
+}
+
+static void *serve(void *argument) {
+    server *s = argument;
+    unsigned char header[WIRE_HEADER];
+    unsigned char tag[MAC_BYTES];
+    while (next_request(s)) {
+        CHECK(s->in.verb == WIRE_TAKE);
+        s->requests++;
+        size_t size = answer_to(s, s->in.size / WIRE_EXTENT_BYTES);
+        const wire_part part = {s->body, size};
+        wire_header_of(header, WIRE_TAKEN, size, 0);
+        size_t tag_bytes = wire_tag(&s->mac, header, &part, 1, tag);
+        s->body[size - 1] ^= s->way == TOUCHED;
+        send_all(s->fd, header, sizeof header);
+        send_all(s->fd, s->body, size);
+        send_all(s->fd, tag, tag_bytes);
+    }
+    (void)close(s->fd);
+    wire_free(&s->in);
+    return NULL;
+}
+
+static const segment_key keys[] = {{.segment = 5}, {.segment = GONE}};
+static const uint8_t kinds[] = {BODHI_NATIVE, BODHI_ALIEN};
+
+/* Take extents from such a server; returns the status. */
+static int take(enum way way, bool with_macs, fetched *list, size_t n, int *requests) {
+    static const uint8_t key[MAC_KEY] = {3, 1, 4};
+    static char name[] = "test";
+    int ends[2];
+    pthread_t thread;
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    server s = {.fd = ends[1], .way = way, .in = {.from_client = true}, .body = malloc(WIRE_MAX_TAKEN)};
+    wire_link link = {.address = name, .fd = ends[0]};
+    CHECK(s.body != NULL);
+    if (with_macs) {
+        mac_begin(&link.mac, key, true);
+        mac_begin(&link.in.mac, key, false);
+        mac_begin(&s.mac, key, false);
+        mac_begin(&s.in.mac, key, true);
+    }
+    CHECK(pthread_create(&thread, NULL, serve, &s) == 0);
+    int status = extents_fetch(&link, TIMEOUT_MS, keys, kinds, list, n);
+    link_close(&link);
+    CHECK(pthread_join(thread, NULL) == 0);
+    free(s.body);
+    *requests = s.requests;
+    return status;
+}
+
+static void check_bytes(const fetched *one) {
+    for (uint64_t i = 0; i < one->size; i++) {
+        CHECK(one->to[i] == byte_at(keys[one->segment].segment, one->offset + i));
+    }
+}
+
+/* Extents of so many bytes, some way apart, the last of which ends `beyond` the segment's end. */
+static fetched *extents_of(size_t n, uint64_t size, uint64_t beyond) {
+    fetched *list = calloc(n, sizeof *list);
+    CHECK(list != NULL);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t offset = i + 1 == n ? END + beyond - size : i * 7 * size % (END - size);
+        list[i] = (fetched){.offset = offset, .size = size, .to = malloc(size)};
+        CHECK(list[i].to != NULL);
+    }
+    return list;
+}
+
+static void free_extents(fetched *list, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        free(list[i].to);
+    }
+    free(list);
+}
+
+static const struct {
+    size_t n;
+    uint64_t size;
+    int requests;
+} shapes[] = {{1, 100, 1}, {300, 100, 2}, {3, 20000, 1}, {4, 200000, 2}, {40, 20000, 2}, {1, 1 << 20, 2}};
+
+static void test_what_is_there(bool with_macs) {
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        (void)snprintf(doing, sizeof doing, "%zu extents of %llu bytes, MACs %d", shapes[i].n,
+                       (unsigned long long)shapes[i].size, with_macs);
+        for (int cut = 0; cut < 3; cut++) {
+            int requests;
+            size_t n = shapes[i].n;
+            fetched *list = extents_of(n, shapes[i].size, cut == 1 ? 10 : 0);
+            list[0].segment = cut == 2;
+            CHECK(take(HONEST, with_macs, list, n, &requests) == BODHI_OK);
+            CHECK(requests == shapes[i].requests);
+            for (size_t k = 0; k < n; k++) {
+                int told = cut == 2 && k == 0 ? ENOENT : cut == 1 && k == n - 1 ? -1 : 0;
+                CHECK(list[k].error == told);
+                if (told == 0) {
+                    check_bytes(&list[k]);
+                }
+            }
+            free_extents(list, n);
+        }
+    }
+}
+
+/* Nothing of an answer that is wrong is taken. */
+static void test_what_is_wrong(enum way way, bool with_macs, size_t n, uint64_t size) {
+    int requests;
+    (void)snprintf(doing, sizeof doing, "wrong in way %d, %zu extents of %llu bytes", (int)way, n,
+                   (unsigned long long)size);
+    fetched *list = extents_of(n, size, 0);
+    CHECK(take(way, with_macs, list, n, &requests) == BODHI_ERROR_PROTOCOL);
+    for (size_t i = 0; i < n; i++) {
+        CHECK(list[i].error == ENOTCONN);
+    }
+    free_extents(list, n);
+}
+
+int main(void) {
+    test_what_is_there(false);
+    test_what_is_there(true);
+    for (int with_macs = 0; with_macs < 2; with_macs++) {
+        test_what_is_wrong(LIES, with_macs != 0, 3, 100);
+        test_what_is_wrong(LIES, with_macs != 0, 3, 20000);
+        test_what_is_wrong(ONE_MORE, with_macs != 0, 3, 100);
+        test_what_is_wrong(ONE_MORE, with_macs != 0, 3, 20000);
+    }
+    test_what_is_wrong(TOUCHED, true, 3, 100);
+    test_what_is_wrong(TOUCHED, true, 3, 20000);
+    puts("all passed");
+    return 0;
+}
