@@ -174,41 +174,39 @@ static bool reserve_ids(gather *g, size_t n) {
     return n <= g->id_capacity;
 }
 
-/* Find the slice that is packed at `at`. MISS: it is cut short, or damaged. The memory is of malloc or numpy, and all
- * that is packed is of whole multiples of four bytes. */
-static int unpack_slice(gather *g, const unsigned char *bytes, size_t size, size_t *at, packed_head *head,
-                        bodhi_frame *slice) {
+static uint64_t count_fields(const packed_head *head) {
+    return 1U + ((head->has & HAS_VELOCITIES) != 0) + ((head->has & HAS_FORCES) != 0);
+}
+
+/* Take the head of the slice that is packed at `at`, behind which its ids and vectors lie. False: it is cut short, or
+ * damaged. */
+static bool unpack_head(const unsigned char *bytes, size_t size, size_t *at, packed_head *head) {
     if (size - *at < sizeof *head) {
-        return BODHI_MISS;
+        return false;
     }
     memcpy(head, bytes + *at, sizeof *head);
     *at += sizeof *head;
-    uint64_t fields = 1U + ((head->has & HAS_VELOCITIES) != 0) + ((head->has & HAS_FORCES) != 0);
-    if (head->n < 1 || head->n > UINT32_MAX || head->told > size - *at || head->told % sizeof(float) != 0 ||
-        (uint64_t)head->n * fields * ROW_BYTES > size - *at - head->told) {
-        return BODHI_MISS;
-    }
-    if (!reserve_ids(g, (size_t)head->n)) {
-        return bodhi_fail_memory();
-    }
-    if (!ids_read(bytes + *at, head->told, NULL, g->ids, (size_t)head->n)) {
-        return BODHI_MISS;
-    }
-    float *vectors = (float *)(void *)((unsigned char *)(uintptr_t)bytes + *at + head->told);
-    *at += head->told + (size_t)head->n * fields * ROW_BYTES;
-    *slice = (bodhi_frame){.number = head->number,
-                           .time = head->time,
-                           .n_atoms = head->n,
-                           .box = (head->has & HAS_BOX) != 0 ? head->box : NULL,
-                           .ids = g->ids,
-                           .positions = vectors};
+    return head->n >= 1 && head->n <= UINT32_MAX && head->told <= size - *at && head->told % sizeof(float) == 0 &&
+           (uint64_t)head->n * count_fields(head) * ROW_BYTES <= size - *at - head->told;
+}
+
+/* The slice of a head, of which the ids were read. The vectors' memory is of malloc or numpy, and all that is packed
+ * is of whole multiples of four bytes. */
+static bodhi_frame unpack_slice(const gather *g, const packed_head *head, const unsigned char *bytes) {
+    float *vectors = (float *)(void *)(uintptr_t)bytes;
+    bodhi_frame slice = {.number = head->number,
+                         .time = head->time,
+                         .n_atoms = head->n,
+                         .box = (head->has & HAS_BOX) != 0 ? head->box : NULL,
+                         .ids = g->ids,
+                         .positions = vectors};
     vectors += head->n * 3;
     if ((head->has & HAS_VELOCITIES) != 0) {
-        slice->velocities = vectors;
+        slice.velocities = vectors;
         vectors += head->n * 3;
     }
-    slice->forces = (head->has & HAS_FORCES) != 0 ? vectors : NULL;
-    return BODHI_OK;
+    slice.forces = (head->has & HAS_FORCES) != 0 ? vectors : NULL;
+    return slice;
 }
 
 /* --- Slices ------------------------------------------------------------------------------------------------------ */
@@ -263,13 +261,18 @@ int gather_read(gather *g, int64_t rank, bodhi_reader *reader, int64_t *missed) 
 
 int gather_take(gather *g, const unsigned char *bytes, size_t size) {
     packed_head head;
-    bodhi_frame slice;
     for (size_t at = 0; at < size;) {
-        int status = unpack_slice(g, bytes, size, &at, &head, &slice);
-        if (status == BODHI_MISS) {
+        bool whole = unpack_head(bytes, size, &at, &head);
+        if (whole && !reserve_ids(g, (size_t)head.n)) {
+            return bodhi_fail_memory();
+        }
+        if (!whole || !ids_read(bytes + at, head.told, NULL, g->ids, (size_t)head.n)) {
             return bodhi_fail(BODHI_ERROR_ARGUMENT, "slices that came from another process are cut short or damaged");
         }
-        status = status == BODHI_OK ? gather_add(g, head.rank, &slice) : status;
+        at += head.told;
+        bodhi_frame slice = unpack_slice(g, &head, bytes + at);
+        at += (size_t)head.n * count_fields(&head) * ROW_BYTES;
+        int status = gather_add(g, head.rank, &slice);
         if (status != BODHI_OK) {
             return status;
         }

@@ -97,8 +97,8 @@ static int end_sync(straight *s) {
         whole = status == BODHI_OK;
     }
     s->facts.acknowledged += whole ? s->n_syncing : 0;
-    s->facts.in_flight =
-        whole ? s->facts.in_flight - s->n_syncing : 0; /* those behind may have been undone with them */
+    /* Those behind a batch that is undone may have been undone with it. */
+    s->facts.in_flight = whole ? s->facts.in_flight - s->n_syncing : 0;
     if (status != BODHI_OK) {
         slice_teller_forget(&s->writer->teller);
     }

@@ -62,7 +62,7 @@ static void open_remote(served_dataset *d, bool with_macs) {
     static char name[] = "beside";
     int ends[2];
     connect_both(ends);
-    *d = (served_dataset){.link = {.address = name, .fd = ends[0]}, .timeout_ms = SOON_MS * 5, .remote = true};
+    *d = (served_dataset){.link = {.address = name, .fd = ends[0]}, .timeout_ms = SOON_MS * 5L, .remote = true};
     CHECK(pthread_mutex_init(&d->talking, NULL) == 0 && pthread_mutex_init(&d->mutex, NULL) == 0);
     if (with_macs) {
         mac_begin(&d->link.mac, key, true);

@@ -71,7 +71,7 @@ static void test_sparse(void) {
     CHECK(bodhi_writer_open(run, BODHI_NATIVE, &small, &writer) == BODHI_OK);
     CHECK(append(writer, 50, LARGE_ATOMS) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
     CHECK(bodhi_dataset_refresh(run) == BODHI_OK);
-    CHECK(bytes_of_parts(false) >= LARGE_ATOMS * 12);
+    CHECK(bytes_of_parts(false) >= LARGE_ATOMS * 12L);
     CHECK(bytes_of_parts(true) < 5000);
     close_all();
 }

@@ -209,7 +209,7 @@ static void read_round(gather *g, uint32_t own, const int64_t *numbers, size_t n
         int64_t missed = -1;
         CHECK(bodhi_reader_open(dataset, numbers, (int64_t)n, &options, &reader) == BODHI_OK);
         int status = gather_read(g, rank, reader, &missed);
-        if (numbers[n - 1] == ROUNDS * OF_ROUND) { /* of which there is no slice */
+        if (numbers[n - 1] == (int64_t)ROUNDS * OF_ROUND) { /* of which there is no slice */
             CHECK(status == BODHI_MISS && missed == numbers[n - 1]);
             status = gather_read(g, rank, reader, &missed);
         }
@@ -244,13 +244,13 @@ static void check_cut(const gather *from, int32_t target, const int64_t *numbers
         wholes += status == BODHI_OK;
         free(exact);
     }
-    CHECK(wholes < 2 * RANKS * OF_ROUND);
+    CHECK(wholes < (size_t)2 * RANKS * OF_ROUND);
     gather_close(g);
 }
 
 static void test_rounds(void) {
     begin_empty("rounds");
-    push(ROUNDS * OF_ROUND);
+    push((int64_t)ROUNDS * OF_ROUND);
     bodhi_dataset *whole = open_named("whole");
     bodhi_writer *writer;
     gather *g[2];
@@ -292,13 +292,13 @@ static void test_rounds(void) {
     }
     CHECK(bodhi_writer_close(writer) == BODHI_OK);
     int64_t all[ROUNDS * OF_ROUND];
-    for (int64_t i = 0; i < ROUNDS * OF_ROUND; i++) {
+    for (int64_t i = 0; i < (int64_t)ROUNDS * OF_ROUND; i++) {
         all[i] = i;
     }
     bodhi_reader *reader;
     bodhi_frame frame;
-    CHECK(bodhi_reader_open(whole, all, ROUNDS * OF_ROUND, NULL, &reader) == BODHI_OK);
-    for (int64_t i = 0; i < ROUNDS * OF_ROUND; i++) {
+    CHECK(bodhi_reader_open(whole, all, (int64_t)ROUNDS * OF_ROUND, NULL, &reader) == BODHI_OK);
+    for (int64_t i = 0; i < (int64_t)ROUNDS * OF_ROUND; i++) {
         CHECK(bodhi_reader_next(reader, &frame) == BODHI_OK);
         check_frame(&frame, i, (unsigned)i % 8);
     }

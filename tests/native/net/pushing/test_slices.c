@@ -106,7 +106,7 @@ static size_t make_slice(int64_t number) {
 
 static float value_of(int64_t number, int64_t atom, int field) {
     float grid = number % 5 == 0 ? 0.25F : 0.123456F; /* some lie on a grid, and are packed */
-    return grid * (float)(atom % 1000 + 10 * field + number % 100);
+    return grid * (float)(atom % 1000 + 10L * field + number % 100);
 }
 
 static int push(bodhi_pusher *pusher, int64_t number) {
@@ -261,7 +261,7 @@ static void test_full_disk(bool durable, int64_t fits) {
     bodhi_push_query(pusher, &facts);
     CHECK(facts.in_flight == 0 && facts.acknowledged < SLICES && count_right(SLICES, "") >= facts.acknowledged);
     room = INT64_MAX / 2;
-    CHECK(push(pusher, 2 * SLICES) >= 0 && bodhi_push_flush(pusher) == BODHI_OK);
+    CHECK(push(pusher, 2L * SLICES) >= 0 && bodhi_push_flush(pusher) == BODHI_OK);
     CHECK(acknowledged(pusher) == facts.acknowledged + 1);
     CHECK(count_right(2 * SLICES + 1, "") == known); /* what was undone is known to nobody */
     for (int64_t number = facts.acknowledged; number < SLICES; number++) {
