@@ -60,6 +60,8 @@ __all__ = ["Done", "assign_frames", "open_frames", "perform", "stages"]
 
 #: Stages of a chain, at most: more are the work of a `then` that makes new ones for ever.
 MOST_STAGES = 1000
+#: Seconds of map() from which on it is seen whether another layout would spare the next run some.
+WORTH_COUNTING = 1.0
 
 
 @dataclass
@@ -155,6 +157,7 @@ def _perform(world: World, job: Job, started: float, quiet: bool, out: _Out, sai
         if out.path is not None:
             drawing = partial(located, method="plot", rank=0)
             record["files"] = on_first_rank(comm, partial(out.write, ends, outcomes, record, drawing)) or []
+    _lay_out(world, job, opened, views, read["one by one"], seconds["map"], quiet)
     return Done(outcomes, record, ends)
 
 
@@ -247,7 +250,7 @@ def _map_and_reduce(
     quiet: bool,
     started: float,
 ) -> tuple[Passed, Mapping[str, int]]:
-    """Take every frame of this rank through map(), all pairs through reduce(); return also the bytes read, by place."""
+    """Take every frame of this rank through map(), all pairs through reduce(); return also what was read, by place."""
     from himach.io.dataset.lookup import server_of
     from himach.io.dataset.origin_watch import OriginChangedError
     from himach.io.dataset.source import Source
@@ -298,7 +301,8 @@ def _map_and_reduce(
         warn_once(comm, not_kept(kept, keeper))
     _settle(world, opened.cached, share, written)
     warn_once(comm, [source.lost] if source.lost else [])
-    return passed, {"cache": source.bytes_cache, "origin": source.bytes_origin}
+    read = {"cache": source.bytes_cache, "origin": source.bytes_origin, "one by one": source.one_by_one}
+    return passed, read
 
 
 def _say_empty(chains: Sequence[Sequence[Analysis]], frames: Selected, mapped: Sequence[int]) -> None:
@@ -378,6 +382,18 @@ def _settle(world: World, cached: Cached | Client | None, share: Share, written:
         )
         reasons.append(f"{skipped} frames were not kept in the cache: {why} (node {world.name})")
     warn_once(world.comm, reasons)
+
+
+def _lay_out(
+    world: World, job: Job, opened: Opened, views: Sequence[View], n_read: int, seconds: float, quiet: bool
+) -> None:
+    """See whether runs like this one have earned a part of the time-major form; `seconds` is the same everywhere."""
+    if job.live is not None or seconds < WORTH_COUNTING:
+        return
+    from himach.runner.layouts.by_use import Asked, lay_out_by_use
+
+    asked = Asked(_union([view.needs for view in views]), opened.origin.n_atoms, n_read, seconds)
+    lay_out_by_use(world, opened.cached if opened.quota else None, asked, quiet)
 
 
 def _take(share: Share, source: Source) -> Steps | None:

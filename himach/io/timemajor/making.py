@@ -54,7 +54,9 @@ def begin_form(dataset: Dataset, n_atoms: int) -> Form:
     form, natives = open_form(dataset), dataset.native
     if form is not None and form.layout.n_atoms == n_atoms:
         span = form.layout.span
-        if all(natives.range_cardinality(at * span, (at + 1) * span) <= MOST_FRAMES for at in _chunks(natives, span)):
+        if form.is_alone or all(
+            natives.range_cardinality(at * span, (at + 1) * span) <= MOST_FRAMES for at in _chunks(natives, span)
+        ):
             return form
     remove_form(dataset)
     own = dataset.store.dataset(dataset.name + SUFFIX, dataset.generation)

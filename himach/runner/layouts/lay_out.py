@@ -17,6 +17,7 @@ from himach.io.store.store import Dataset, StoreBusyError, StoreError, StoreFull
 from himach.io.timemajor.form import open_form
 from himach.io.timemajor.holding import frames_in_tracks
 from himach.io.timemajor.making import Maker, begin_form, making, remove_form, unmade
+from himach.io.timemajor.uses import Uses
 from himach.parallel.collective import Meeting, on_every_rank
 from himach.parallel.communicator import World
 from himach.parallel.progress import Progress
@@ -38,8 +39,8 @@ def lay_out(world: World, dataset: Dataset | None, layout: Layout, quiet: bool =
     dataset
         In this node's store; None where the node has nothing of it.
     layout
-        ``"frame"`` drops the time-major form; ``"both"`` makes it; ``"time"`` makes it, and then drops the frames
-        that are in it. That frames of ``"time"`` can be read again is for the caller to see to.
+        ``"frame"`` drops the time-major form, and runs make none by themselves; ``"both"`` makes it; ``"time"``
+        makes it, and then drops the frames that are in it. That these can be read again is for the caller to see to.
     quiet
         Show no progress.
 
@@ -58,8 +59,9 @@ def lay_out(world: World, dataset: Dataset | None, layout: Layout, quiet: bool =
     leads = world.leaders is not None and dataset is not None
     if layout == "frame":
         _refuse_to_lose(world, dataset)
-        removed = on_every_rank(world.comm, lambda: leads and dataset is not None and remove_form(dataset))
+        removed = on_every_rank(world.comm, lambda: leads and dataset is not None and _remove(dataset))
         return "the time-major form was dropped" if any(world.comm.allgather(removed)) else ""
+    on_every_rank(world.comm, lambda: Uses().keep(dataset) if leads and dataset else None)
     with ExitStack() as held:
         _be_the_only_one(world, dataset, held)
         made, left = _make(world, dataset, quiet)
@@ -73,6 +75,12 @@ def lay_out(world: World, dataset: Dataset | None, layout: Layout, quiet: bool =
     words = ("chunks not, as frames changed meanwhile", "segments of frames dropped", "segments of frames in use stay")
     told += [f"{count} {what}" for count, what in zip(totals, words, strict=True) if count]
     return ", ".join(told)
+
+
+def _remove(dataset: Dataset) -> bool:
+    """Drop the form, which runs do not make by themselves any more."""
+    Uses(wanted=False).keep(dataset)
+    return remove_form(dataset)
 
 
 def _be_the_only_one(world: World, dataset: Dataset | None, held: ExitStack) -> None:

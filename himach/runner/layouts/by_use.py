@@ -1,0 +1,121 @@
+"""`lay_out_by_use()`: the time-major form made bit by bit, where runs ask for few atoms again and again."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.io.server.client import Client
+from himach.io.store.store import Dataset, StoreError
+from himach.io.timemajor.form import open_form
+from himach.io.timemajor.layout import CHUNK_FRAMES
+from himach.io.timemajor.making import Maker, begin_form, making, unmade
+from himach.io.timemajor.uses import Uses, frame_bytes, is_worth_it
+from himach.parallel.collective import on_every_rank
+from himach.parallel.communicator import World
+
+__all__ = ["Asked", "lay_out_by_use"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a run has read.
+
+    Attributes
+    ----------
+    atoms
+        Of each frame, ascending, int64 (n,); None: all.
+    n_atoms
+        Of the dataset.
+    n_read
+        Frames that this rank has read one by one from the cache.
+    seconds
+        How long that and map() took.
+    """
+
+    atoms: npt.NDArray[np.int64] | None
+    n_atoms: int
+    n_read: int
+    seconds: float
+
+
+def lay_out_by_use(world: World, cached: Dataset | Client | None, asked: Asked, quiet: bool = False) -> int:
+    """Count a run, and make as many chunks of the time-major form as runs like it have earned (collective).
+
+    Each node does so with what it holds natively and may write itself. Whatever goes wrong leaves frames as they are,
+    and later runs to read them one by one, as this one did. Returns how many chunks were made on all nodes.
+    """
+    dataset = cached if isinstance(cached, Dataset) else None
+    n_read = int(world.node.allreduce(asked.n_read))
+    with ExitStack() as held:
+
+        def planned() -> list[int]:
+            if world.leaders is None or dataset is None:
+                return []
+            try:
+                return _plan(dataset, asked, n_read, world.node.size, held)
+            except StoreError:
+                return []
+
+        chunks = world.node.bcast(on_every_rank(world.comm, planned))
+        if not world.comm.allreduce(len(chunks)):
+            return 0
+        mine = chunks[world.node.rank :: world.node.size]
+        begun = time.monotonic()
+        made = on_every_rank(world.comm, lambda: 0 if dataset is None or not mine else _make(dataset, mine))
+        seconds, most = time.monotonic() - begun, max(world.node.allgather(made))
+
+        def spent() -> None:
+            if world.leaders is not None and dataset is not None and chunks:
+                with suppress(StoreError):
+                    uses = Uses.of(dataset)
+                    uses.spend(seconds, most * _chunk_bytes(dataset))
+                    uses.keep(dataset)
+
+        on_every_rank(world.comm, spent)
+    total = int(world.comm.allreduce(made))
+    if total and world.comm.rank == 0 and not quiet:
+        print(
+            f"himach: runs ask for few atoms of all frames again and again, so {total} chunks of the time-major form "
+            f"were made in {seconds:.1f} s ('himach stage --layout both' makes all, '--layout frame' ends it)",
+            file=sys.stderr,
+        )
+    return total
+
+
+def _plan(dataset: Dataset, asked: Asked, n_read: int, processes: int, held: ExitStack) -> list[int]:
+    """Count the run, and return the chunks to make now; nobody else on the node makes any until `held` ends."""
+    dataset.refresh()
+    if asked.atoms is None or not is_worth_it(dataset, asked.n_atoms, asked.atoms, n_read):
+        return []
+    uses = Uses.of(dataset)
+    uses.add(asked.seconds)
+    uses.keep(dataset)
+    most = uses.chunks(_chunk_bytes(dataset), processes)
+    if not most or not held.enter_context(making(dataset, wait=False)):
+        return []
+    form = begin_form(dataset, asked.n_atoms)
+    return list(itertools.islice(unmade(dataset, form), most))
+
+
+def _chunk_bytes(dataset: Dataset) -> int:
+    return min(len(dataset.native), CHUNK_FRAMES) * frame_bytes(dataset)
+
+
+def _make(dataset: Dataset, chunks: list[int]) -> int:
+    """Make chunks until one cannot be: the quota has no room, or somebody has evicted the form."""
+    made = 0
+    with suppress(StoreError):
+        form = open_form(dataset)
+        dataset.refresh()
+        if form is not None:
+            maker = Maker(dataset, form)
+            for chunk in chunks:
+                made += maker.make(chunk)
+    return made
