@@ -159,14 +159,15 @@ def test_what_others_have_written_since_is_dropped_too(tmp_path):
     assert list(open_again(tmp_path).alien) == [0, 2]
 
 
-def test_dropping_asks_for_room(tmp_path):
+def test_dropping_works_in_a_full_store(tmp_path):
+    """Where frames can be dropped no more, no room can be made by whoever replaces them by others."""
     fill(tmp_path, range(20))
     store = Store(tmp_path)
     dataset = store.dataset("/made/up.xtc", b"one")
     used = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
-    store.set_quota(used + 100)
+    store.set_quota(used + 1)
     with pytest.raises(StoreFullError, match="no room"):
-        dataset.drop([3])
-    store.set_quota(used + 1000)
+        dataset.write(20, 20.0, None, np.zeros((100, 3), np.float32))
     assert dataset.drop([3]) == 1
     assert len(open_again(tmp_path).alien) == 19
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < used + 1000
