@@ -36,12 +36,14 @@ NETWORK = "10.79.0"
 #: How MPICH's ranks wait: they sleep after every look; and for how long at least, nanoseconds.
 PATIENT = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
 SLACK = 200_000
-#: Packets and bytes that a connection has under way from its start on, and still after it was idle. Links are some 32 times
-#: slower here than those of nodes, and what TCP begins with is not: acknowledgements would wait behind the other way's
-#: data, so that a pair that sends both ways at once, new to each other, would get half the rate for most of a message.
-#: The networks that MPI uses on clusters begin with all that a link takes.
+#: Links are some 32 times slower here than those of nodes, and what TCP begins with, paces by and waits for is not: new
+#: acquaintances that send both ways at once would get half the rate for most of a message, as acknowledgements stand behind
+#: the other way's data. So connections have all that a link takes under way from their start on, and after they were
+#: idle; pace nothing, whatever the machine does by default (nothing is lost here); and keep little in the link's queue.
 OPEN_PACKETS, OPEN_BYTES = 2048, 4 << 20
 OPEN = {
+    "net.ipv4.tcp_congestion_control": "reno",
+    "net.ipv4.tcp_limit_output_bytes": "8192",
     "net.ipv4.tcp_slow_start_after_idle": "0",
     "net.ipv4.tcp_rmem": f"4096 {OPEN_BYTES} {OPEN_BYTES}",
     "net.ipv4.tcp_wmem": f"4096 {OPEN_BYTES} {OPEN_BYTES}",
