@@ -36,9 +36,9 @@ NETWORK = "10.79.0"
 #: How MPICH's ranks wait: they sleep after every look; and for how long at least, nanoseconds.
 PATIENT = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
 SLACK = 200_000
-#: Links are some 32 times slower here than those of nodes, and what TCP begins with, paces by and waits for is not: new
-#: acquaintances that send both ways at once would get half the rate for most of a message, as acknowledgements stand behind
-#: the other way's data. So connections have all that a link takes under way from their start on, and after they were
+#: Links are some 32 times slower here than those of nodes, and what TCP begins with, paces by and waits for is not: two
+#: hosts that send both ways at once would get half the rate for most of a message, as acknowledgements stand behind the
+#: other way's data. So connections have all that a link takes under way from their start on, and after they were
 #: idle; pace nothing, whatever the machine does by default (nothing is lost here); and keep little in the link's queue.
 OPEN_PACKETS, OPEN_BYTES = 2048, 4 << 20
 OPEN = {
