@@ -6,6 +6,7 @@ import os
 import shutil
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from himach.parallel.communicator import World
 from himach.runner.assembling.assemble import assemble
 from himach.runner.assembling.sending import Inbox, send_all
 
+from ..harness.disk import forget
 from ..harness.figures import report
 from ..harness.ranks import on_ranks
 
@@ -31,27 +33,38 @@ def assembling(place: Path, frames: int, repeats: int, nodes: int = 2) -> None:
     nbytes = 12 * N_ATOMS * frames
     for name, told in (
         ("disk", "bytes of the frames written, durable every 16 MB"),
+        ("both", "the same written while as many bytes are read that are not in memory"),
         ("sent", "bytes of the slices, Alltoallv"),
         ("assembled", "assembled"),
     ):
         report(f"{nodes} nodes: {told}", f"{nbytes / statistics.median(found[name]) / 1e6:.0f} MB/s")
-    ratio = statistics.median(
-        max(disk, sent) / own for disk, sent, own in zip(found["disk"], found["sent"], found["assembled"], strict=True)
-    )
-    report(f"{nodes} nodes: assembled / the slower of the two", f"{ratio:.0%}", "60%")
+    for title, peers, bar in (
+        ("the slower of writing and sending", ("disk", "sent"), "60%"),
+        ("the slower of reading cold slices while writing, and sending", ("both", "sent"), "none"),
+    ):
+        turns = zip(*(found[name] for name in (*peers, "assembled")), strict=True)
+        ratio = statistics.median(max(others) / own for *others, own in turns)
+        report(f"{nodes} nodes: assembled / {title}", f"{ratio:.0%}", bar)
 
 
 def measure(world: World, place: str, frames: int, repeats: int) -> dict[str, list[float]]:
     """Return the seconds of each, one a turn (collective)."""
     own = Path(place, f"node{world.comm.rank}")
-    took: dict[str, list[float]] = {"disk": [], "sent": [], "assembled": []}
+    took: dict[str, list[float]] = {"disk": [], "both": [], "sent": [], "assembled": []}
     for turn in range(repeats + 1):
         _push(world, own / "store", frames)
         for name, seconds in took.items():
+            if name == "both":
+                forget([own / "plain"])
             world.comm.barrier()
             began = time.perf_counter()
             if name == "disk":
                 _write(own / "plain", frames // world.comm.size)
+            elif name == "both":
+                with ThreadPoolExecutor(1) as reader:
+                    read = reader.submit(_read, own / "plain")
+                    _write(own / "plain2", frames // world.comm.size)
+                    read.result()
             elif name == "sent":
                 _send(world, frames)
             else:
@@ -91,6 +104,13 @@ def _write(path: Path, frames: int) -> None:
             unsynced = 0
     os.fdatasync(fd)
     os.close(fd)
+
+
+def _read(path: Path) -> None:
+    buffer = bytearray(1 << 20)
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
 
 
 def _send(world: World, frames: int) -> None:

@@ -449,6 +449,11 @@ cdef class WriterHandle:
             status = writer_append_xtc(self.writer, &frame, &compressed, grid)
         return check(status) != BODHI_EXISTS
 
+    def stream(self):
+        """Have all that will be appended written by a thread, past the page cache."""
+        self.require_open()
+        check(writer_begin_streaming(self.writer, True))
+
     def flush(self, bint durable):
         """Make what was appended visible and kept."""
         cdef int status

@@ -248,6 +248,7 @@ cdef extern from "codec/pack.h" nogil:
 
 cdef extern from "write/writer.h" nogil:
     int writer_append_xtc(bodhi_writer *w, const bodhi_frame *frame, const xtc_frame *coded, packed_grid grid)
+    int writer_begin_streaming(bodhi_writer *w, bint direct)
 
 cdef extern from "whole/gather.h" nogil:
     ctypedef struct parcel:

@@ -415,7 +415,12 @@ class Dataset(CachedFrames):
     def gather_slices(self, into: bodhi.GatherHandle, rank: int, numbers: Numbers) -> list[int]:
         """Read slices of frames of a round, which a rank has pushed; return the numbers of those that are misses."""
         fields = bodhi.POSITIONS | bodhi.VELOCITIES | bodhi.FORCES | bodhi.IDS
-        return into.read(rank, self._handle.open_reader(np.ascontiguousarray(numbers, dtype=np.int64), fields))
+        wanted = np.ascontiguousarray(numbers, dtype=np.int64)
+        return into.read(rank, self._handle.open_reader(wanted, fields, direct=bodhi.DIRECT_ON))
+
+    def stream(self) -> None:
+        """Have the natives that will be written go to the disk by a thread, past the page cache; before the first."""
+        self._writer(native=True).stream()
 
     def write_gathered(
         self, of: bodhi.GatherHandle, most: int, written: list[int], bad: dict[int, tuple[str, bool]]

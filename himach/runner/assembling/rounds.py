@@ -28,9 +28,11 @@ Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 #: Bytes of frames that a rank puts together in a round; so many rounds are in memory at most, as slices or frames.
-ROUND_BYTES = 4 << 20
+ROUND_BYTES = 8 << 20
 IN_MEMORY = 4
 MOST_FRAMES = 8192
+#: Drops of slices that may be under way.
+AT_ONCE = 2
 #: Seconds after which a store that had no room looks again.
 REFUSED = 0.12
 #: Why frames cannot be put together, and how many bytes go to which rank.
@@ -72,7 +74,7 @@ class Rounds:
         self._writing = Writing(target, kind.n_atoms)
         self._written: deque[tuple[Round, Future[bool]]] = deque()
         self._left: list[Round] = []  # of which some frames found no room
-        self._dropped: Future[None] | None = None
+        self._dropped: deque[Future[None]] = deque()
         self._gone = 0  # frames whose slices were dropped last
 
     def _new_round(self) -> Round:
@@ -138,7 +140,7 @@ class Rounds:
 
         def told() -> tuple[Ready, list[int], dict[int, str], bool]:
             is_ready = ready()
-            self._await_dropped()
+            self._await_dropped(AT_ONCE)
             return is_ready, *self._writing.take(), self._writing.full is not None
 
         every = told_by_every_rank(self._comm, told)
@@ -150,7 +152,7 @@ class Rounds:
         own = every[self._comm.rank][1]
         self._done.nodes[self._world.name] = self._done.nodes.get(self._world.name, 0) + len(own)
         if len(gone):
-            self._dropped = self._dropper.submit(self._held.drop, gone)
+            self._dropped.append(self._dropper.submit(self._held.drop, gone))
         self._gone = len(gone)
         return any(full for *_, full in every), [going.get(self._comm.rank, 0) for (_, going), *_ in every]
 
@@ -182,9 +184,10 @@ class Rounds:
             if not gone and not any(count for count, _ in every):
                 on_every_rank(self._comm, refuse)
 
-    def _await_dropped(self) -> None:
-        if self._dropped is not None:
-            self._dropped.result()
+    def _await_dropped(self, but: int = 0) -> None:
+        """Wait until slices of frames that are on disk are dropped, all but those of the last `but` times."""
+        while len(self._dropped) > but or (self._dropped and self._dropped[0].done()):
+            self._dropped.popleft().result()
 
     def _end(self) -> None:
         """Settle what is left (collective)."""

@@ -36,6 +36,7 @@ class Target:
         self._store, self._name, self._kind = store, name, kind
         self._dataset: Dataset | None = None
         self._author: bytes | None = None
+        self._streams = False
 
     @property
     def is_there(self) -> bool:
@@ -53,6 +54,14 @@ class Target:
                     dataset.attach(AUTHOR, self._author)
             self._dataset = dataset
         return self._dataset
+
+    def open_to_write(self) -> Dataset:
+        """Return the same, of which what is written goes to the disk while more is put together."""
+        dataset = self.open()
+        if not self._streams:
+            dataset.stream()
+            self._streams = True
+        return dataset
 
     def holds(self, frames: range | Numbers) -> npt.NDArray[np.bool_]:
         """Return which of some frames are there natively, by now."""

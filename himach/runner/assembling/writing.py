@@ -63,7 +63,7 @@ class Writing:
         """Write what is left of a round; returns as `write`."""
         if not gather.frames:
             return True
-        dataset = self._dataset = self._dataset or self._target.open()
+        dataset = self._dataset = self._dataset or self._target.open_to_write()
         bad: dict[int, tuple[str, bool]] = {}
         more = True
         while more and self.full is None:
