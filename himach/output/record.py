@@ -133,8 +133,8 @@ class Planning(TypedDict):
     zazen
         Seconds of the first node for its sets and for the rounds, and how many reductions of bitmaps there were.
     ranks
-        Columns of a table of ranks, of many ranks some: rank, node, ``startup``, ``zazen``, ``cache_bytes``,
-        ``origin_bytes``, ``memory`` (high-water mark), and what `himach.engine.clock.OfRank` has.
+        Columns of a table of ranks, of many ranks some: rank, node, ``startup``, of that ``opening``, ``zazen``,
+        ``cache_bytes``, ``origin_bytes``, ``memory`` (high-water mark), and what `himach.engine.clock.OfRank` has.
     totals
         By column its sum, median and largest value over all ranks.
     """

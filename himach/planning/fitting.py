@@ -71,9 +71,10 @@ class Costs:
         A frame's seconds in map(); which part of a rank's time in its tasks its processor is busy.
     first, again
         Reading from the origin, and from the cache; None where no run has done it.
-    startup, zazen, after_map, shuffle, reduce, finish, rest
-        Seconds of phases: beside what map() and reduce() take themselves. A trajectory that a cache does not know yet
-        is read in part when it is opened, so that first runs take so much longer to start.
+    startup, opening, zazen, after_map, shuffle, reduce, finish, rest
+        Seconds of phases: beside what map() and reduce() take themselves; `opening` is of starting what staging does,
+        too, until frames are open. A trajectory that a cache does not know yet is read in part when it is opened, so
+        that first runs take so much longer to start.
     reduce_byte
         Seconds of reduce() a byte of pairs.
     pair_bytes
@@ -96,6 +97,7 @@ class Costs:
     first: Reading | None
     again: Reading | None
     startup: Sum
+    opening: Sum
     zazen: Sum
     after_map: Sum
     shuffle: Sum
@@ -153,6 +155,7 @@ def fit(records: Sequence[Observed], machine: Machine | None = None) -> Costs:
         first=_reading([one for one in records if one.first]),
         again=_reading([one for one in records if not one.first]),
         startup=_phase(records, "startup", [*TOGETHER, "first"]),
+        opening=_fit(records, [one.opening for one in records], [*TOGETHER, "first"]),
         zazen=_phase(records, "zazen", TOGETHER),
         after_map=_fit(records, [max(0.0, one.seconds["map"] - _longest(one)) for one in records], TOGETHER),
         shuffle=_shuffle(records, machine or Machine(), total),

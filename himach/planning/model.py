@@ -123,7 +123,7 @@ class Model:
         """Return the same of staging: reading and writing in place of reading and map()."""
         first = self.costs.first
         assert first is not None
-        startup = self._startup(True)
+        startup = self._constant(self.costs.opening.at(**self.quantities, first=1.0))
         write = self.stored / self.machine.disk_write if self.machine.disk_write else 0.0
         filling, limits = self._from_origin(first, write, 0.0)
         after = self.costs.after_map.at(**self.quantities)

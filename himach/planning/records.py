@@ -53,8 +53,10 @@ class Observed:
         Bytes of pairs by part of the key space.
     memory
         High-water mark of a rank.
-    finish_rows
-        Keys, over all ranks.
+    keys
+        Over all ranks.
+    opening
+        Seconds from the start until frames are open.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Observed:
     pair_bytes: Floats
     memory: float
     keys: int
+    opening: float
 
     @property
     def first(self) -> bool:
@@ -180,4 +183,5 @@ def _observed(record: Mapping[str, Any], told: Mapping[str, Any], name: str) -> 
         pair_bytes=np.asarray(told["pair_bytes"], float),
         memory=float(totals["memory"]["most"]),
         keys=int(totals["keys"]["sum"]),
+        opening=float(totals["opening"]["most"]),
     )

@@ -135,13 +135,14 @@ def _perform(world: World, job: Job, started: float, quiet: bool, out: _Out, sai
     comm = world.comm
     chains = [stages(analysis) for analysis in job.analyses]
     opened = open_frames(world, job)
+    opening = time.time() - started
     asked = on_first_rank(comm, partial(asked_for, job, opened, world.library()), share=True)
     views = on_every_rank(comm, partial(_set_up, comm.rank, chains, opened, job.given))
     with kept_pairs(world, job, out.path, out.labels, chains, views, opened) as kept:
         ready = time.time()
         share = assign_frames(world, opened, kept, _union([view.needs for view in views]))
         assigned = time.time()
-        passed, read = _map_and_reduce(world, job, chains, opened, views, share, kept, quiet, started)
+        passed, read, one_by_one = _map_and_reduce(world, job, chains, opened, views, share, kept, quiet, started)
         _say_empty(chains, opened.frames, passed.mapped)
         reduced = time.time()
         ends = [chain[-1] for chain in chains]
@@ -150,14 +151,14 @@ def _perform(world: World, job: Job, started: float, quiet: bool, out: _Out, sai
         seconds = {**before, **passed.seconds, "finish": time.time() - reduced}
         seconds = _slowest(comm, {**seconds, "total": time.time() - started})
         record = _record(world, asked, share, kept, passed, read, seconds, (started, said))
-        record["planning"] = observed(world, passed, share, read, before)
+        record["planning"] = observed(world, passed, share, read, {**before, "opening": opening})
         record["units"] = on_first_rank(comm, lambda: _units(out.labels, outcomes)) or {}
         if job.live is not None:
             record["live"] = dict(job.live)
         if out.path is not None:
             drawing = partial(located, method="plot", rank=0)
             record["files"] = on_first_rank(comm, partial(out.write, ends, outcomes, record, drawing)) or []
-    _lay_out(world, job, opened, views, read["one by one"], seconds["map"], quiet)
+    _lay_out(world, job, opened, views, one_by_one, seconds["map"], quiet)
     return Done(outcomes, record, ends)
 
 
@@ -249,8 +250,14 @@ def _map_and_reduce(
     kept: KeptRun | None,
     quiet: bool,
     started: float,
-) -> tuple[Passed, Mapping[str, int]]:
-    """Take every frame of this rank through map(), all pairs through reduce(); return also what was read, by place."""
+) -> tuple[Passed, Mapping[str, int], int]:
+    """Take every frame of this rank through map(), all pairs through reduce().
+
+    Returns
+    -------
+    tuple
+        What the pass gave; the bytes read, by place; the frames that were read one by one from the cache.
+    """
     from himach.io.dataset.lookup import server_of
     from himach.io.dataset.origin_watch import OriginChangedError
     from himach.io.dataset.source import Source
@@ -301,8 +308,7 @@ def _map_and_reduce(
         warn_once(comm, not_kept(kept, keeper))
     _settle(world, opened.cached, share, written)
     warn_once(comm, [source.lost] if source.lost else [])
-    read = {"cache": source.bytes_cache, "origin": source.bytes_origin, "one by one": source.one_by_one}
-    return passed, read
+    return passed, {"cache": source.bytes_cache, "origin": source.bytes_origin}, source.one_by_one
 
 
 def _say_empty(chains: Sequence[Sequence[Analysis]], frames: Selected, mapped: Sequence[int]) -> None:

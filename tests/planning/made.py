@@ -26,6 +26,7 @@ def record(
         "rank": list(range(ranks)),
         "node": [i * nodes // ranks for i in range(ranks)],
         "startup": [startup] * ranks,
+        "opening": [0.8 * startup] * ranks,
         "zazen": [0.01] * ranks,
         "cache_bytes": [count * frame_bytes * cached for count in each],
         "origin_bytes": [count * frame_bytes * (not cached) for count in each],
