@@ -2,7 +2,7 @@
 
 Three ranks of a made-up simulation push slices of the same frames: two straight to the store of one node, the third to
 the server of another. Each notes the frames that were acknowledged, durably, and goes on behind them when it is started
-again. Two ranks, a node each, put frames together all the while. Whatever is killed is started anew. At the end all is
+again. Three ranks, two of one node, put frames together all the while. Whatever is killed is started anew. At the end all is
 left in peace for one more assembling, and every frame is read: ``python -m himach.benchmarks.slices.kills ROLE ...`` is
 one of them.
 """
@@ -104,7 +104,7 @@ def _starter(place: Path, *words: str) -> Callable[[], subprocess.Popen[bytes]]:
 def _assembler(place: Path, once: bool = False) -> Callable[[], subprocess.Popen[bytes]]:
     mpiexec = Path(sys.executable).with_name("mpiexec")
     launcher = str(mpiexec) if mpiexec.exists() else shutil.which("mpiexec") or "mpiexec"
-    words = [launcher, "-n", "2", sys.executable, "-P", "-m", _NAME, str(place), "assemble"]
+    words = [launcher, "-n", "3", sys.executable, "-P", "-m", _NAME, str(place), "assemble"]
     return lambda: _start(place, "assembler", [*words, "once" if once else "on"])
 
 
@@ -180,7 +180,7 @@ def _write(place: Path, rank: int) -> None:
 def _assemble(place: Path, once: bool) -> None:
     from himach.parallel.environment import promised_rank
 
-    os.environ["HIMACH_NODE"] = f"n{promised_rank()}"
+    os.environ["HIMACH_NODE"] = f"n{promised_rank() // 2}"
     from himach.io.store.store import Store
     from himach.parallel.mpi import connect, end_together
     from himach.runner.assembling.assemble import assemble

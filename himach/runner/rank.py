@@ -394,7 +394,7 @@ def _lay_out(
     world: World, job: Job, opened: Opened, views: Sequence[View], n_read: int, seconds: float, quiet: bool
 ) -> None:
     """See whether runs like this one have earned a part of the time-major form; `seconds` is the same everywhere."""
-    if job.live is not None or seconds < WORTH_COUNTING:
+    if job.live is not None or job.max_time is not None or seconds < WORTH_COUNTING:
         return
     from himach.runner.layouts.by_use import Asked, lay_out_by_use
 

@@ -22,6 +22,9 @@ from himach.parallel.communicator import World
 
 __all__ = ["Asked", "lay_out_by_use"]
 
+#: What may go wrong without a word: the outcome of the run has been written.
+FAILURES = (StoreError, OSError, MemoryError)
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -60,7 +63,7 @@ def lay_out_by_use(world: World, cached: Dataset | Client | None, asked: Asked, 
                 return []
             try:
                 return _plan(dataset, asked, n_read, world.node.size, held)
-            except StoreError:
+            except FAILURES:
                 return []
 
         chunks = world.node.bcast(on_every_rank(world.comm, planned))
@@ -73,7 +76,7 @@ def lay_out_by_use(world: World, cached: Dataset | Client | None, asked: Asked, 
 
         def spent() -> None:
             if world.leaders is not None and dataset is not None and chunks:
-                with suppress(StoreError):
+                with suppress(*FAILURES):
                     uses = Uses.of(dataset)
                     uses.spend(seconds, most * _chunk_bytes(dataset))
                     uses.keep(dataset)
@@ -111,7 +114,7 @@ def _chunk_bytes(dataset: Dataset) -> int:
 def _make(dataset: Dataset, chunks: list[int]) -> int:
     """Make chunks until one cannot be: the quota has no room, or somebody has evicted the form."""
     made = 0
-    with suppress(StoreError):
+    with suppress(*FAILURES):
         form = open_form(dataset)
         dataset.refresh()
         if form is not None:
