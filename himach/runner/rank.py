@@ -158,7 +158,7 @@ def _perform(world: World, job: Job, started: float, quiet: bool, out: _Out, sai
         if out.path is not None:
             drawing = partial(located, method="plot", rank=0)
             record["files"] = on_first_rank(comm, partial(out.write, ends, outcomes, record, drawing)) or []
-    _lay_out(world, job, opened, views, one_by_one, seconds["map"], quiet)
+    _lay_out(world, job, opened, views, out.path, one_by_one, seconds["map"])
     return Done(outcomes, record, ends)
 
 
@@ -391,15 +391,20 @@ def _settle(world: World, cached: Cached | Client | None, share: Share, written:
 
 
 def _lay_out(
-    world: World, job: Job, opened: Opened, views: Sequence[View], n_read: int, seconds: float, quiet: bool
+    world: World, job: Job, opened: Opened, views: Sequence[View], out: Path | None, n_read: int, seconds: float
 ) -> None:
-    """See whether runs like this one have earned a part of the time-major form; `seconds` is the same everywhere."""
-    if job.live is not None or job.max_time is not None or seconds < WORTH_COUNTING:
+    """See whether runs like this one have earned a part of the time-major form; `seconds` is the same everywhere.
+
+    Not where the outcome is in other processes' memory alone, nor where somebody waits for the end, or time is set.
+    """
+    if seconds < WORTH_COUNTING or (out is None and world.comm.size > 1):
+        return
+    if world.comm.bcast(job.live is not None or job.max_time is not None):
         return
     from himach.runner.layouts.by_use import Asked, lay_out_by_use
 
-    asked = Asked(_union([view.needs for view in views]), opened.origin.n_atoms, n_read, seconds)
-    lay_out_by_use(world, opened.cached if opened.quota else None, asked, quiet)
+    asked = Asked(_union([view.needs for view in views]), opened.origin.n_atoms, n_read, seconds, opened.quota)
+    lay_out_by_use(world, opened.cached, asked, job.quiet)
 
 
 def _take(share: Share, source: Source) -> Steps | None:

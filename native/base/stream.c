@@ -237,7 +237,7 @@ static bool turn(stream *s, size_t size) {
     size_t rest = (s->base + s->end) % BLOCK;
     rest = rest < s->end - s->begin ? rest : s->end - s->begin;
     hand_over(s, s->end - s->begin - rest);
-    unsigned next = (s->now + 1) % BUFFERS;
+    unsigned next = (s->now + 1) % (size > BUFFER_BYTES ? 2 : BUFFERS); /* large ones take turns, for want of memory */
     await(s, s->free_after[next]);
     uint64_t at = s->base + s->begin; /* of the first byte that was not handed over */
     size_t skew = (size_t)(at % BLOCK);

@@ -79,7 +79,7 @@ def remove_form(dataset: Dataset) -> bool:
     if dataset.generation not in store.generations(name):
         return False
     form = store.dataset(name, dataset.generation, create=False)
-    if form.attachment(FACTS) is None and form.native:
+    if Layout.parse(form.attachment(FACTS)) is None and form.native:
         raise StoreConflictError(
             f"dataset {name} is no time-major form, though it is called so: 'himach cache evict' it, or {dataset.name}"
         )
@@ -156,7 +156,7 @@ class Maker:
         """
         held = _natives_in(self.dataset.native, chunk, self.form.layout.span)
         natives = np.array(held.to_array(), dtype=np.int64)
-        stamps = self._stamps(natives)
+        stamps = self._stamps(natives) if len(natives) else None
         if stamps is None:
             return False
         self.form.forget(chunk)

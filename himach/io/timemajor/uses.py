@@ -8,6 +8,7 @@ buying costs pays at most twice (Karlin, Manasse, Rudolph, Sleator, Algorithmica
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -55,7 +56,7 @@ class Uses:
             uses = cls(int(told["runs"]), float(told["credit"]), float(told["speed"]), bool(told["wanted"]))
         except (ValueError, TypeError, KeyError):
             return cls()
-        return uses if uses.speed > 0 else cls()
+        return uses if 0 < uses.speed < math.inf and 0 <= uses.credit < math.inf else cls()
 
     def keep(self, dataset: Dataset) -> None:
         """Keep it beside the frames; of two runs that do so at once, one is forgotten."""
@@ -66,11 +67,15 @@ class Uses:
         self.runs += 1
         self.credit += SHARE * seconds
 
-    def chunks(self, nbytes: int, processes: int) -> int:
-        """Return how many chunks of frames of so many bytes may be made now by so many processes at once."""
-        if not self.wanted or self.runs < RUNS:
-            return 0
-        return int(self.credit * self.speed / max(nbytes, 1)) * processes
+    def seconds(self, nbytes: int, took: float) -> float:
+        """Return how long chunks of frames of so many bytes may be made now, after a run that took so long; 0: not.
+
+        As long as that run has earned, and at least one chunk, as far as all have earned that.
+        """
+        one = nbytes / self.speed
+        if not self.wanted or self.runs < RUNS or self.credit < one:
+            return 0.0
+        return min(self.credit, max(SHARE * took, one))
 
     def spend(self, seconds: float, nbytes: int) -> None:
         """Note that each process has turned so many bytes of frames in that time; 0: nothing came of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -37,6 +38,7 @@ class Target:
         self._dataset: Dataset | None = None
         self._author: bytes | None = None
         self._streams = False
+        self._opening = threading.Lock()
 
     @property
     def is_there(self) -> bool:
@@ -45,15 +47,16 @@ class Target:
 
     def open(self) -> Dataset:
         """Return the dataset, which is made if it is not there."""
-        if self._dataset is None:
-            assert self._store is not None
-            with self._store.locked():  # a trajectory may be staged under the name at the same moment
-                self._refuse_staged(self._store)
-                dataset = self._store.dataset(self._name, self._kind.generation)
-                if self._author is not None and dataset.attachment(AUTHOR) is None:
-                    dataset.attach(AUTHOR, self._author)
-            self._dataset = dataset
-        return self._dataset
+        with self._opening:
+            if self._dataset is None:
+                assert self._store is not None
+                with self._store.locked():  # a trajectory may be staged under the name at the same moment
+                    self._refuse_staged(self._store)
+                    dataset = self._store.dataset(self._name, self._kind.generation)
+                    if self._author is not None and dataset.attachment(AUTHOR) is None:
+                        dataset.attach(AUTHOR, self._author)
+                self._dataset = dataset
+            return self._dataset
 
     def open_to_write(self) -> Dataset:
         """Return the same, of which what is written goes to the disk while more is put together."""

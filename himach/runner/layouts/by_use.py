@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.io.server.client import Client
-from himach.io.store.store import Dataset, StoreError
+from himach.io.store.quota import survey
+from himach.io.store.store import Dataset
 from himach.io.timemajor.form import open_form
 from himach.io.timemajor.layout import CHUNK_FRAMES
 from himach.io.timemajor.making import Maker, begin_form, making, unmade
@@ -22,8 +23,10 @@ from himach.parallel.communicator import World
 
 __all__ = ["Asked", "lay_out_by_use"]
 
-#: What may go wrong without a word: the outcome of the run has been written.
-FAILURES = (StoreError, OSError, MemoryError)
+#: What may go wrong without a word, and end it: the outcome of the run is there.
+FAILURES = (Exception, KeyboardInterrupt)
+#: Bytes of chunks to one of frames, at most, where they are packed.
+LARGER = 2
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,15 @@ class Asked:
         Frames that this rank has read one by one from the cache.
     seconds
         How long that and map() took.
+    quota
+        Bytes that this node's store may hold; 0: nothing is kept.
     """
 
     atoms: npt.NDArray[np.int64] | None
     n_atoms: int
     n_read: int
     seconds: float
+    quota: int
 
 
 def lay_out_by_use(world: World, cached: Dataset | Client | None, asked: Asked, quiet: bool = False) -> int:
@@ -54,24 +60,22 @@ def lay_out_by_use(world: World, cached: Dataset | Client | None, asked: Asked, 
     Each node does so with what it holds natively and may write itself. Whatever goes wrong leaves frames as they are,
     and later runs to read them one by one, as this one did. Returns how many chunks were made on all nodes.
     """
-    dataset = cached if isinstance(cached, Dataset) else None
+    dataset = cached if isinstance(cached, Dataset) and asked.quota else None
     n_read = int(world.node.allreduce(asked.n_read))
     with ExitStack() as held:
 
-        def planned() -> list[int]:
-            if world.leaders is None or dataset is None:
-                return []
-            try:
-                return _plan(dataset, asked, n_read, world.node.size, held)
-            except FAILURES:
-                return []
+        def planned() -> tuple[list[int], float]:
+            if world.leaders is not None and dataset is not None:
+                with suppress(*FAILURES):
+                    return _plan(dataset, asked, n_read, held)
+            return [], 0.0
 
-        chunks = world.node.bcast(on_every_rank(world.comm, planned))
+        chunks, limit = world.node.bcast(on_every_rank(world.comm, planned))
         if not world.comm.allreduce(len(chunks)):
             return 0
         mine = chunks[world.node.rank :: world.node.size]
         begun = time.monotonic()
-        made = on_every_rank(world.comm, lambda: 0 if dataset is None or not mine else _make(dataset, mine))
+        made = on_every_rank(world.comm, lambda: 0 if dataset is None else _make(dataset, mine, begun + limit))
         seconds, most = time.monotonic() - begun, max(world.node.allgather(made))
 
         def spent() -> None:
@@ -92,33 +96,39 @@ def lay_out_by_use(world: World, cached: Dataset | Client | None, asked: Asked, 
     return total
 
 
-def _plan(dataset: Dataset, asked: Asked, n_read: int, processes: int, held: ExitStack) -> list[int]:
-    """Count the run, and return the chunks to make now; nobody else on the node makes any until `held` ends."""
+def _plan(dataset: Dataset, asked: Asked, n_read: int, held: ExitStack) -> tuple[list[int], float]:
+    """Count the run; return the chunks to make, and how long. Nobody else on the node makes any until `held` ends."""
     dataset.refresh()
     if asked.atoms is None or not is_worth_it(dataset, asked.n_atoms, asked.atoms, n_read):
-        return []
+        return [], 0.0
+    if not held.enter_context(making(dataset, wait=False)):
+        return [], 0.0
     uses = Uses.of(dataset)
     uses.add(asked.seconds)
     uses.keep(dataset)
-    most = uses.chunks(_chunk_bytes(dataset), processes)
-    if not most or not held.enter_context(making(dataset, wait=False)):
-        return []
-    form = begin_form(dataset, asked.n_atoms)
-    return list(itertools.islice(unmade(dataset, form), most))
+    one = _chunk_bytes(dataset)
+    limit = uses.seconds(one, asked.seconds)
+    # No other's chunks give way to these, as they would to such as are asked for.
+    room = (asked.quota - survey(dataset.store.path).used) // (LARGER * one) if limit else 0
+    return list(islice(unmade(dataset, begin_form(dataset, asked.n_atoms)), room)) if room > 0 else [], limit
 
 
 def _chunk_bytes(dataset: Dataset) -> int:
-    return min(len(dataset.native), CHUNK_FRAMES) * frame_bytes(dataset)
+    """Return about how many bytes of frames go into a chunk."""
+    return max(1, min(len(dataset.native), CHUNK_FRAMES) * frame_bytes(dataset))
 
 
-def _make(dataset: Dataset, chunks: list[int]) -> int:
-    """Make chunks until one cannot be: the quota has no room, or somebody has evicted the form."""
+def _make(dataset: Dataset, chunks: list[int], end: float) -> int:
+    """Make chunks until a time; until one cannot be, as the quota has no room, or somebody has evicted the form."""
     made = 0
     with suppress(*FAILURES):
         form = open_form(dataset)
         dataset.refresh()
         if form is not None:
-            maker = Maker(dataset, form)
-            for chunk in chunks:
+            maker, begun = Maker(dataset, form), time.monotonic()
+            for done, chunk in enumerate(chunks):
+                now = time.monotonic()
+                if done and now + (now - begun) / done > end:
+                    break
                 made += maker.make(chunk)
     return made

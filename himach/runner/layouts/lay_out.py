@@ -6,7 +6,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Literal
 
 import numpy as np
@@ -57,13 +57,13 @@ def lay_out(world: World, dataset: Dataset | None, layout: Layout, quiet: bool =
         Frames would be dropped that are in the time-major form alone.
     """
     leads = world.leaders is not None and dataset is not None
-    if layout == "frame":
-        _refuse_to_lose(world, dataset)
-        removed = on_every_rank(world.comm, lambda: leads and dataset is not None and _remove(dataset))
-        return "the time-major form was dropped" if any(world.comm.allgather(removed)) else ""
-    on_every_rank(world.comm, lambda: Uses().keep(dataset) if leads and dataset else None)
     with ExitStack() as held:
         _be_the_only_one(world, dataset, held)
+        on_every_rank(world.comm, lambda: _want(dataset, layout) if leads and dataset else None)
+        if layout == "frame":
+            _refuse_to_lose(world, dataset)
+            removed = on_every_rank(world.comm, lambda: leads and dataset is not None and remove_form(dataset))
+            return "the time-major form was dropped" if any(world.comm.allgather(removed)) else ""
         made, left = _make(world, dataset, quiet)
         dropped, busy = 0, 0
         if layout == "time":
@@ -77,10 +77,10 @@ def lay_out(world: World, dataset: Dataset | None, layout: Layout, quiet: bool =
     return ", ".join(told)
 
 
-def _remove(dataset: Dataset) -> bool:
-    """Drop the form, which runs do not make by themselves any more."""
-    Uses(wanted=False).keep(dataset)
-    return remove_form(dataset)
+def _want(dataset: Dataset, layout: Layout) -> None:
+    """Note whether runs may make the form by themselves; a full disk need not take that."""
+    with suppress(StoreError):
+        Uses(wanted=layout != "frame").keep(dataset)
 
 
 def _be_the_only_one(world: World, dataset: Dataset | None, held: ExitStack) -> None:

@@ -14,7 +14,7 @@ from support.commands import himach
 from himach import Analysis
 from himach import run as himach_run
 from himach.io.store.quota import survey
-from himach.io.store.store import Store
+from himach.io.store.store import Store, StoreConflictError
 from himach.io.timemajor import making as making_module
 from himach.io.timemajor import uses
 from himach.io.timemajor.form import open_form
@@ -24,6 +24,7 @@ from himach.runner import rank
 
 FEW = [5, 100, 2000]
 NO_SPEED = b'{"runs": 3, "credit": 1, "speed": 0, "wanted": true}'
+ENDLESS = b'{"runs": 3, "credit": Infinity, "speed": 1e8, "wanted": true}'
 # Runs of milliseconds count here, and earn what it takes.
 SCRIPT = """
 import himach
@@ -121,7 +122,40 @@ def test_not_where_the_quota_has_no_room(store, monkeypatch):
     form = open_form(dataset_in(store))
     assert form is None or not len(form.chunks())
     assert held <= {segment.id for segment in survey(store).segments}
-    assert Uses.of(dataset_in(store)).credit == 0  # what was tried in vain is paid for, too
+
+
+def test_what_fails_there_fails_no_run(store, monkeypatch):
+    def fails(maker, chunk):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(making_module.Maker, "make", fails)
+    expected, _ = run(store)
+    for _ in range(RUNS):
+        assert run(store)[0] == expected
+    assert Uses.of(dataset_in(store)).credit == 0
+
+
+def test_not_in_a_run_whose_time_is_limited(store, tmp_path):
+    for _ in range(RUNS + 1):
+        run(store, out=tmp_path / "out", max_time=600)
+    assert open_form(dataset_in(store)) is None
+
+
+def test_a_chunk_of_no_frames_is_not_made(store):
+    dataset = dataset_in(store)
+    maker = making_module.Maker(dataset, making_module.begin_form(dataset, 3341))
+    assert not maker.make(7)
+    assert maker.make(0)
+
+
+def test_a_form_whose_facts_are_damaged_is_not_deleted(store):
+    dataset = dataset_in(store)
+    form = making_module.begin_form(dataset, 3341)
+    assert making_module.Maker(dataset, form).make(0)
+    form.dataset.attach("time-major.json", b"{")
+    with pytest.raises(StoreConflictError, match="no time-major form"):
+        making_module.begin_form(dataset, 3341)
+    assert form.dataset.native
 
 
 def test_not_beside_another_that_makes_it(store):
@@ -144,7 +178,7 @@ def test_what_was_earned_is_not_overdrawn(store, monkeypatch):
 
 def test_it_goes_on_where_it_stopped(store, monkeypatch):
     """Bit by bit: a chunk a run, as much as was earned."""
-    monkeypatch.setattr(Uses, "chunks", lambda uses, nbytes, processes: 1)
+    monkeypatch.setattr(Uses, "seconds", lambda uses, nbytes, took: 1e-9)
     monkeypatch.setattr(making_module, "span_for", lambda *of: 20)
     expected, _ = run(store)
     read = []
@@ -175,27 +209,22 @@ def test_each_node_makes_its_own(tmp_path):
     assert all(len(open_form(dataset_in(tmp_path / name)).chunks()) == 1 for name in ("a", "b"))
 
 
-@given(
-    st.lists(st.floats(0.0, 1e4), max_size=20),
-    st.integers(1, 1 << 40),
-    st.integers(1, 64),
-    st.floats(1e6, 1e10),
-)
-def test_uses_never_promise_more_than_a_share(seconds, nbytes, processes, speed):
-    known = Uses(speed=speed)
-    spent = 0.0
-    for one in seconds:
-        known.add(one)
-        chunks = known.chunks(nbytes, processes)
-        assert chunks == 0 or known.runs >= RUNS
-        took = chunks / processes * nbytes / speed
-        spent += took
-        if chunks:
-            known.spend(took, chunks // processes * nbytes)
-    assert spent <= SHARE * sum(seconds) * (1 + 1e-9)
+@given(st.lists(st.floats(0.0, 1e4), max_size=20), st.integers(1, 1 << 40), st.floats(1e6, 1e10))
+def test_what_is_spent_was_earned(took, nbytes, speed):
+    known, spent, one = Uses(speed=speed), 0.0, nbytes / speed
+    for seconds in took:
+        known.add(seconds)
+        limit = known.seconds(nbytes, seconds)
+        assert limit == 0 or known.runs >= RUNS
+        assert limit <= max(SHARE * seconds, one)  # nobody pays for all that others have earned
+        if limit:
+            spent += limit
+            known.spend(limit, round(limit * speed))
+            known.speed = speed
+    assert spent <= SHARE * sum(took) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"runs": 3}', NO_SPEED])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"runs": 3}', NO_SPEED, ENDLESS])
 def test_a_damaged_note_is_none(tmp_path, content):
     dataset = Store(tmp_path).dataset("adk", b"1")
     dataset.attach("uses.json", content)
