@@ -2,9 +2,9 @@
 
 Three ranks of a made-up simulation push slices of the same frames: two straight to the store of one node, the third to
 the server of another. Each notes the frames that were acknowledged, durably, and goes on behind them when it is started
-again. Three ranks, two of one node, put frames together all the while. Whatever is killed is started anew. At the end all is
-left in peace for one more assembling, and every frame is read: ``python -m himach.benchmarks.slices.kills ROLE ...`` is
-one of them.
+again. Three ranks, two of one node, put frames together all the while. Whatever is killed is started anew. At the end
+all is left in peace for one more assembling, and every frame is read:
+``python -m himach.benchmarks.slices.kills ROLE ...`` is one of them.
 """
 
 from __future__ import annotations
