@@ -27,6 +27,8 @@ __all__ = ["Asked", "lay_out_by_use"]
 FAILURES = (Exception, KeyboardInterrupt)
 #: Bytes of chunks to one of frames, at most, where they are packed.
 LARGER = 2
+#: Times as fast as it was, at most, that a process may turn out to make chunks.
+QUICKER = 4
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def lay_out_by_use(world: World, cached: Dataset | Client | None, asked: Asked, 
         def planned() -> tuple[list[int], float]:
             if world.leaders is not None and dataset is not None:
                 with suppress(*FAILURES):
-                    return _plan(dataset, asked, n_read, held)
+                    return _plan(dataset, asked, n_read, world.node.size, held)
             return [], 0.0
 
         chunks, limit = world.node.bcast(on_every_rank(world.comm, planned))
@@ -96,8 +98,8 @@ def lay_out_by_use(world: World, cached: Dataset | Client | None, asked: Asked, 
     return total
 
 
-def _plan(dataset: Dataset, asked: Asked, n_read: int, held: ExitStack) -> tuple[list[int], float]:
-    """Count the run; return the chunks to make, and how long. Nobody else on the node makes any until `held` ends."""
+def _plan(dataset: Dataset, asked: Asked, n_read: int, processes: int, held: ExitStack) -> tuple[list[int], float]:
+    """Count the run; return chunks to make, and how long. Nobody else on the node makes any until `held` ends."""
     dataset.refresh()
     if asked.atoms is None or not is_worth_it(dataset, asked.n_atoms, asked.atoms, n_read):
         return [], 0.0
@@ -110,7 +112,10 @@ def _plan(dataset: Dataset, asked: Asked, n_read: int, held: ExitStack) -> tuple
     limit = uses.seconds(one, asked.seconds)
     # No other's chunks give way to these, as they would to such as are asked for.
     room = (asked.quota - survey(dataset.store.path).used) // (LARGER * one) if limit else 0
-    return list(islice(unmade(dataset, begin_form(dataset, asked.n_atoms)), room)) if room > 0 else [], limit
+    if room <= 0:
+        return [], 0.0
+    enough = processes * (1 + int(QUICKER * limit * uses.speed / one))
+    return list(islice(unmade(dataset, begin_form(dataset, asked.n_atoms)), min(room, enough))), limit
 
 
 def _chunk_bytes(dataset: Dataset) -> int:

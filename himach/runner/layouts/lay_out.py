@@ -59,9 +59,10 @@ def lay_out(world: World, dataset: Dataset | None, layout: Layout, quiet: bool =
     leads = world.leaders is not None and dataset is not None
     with ExitStack() as held:
         _be_the_only_one(world, dataset, held)
-        on_every_rank(world.comm, lambda: _want(dataset, layout) if leads and dataset else None)
         if layout == "frame":
             _refuse_to_lose(world, dataset)
+        on_every_rank(world.comm, lambda: _want(dataset, layout) if leads and dataset else None)
+        if layout == "frame":
             removed = on_every_rank(world.comm, lambda: leads and dataset is not None and remove_form(dataset))
             return "the time-major form was dropped" if any(world.comm.allgather(removed)) else ""
         made, left = _make(world, dataset, quiet)
