@@ -192,7 +192,7 @@ static bool unpack_head(const unsigned char *bytes, size_t size, size_t *at, pac
 
 /* The slice of a head, of which the ids were read. The vectors' memory is of malloc or numpy, and all that is packed
  * is of whole multiples of four bytes. */
-static bodhi_frame unpack_slice(const gather *g, const packed_head *head, const unsigned char *bytes) {
+static bodhi_frame unpack_slice(const gather *g, packed_head *head, const unsigned char *bytes) {
     float *vectors = (float *)(void *)(uintptr_t)bytes;
     bodhi_frame slice = {.number = head->number,
                          .time = head->time,
