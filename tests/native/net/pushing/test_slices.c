@@ -29,7 +29,7 @@ static uint32_t draw(uint32_t below) {
 /* --- A disk that fails, or is slow -------------------------------------------------------------------------------- */
 
 static atomic_llong room; /* bytes that may be written to segments */
-static atomic_bool sync_fails, is_slow, is_strange;
+static atomic_bool sync_fails, is_slow, is_strange, is_held, sync_is_slow;
 static atomic_int direct_writes;
 
 static ssize_t limited_pwritev(int fd, const struct iovec *parts, int n, off_t offset) {
@@ -38,6 +38,9 @@ static ssize_t limited_pwritev(int fd, const struct iovec *parts, int n, off_t o
     if (direct && is_strange) {
         errno = EINVAL; /* as of a file system that wants larger blocks */
         return -1;
+    }
+    for (int i = 0; i < 3000 && is_held; i++) { /* who is held up may be who lets go */
+        (void)usleep(1000);
     }
     if (is_slow) {
         (void)usleep(direct ? 20000 : 0);
@@ -55,6 +58,9 @@ static int failing_fdatasync(int fd) {
         errno = EIO;
         return -1;
     }
+    if (sync_is_slow) {
+        (void)usleep(400000);
+    }
     return real.fdatasync(fd);
 }
 
@@ -65,7 +71,7 @@ static void begin(const char *what) {
     CHECK(make_scratch(home, sizeof home, "/var/tmp"));
     real = bodhi_io;
     room = INT64_MAX / 2;
-    sync_fails = is_slow = is_strange = false;
+    sync_fails = is_slow = is_strange = is_held = sync_is_slow = false;
     bodhi_io.pwritev = limited_pwritev;
     bodhi_io.fdatasync = failing_fdatasync;
 }
@@ -273,6 +279,54 @@ static void test_full_disk(bool durable, int64_t fits) {
     end();
 }
 
+/* A batch of which nothing can be written, that is synced while slices come behind it. */
+static bodhi_pusher *push_in_vain(void) {
+    bodhi_pusher *pusher = open_pusher(true, "");
+    room = 0;
+    is_held = true;
+    int status = BODHI_OK;
+    for (int64_t number = 1; number <= 6 && status >= 0; number++) { /* a batch of 1 MiB, and more */
+        status = push(pusher, number);                               /* fails where that takes a second */
+    }
+    is_held = false;
+    (void)usleep(100000);
+    return pusher;
+}
+
+static void test_batch_undone(void) {
+    bodhi_push_facts facts;
+    batch = 1 << 20;
+    begin("slices behind a batch that is undone");
+    bodhi_pusher *pusher = push_in_vain();
+    (void)!bodhi_push_flush(pusher);
+    bodhi_push_query(pusher, &facts);
+    CHECK(facts.in_flight == 0 && facts.acknowledged == 0 && count_right(10, "") == 0);
+    bodhi_push_abandon(pusher);
+    end();
+    begin("a batch that is undone while it is synced");
+    sync_is_slow = true;
+    pusher = push_in_vain();
+    (void)!push(pusher, 9);
+    (void)!bodhi_push_flush(pusher);
+    bodhi_push_query(pusher, &facts);
+    CHECK(facts.in_flight == 0 && facts.acknowledged == 0 && count_right(10, "") == 0);
+    bodhi_push_abandon(pusher);
+    end();
+}
+
+/* Those that follow are not told by what differs from a slice that is not there. */
+static void test_teller_undone(void) {
+    begin("slices of the same atoms as one that is undone");
+    bodhi_pusher *pusher = open_pusher(false, "");
+    CHECK(push(pusher, 3) >= 0 && bodhi_push_flush(pusher) == BODHI_OK);
+    room = 0;
+    CHECK(push(pusher, 4) >= 0 && push(pusher, 4) == BODHI_ERROR_FULL); /* it is looked for */
+    room = INT64_MAX / 2;
+    CHECK(push(pusher, 5) >= 0 && bodhi_push_flush(pusher) == BODHI_OK);
+    CHECK(count_right(6, "") == 2 && bodhi_push_close(pusher) == BODHI_OK);
+    end();
+}
+
 static void test_failed_sync(void) {
     begin("a sync that fails");
     bodhi_pusher *pusher = open_pusher(true, "");
@@ -334,6 +388,8 @@ int main(void) {
             test_full_disk(false, (fits << 20) + 500000);
         }
     }
+    test_batch_undone();
+    test_teller_undone();
     test_failed_sync();
     test_launches();
     return 0;
