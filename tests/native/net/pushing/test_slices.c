@@ -320,7 +320,8 @@ static void test_teller_undone(void) {
     bodhi_pusher *pusher = open_pusher(false, "");
     CHECK(push(pusher, 5) >= 0 && bodhi_push_flush(pusher) == BODHI_OK);
     room = 0;
-    CHECK(push(pusher, 6) >= 0 && push(pusher, 6) == BODHI_ERROR_FULL); /* of other atoms; it is looked for */
+    CHECK(push(pusher, 6) >= 0);                /* of other atoms */
+    CHECK(push(pusher, 6) == BODHI_ERROR_FULL); /* it is looked for */
     room = INT64_MAX / 2;
     CHECK(push(pusher, 8) >= 0 && bodhi_push_flush(pusher) == BODHI_OK);
     CHECK(count_right(9, "") == 2 && bodhi_push_close(pusher) == BODHI_OK);
