@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,14 @@ def test_tests_lie_where_what_they_test_lies():
         if path.as_posix() not in OF_ALL and not (home / path).is_dir():
             homeless.append(name(folder))
     assert not homeless
+
+
+def test_what_is_imported_is_installed():
+    """Tests that find a file beside them do not tell that the build's lists lack it."""
+    listed = {
+        (build.parent / name).resolve()
+        for build in (ROOT / "himach").rglob("meson.build")
+        for name in re.findall(r"'([\w/]+\.py)'", build.read_text())
+    }
+    modules = {file for file in (ROOT / "himach").rglob("*.py") if file.name != "__init__.py"}
+    assert modules <= listed, modules - listed
