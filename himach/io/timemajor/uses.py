@@ -1,8 +1,9 @@
 """What runs that ask for few atoms of a dataset's frames have cost on a node: `Uses`, kept beside the frames.
 
 Each such run earns a share of its own time for making the time-major form. So those that ask again and again get it,
-whoever asks once never waits for it, and nobody waits longer than for that share, as who rents until that has cost what
-buying costs pays at most twice (Karlin, Manasse, Rudolph, Sleator, Algorithmica 3 (1988) 79).
+whoever asks once never waits for it, and no run waits for more than that share, or for one chunk that several have
+earned. It is the argument of who rents until that has cost what buying costs, and then buys (Karlin, Manasse, Rudolph,
+Sleator, Algorithmica 3 (1988) 79).
 """
 
 from __future__ import annotations
