@@ -210,11 +210,12 @@ def test_what_only_has_the_name_of_a_form_stays(tmp_path):
     assert len(Store(place).dataset("sim [time-major]", b"1").native) == 1
 
 
-def test_a_job_waits_for_the_one_that_makes_the_same_form(tmp_path):
+@pytest.mark.parametrize("layout", ["both", "frame"])
+def test_a_job_waits_for_the_one_that_makes_the_same_form(tmp_path, layout):
     place = tmp_path / "store"
     push(place)
     with making(dataset_in(place)):
-        waits = start_himach("stage", "sim", "--cache", place, "--layout", "both")
+        waits = start_himach("stage", "sim", "--cache", place, "--layout", layout)
         time.sleep(2)
         assert waits.poll() is None
     assert waits.wait(60) == 0
