@@ -1,6 +1,7 @@
 /* Slices, pushed straight to a store: what is read back, what is refused, and what a disk that fails makes of them. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +30,16 @@ static uint32_t draw(uint32_t below) {
 /* --- A disk that fails, or is slow -------------------------------------------------------------------------------- */
 
 static atomic_llong room; /* bytes that may be written to segments */
-static atomic_bool sync_fails, is_slow, is_strange, is_held, sync_is_slow;
+static atomic_bool sync_fails, is_slow, is_strange, is_held, sync_is_slow, sync_began;
 static atomic_int direct_writes;
+static pthread_t pushes; /* the thread that does, which lets go what is held */
+
+/* For another thread to do something; not for ever. */
+static void wait_while(const atomic_bool *is) {
+    for (int i = 0; i < 10000 && *is; i++) {
+        (void)usleep(1000);
+    }
+}
 
 static ssize_t limited_pwritev(int fd, const struct iovec *parts, int n, off_t offset) {
     bool direct = (fcntl(fd, F_GETFL) & O_DIRECT) != 0;
@@ -39,8 +48,8 @@ static ssize_t limited_pwritev(int fd, const struct iovec *parts, int n, off_t o
         errno = EINVAL; /* as of a file system that wants larger blocks */
         return -1;
     }
-    for (int i = 0; i < 3000 && is_held; i++) { /* who is held up may be who lets go */
-        (void)usleep(1000);
+    if (!pthread_equal(pthread_self(), pushes)) {
+        wait_while(&is_held);
     }
     if (is_slow) {
         (void)usleep(direct ? 20000 : 0);
@@ -58,8 +67,8 @@ static int failing_fdatasync(int fd) {
         errno = EIO;
         return -1;
     }
-    if (sync_is_slow) {
-        (void)usleep(400000);
+    if (sync_is_slow && !pthread_equal(pthread_self(), pushes) && !atomic_exchange(&sync_began, true)) {
+        (void)usleep(1000000);
     }
     return real.fdatasync(fd);
 }
@@ -71,7 +80,8 @@ static void begin(const char *what) {
     CHECK(make_scratch(home, sizeof home, "/var/tmp"));
     real = bodhi_io;
     room = INT64_MAX / 2;
-    sync_fails = is_slow = is_strange = is_held = sync_is_slow = false;
+    pushes = pthread_self();
+    sync_fails = is_slow = is_strange = is_held = sync_is_slow = sync_began = false;
     bodhi_io.pwritev = limited_pwritev;
     bodhi_io.fdatasync = failing_fdatasync;
 }
@@ -289,7 +299,6 @@ static bodhi_pusher *push_in_vain(void) {
         status = push(pusher, number);                               /* fails where that takes a second */
     }
     is_held = false;
-    (void)usleep(100000);
     return pusher;
 }
 
@@ -306,6 +315,9 @@ static void test_batch_undone(void) {
     begin("a batch that is undone while it is synced");
     sync_is_slow = true;
     pusher = push_in_vain();
+    for (int i = 0; i < 10000 && !sync_began; i++) { /* by then the batch was not written */
+        (void)usleep(1000);
+    }
     (void)!push(pusher, 9);
     (void)!bodhi_push_flush(pusher);
     bodhi_push_query(pusher, &facts);
