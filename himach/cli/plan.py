@@ -13,7 +13,7 @@ __all__ = ["plan"]
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """Numbers above 0 with commas between them."""
+    """Whole numbers above 0 with commas between them, such as 1,64,2e6."""
 
     name = "list"
 
@@ -24,12 +24,12 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         if not isinstance(value, str):
             return value
         try:
-            numbers = tuple(int(float(word)) for word in value.split(","))
+            numbers = [float(word) for word in value.split(",")]
         except ValueError:
-            numbers = ()
-        if not numbers or min(numbers) < 1:
+            numbers = []
+        if not numbers or not all(number >= 1 and number.is_integer() for number in numbers):
             self.fail(f"{value!r}: give numbers such as 1,2,4,8", param, ctx)
-        return numbers
+        return tuple(map(int, numbers))
 
 
 @click.command(cls=Command)
@@ -40,7 +40,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 )
 @click.option("--frames", type=click.FloatRange(min=1), metavar="N", help="Frames of the run.  [default: as recorded]")
 @click.option("--machine", type=PATH, metavar="FILE", help="The machine, as 'himach bench machine' writes it.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of what is drawn.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N", help="Of what is drawn.")
 @click.option("--out", "-o", type=PATH, metavar="DIR", help="Write a CSV of each table and a picture here.")
 def plan(
     records: tuple[Path, ...],
@@ -63,7 +63,7 @@ def plan(
         list(records),
         nodes=nodes or NODES,
         ranks_per_node=ranks_per_node,
-        frames=None if frames is None else int(frames),
+        frames=frames,
         machine=machine,
         seed=seed,
     )

@@ -28,9 +28,11 @@ def with_pairs(startup: float, mapping: float, rest: float, every: float, rate: 
     """Return the expected time of a run that goes on where the last commit was; there is one `every` so many seconds.
 
     Daly's equation 13: segments of `every` seconds, after each failure a start; what comes after map() is one segment.
+    There is a commit at the end of map(), too.
     """
     if rate <= 0:
         return startup + mapping + rest
+    every = min(every, mapping) or every
     segments = mapping / every
     restart = rate * startup
     last = rate * rest
@@ -57,6 +59,7 @@ def drawn_with_pairs(
 ) -> float:
     """Return one draw of the time of a run that goes on where the last commit was."""
     spent, done = 0.0, 0.0
+    every = min(every, mapping) or every
     for _ in range(most):
         left = startup + (mapping - done) + rest
         failed = rng.exponential(1 / rate) if rate > 0 else math.inf

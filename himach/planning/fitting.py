@@ -70,7 +70,7 @@ class Costs:
     compute, cpu_part
         A frame's seconds in map(); which part of a rank's time in its tasks its processor is busy.
     first, again
-        Reading from the origin, and from the cache; None where no run has done it.
+        Reading from the origin, and from the cache; None where no run has done it for all its frames.
     startup, opening, zazen, after_map, shuffle, reduce, finish, rest
         Seconds of phases: beside what map() and reduce() take themselves; `opening` is of starting what staging does,
         too, until frames are open. A trajectory that a cache does not know yet is read in part when it is opened, so
@@ -152,8 +152,8 @@ def fit(records: Sequence[Observed], machine: Machine | None = None) -> Costs:
         records=records,
         compute=compute,
         cpu_part=sum(one.cpu for one in records) / max(1e-12, sum(one.busy for one in records)),
-        first=_reading([one for one in records if one.first]),
-        again=_reading([one for one in records if not one.first]),
+        first=_reading([one for one in records if one.first and not one.mixed]),
+        again=_reading([one for one in records if not one.first and not one.mixed]),
         startup=_phase(records, "startup", [*TOGETHER, "first"]),
         opening=_fit(records, [one.opening for one in records], [*TOGETHER, "first"]),
         zazen=_phase(records, "zazen", TOGETHER),
@@ -194,7 +194,7 @@ def _beside(one: Observed, reduce_byte: float) -> float:
 
 def _shuffle(records: Sequence[Observed], machine: Machine, total: float) -> Sum:
     """Fit the shuffle: what bytes cost a processor, and how much longer they travel than the network's rate says."""
-    names = ["bytes", "one", "ranks"] if total > LITTLE else ["one", "ranks"]
+    names = ["bytes", "one", "ranks", "others"] if total > LITTLE else ["one", "ranks", "others"]
     quantities = [_quantities(one) | {"travel": travel_seconds(one, machine)} for one in records]
     if any(values["travel"] > 0 for values in quantities):
         names = ["travel", *names]
@@ -219,7 +219,9 @@ def _quantities(one: Observed) -> dict[str, float]:
     handled = float(one.pair_bytes.sum()) / processors(one.ranks, one.cores, one.hosts)
     return {
         "one": 1.0, "first": float(one.first), "steps": float(steps(one.ranks)),
-        "ranks": float(one.ranks), "bytes": handled, "keys": float(one.keys),
+        # Messages of ranks of one host go one after another; to those of others each rank sends on its own.
+        "ranks": one.ranks / one.hosts, "others": one.ranks - one.ranks / one.hosts,
+        "bytes": handled, "keys": float(one.keys),
     }  # fmt: skip
 
 
@@ -267,7 +269,8 @@ def _reading(records: Sequence[Observed]) -> Reading | None:
     if not records:
         return None
     alone = min(records, key=lambda one: (one.reading / one.frames, one.ranks))
-    nbytes = (alone.origin_bytes if alone.first else alone.cache_bytes) / alone.frames
+    part = 1 - alone.cached if alone.first else alone.cached
+    nbytes = (alone.origin_bytes if alone.first else alone.cache_bytes) / (alone.frames * part)
     seen = max((one.origin_bytes if one.first else one.cache_bytes) / max(1e-9, one.seconds["map"]) for one in records)
     return Reading(alone.reading / alone.frames, nbytes, seen)
 

@@ -5,6 +5,7 @@ The file is TOML: a line ``name = value`` for each attribute that is known. ``hi
 
 from __future__ import annotations
 
+import math
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -63,8 +64,10 @@ class Machine:
             if field.name == "one_host":
                 if not isinstance(value, bool):
                     raise UsageError(f"machine: one_host is true or false, not {value!r}")
-            elif value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
+            elif value is not None and not _is_amount(value):
                 raise UsageError(f"machine: {field.name} is a number above 0, not {value!r}")
+            elif field.name == "cores" and value is not None and value != int(value):
+                raise UsageError(f"machine: cores is a whole number, not {value!r}")
 
     def write(self, path: Path) -> None:
         """Write it to a file."""
@@ -90,6 +93,10 @@ def read_machine(path: Path) -> Machine:
     if strange := sorted(set(told) - set(known)):
         raise UsageError(f"{path}: a machine has no {', '.join(strange)}; it has {', '.join(known)}")
     return Machine(**told)
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
 
 
 def _toml(value: float | bool) -> str:

@@ -17,7 +17,7 @@ from himach.planning.fitting import Costs, Reading, processors
 from himach.planning.machine import Machine
 from himach.zazen.protocol import FEW, FRAMES_PER_CLASS
 
-__all__ = ["PHASES", "SLOW", "Asked", "Model", "again"]
+__all__ = ["PHASES", "SLOW", "Asked", "Model", "again", "stored"]
 
 Floats = npt.NDArray[np.float64]
 PHASES = ("startup", "zazen", "map", "shuffle", "reduce", "finish")
@@ -52,7 +52,7 @@ class Asked:
         return self.nodes * self.ranks_per_node
 
 
-def _stored(costs: Costs) -> float:
+def stored(costs: Costs) -> float:
     """Return the bytes of a frame in a store."""
     seen = 0.0 if costs.again is None else costs.again.nbytes
     first = None if costs.first is None else costs.first.nbytes
@@ -63,7 +63,7 @@ def again(costs: Costs, machine: Machine) -> Reading | None:
     """Return what reading from the cache costs: as it was seen, else as the disk gives it."""
     if costs.again is not None or machine.disk_read is None:
         return costs.again
-    nbytes = _stored(costs)
+    nbytes = stored(costs)
     return Reading(nbytes / machine.disk_read, nbytes, machine.disk_read)
 
 
@@ -73,7 +73,7 @@ class Model:
     def __init__(self, costs: Costs, machine: Machine, asked: Asked, rng: np.random.Generator) -> None:
         self.costs, self.machine, self.asked, self.rng = costs, machine, asked, rng
         self.frames = node.share(asked.frames, asked.nodes)
-        self.stored = _stored(costs)
+        self.stored = stored(costs)
         self.pairs = asked.frames * costs.pair_bytes
         self.network = machine.network or SLOW
         self.latency = machine.latency or LATENCY
@@ -85,8 +85,8 @@ class Model:
         self.quantities = {
             "one": 1.0,
             "steps": float(tree.steps(asked.ranks)),
-            # Messages of ranks of one host go one after another; those of many nodes do not.
             "ranks": float(asked.ranks if self.one_host else asked.ranks_per_node),
+            "others": float(0 if self.one_host else asked.ranks - asked.ranks_per_node),
             "bytes": self.pairs / at_a_time,
             "keys": costs.keys.at(one=1.0, frames=float(asked.frames)),
         }
@@ -127,7 +127,9 @@ class Model:
         write = self.stored / self.machine.disk_write if self.machine.disk_write else 0.0
         filling, limits = self._from_origin(first, write, 0.0)
         after = self.costs.after_map.at(**self.quantities)
-        limits["writing to disks"] = limits.pop("map()")
+        disk = self.frames * write  # of all ranks of a node
+        limits["writing to disks"] = max(limits.pop("map()"), disk)
+        filling = np.maximum(filling, disk)
         return {"startup": startup, "map": filling + after}, {**limits, "starting": float(startup[0])}
 
     def _startup(self, first: bool) -> Floats:
@@ -207,23 +209,29 @@ class Model:
         rate = node.rank_rate(work + first.seconds, cpu_part, asked.ranks_per_node, self.cores)
         own = asked.ranks_per_node / rate  # a frame's seconds; more where there are more ranks than cores
         times, served = [per_rank * own], 0.0
+        network = None if self.one_host else self.machine.network  # by which what is read comes to a node
+        arriving = self.frames * first.nbytes / network if network else 0.0
         if (capacity := self.machine.origin) is not None:
             ahead = origin.frames_ahead(first.nbytes)
             total = ranks * per_rank * first.nbytes
             left = max(0.0, total - (self.machine.origin_at_once or 0.0))
             served, each = left / capacity, first.nbytes * left / max(1.0, total)
             times = [
-                origin.read_phase(ranks, per_rank, own, each, capacity, capacity, ahead, self.rng)
+                origin.read_phase(
+                    ranks, per_rank, own, each, capacity, min(capacity, network or capacity), ahead, self.rng
+                )
                 for _ in range(FOLLOWED)
             ]
         reading = per_rank * own * first.seconds / max(1e-12, work + first.seconds)
         limits = {
             "map()": per_rank * own - reading,
             "reading the origin": reading,
-            "origin's bandwidth": served if served > per_rank * own else 0.0,  # else reading ahead hides it
+            # Where they take less, reading ahead hides them.
+            "origin's bandwidth": served if served > per_rank * own else 0.0,
+            "network, from the origin": arriving if arriving > per_rank * own else 0.0,
         }
         # A slow node's own time is longer, not that in which it waits for the origin.
-        slowest = np.maximum(np.resize(times, DRAWS), per_rank * own * self._slowest())
+        slowest = np.maximum(np.resize(times, DRAWS), np.maximum(per_rank * own * self._slowest(), arriving))
         return slowest + node.tail_seconds(self.frames, asked.ranks_per_node, own), limits
 
     def _shuffling(self, most: Floats) -> tuple[Floats, float]:

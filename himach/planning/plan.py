@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,9 @@ __all__ = ["NODES", "Plan", "check_length", "plan", "planned"]
 
 #: Frames, as a multiple of those of the longest record, for which its ranks must have mapped for so many seconds.
 MANY, SHORT = 10, 0.1
+
+#: The part of a node's memory that pairs take, at most (`himach.runner.memory.default_memory`).
+MEMORY_PART = 4
 
 NODES = (1, 2, 4, 8, 16, 32, 64)
 
@@ -70,9 +74,9 @@ class Plan(dict[str, Table]):
 def plan(
     records: PathLike | Mapping[str, Any] | Sequence[PathLike | Mapping[str, Any]],
     *,
-    nodes: Sequence[int] = NODES,
+    nodes: int | Sequence[int] = NODES,
     ranks_per_node: int | None = None,
-    frames: int | None = None,
+    frames: float | None = None,
     machine: PathLike | Machine | None = None,
     seed: int = 0,
     out: PathLike | None = None,
@@ -85,7 +89,7 @@ def plan(
         What runs of these analyses left: run.json, its folder, or `Result.record`; one or several. Runs over more nodes
         and of both kinds, from the origin and from the cache, tell more.
     nodes
-        Numbers of nodes.
+        Numbers of nodes, or one.
     ranks_per_node
         Ranks of each; None: as many as the records had.
     frames
@@ -105,15 +109,22 @@ def plan(
     Raises
     ------
     UsageError
-        If records do not carry what a plan needs, or differ in kind; the message says which run would.
+        If records do not carry what a plan needs, or differ in kind: the message says which run would. If what is asked
+        for is no number of its kind.
     """
+    counts = [_whole("nodes", count) for count in ([nodes] if isinstance(nodes, (int, float)) else nodes)]
+    if not counts:
+        raise UsageError("nodes: give one number at least")
+    ranks_per_node = None if ranks_per_node is None else _whole("ranks a node", ranks_per_node)
+    frames = None if frames is None else _whole("frames", frames)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise UsageError(f"seed: {seed} is no whole number from 0 on")
     observed = _observed(records)
     known = machine if isinstance(machine, Machine) else Machine() if machine is None else read_machine(Path(machine))
     costs = fit(observed, known)
     per_node = ranks_per_node or max(1, round(observed[0].ranks / observed[0].nodes))
-    _check(nodes, per_node, frames)
     check_length(costs, frames)
-    askeds = [Asked(count, per_node, frames or costs.frames, seed) for count in nodes]
+    askeds = [Asked(count, per_node, frames or costs.frames, seed) for count in counts]
     found = planned(costs, known, askeds)
     if out is not None:
         found.save(out)
@@ -131,12 +142,15 @@ def _observed(records: Any) -> list[Observed]:
     return found
 
 
-def _check(nodes: Sequence[int], per_node: int, frames: int | None) -> None:
-    for what, value in [("nodes", count) for count in nodes] + [("ranks a node", per_node), ("frames", frames)]:
-        if value is not None and value < 1:
-            raise UsageError(f"{what}: {value} is less than 1")
-    if not nodes:
-        raise UsageError("nodes: give one number at least")
+def _whole(what: str, value: float) -> int:
+    """Return a number from 1 on, that may be written as 2.5e6."""
+    try:
+        number = operator.index(value) if not isinstance(value, float) else int(value) if value.is_integer() else 0
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise UsageError(f"{what}: {value} is no whole number from 1 on")
+    return number
 
 
 def check_length(costs: Costs, frames: int | None) -> None:
@@ -156,14 +170,15 @@ def planned(costs: Costs, machine: Machine, askeds: Sequence[Asked], kinds: Sequ
     alone: dict[Kind, float] = {}
     notes: list[str] = []
     for kind in kinds:
+        missing: list[tuple[int, str]] = []
         for asked in askeds:
             one = predict(costs, machine, asked, kind)
             if isinstance(one, str):
-                note = f"{_words(kind)} on {asked.nodes} node{'s' * (asked.nodes > 1)} and more is not predicted: {one}"
-                if not any(said.startswith(f"{_words(kind)} on") for said in notes):
-                    notes.append(note)
-                continue
-            found.append(one)
+                missing.append((asked.nodes, one))
+            else:
+                found.append(one)
+        if missing:
+            notes.append(_not_predicted(kind, missing))
         base = predict(costs, machine, replace(askeds[0], nodes=1), kind)
         if not isinstance(base, str):
             alone[kind] = base.total
@@ -174,6 +189,12 @@ def planned(costs: Costs, machine: Machine, askeds: Sequence[Asked], kinds: Sequ
     if any(one.restarted is not None for one in found):
         tables["failures"] = _failures(found)
     return Plan(tables, [*notes, *_covered(costs, machine, found, known)])
+
+
+def _not_predicted(kind: Kind, missing: Sequence[tuple[int, str]]) -> str:
+    """Say on how many nodes a run is not predicted, and why."""
+    counts = ", ".join(f"{nodes:,}" for nodes, _ in missing)
+    return f"{_words(kind)} on {counts} node{'s' * (counts != '1')} is not predicted: {missing[0][1]}"
 
 
 def _words(kind: str) -> str:
@@ -263,6 +284,12 @@ def _covered(costs: Costs, machine: Machine, found: Sequence[Prediction], known:
     per_node = max(one.asked.ranks_per_node for one in found)
     if per_node > max(one.ranks for one in costs.records):
         notes.append(f"not covered by any record: {per_node} ranks of one node, which share its memory's bandwidth")
+    spilled = [one.asked.nodes for one in found if machine.memory and one.node_pairs > machine.memory / MEMORY_PART]
+    if spilled:
+        notes.append(
+            f"not covered by the model: on {max(spilled):,} nodes and fewer, pairs are more than a quarter of a node's "
+            "memory, and go by way of its disk"
+        )
     if machine.node_mtbf is not None:
         notes.append("not covered by any measurement: failures, which are taken to come at a constant rate")
     return notes

@@ -5,6 +5,7 @@ A prediction is the median of the model's draws, and the range that nine of ten 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,7 +14,7 @@ import numpy as np
 from himach.planning import failures, node
 from himach.planning.fitting import Costs
 from himach.planning.machine import Machine
-from himach.planning.model import PHASES, SLOW, Asked, Model, again
+from himach.planning.model import PHASES, SLOW, Asked, Model, again, stored
 
 __all__ = ["KINDS", "PHASES", "Asked", "Kind", "Prediction", "predict"]
 
@@ -39,8 +40,8 @@ class Prediction:
         What takes most of it.
     origin_bytes
         Read from the origin.
-    node_memory, node_disk
-        What a node's ranks take together, and its part of the frames in its store.
+    node_memory, node_pairs, node_disk
+        What a node's ranks take together, of that its pairs, and its part of the frames in its store.
     restarted, resumed
         Expected seconds that failures cost, where a run that failed begins anew, and where pairs are kept; None where
         no rate of failures is known.
@@ -55,6 +56,7 @@ class Prediction:
     limit: str
     origin_bytes: float
     node_memory: float
+    node_pairs: float
     node_disk: float
     restarted: float | None = None
     resumed: float | None = None
@@ -79,6 +81,7 @@ def predict(costs: Costs, machine: Machine, asked: Asked, kind: Kind) -> Predict
         limit=max(limits, key=lambda name: limits[name]),
         origin_bytes=0.0 if kind == "second" or costs.first is None else asked.frames * costs.first.nbytes,
         node_memory=model.memory(),
+        node_pairs=0.0 if kind == "stage" else model.pairs / asked.nodes,
         node_disk=node.share(asked.frames, asked.nodes) * model.stored,
     )
     return _with_failures(found, machine, rng)
@@ -89,11 +92,20 @@ def _missing(costs: Costs, machine: Machine, asked: Asked, kind: Kind) -> str | 
     name = costs.records[0].name
     if kind == "second" and again(costs, machine) is None:
         return (
-            "no run has read frames from the cache and no disk is described: the same command once more "
+            "no run has read all frames from the cache and no disk is described: the same command once more "
             f"('himach run --again {name}'), or 'himach bench machine', gives what is missing"
         )
     if kind != "second" and costs.first is None:
-        return f"no run has read frames from the origin: 'himach run --again {name} --cache off' gives what is missing"
+        return (
+            f"no run has read all frames from the origin: 'himach run --again {name} --cache off' gives what is missing"
+        )
+    if kind != "first" and machine.disk is not None:
+        held = asked.frames * stored(costs)
+        if held / asked.nodes > machine.disk:
+            return (
+                f"a node would hold {_size(held / asked.nodes)} of frames, and its disk has {_size(machine.disk)} for "
+                f"a store: {math.ceil(held / machine.disk):,} nodes hold them all"
+            )
     if kind != "second" and machine.origin is None:
         assert costs.first is not None
         alone = costs.first.seconds + (costs.compute if kind == "first" else 0.0)

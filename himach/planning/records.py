@@ -18,6 +18,9 @@ __all__ = ["Observed", "observe", "read_records"]
 
 Floats = npt.NDArray[np.float64]
 
+#: The part of a run's frames that may come from elsewhere than the rest.
+MIXED = 0.02
+
 
 @dataclass(frozen=True)
 class Observed:
@@ -88,6 +91,11 @@ class Observed:
     def first(self) -> bool:
         """Whether most of its frames came from the origin."""
         return self.cached < 0.5
+
+    @property
+    def mixed(self) -> bool:
+        """Whether frames came from both, so that it tells of neither what reading costs."""
+        return MIXED < self.cached < 1 - MIXED
 
 
 def read_records(paths: Sequence[Path]) -> list[Observed]:

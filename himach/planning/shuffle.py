@@ -28,7 +28,7 @@ def most_loaded(parts: Floats, keys: float, ranks: int, rng: np.random.Generator
     """Return the bytes of the rank that has most.
 
     Up to as many ranks as parts this is known. Beyond, a rank's keys are Poisson's (balls in bins, Raab and Steger,
-    1998); and a rank has one key at least or none.
+    1998); and a rank has one key at least or none, and of the heaviest part at least what it has where that is even.
     """
     most = float(loads(parts, min(ranks, len(parts))).max(initial=0.0))
     total = float(parts.sum())
@@ -36,7 +36,8 @@ def most_loaded(parts: Floats, keys: float, ranks: int, rng: np.random.Generator
         return most
     mean = keys / ranks
     few = min(ranks, 1 << 16)  # the largest of many Poisson deviates grows by less than one as their number doubles
-    return total / keys * float(max(1, rng.poisson(mean, few).max()))
+    thrown = total / keys * float(max(1, rng.poisson(mean, few).max()))
+    return max(thrown, float(parts.max()) * len(parts) / ranks)
 
 
 def exchange_seconds(total: float, nodes: int, ranks: int, latency: float, network: float, most: float) -> float:
@@ -47,7 +48,7 @@ def exchange_seconds(total: float, nodes: int, ranks: int, latency: float, netwo
     """
     if nodes <= 1:
         return 0.0
-    skew = most * ranks / total if total else 1.0
     waves = max(1.0, -(-most // WAVE))
     messages = waves * -(-(ranks - 1) // FEW) * latency
-    return float(messages + skew * total / nodes * (1 - 1 / nodes) / network)
+    beside = (ranks / nodes - 1) * (total - most) / max(1, ranks - 1)  # what the others of its node get, at the mean
+    return float(messages + (most + beside) * (1 - 1 / nodes) / network)

@@ -18,6 +18,9 @@ def record(
     frame_bytes=1000,
     name="Made",
     spread=0.0,
+    hosts=None,
+    shuffle=0.02,
+    parts=None,
 ):
     """Return the record of a run whose frames are shared evenly, as run.json has it."""
     each = [frames * (i + 1) // ranks - frames * i // ranks for i in range(ranks)]
@@ -29,7 +32,7 @@ def record(
         "opening": [0.8 * startup] * ranks,
         "zazen": [0.01] * ranks,
         "cache_bytes": [count * frame_bytes * cached for count in each],
-        "origin_bytes": [count * frame_bytes * (not cached) for count in each],
+        "origin_bytes": [count * frame_bytes * (1 - cached) for count in each],
         "memory": [100_000_000] * ranks,
         "frames": each,
         "pairs": each,
@@ -38,12 +41,12 @@ def record(
         "cpu": [value / 100 for value in busy],
         "read": [read] * ranks,
         "compute": [compute] * ranks,
-        "shuffle": [0.02] * ranks,
+        "shuffle": [shuffle] * ranks,
         "reduce": [reduce / ranks] * ranks,
         "sent": [0] * ranks,
     }
     seconds = {
-        "startup": startup, "zazen": 0.01, "map": max(busy), "shuffle": 0.02, "reduce": reduce / ranks, "finish": 0.001,
+        "startup": startup, "zazen": 0.01, "map": max(busy), "shuffle": shuffle, "reduce": reduce / ranks, "finish": 0.001,
     }  # fmt: skip
     return {
         "himach": "0.1.0",
@@ -52,18 +55,18 @@ def record(
         "frames": frames,
         "ranks": ranks,
         "nodes": nodes,
-        "assignment": {"native": 0, "alien": frames * cached, "residue": frames * (not cached)},
+        "assignment": {"native": 0, "alien": frames * cached, "residue": frames * (1 - cached)},
         "bytes": {"cache": sum(table["cache_bytes"]), "origin": sum(table["origin_bytes"]), "shuffled": 0},
         "seconds": seconds | {"total": sum(seconds.values())},
         "pairs": frames,
         "planning": {
             "ranks_per_node": [ranks // nodes] * 2,
-            "hosts": nodes,
+            "hosts": hosts or nodes,
             "cores": 4,
             "node_memory": 1 << 34,
             "share_frames": each,
             "frame_seconds": np.linspace(compute * (1 - spread), compute * (1 + spread), 33).tolist(),
-            "pair_bytes": [pair_bytes * frames / 1000 / 64] * 64,
+            "pair_bytes": parts or [pair_bytes * frames / 1000 / 64] * 64,
             "spilled": 0,
             "zazen": {"sets": 0.0, "rounds": 0.01, "reductions": 0},
             "ranks": table,

@@ -136,6 +136,22 @@ def test_skew_of_many_ranks_is_that_of_keys_that_are_thrown():
     assert shuffle.most_loaded(parts, 10, 10**6, rng) == pytest.approx(6.4)
 
 
+def test_a_heavy_part_is_not_forgotten_beyond_the_ranks_that_are_known():
+    rng = np.random.default_rng(5)
+    parts = np.ones(64)
+    parts[7] = 64
+    known, beyond = (shuffle.most_loaded(parts, 1000, ranks, rng) for ranks in (64, 128))
+    assert known == 64
+    assert beyond == pytest.approx(32)
+
+
+@pytest.mark.parametrize(("nodes", "ranks", "each", "busiest"), [(2, 64, [1.0] * 64, 32.0), (2, 64, [64.0] + [0.0] * 63, 64.0),
+                                                                 (4, 4, [1.0, 2.0, 1.0, 1.0], 2.0)])  # fmt: skip
+def test_pairs_travel_to_the_node_that_gets_most(nodes, ranks, each, busiest):
+    found = shuffle.exchange_seconds(sum(each), nodes, ranks, 0.0, 10.0, max(each))
+    assert found == pytest.approx(busiest * (1 - 1 / nodes) / 10.0)
+
+
 @pytest.mark.parametrize("count", [1, 2, 50, 2000])
 def test_the_largest_of_many_is_that_of_draws(count):
     rng = np.random.default_rng(6)
@@ -154,6 +170,11 @@ def test_expected_times_of_runs_that_fail_are_means_of_draws(seconds, rate):
     kept = np.mean([failures.drawn_with_pairs(*split, every, rate, rng) for _ in range(4000)])
     assert failures.with_pairs(*split, every, rate) == pytest.approx(kept, rel=0.12)
     assert failures.with_pairs(*split, every, rate) <= failures.without_pairs(seconds, rate) * 1.12
+    long = failures.with_pairs(*split, 10 * seconds, rate)
+    assert long == pytest.approx(
+        np.mean([failures.drawn_with_pairs(*split, 10 * seconds, rate, rng) for _ in range(4000)]), rel=0.12
+    )
+    assert long <= failures.without_pairs(seconds, rate) * (1 + 1e-9)
 
 
 def test_a_run_that_never_ends_is_told_as_such():

@@ -115,6 +115,45 @@ def test_what_an_idle_origin_gives_at_once_is_not_waited_for():
     assert without - at_once == pytest.approx(16, rel=0.02)
 
 
+def test_a_nodes_network_and_disk_limit_what_its_ranks_do_together():
+    runs = [record(frame_bytes=1_000_000), record(frame_bytes=1_000_000, cached=True)]
+    machine = Machine(**{**vars(MACHINE), "origin": 1e12, "network": 1e7, "disk_write": 2e7})
+    plan = himach.plan(runs, nodes=[1, 4], ranks_per_node=16, machine=machine, frames=5000)
+    assert column(plan, "map", "first", "phases") == pytest.approx([500, 125], rel=0.01)
+    assert column(plan, "limit", "first") == ["network, from the origin"] * 2
+    machine = Machine(**{**vars(machine), "network": 1e9})
+    plan = himach.plan(runs, nodes=[1, 4], ranks_per_node=16, machine=machine, frames=5000)
+    assert column(plan, "map", "stage", "phases") == pytest.approx([250, 62.5], rel=0.01)
+    assert column(plan, "limit", "stage") == ["writing to disks"] * 2
+
+
+def test_frames_that_no_disk_holds_are_not_staged():
+    runs = [record(frame_bytes=1_000_000), record(frame_bytes=1_000_000, cached=True)]
+    plan = himach.plan(runs, nodes=[1, 4, 5, 8], machine=Machine(**{**vars(MACHINE), "disk": 1e9}), frames=5000)
+    for kind in ("second", "stage"):
+        assert column(plan, "nodes", kind) == [5, 8]
+    assert column(plan, "nodes", "first") == [1, 4, 5, 8]
+    assert any("a second run on 1, 4 nodes" in note and "5 nodes hold them all" in note for note in plan.notes)
+    large = Machine(**{**vars(MACHINE), "memory": 4e9})
+    plan = himach.plan(record(cached=True, pair_bytes=1e9), nodes=[1, 8], machine=large, frames=5000)
+    assert any("on 1 nodes and fewer, pairs are more than a quarter" in note for note in plan.notes)
+
+
+def test_a_run_that_a_cache_helped_in_part_tells_not_what_reading_costs():
+    part = record(cached=0.37, read=0.0005, frame_bytes=1_000_000)
+    whole = record(frame_bytes=1_000_000)
+    plan = himach.plan([whole, part], nodes=[2], machine=MACHINE)
+    assert column(plan, "origin_gb", "first", "nodes") == [pytest.approx(1.0)]
+    with pytest.raises(UsageError, match="all frames from the origin.*--cache off"):
+        himach.plan(part, nodes=[2])
+
+
+def test_what_grew_with_nodes_in_the_records_grows_in_the_plan():
+    runs = [record(cached=True, ranks=16 * n, nodes=n, shuffle=0.05 * 16 * n) for n in (1, 2, 4)]
+    plan = himach.plan(runs, nodes=[1, 2, 4, 64], ranks_per_node=16, machine=Machine(disk_read=1e9, network=1e9))
+    assert column(plan, "shuffle", "second", "phases") == pytest.approx([0.8, 1.6, 3.2, 51.2], rel=0.02)
+
+
 def test_a_lost_cache_is_read_from_the_origin():
     runs = [record(frame_bytes=100_000, read=0.02), record(frame_bytes=100_000, cached=True)]
     costs = fit([observe(run, "run") for run in runs], MACHINE)
@@ -185,10 +224,31 @@ def test_what_the_records_do_not_tell_is_not_predicted_and_said_so():
         himach.plan(record(), nodes=[])
 
 
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"nodes": [0]}, "nodes: 0"), ({"nodes": [1.5]}, "nodes: 1.5"), ({"nodes": [float("inf")]}, "nodes: inf"),
+        ({"ranks_per_node": 0}, "ranks a node: 0"), ({"frames": float("nan")}, "frames: nan"), ({"frames": "x"}, "x"),
+        ({"seed": -1}, "seed: -1"),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_none_are_refused(asked, words):
+    with pytest.raises(UsageError, match=words):
+        himach.plan(record(cached=True), **asked)
+
+
+def test_numbers_may_be_written_as_others_are():
+    many, one = (himach.plan(record(cached=True), nodes=nodes, frames=2.5e3) for nodes in ([8], 8))
+    assert str(many) == str(one)
+
+
 def test_a_machine_is_written_and_read(tmp_path):
     MACHINE.write(tmp_path / "machine.toml")
     assert read_machine(tmp_path / "machine.toml") == MACHINE
-    for text, words in (("disk = 'large'", "number above 0"), ("speed = 1", "has no speed"), ("x", "no description")):
+    for text, words in (
+        ("disk = 'large'", "number above 0"), ("network = nan", "number above 0"), ("origin = inf", "number above 0"),
+        ("cores = 2.5", "whole number"), ("speed = 1", "has no speed"), ("x", "no description"),
+    ):  # fmt: skip
         (tmp_path / "bad.toml").write_text(text)
         with pytest.raises(UsageError, match=words):
             read_machine(tmp_path / "bad.toml")

@@ -19,6 +19,7 @@ from himach.output.table import Table
 from himach.parallel.collective import on_first_rank
 from himach.planning.fitting import fit
 from himach.planning.machine import Machine
+from himach.planning.node import stored_bytes
 from himach.planning.plan import check_length, planned
 from himach.planning.predict import Asked, predict
 from himach.planning.records import observe
@@ -53,7 +54,7 @@ def dry_run(world: World, job: Job) -> str | None:
 def _told(world: World, job: Job, opened: Opened, counts: dict[str, int]) -> str:
     frames = sum(counts.values())
     each = _frame_bytes(opened)
-    stored = 12.0 * opened.origin.n_atoms
+    stored = stored_bytes(opened.origin.n_atoms, each or None)
     what = {
         "frames": frames,
         "atoms": opened.origin.n_atoms,
