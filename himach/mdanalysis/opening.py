@@ -118,7 +118,10 @@ class OpenDataset:
 
 
 def open_dataset(
-    trajectories: Sequence[str | os.PathLike[str]], cache: str = "auto", keywords: Mapping[str, Any] | None = None
+    trajectories: Sequence[str | os.PathLike[str]],
+    cache: str = "auto",
+    keywords: Mapping[str, Any] | None = None,
+    named: bool = False,
 ) -> OpenDataset:
     """Open a dataset.
 
@@ -131,6 +134,8 @@ def open_dataset(
         ``"auto"``, ``"off"``, or the directory of a store.
     keywords
         Keywords of MDAnalysis for it: dt, time_offset, format.
+    named
+        It is the name of a dataset in the store, whatever else is called so.
 
     Raises
     ------
@@ -142,8 +147,8 @@ def open_dataset(
     paths = [Path(path) for path in trajectories]
     keywords = dict(keywords or {})
     store, quota = _open_store(cache)
-    found = [] if store is None else find(store, names_of(paths))
-    if store is not None and not all(os.path.exists(os.path.expanduser(path)) for path in paths):
+    found = [] if store is None else find(store, list(map(str, trajectories)) if named else names_of(paths))
+    if store is not None and (named or not all(os.path.exists(os.path.expanduser(path)) for path in paths)):
         chosen = deputy(found, keywords)
         if chosen is not None:
             return _open_named(store, cache, found, *chosen, keywords, quota)

@@ -161,7 +161,8 @@ class StoreFrames:
     """
 
     def __init__(self, facts: Facts, cache: str, best: Candidate) -> None:
-        self._dataset = open_dataset([facts.name], cache, json.loads(best.stamp.keywords))
+        named = not os.path.isabs(facts.name)  # else its files are read, where they are there
+        self._dataset = open_dataset([facts.name], cache, json.loads(best.stamp.keywords), named)
         origin = self._dataset.origin
         if origin.n_atoms != facts.n_atoms or origin.n_frames < facts.n_frames:
             raise TrajectoryError(f"{facts.name} has changed: {origin.n_frames} frames of {origin.n_atoms} atoms now")

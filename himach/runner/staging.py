@@ -202,7 +202,8 @@ def stage(world: World, job: StageJob) -> Staged:
         return _laid_out(world, job, dataset, Staged(dataset.name, n_frames, new, {}, copied))
     if job.layout is not None and is_held_only(world, job):
         dataset, n_frames = open_held(world, store, job, job.layout)
-        return _laid_out(world, job, dataset, Staged(dataset.name, n_frames, 0, {}))
+        copied = _copy(world, job, dataset, n_frames)
+        return _laid_out(world, job, dataset, Staged(dataset.name, n_frames, 0, {}, copied))
     left: dict[str, XdrIndex] = {}
     walked, memory = walk_together(world, job.trajectories, dict)
     origin = on_first_rank(world.comm, partial(_open, job, walked, left), share=True)

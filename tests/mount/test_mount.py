@@ -281,10 +281,12 @@ def test_nobody_needs_root_and_nobody_else_looks_in(tmp_path):
 def test_a_file_of_that_name_is_no_dataset(tmp_path, monkeypatch):
     store = tmp_path / "store"
     push(store, "run7", range(3))
+    push(store, "tmp", range(3))  # what mounts has the root as its directory
     (tmp_path / "run7").write_text("something else")
     monkeypatch.chdir(tmp_path)
     with mounted(Path("m"), "--cache", "store") as mount:
-        assert positions_in(mount.path / "run7" / "trajectory.trr") == [0, 1, 2]
+        for name in ("run7", "tmp"):
+            assert positions_in(mount.path / name / "trajectory.trr") == [0, 1, 2]
 
 
 def test_the_server_of_the_store_is_killed(tmp_path):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from himach.io.store import bodhi
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, StoreError, StoreNotFoundError
-from himach.io.timemajor.layout import CHUNK_FRAMES, FACTS, SUFFIX, Layout, Stamps
+from himach.io.timemajor.layout import CHUNK_FRAMES, FACTS, FORM, SUFFIX, Layout, Stamps
 
 __all__ = ["Form", "Part", "form_for", "open_form"]
 
@@ -112,8 +112,8 @@ class Form:
         frame = next(reading)
         first = chunk * self.layout.span
         told = None if frame is None else Stamps.parse(frame.positions, first)
-        if frame is None or told is None or told.key(first) != frame.time:
-            if frame is not None or reading.reason == DAMAGED:
+        if frame is None or told is None or told.key(self.layout, chunk) != frame.time:
+            if (frame is not None or reading.reason == DAMAGED) and self._is_current():
                 self.forget(chunk)
             return None
         return told
@@ -132,7 +132,7 @@ class Form:
         reading = self.dataset.read([number], ranges, bodhi.POSITIONS, direct="off", ahead=False, sparse=True)
         found = next(reading)
         if found is None or found.time != key or len(found.positions) != n_rows:
-            if found is not None or reading.reason == DAMAGED:
+            if (found is not None or reading.reason == DAMAGED) and self._is_current():
                 self.forget(chunk, part)
             return None, reading.nbytes
         rows = found.positions.reshape(-1, frames, 3)
@@ -164,6 +164,10 @@ class Form:
             if stamps is not None:
                 yield stamps.numbers[(stamps.numbers >= low) & (stamps.numbers <= high)]
 
+    def _is_current(self) -> bool:
+        """Whether what is there now is still the form that was opened, and not one that was begun since."""
+        return Layout.parse(self.dataset.attachment(FACTS)) == self.layout
+
     def forget(self, chunk: int, part: Part | None = None) -> None:
         """Drop the stamps of a chunk, and tracks that are damaged, so that these are made anew."""
         records = [self.layout.stamps_record(chunk)]
@@ -174,7 +178,7 @@ class Form:
 
 
 def open_form(dataset: Dataset) -> Form | None:
-    """Open the time-major form of a dataset; None if the store has none."""
+    """Open the time-major form of a dataset; None if the store has none, or one of what had the name before."""
     store = dataset.store
     if dataset.generation not in store.generations(dataset.name + SUFFIX):
         return None
@@ -183,7 +187,9 @@ def open_form(dataset: Dataset) -> Form | None:
     except StoreNotFoundError:
         return None
     layout = Layout.parse(form.attachment(FACTS))
-    return None if layout is None else Form(form, layout)
+    if layout is None or dataset.attachment(FORM) != str(layout.identity).encode():
+        return None
+    return Form(form, layout)
 
 
 def form_for(dataset: CachedFrames | None, atoms: Numbers | None) -> Form | None:

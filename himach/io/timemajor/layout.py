@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import secrets
 import struct
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from himach.io.store import bodhi
 
-__all__ = ["CHUNK_FRAMES", "FACTS", "MOST_FRAMES", "SUFFIX", "Layout", "Stamps", "span_for"]
+__all__ = ["CHUNK_FRAMES", "FACTS", "FORM", "MOST_FRAMES", "SUFFIX", "Layout", "Stamps", "span_for"]
 
 Numbers = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
@@ -28,12 +29,15 @@ Vectors = npt.NDArray[np.float32]
 SUFFIX = " [time-major]"
 #: Name of the attachment that tells the layout; native/store/eviction.c knows by it what goes first.
 FACTS = "time-major.json"
+#: Name of the attachment to a dataset's frames that has the identity of its form.
+FORM = "time-major-form"
 VERSION = 1
 CHUNK_FRAMES = 2048  # of a node, in a chunk, about
 MOST_FRAMES = 4 * CHUNK_FRAMES
 BLOCK_ATOMS = 32  # in a record
 MAGIC = b"hmTracks"
 HEAD = struct.Struct("<8sII")  # magic, frames, frames that have a box
+WHERE = struct.Struct("<QQQ")  # identity, span, chunk
 ROW_BYTES = 12
 BOX_BYTES = 24
 
@@ -50,11 +54,20 @@ class Layout:
         Frame numbers in a chunk; a node that holds every Nth frame has a Nth of them.
     block_atoms
         Atoms in a record.
+    identity
+        Drawn when the form is begun, and noted beside the dataset's own frames, too: it tells the form from one that
+        was there before, of other chunks or of other frames of the name.
     """
 
     n_atoms: int
     span: int
     block_atoms: int = BLOCK_ATOMS
+    identity: int = 0
+
+    @classmethod
+    def drawn(cls, n_atoms: int, span: int) -> Layout:
+        """Return the layout of a form that is begun now."""
+        return cls(n_atoms, span, identity=secrets.randbits(53))  # any reader of JSON takes so many bits
 
     @property
     def n_blocks(self) -> int:
@@ -82,7 +95,7 @@ class Layout:
         """Return what an attachment tells; None if there is none, or it is damaged or of another version."""
         try:
             told = json.loads(content or b"")
-            layout = cls(int(told["n_atoms"]), int(told["span"]), int(told["block_atoms"]))
+            layout = cls(*(int(told[name]) for name in ("n_atoms", "span", "block_atoms", "identity")))
             right = told["version"] == VERSION and min(layout.n_atoms, layout.span, layout.block_atoms) > 0
         except (ValueError, TypeError, KeyError):
             return None
@@ -156,6 +169,11 @@ class Stamps:
             HEAD.size + 12 * len(self.numbers) + len(self.numbers) // 8 + BOX_BYTES * int(np.count_nonzero(self.boxed))
         )
 
-    def key(self, first: int) -> float:
-        """Return what stands as time in all records of the chunk, so that tracks of other frames are not taken."""
-        return float((len(self.numbers) << 32) + bodhi.crc32c(self.encode(first).tobytes()))
+    def key(self, layout: Layout, chunk: int) -> float:
+        """Return what stands as time in all records of the chunk, so that no tracks of other frames are taken for it.
+
+        Nor those of a form that was there before or has come since, whose chunks may be others.
+        """
+        where = WHERE.pack(layout.identity, layout.span, chunk)
+        content = self.encode(chunk * layout.span).tobytes()
+        return float((len(self.numbers) << 32) + bodhi.crc32c(where + content))

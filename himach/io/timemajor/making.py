@@ -20,7 +20,7 @@ from himach.frame import RawFrame
 from himach.io.store import bodhi
 from himach.io.store.store import Dataset, StoreConflictError, StoreError
 from himach.io.timemajor.form import Form, open_form
-from himach.io.timemajor.layout import FACTS, MOST_FRAMES, SUFFIX, Layout, Stamps, span_for
+from himach.io.timemajor.layout import FACTS, FORM, MOST_FRAMES, SUFFIX, Layout, Stamps, span_for
 
 __all__ = ["Maker", "begin_form", "forget_frames", "making", "remove_form", "unmade"]
 
@@ -60,8 +60,9 @@ def begin_form(dataset: Dataset, n_atoms: int) -> Form:
             return form
     remove_form(dataset)
     own = dataset.store.dataset(dataset.name + SUFFIX, dataset.generation)
-    layout = Layout(n_atoms, span_for(len(natives), natives.min(), natives.max()))
+    layout = Layout.drawn(n_atoms, span_for(len(natives), natives.min(), natives.max()))
     own.attach(FACTS, layout.encode())
+    dataset.attach(FORM, str(layout.identity).encode())
     return Form(own, layout)
 
 
@@ -161,7 +162,7 @@ class Maker:
             return False
         self.form.forget(chunk)
         first = chunk * self.form.layout.span
-        key, n = stamps.key(first), len(stamps.numbers)
+        key, n = stamps.key(self.form.layout, chunk), len(stamps.numbers)
         writing = _Writing(self.form.dataset, n)
         try:
             for begin, end in self._slabs(n):

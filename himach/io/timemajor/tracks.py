@@ -132,7 +132,7 @@ class Tracks:
         if stamps is None:
             return None
         self.nbytes += stamps.nbytes
-        n, key = len(stamps.numbers), stamps.key(chunk * form.layout.span)
+        n, key = len(stamps.numbers), stamps.key(form.layout, chunk)
         vectors = np.empty((n, len(self._atoms), 3), dtype=np.float32)
         for part in self._parts:
             tracks, nbytes = form.tracks(chunk, part, n, key)

@@ -6,6 +6,7 @@ node to node in rounds of bounded memory, by the first rank of each; the origin 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
@@ -25,6 +26,8 @@ __all__ = ["attach_copies", "check_copies", "replicate", "wanted_copies", "write
 
 FRAMES_AT_ONCE = 1 << 20  # of which nodes tell each other what they hold
 BYTES_AT_ONCE = 256 << 20  # of frames that a node sends the others in a round
+TRIED = 100  # frames that are looked at for their size
+VECTORS_BYTES = 36  # of an atom, with velocities and forces
 TAG = 41
 
 
@@ -65,7 +68,8 @@ def replicate(
 ) -> tuple[int, Numbers]:
     """Copy frames that are native on fewer nodes than asked for (collective).
 
-    Frames that are native nowhere stay so. Each copy can be read when this returns.
+    Frames that are native nowhere stay so. Each copy that was made can be read when this returns; of those that could
+    not be, as what they are made of is damaged or has gone, it is told how many.
 
     Parameters
     ----------
@@ -92,15 +96,23 @@ def replicate(
         A node's quota or disk has no room for its part; what was copied is kept.
     """
     check_copies(world, copies)
-    made = 0
+    made = left = 0
     lost = [np.empty(0, np.int64)]
     on_every_rank(world.comm, dataset.refresh)
     for begin in range(0, n_frames, FRAMES_AT_ONCE):
         span = range(begin, min(n_frames, begin + FRAMES_AT_ONCE))
         moves, healed, wrong = on_every_rank(world.comm, partial(_plan, world, dataset, span, copies, heal))
-        made += healed + _move(world, dataset, moves)
+        moved, unread = _move(world, dataset, moves)
+        made, left = made + healed + moved, left + unread
         lost.append(wrong)
     on_every_rank(world.comm, dataset.close)
+    left = world.comm.allreduce(left)
+    if left and world.comm.rank == 0:
+        print(
+            f"himach: {left} copies were not made, as frames could not be read: himach stage --repair replaces what is "
+            "damaged",
+            file=sys.stderr,
+        )
     return int(world.comm.allreduce(made)), world.comm.bcast(np.concatenate(lost))
 
 
@@ -118,18 +130,20 @@ def _plan(
     return plan(found.good, span, copies, found.anew), healed, np.flatnonzero(found.lost) + span.start
 
 
-def _move(world: World, dataset: Dataset, moves: dict[Route, Numbers]) -> int:
-    """Copy frames from node to node; return how many this rank has written."""
+def _move(world: World, dataset: Dataset, moves: dict[Route, Numbers]) -> tuple[int, int]:
+    """Copy frames from node to node; return how many this rank has written, and how many it could not read."""
     rounds = 0 if world.leaders is None else _rounds(world.leaders, dataset, moves)
     rounds = world.comm.bcast(rounds)
     if not rounds:
-        return 0
+        return 0, 0
     at_once = {route: -(-len(numbers) // rounds) for route, numbers in moves.items()}
-    made = 0
+    made = left = 0
     for turn in range(rounds):
         some = {route: numbers[turn * at_once[route] :][: at_once[route]] for route, numbers in moves.items()}
-        made += on_every_rank(world.comm, partial(_pass, world, dataset, some, _read_out(world, dataset, some)))
-    return made
+        outgoing = _read_out(world, dataset, some)
+        left += sum(len(some[world.node_index, target]) - len(frames) for target, frames in outgoing.items())
+        made += on_every_rank(world.comm, partial(_pass, world, dataset, some, outgoing))
+    return made, left
 
 
 def _held(world: World, dataset: Dataset, span: range) -> list[npt.NDArray[np.uint8]]:
@@ -142,11 +156,19 @@ def _held(world: World, dataset: Dataset, span: range) -> list[npt.NDArray[np.ui
 
 def _rounds(leaders: Communicator, dataset: Dataset, moves: Mapping[Route, Numbers]) -> int:
     """Return in how many rounds frames are passed on: the same on every node."""
-    mine = [numbers[:1] for (source, _), numbers in moves.items() if source == leaders.rank]
-    sizes = [frame_bytes(frame) for some in mine[:1] for frame in dataset.read(some) if frame is not None]
-    largest = max(max(told, default=0) for told in leaders.allgather(sizes))
+    mine = [numbers for (source, _), numbers in moves.items() if source == leaders.rank]
+    largest = max(leaders.allgather(_frame_bytes(dataset, mine[0]) if mine else 0))
     most = max(map(len, moves.values()), default=0)
     return -(-most * max(1, largest) * leaders.size // BYTES_AT_ONCE) if most else 0
+
+
+def _frame_bytes(dataset: Dataset, numbers: Numbers) -> int:
+    """Return the bytes of a frame as the first of these says that can be read; at most, if none of many can."""
+    some = numbers[:TRIED]
+    for frame in dataset.read(some):
+        if frame is not None:
+            return frame_bytes(frame)
+    return VECTORS_BYTES * int(dataset.atoms(some).max(initial=0))
 
 
 def frame_bytes(frame: RawFrame) -> int:

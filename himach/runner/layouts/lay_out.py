@@ -56,9 +56,10 @@ def lay_out(world: World, dataset: Dataset | None, layout: Layout, quiet: bool =
     UsageError
         Frames would be dropped that are in the time-major form alone.
     """
+    dataset = _of_one_node(world, dataset)
     leads = world.leaders is not None and dataset is not None
     with ExitStack() as held:
-        _be_the_only_one(world, dataset, held)
+        _be_the_only_one(world, dataset, held, quiet)
         if layout == "frame":
             _refuse_to_lose(world, dataset)
         on_every_rank(world.comm, lambda: _want(dataset, layout) if leads and dataset else None)
@@ -84,14 +85,25 @@ def _want(dataset: Dataset, layout: Layout) -> None:
         Uses(wanted=layout != "frame").keep(dataset)
 
 
-def _be_the_only_one(world: World, dataset: Dataset | None, held: ExitStack) -> None:
+def _of_one_node(world: World, dataset: Dataset | None) -> Dataset | None:
+    """Return the dataset on the first of the nodes that see its store; None on the others (collective)."""
+    mine = None if dataset is None else dataset.identity
+    seen = world.comm.allgather((world.node_index, mine))
+    return None if any(one == mine and node < world.node_index for node, one in seen) else dataset
+
+
+def _be_the_only_one(world: World, dataset: Dataset | None, held: ExitStack, quiet: bool) -> None:
     """Wait until no other job makes the form on any node: where two want several nodes, one gets all of them."""
 
     def got() -> bool:
         return world.leaders is None or dataset is None or held.enter_context(making(dataset, wait=False))
 
+    waited = False
     while not all(world.comm.allgather(on_every_rank(world.comm, got))):
         held.close()
+        if not waited and world.comm.rank == 0 and not quiet:
+            print("waiting for another job that lays this dataset out", file=sys.stderr, flush=True)
+        waited = True
         time.sleep(random.uniform(0.05, 0.5))
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from himach.frame import POSITIONS, Needs, RawFrame
 from himach.io.dataset.source import Source
 from himach.io.store.store import Store
 from himach.io.timemajor import tracks
-from himach.io.timemajor.layout import FACTS, SUFFIX, Layout
+from himach.io.timemajor.layout import FACTS, FORM, SUFFIX, Layout
 from himach.io.timemajor.making import Maker, begin_form, making, unmade
 
 N_ATOMS = 50
 SPAN = 16
+IDENTITIES = itertools.count(1)
 
 
 class Frames:
@@ -59,7 +62,9 @@ def fill(place, frames, natives, aliens=()):
 def lay_out(dataset, span=SPAN, block_atoms=8):
     """Begin a form of small chunks."""
     own = dataset.store.dataset(dataset.name + SUFFIX, dataset.generation)
-    own.attach(FACTS, Layout(N_ATOMS, span, block_atoms).encode())
+    layout = Layout(N_ATOMS, span, block_atoms, identity=next(IDENTITIES))
+    own.attach(FACTS, layout.encode())
+    dataset.attach(FORM, str(layout.identity).encode())
 
 
 def turn(dataset, memory=10_000):

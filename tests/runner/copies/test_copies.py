@@ -193,6 +193,16 @@ def test_damaged_copies_are_replaced(tmp_path):
     assert "copies made" not in on_nodes(tmp_path, NODES[:3], "stage", "adk", "--repair").stdout
 
 
+def test_copies_of_what_cannot_be_read_are_told(tmp_path):
+    assert on_nodes(tmp_path, ["a"], "stage", *ADK).returncode == 0
+    damage(tmp_path / "a", [0, 1])
+    done = on_nodes(tmp_path, ["a", "b"], "stage", *ADK, "--copies", "2")
+    assert done.returncode == 0, done.stderr
+    assert "2 copies were not made, as frames could not be read" in done.stderr
+    assert f"{N_FRAMES - 2} copies made" in done.stdout
+    assert set(whole(tmp_path / "b")) == set(range(2, N_FRAMES))
+
+
 def test_frames_that_are_damaged_everywhere_are_named(tmp_path):
     trajectory = tmp_path / "a.dcd"
     shutil.copy(DCD, trajectory)

@@ -176,6 +176,25 @@ def test_pushed_frames_stay(tmp_path):
     assert len(dataset_in(place).native) == 30
 
 
+def test_copies_of_what_is_asked_for_by_name_are_made_too(tmp_path):
+    push(tmp_path / "a")
+    done = stage_on_nodes(tmp_path, ["a", "b"], "stage", "sim", "--layout", "both", "--copies", "2")
+    assert done.returncode == 0, done.stderr
+    assert "30 copies made (30 on a, 30 on b)" in done.stdout
+    assert open_form(dataset_in(tmp_path / "b")) is not None
+
+
+def test_one_store_that_two_nodes_see_is_laid_out_once(tmp_path):
+    push(tmp_path / "one")
+    words = ["stage", "sim", "--cache", tmp_path / "one", "--layout"]
+    done = stage_on_nodes(tmp_path, ["a", "b"], *words, "both")
+    assert done.returncode == 0, done.stderr
+    assert "1 chunks of the time-major form made" in done.stdout
+    done = stage_on_nodes(tmp_path, ["a", "b"], *words, "frame")
+    assert "the time-major form was dropped" in done.stdout
+    assert len(dataset_in(tmp_path / "one").native) == 30
+
+
 def test_what_could_not_be_read_again_is_not_dropped(tmp_path):
     place, trajectory = tmp_path / "store", tmp_path / "adk.dcd"
     shutil.copy(DCD, trajectory)
@@ -219,6 +238,7 @@ def test_a_job_waits_for_the_one_that_makes_the_same_form(tmp_path, layout):
         time.sleep(2)
         assert waits.poll() is None
     assert waits.wait(60) == 0
+    assert "waiting for another job" in waits.stderr.read()
 
 
 @pytest.mark.parametrize(
