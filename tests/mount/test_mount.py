@@ -54,7 +54,8 @@ def push(place, name, numbers, n_atoms=50):
 
 def positions_in(path, n_atoms=50):
     """The first coordinate of each frame of a TRR file, in Å."""
-    content = np.fromfile(path, np.uint8).reshape(-1, 120 + 12 * n_atoms)
+    content = np.frombuffer(path.read_bytes(), np.uint8)  # numpy.fromfile() tells of no error
+    content = content.reshape(-1, 120 + 12 * n_atoms)
     return (np.ascontiguousarray(content[:, 120:124]).view(">f4")[:, 0] * 10).round().astype(int).tolist()
 
 

@@ -46,7 +46,8 @@ def record(
         "sent": [0] * ranks,
     }
     seconds = {
-        "startup": startup, "zazen": 0.01, "map": max(busy), "shuffle": shuffle, "reduce": reduce / ranks, "finish": 0.001,
+        "startup": startup, "zazen": 0.01, "map": max(busy), "shuffle": shuffle, "reduce": reduce / ranks,
+        "finish": 0.001,
     }  # fmt: skip
     return {
         "himach": "0.1.0",

@@ -145,8 +145,10 @@ def test_a_heavy_part_is_not_forgotten_beyond_the_ranks_that_are_known():
     assert beyond == pytest.approx(32)
 
 
-@pytest.mark.parametrize(("nodes", "ranks", "each", "busiest"), [(2, 64, [1.0] * 64, 32.0), (2, 64, [64.0] + [0.0] * 63, 64.0),
-                                                                 (4, 4, [1.0, 2.0, 1.0, 1.0], 2.0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("nodes", "ranks", "each", "busiest"),
+    [(2, 64, [1.0] * 64, 32.0), (2, 64, [64.0] + [0.0] * 63, 64.0), (4, 4, [1.0, 2.0, 1.0, 1.0], 2.0)],
+)
 def test_pairs_travel_to_the_node_that_gets_most(nodes, ranks, each, busiest):
     found = shuffle.exchange_seconds(sum(each), nodes, ranks, 0.0, 10.0, max(each))
     assert found == pytest.approx(busiest * (1 - 1 / nodes) / 10.0)

@@ -144,7 +144,7 @@ def test_a_run_that_a_cache_helped_in_part_tells_not_what_reading_costs():
     whole = record(frame_bytes=1_000_000)
     plan = himach.plan([whole, part], nodes=[2], machine=MACHINE)
     assert column(plan, "origin_gb", "first", "nodes") == [pytest.approx(1.0)]
-    with pytest.raises(UsageError, match="all frames from the origin.*--cache off"):
+    with pytest.raises(UsageError, match=r"all frames from the origin.*--cache off"):
         himach.plan(part, nodes=[2])
 
 
