@@ -126,7 +126,7 @@ def run(
     stride_when_late
         Where the analysis is behind by more than `buffer`, keep every so-manieth frame, and do not pause the engine.
     buffer
-        Bytes of an engine's frames, or a size such as ``"2GB"``, by which the analysis may be behind; None: 2 GiB.
+        Bytes of an engine's frames, or a size such as ``"2GB"``, by which the analysis may be behind; None: 2 GB.
 
     Returns
     -------

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 LOOK = 0.05  # seconds between looks at what has come
 NICE = 10  # what ranks that live runs start add to their niceness
-BUFFER = 2 << 30  # bytes of frames that no update has taken before an engine is paused
+BUFFER = 2 * 10**9  # bytes of frames that no update has taken before an engine is paused
 
 
 @dataclass(frozen=True)
