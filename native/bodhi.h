@@ -211,6 +211,10 @@ BODHI_CHECKED int bodhi_survey(const char *directory, bodhi_usage *usage, bodhi_
  * alone), SYSTEM, ARGUMENT (store opened for reading only). */
 BODHI_CHECKED int bodhi_store_evict(bodhi_store *store, const bodhi_stored_segment *segment);
 
+/* The same of a segment all frames of which have been dropped, as is looked at while nobody can write to it. Errors: as
+ * bodhi_store_evict(); BUSY also where a frame of it lives; MEMORY. */
+BODHI_CHECKED int bodhi_store_sweep(bodhi_store *store, const bodhi_stored_segment *segment);
+
 /* Close the store. */
 void bodhi_close(bodhi_store *store);
 

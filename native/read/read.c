@@ -188,6 +188,8 @@ static int32_t reason_of(int error) {
     }
 }
 
+enum taken { TAKEN, TAKEN_DAMAGED, TAKEN_UNREAD, TAKEN_NO_MEMORY };
+
 /* Memory for the positions of a packed frame. */
 static bool reserve_positions(bodhi_reader *r, const record_header *header) {
     size_t size = (size_t)field_bytes(header);
@@ -205,8 +207,8 @@ static bool reserve_positions(bodhi_reader *r, const record_header *header) {
     return true;
 }
 
-/* Take the atoms of a slice, whose bytes are right. False: damaged, or memory is out. */
-static bool take_ids(bodhi_reader *r, const found_record *found, const wanted *w, const unsigned char *told) {
+/* Take the atoms of a slice, whose bytes are right. */
+static enum taken take_ids(bodhi_reader *r, const found_record *found, const wanted *w, const unsigned char *told) {
     const record_header *header = &found->header;
     uint32_t size;
     (void)slice_told_at(found->bytes, header, &size);
@@ -215,16 +217,20 @@ static bool take_ids(bodhi_reader *r, const found_record *found, const wanted *w
         r->ids = malloc((size_t)header->n_atoms * sizeof *r->ids);
         r->id_capacity = r->ids == NULL ? 0 : header->n_atoms;
     }
+    if (r->ids == NULL) {
+        return TAKEN_NO_MEMORY;
+    }
     const segment_key *key = &r->locator->keys[w->place.segment];
     int fd = r->locator->pin(r->locator, w->place.segment, false);
-    bool right = r->ids != NULL && slice_ids(fd, key, header, told, size, &r->base, r->ids);
+    if (fd < 0 && reason_of(errno) == BODHI_REASON_RESOURCES) {
+        return TAKEN_NO_MEMORY;
+    }
+    bool right = slice_ids(fd, key, header, told, size, &r->base, r->ids);
     if (fd >= 0) {
         r->locator->unpin(r->locator, w->place.segment);
     }
-    return right;
+    return right ? TAKEN : TAKEN_DAMAGED;
 }
-
-enum taken { TAKEN, TAKEN_DAMAGED, TAKEN_UNREAD, TAKEN_NO_MEMORY };
 
 /* Check what is asked for, unless that was done. */
 static enum unpacked check_only(const found_record *found, const selection *asked, float *fields[FIELD_COUNT]) {
@@ -252,8 +258,10 @@ static enum taken take(bodhi_reader *r, const window *from, const item *at, cons
     if (unpacked != UNPACKED) {
         return unpacked == UNPACK_UNREAD ? TAKEN_UNREAD : TAKEN_DAMAGED;
     }
-    if (fields[FIELD_IDS] != NULL && !take_ids(r, &found, w, (const unsigned char *)(void *)fields[FIELD_IDS])) {
-        return TAKEN_DAMAGED;
+    const unsigned char *told = (const unsigned char *)(void *)fields[FIELD_IDS];
+    enum taken ids = told != NULL ? take_ids(r, &found, w, told) : TAKEN;
+    if (ids != TAKEN) {
+        return ids;
     }
     memcpy(r->box, header->box, sizeof r->box);
     *frame = (bodhi_frame){.number = (int64_t)header->number,

@@ -160,16 +160,23 @@ static sealed *parse(const segment *s, uint32_t ordinal, const unsigned char *da
     return t;
 }
 
+static bool read_facts(int fd, const segment *s, unsigned char page[TABLE_PAGE], table_facts *f) {
+    unsigned version;
+    bool right = io_read(fd, page, TABLE_PAGE, 0, READ_ANY) == TABLE_PAGE &&
+                 parse_file_header(page, SEGMENT_HEADER_BYTES, MAGIC_TABLE, &s->key, s->kind, &version) == PARSED;
+    if (right) {
+        parse_facts(page + SEGMENT_HEADER_BYTES, f);
+    }
+    return right;
+}
+
 static sealed *open_file(int fd, const segment *s, uint32_t ordinal, uint64_t size, findings *found) {
     unsigned char page[TABLE_PAGE];
-    unsigned version;
     table_facts f;
     struct stat status;
-    if (bodhi_io.fstat(fd, &status) != 0 || io_read(fd, page, sizeof page, 0, READ_ANY) != sizeof page ||
-        parse_file_header(page, SEGMENT_HEADER_BYTES, MAGIC_TABLE, &s->key, s->kind, &version) != PARSED) {
+    if (bodhi_io.fstat(fd, &status) != 0 || !read_facts(fd, s, page, &f)) {
         return NULL;
     }
-    parse_facts(page + SEGMENT_HEADER_BYTES, &f);
     uint64_t directory = directory_bytes(&f, (uint64_t)status.st_size);
     if (f.covered > size || f.covered < SEGMENT_HEADER_BYTES || (directory == 0 && f.frames > 0)) {
         return NULL;
@@ -197,6 +204,20 @@ sealed *sealed_open(int directory, const segment *s, uint32_t ordinal, uint64_t 
     sealed *t = open_file(fd, s, ordinal, size, found);
     (void)io_close(fd);
     return t;
+}
+
+void sealed_unlink_stale(int directory, const segment *s, uint64_t size) {
+    unsigned char page[TABLE_PAGE];
+    char name[SEGMENT_NAME];
+    table_facts f;
+    sealed_name(s, name);
+    int fd = io_open(directory, name, O_RDONLY);
+    if (fd >= 0) {
+        if (read_facts(fd, s, page, &f) && f.covered > size) {
+            (void)bodhi_io.unlinkat(directory, name, 0);
+        }
+        (void)io_close(fd);
+    }
 }
 
 void sealed_close(sealed *t) {

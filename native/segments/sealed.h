@@ -126,6 +126,10 @@ void sealed_name(const segment *s, char name[SEGMENT_NAME]);
 sealed *sealed_open(int directory, const segment *s, uint32_t ordinal, uint64_t size, findings *found);
 void sealed_close(sealed *t);
 
+/* Delete the table of a segment of `size` bytes that tells of more: a power cut has lost what it tells of, and other
+ * records will come to lie there. The caller holds the writer's lock. */
+void sealed_unlink_stale(int directory, const segment *s, uint64_t size);
+
 /* TORN: a page cannot be read any more, or is not what it was. */
 enum sealed_answer { SEALED_FOUND, SEALED_ABSENT, SEALED_TORN };
 

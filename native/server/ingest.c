@@ -124,6 +124,7 @@ static int append(ingest *in, task *t) {
     if (status == BODHI_OK) {
         status = is_vacant(in->dataset) ? append_first(in, t) : bodhi_append(in->writer, &t->frame);
         if (t->durable) {
+            in->writer->durable = true;
             writer_start_writeback(in->writer, START_BYTES);
         }
     }

@@ -1,5 +1,5 @@
 /* What lies in a store, and deleting segments; see eviction.h. Opening a dataset counts as its use, so nothing here
- * opens one. Files that vanish meanwhile are no error. */
+ * opens one but bodhi_store_sweep(). Files that vanish meanwhile are no error. */
 #include "store/eviction.h"
 
 #include <errno.h>
@@ -297,8 +297,26 @@ static int unlink_files(int directory, const segment *s) {
     return BODHI_OK;
 }
 
-/* A segment without a file leaves an index that is nothing. */
-static int evict_segment(int directory, const segment *s) {
+/* Whether nothing lives in a segment. The caller holds its locks, so that nothing comes. It is looked at anew: what
+ * this process has passed over as damaged is there, and so is what has come since it looked last. */
+static int check_empty(bodhi_store *store, const char *directory, const segment *s) {
+    bodhi_dataset *dataset = NULL;
+    int status = bodhi_dataset_open_directory(store, directory, &dataset);
+    if (status != BODHI_OK) {
+        return status;
+    }
+    uint32_t ordinal;
+    pthread_mutex_lock(&dataset->mutex);
+    const segment *found = dataset_find(dataset, s->kind, s->key.segment, &ordinal);
+    bool known = found != NULL && found->checked && !found->gone && !found->refused && !found->frozen;
+    status = known && found->live == 0 ? BODHI_OK : bodhi_fail(BODHI_ERROR_BUSY, "%s has living frames", s->name);
+    pthread_mutex_unlock(&dataset->mutex);
+    bodhi_dataset_close(dataset);
+    return status;
+}
+
+/* A segment without a file leaves an index that is nothing. With `store`, only if nothing lives in it. */
+static int evict_segment(int directory, const segment *s, bodhi_store *store, const char *name) {
     int fd = io_open(directory, s->name, O_RDWR);
     if (fd < 0 && errno == ENOENT) {
         return unlink_rest(directory, s) ? BODHI_OK : bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s is gone", s->name);
@@ -309,15 +327,16 @@ static int evict_segment(int directory, const segment *s) {
     int status = check_header(fd, s);
     if (status == BODHI_OK) {
         bool ours = io_lock(fd, LOCK_WRITER, true) == LOCK_GOT && io_lock(fd, LOCK_READERS, true) == LOCK_GOT;
-        status = ours ? carry_tombstones(directory, s)
-                      : bodhi_fail(BODHI_ERROR_BUSY, "%s is held by a writer or reader", s->name);
+        status = ours ? BODHI_OK : bodhi_fail(BODHI_ERROR_BUSY, "%s is held by a writer or reader", s->name);
+        status = status == BODHI_OK && store != NULL ? check_empty(store, name, s) : status;
+        status = status == BODHI_OK ? carry_tombstones(directory, s) : status;
         status = status == BODHI_OK ? unlink_files(directory, s) : status;
     }
     (void)io_close(fd);
     return status;
 }
 
-int bodhi_store_evict(bodhi_store *store, const bodhi_stored_segment *stored) {
+static int evict_stored(bodhi_store *store, const bodhi_stored_segment *stored, bool only_empty) {
     if (store == NULL || stored == NULL || (store->flags & BODHI_READ_ONLY) != 0 || !is_dataset(stored->directory)) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "a store open for writing and a segment as listed must be given");
     }
@@ -329,7 +348,15 @@ int bodhi_store_evict(bodhi_store *store, const bodhi_stored_segment *stored) {
         return errno == ENOENT ? bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s is gone", s.name)
                                : bodhi_fail_system(errno, "open", stored->directory);
     }
-    int status = evict_segment(fd, &s);
+    int status = evict_segment(fd, &s, only_empty ? store : NULL, stored->directory);
     (void)io_close(fd);
     return status;
+}
+
+int bodhi_store_evict(bodhi_store *store, const bodhi_stored_segment *stored) {
+    return evict_stored(store, stored, false);
+}
+
+int bodhi_store_sweep(bodhi_store *store, const bodhi_stored_segment *stored) {
+    return evict_stored(store, stored, true);
 }

@@ -31,6 +31,7 @@ static bool make_whole(bodhi_dataset *dataset, uint32_t ordinal, int fd) {
     if (dataset_load(dataset, ordinal, true) != 0 || bodhi_io.fstat(fd, &status) != 0) {
         return false;
     }
+    sealed_unlink_stale(dataset->fd, s, (uint64_t)status.st_size);
     if (s->incomplete || s->index_covered != (uint64_t)status.st_size) {
         return segment_recover(dataset->fd, s, fd) == 0 && dataset_load(dataset, ordinal, true) == 0 &&
                bodhi_io.fstat(fd, &status) == 0 && !s->incomplete && s->index_covered == (uint64_t)status.st_size;

@@ -46,8 +46,17 @@ bool writer_release_segment(bodhi_writer *w) {
 
 /* --- Flushing ---------------------------------------------------------------------------------------------------- */
 
+/* Whether a sync of the segment has failed: a second one would say that all is well. */
+static bool is_doubtful(const bodhi_writer *w) {
+    pthread_mutex_lock(&w->dataset->mutex);
+    bool doubtful = w->dataset->segments[w->at.ordinal]->doubtful;
+    pthread_mutex_unlock(&w->dataset->mutex);
+    errno = EIO;
+    return doubtful;
+}
+
 static bool sync_all(bodhi_writer *w) {
-    bool done = !w->has_segment || io_sync(w->at.fd);
+    bool done = !w->has_segment || (!is_doubtful(w) && io_sync(w->at.fd));
     if (w->names_unsynced) {
         done = dataset_sync_names(w->dataset) && done;
         w->names_unsynced = false;
@@ -133,7 +142,7 @@ static int show(bodhi_writer *w, size_t n) {
     if (!write_entries(w, n)) {
         int error = writer_failed(w, "write of the index");
         (void)io_truncate(w->at.index_fd, w->at.index_end);
-        room_settle(&w->room, w->n_gathered + (w->n_pending - n) * ENTRY_BYTES); /* it goes with the segment */
+        room_settle(&w->room, w->room.outstanding - w->room.left); /* it is in the file, or goes with the segment */
         (void)writer_release_segment(w);
         return error;
     }
@@ -141,6 +150,7 @@ static int show(bodhi_writer *w, size_t n) {
 }
 
 int writer_flush(bodhi_writer *w, bool durable) {
+    w->durable = w->durable || durable;
     int status = writer_write_gathered(w);
     if (w->poisoned) {
         return status;
@@ -170,6 +180,7 @@ static bool list_unsynced(bodhi_writer *w, sync_list *list) {
 }
 
 int writer_begin_flush(bodhi_writer *w, sync_list *list) {
+    w->durable = true;
     *list = (sync_list){.dataset = w->dataset};
     int status = BODHI_ERROR_POISONED;
     if (!w->poisoned && w->stream != NULL) {
@@ -257,7 +268,8 @@ bool writer_sync_existing(bodhi_writer *w) {
 
 /* Flush and release a full segment. */
 static int close_segment(bodhi_writer *w) {
-    int status = writer_flush(w, false);
+    /* What is shown before it is synced, and then could not be, would be there for all others. */
+    int status = writer_flush(w, w->durable);
     uint32_t ordinal = w->at.ordinal;
     if (status == BODHI_OK && !writer_release_segment(w)) {
         return writer_failed(w, "fdatasync");

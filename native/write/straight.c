@@ -65,6 +65,7 @@ int straight_open(const straight_options *options, straight **opened) {
         status = bodhi_writer_open(s->dataset, BODHI_NATIVE, NULL, &s->writer);
     }
     if (status == BODHI_OK) {
+        s->writer->durable = s->durable != 0;
         status = writer_begin_streaming(s->writer, s->durable != 0);
     }
     if (status != BODHI_OK) {

@@ -55,6 +55,7 @@ struct bodhi_writer {
     claim at;
     stream *stream;   /* that writes for it; NULL: it gathers, and writes itself */
     bool direct;      /* past the page cache */
+    bool durable;     /* its flushes are, or some were */
     uint64_t written; /* what is in the file; the rest up to at.end is in `gathered`, or on its way by the stream */
     uint64_t started; /* up to where writeback was started */
     unsigned char *gathered;

@@ -283,7 +283,7 @@ def _sweep(dataset: Dataset) -> bool:
             first = False
         elif first or segment["bytes"] > large:
             try:
-                dataset.store.evict(dataset.path.name, segment["id"], native=True)
+                dataset.store.evict(dataset.path.name, segment["id"], native=True, empty=True)
                 any_gone = True
             except (StoreBusyError, StoreNotFoundError):
                 first = False

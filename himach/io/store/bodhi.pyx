@@ -157,8 +157,8 @@ cdef class StoreHandle:
         """Let the store hold so many bytes; 0: no limit."""
         bodhi_store_set_quota(self.store, size)
 
-    def evict(self, str directory, uint64_t segment, bint native):
-        """Delete a segment of a dataset."""
+    def evict(self, str directory, uint64_t segment, bint native, bint empty=False):
+        """Delete a segment of a dataset; `empty`: only if nothing lives in it."""
         cdef bodhi_stored_segment chosen
         cdef bytes encoded = directory.encode()
         cdef int status
@@ -167,7 +167,7 @@ cdef class StoreHandle:
         chosen.id = segment
         chosen.kind = BODHI_NATIVE if native else BODHI_ALIEN
         with nogil:
-            status = bodhi_store_evict(self.store, &chosen)
+            status = bodhi_store_sweep(self.store, &chosen) if empty else bodhi_store_evict(self.store, &chosen)
         check(status)
 
     def open_dataset(self, str name, bytes generation, bint create):

@@ -133,6 +133,7 @@ cdef extern from "bodhi.h" nogil:
     void bodhi_store_set_quota(bodhi_store *store, int64_t size)
     int bodhi_survey(const char *directory, bodhi_usage *usage, bodhi_stored_segment **segments, int64_t *n)
     int bodhi_store_evict(bodhi_store *store, const bodhi_stored_segment *segment)
+    int bodhi_store_sweep(bodhi_store *store, const bodhi_stored_segment *segment)
     void bodhi_close(bodhi_store *store)
     int bodhi_dataset_open(bodhi_store *store, const char *name, const void *generation, size_t generation_bytes,
                            int flags, bodhi_dataset **dataset)

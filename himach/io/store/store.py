@@ -112,17 +112,19 @@ class Store:
         """
         self._handle.set_quota(nbytes)
 
-    def evict(self, directory: str, segment: int, *, native: bool) -> None:
+    def evict(self, directory: str, segment: int, *, native: bool, empty: bool = False) -> None:
         """Delete a segment of the dataset in a subdirectory, which counts as no use of it.
+
+        With `empty`, only if nothing lives in it, as is seen while nobody can write to it.
 
         Raises
         ------
         StoreBusyError
-            A writer or reader holds it.
+            A writer or reader holds it; or, with `empty`, frames live in it.
         StoreVersionError, StoreNotFoundError
             It is of another version or dataset and left alone; or it is gone.
         """
-        self._handle.evict(directory, segment, native)
+        self._handle.evict(directory, segment, native, empty)
 
     def dataset(
         self,

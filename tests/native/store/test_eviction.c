@@ -83,10 +83,56 @@ static void test_eviction_of_a_new_segment(void) {
     close_all();
 }
 
+/* A segment is swept only when all its frames have been dropped: not for what this process could not read, and not for
+ * what it has not seen. */
+static void test_sweeping(void) {
+    bodhi_usage usage;
+    bodhi_stored_segment *listed;
+    bodhi_writer *writer;
+    bodhi_reader *reader;
+    bodhi_frame frame;
+    bodhi_segment_facts facts[4];
+    int64_t n;
+    int64_t dropped;
+    int64_t numbers[FRAMES];
+    begin_empty("segments that are swept");
+    write_frames(BODHI_NATIVE, 0, 2, 0);
+    CHECK(bodhi_survey(home, &usage, &listed, &n) == BODHI_OK && n == 1);
+    CHECK(bodhi_store_sweep(store, listed) == BODHI_ERROR_BUSY);
+    for (int64_t i = 0; i < FRAMES; i++) {
+        numbers[i] = i;
+    }
+    flip(file_of('n', ".seg"), (place_of(0).offset + place_of(0).length) / 2); /* passed over, as damaged */
+    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers + 1, 1, &dropped) == BODHI_OK && dropped == 1);
+    CHECK(bodhi_reader_open(run, numbers, 1, NULL, &reader) == BODHI_OK);
+    CHECK(bodhi_reader_next(reader, &frame) == BODHI_MISS);
+    bodhi_reader_close(reader);
+    CHECK(bodhi_dataset_segments(run, facts, 4, &n) == BODHI_OK && facts[0].frames == 0);
+    CHECK(bodhi_store_sweep(store, listed) == BODHI_ERROR_BUSY);
+    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers, 1, &dropped) == BODHI_OK);
+    reopen();
+    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers, 1, &dropped) == BODHI_OK);
+    bodhi_dataset *other; /* of another process, which comes between looking and sweeping */
+    CHECK(bodhi_dataset_open(store, "/run", "g", 1, 0, &other) == BODHI_OK);
+    CHECK(bodhi_writer_open(other, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    CHECK(append(writer, 5, ATOMS) == BODHI_OK);
+    CHECK(bodhi_store_sweep(store, listed) == BODHI_ERROR_BUSY);
+    CHECK(bodhi_writer_close(writer) == BODHI_OK);
+    CHECK(bodhi_dataset_segments(run, facts, 4, &n) == BODHI_OK && facts[0].frames == 0);
+    CHECK(bodhi_store_sweep(store, listed) == BODHI_ERROR_BUSY);
+    CHECK(bodhi_dataset_refresh(run) == BODHI_OK && is_there(5));
+    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers + 5, 1, &dropped) == BODHI_OK && dropped == 1);
+    CHECK(bodhi_store_sweep(store, listed) == BODHI_OK && bodhi_store_sweep(store, listed) == BODHI_ERROR_NOT_FOUND);
+    bodhi_dataset_close(other);
+    free(listed);
+    close_all();
+}
+
 int main(void) {
     make_home();
     test_eviction();
     test_eviction_of_a_new_segment();
+    test_sweeping();
     remove_home();
     return 0;
 }

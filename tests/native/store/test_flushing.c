@@ -104,6 +104,23 @@ static void test_failed_sync(void) {
     close_all();
 }
 
+/* Frames of a full segment, of which the sync has failed, are there for nobody: a second sync would say that they are
+ * on the disk. */
+static void test_failed_sync_of_a_full_segment(void) {
+    watch("a sync of a full segment that fails");
+    bodhi_writer *writer = writer_with(0, 1);
+    CHECK(bodhi_flush(writer, 1) == BODHI_OK && append(writer, 1, ATOMS) == BODHI_OK);
+    atomic_store(&sync_fails, true);
+    int status = append(writer, 2, ATOMS);
+    status = status < 0 ? status : bodhi_flush(writer, 1);
+    CHECK(status == BODHI_ERROR_SYSTEM && bodhi_writer_close(writer) <= 0);
+    reopen(); /* as another process does */
+    CHECK(place_of(0).found && !place_of(1).found && !place_of(2).found);
+    writer = writer_with(0, 0);
+    CHECK(append(writer, 1, ATOMS) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
+    close_all();
+}
+
 /* The names of a directory that was made again are known to nobody's disk. */
 static void test_new_directory(void) {
     char path[300];
@@ -126,6 +143,7 @@ int main(void) {
     test_many_segments();
     test_flush_in_steps();
     test_failed_sync();
+    test_failed_sync_of_a_full_segment();
     test_new_directory();
     remove_home();
     return 0;

@@ -192,6 +192,29 @@ static void test_going_on(void) {
     close_all();
 }
 
+/* A table of which a power cut has lost the records, and not the table: others come to lie where it says that they are.
+ */
+static void test_lost_records(void) {
+    begin("a table of records that are lost");
+    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK && is_sealed('n'));
+    bodhi_place cut = place_of(10);
+    CHECK(truncate(file_of('n', ".seg"), cut.offset) == 0 && truncate(file_of('n', ".idx"), 64 + 10 * 32) == 0);
+    reopen();
+    bodhi_writer *writer;
+    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    for (int64_t number = FRAMES; number-- > 10;) {
+        CHECK(append(writer, number, number % 4 == 3 ? 30000 : ATOMS) == BODHI_OK);
+    }
+    CHECK(bodhi_flush(writer, 0) == BODHI_OK);
+    bodhi_dataset *own = run; /* as if its writer were killed now */
+    CHECK(bodhi_dataset_open(store, "/run", "g", 1, 0, &run) == BODHI_OK);
+    CHECK(count_files('n') > 0 && read_all(NULL) == all_frames);
+    bodhi_dataset_close(run);
+    run = own;
+    CHECK(bodhi_writer_close(writer) == BODHI_OK);
+    close_all();
+}
+
 int main(void) {
     make_home();
     test_sealing();
@@ -199,6 +222,7 @@ int main(void) {
     test_damaged_copy();
     test_eviction();
     test_going_on();
+    test_lost_records();
     remove_home();
     return 0;
 }
