@@ -88,10 +88,11 @@ def assemble_here(world: World, job: StageJob) -> str:
         store.set_quota(quota)
         return store
 
-    if len(job.trajectories) != 1 or job.follow or job.dataset is not None or job.topology is not None:
+    others = (job.follow, job.dataset, job.topology, job.copies, job.repair, job.server, job.keywords)
+    if len(job.trajectories) != 1 or any(others) or job.placement != "spread":
         raise UsageError(
             "--assemble takes the name under which slices were pushed, and of the other options only "
-            "--cache, --quota and -n"
+            "--cache, --quota and -n: stage the frames with the others when they are there"
         )
     store = on_every_rank(world.comm, opened)
     name = os.fspath(job.trajectories[0])

@@ -247,6 +247,7 @@ def test_a_job_waits_for_the_one_that_makes_the_same_form(tmp_path, layout):
         (["nothing", "--layout", "both"], "no dataset nothing is there"),
         ([*ADK, "--layout", "both", "--follow"], "end --follow first"),
         (["sim", "--layout", "both", "--assemble"], "--assemble first"),
+        (["sim", "--assemble", "--copies", "1"], "--assemble takes the name under which slices were pushed"),
         (["sim", "--layout", "time", "--repair"], "give the trajectory itself"),
         ([*ADK, "--layout", "atom"], "'atom' is not one of"),
     ],
