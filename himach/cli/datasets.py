@@ -47,7 +47,7 @@ def datasets(server: str | None, key: Path | None, wait: float, as_json: bool, c
 
 def _shown(found: NameSpace) -> str:
     """Return the list as text; the slices of all ranks of a simulation are one line, while there are some."""
-    from himach.io.slices.held import SUFFIX
+    from himach.io.slices.kinds import SUFFIX
 
     slices: dict[str, list[Listed]] = {}
     for one in found.datasets:

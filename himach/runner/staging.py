@@ -24,7 +24,7 @@ from himach.io.dataset.attachment import attach_origin
 from himach.io.dataset.lookup import dataset_name, find, match, own_generation, refuse_others
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.dataset.origin_watch import OriginChangedError, OriginNote, OriginWatch, at_rest
-from himach.io.slices.held import SUFFIX as SLICES_SUFFIX
+from himach.io.slices.kinds import SUFFIX as SLICES_SUFFIX
 from himach.io.store.place import open_chosen
 from himach.io.store.quota import check_quota, chosen_quota
 from himach.io.store.store import Dataset, Store, StoreError, StoreFullError

@@ -7,7 +7,6 @@ it, and whose generation tells the rank and the launch. In it a slice is a frame
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,34 +16,20 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.frame import RawFrame
-from himach.io.store.bodhi import SLICES_SUFFIX, GatherHandle
+from himach.io.slices.followed import Followed, known, merged, remember, set_aside
+from himach.io.slices.kinds import SUFFIX, Kind, told_by
+from himach.io.store.bodhi import GatherHandle
 from himach.io.store.store import Dataset, Store, StoreBusyError, StoreNotFoundError
 
-__all__ = ["SUFFIX", "Held", "Kind", "OfRank", "Slice", "find_slices"]
-
-SUFFIX = SLICES_SUFFIX
+__all__ = ["Held", "OfRank", "Slice", "find_slices"]
 
 Numbers = npt.NDArray[np.int64]
 
-_GENERATION = re.compile(rb"slices of rank (\d{1,18}), (\d{1,10}) atoms, launch ([0-9a-f]{16})\n", re.ASCII)
 _AT_ONCE = 1 << 16
 #: Segments of at least this part of the largest one's size are large.
 LARGE = 4
 #: How often slices are dropped that come back when segments are deleted; at last none is.
 SWEEPS = 3
-
-
-@dataclass(frozen=True, order=True)
-class Kind:
-    """Frames that slices make: the generation of their dataset, their atoms, and the launch that has pushed them."""
-
-    generation: bytes
-    n_atoms: int
-    launch: bytes
-
-    def alike(self, other: Kind) -> bool:
-        """Tell whether the other's frames are those of this one's dataset, whoever launched them."""
-        return (self.generation, self.n_atoms) == (other.generation, other.n_atoms)
 
 
 @dataclass(frozen=True)
@@ -113,11 +98,15 @@ class Held:
 
     def __init__(self, ranks: Sequence[OfRank] = ()) -> None:
         self._ranks = list(ranks)
-        self._end: int | None = None
+        self._followed: Followed = {}
+        self._was_known: Followed = {}
 
     def add(self, rank: int, dataset: Dataset) -> None:
-        """Add what one rank has pushed."""
-        self._ranks.append(OfRank(rank, dataset))
+        """Add what one rank has pushed; if all has become frames, only what is known of its launch."""
+        if dataset.native:
+            self._ranks.append(OfRank(rank, dataset))
+        else:
+            self._was_known = merged(self._was_known, known(dataset))
 
     def part(self, index: int, of: int) -> Held:
         """Return what some of the ranks have pushed: those whose turn is `index` of `of`."""
@@ -141,8 +130,7 @@ class Held:
         for one in self._ranks:
             one.dataset.refresh()
             numbers = _all_numbers(one.dataset)
-            if self._end is not None:
-                numbers, one.aside = np.split(numbers, [np.searchsorted(numbers, self._end)])
+            numbers, one.aside = set_aside(one.dataset, numbers, self._followed)
             if atoms:
                 one.atoms = _count_atoms(one, numbers)
             one.numbers = numbers
@@ -156,9 +144,18 @@ class Held:
         segments = [one["id"] for dataset in self.datasets for one in dataset.segments()]
         return (min(segments) >> 32, min(firsts)) if firsts and segments else None
 
-    def leave_aside(self, first: int) -> None:
-        """Know nothing any more of slices from a frame on, but that they are `aside`."""
-        self._end = first
+    @property
+    def known(self) -> Followed:
+        """By which launches this one is known to be followed, by now."""
+        return merged(self._was_known, *(known(dataset) for dataset in self.datasets))
+
+    def remember(self, followed: Followed) -> None:
+        """Have it known, durably, also when no slice of the later launches is left."""
+        remember(self.datasets, followed)
+
+    def leave_aside(self, followed: Followed) -> None:
+        """Know nothing any more of slices that later launches push anew, but that they are `aside`."""
+        self._followed = followed
 
     @property
     def aside(self) -> Numbers:
@@ -294,24 +291,21 @@ def _all_numbers(dataset: Dataset) -> Numbers:
     return np.asarray(dataset.native.to_array(), dtype=np.int64) if dataset.native else np.empty(0, np.int64)
 
 
-def find_slices(store: Store, name: str, part: tuple[int, int] = (0, 1)) -> dict[Kind, Held]:
-    """Return what a store has of the slices of a simulation, by kind; of those of some ranks alone (`Held.part`)."""
+def find_slices(store: Store, name: str, part: tuple[int, int] = (0, 1), *, past: bool = False) -> dict[Kind, Held]:
+    """Return what a store has of the slices of a simulation, by kind; of those of some ranks alone (`Held.part`).
+
+    With `past`, kinds are among them of which all slices have become frames; of these, what followed is known.
+    """
     found: dict[Kind, Held] = {}
     for generation in store.generations(name + SUFFIX):
-        told = _GENERATION.match(generation)
-        if told is None or not 0 < int(told[2]) < 1 << 32 or int(told[1]) % part[1] != part[0]:
+        told = told_by(generation)
+        if told is None or told[0] % part[1] != part[0]:
             continue
+        rank, kind = told
         try:
             dataset = store.dataset(name + SUFFIX, generation, create=False)
         except StoreNotFoundError:  # deleted meanwhile
             continue
-        if not dataset.native:  # all have become frames; a restart has datasets of its own
-            continue
-        kind = Kind(generation[told.end() :], int(told[2]), told[3])
-        found.setdefault(kind, Held()).add(int(told[1]), dataset)
+        if dataset.native or past:  # a restart has datasets of its own
+            found.setdefault(kind, Held()).add(rank, dataset)
     return found
-
-
-def names_with_slices(store: Store, names: Sequence[str]) -> list[str]:
-    """Return those of some datasets' names of which a store has slices."""
-    return [name for name in names if store.generations(name + SUFFIX)]

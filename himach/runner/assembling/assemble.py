@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from himach.io.slices.held import Kind, find_slices, names_with_slices
+from himach.io.slices.held import Held, find_slices
+from himach.io.slices.kinds import Kind, names_with_slices
 from himach.io.store.store import Store
 from himach.parallel.collective import on_every_rank
 from himach.parallel.communicator import World
@@ -51,9 +52,15 @@ def assemble(world: World, store: Store | None, name: str) -> Assembled:
     """
     team = Team(world, has_store=store is not None)
     # The first rank of a node counts all slices; each that works reads those of some ranks of the simulation.
-    part = (0, 1) if world.leaders is not None else team.part
-    found = on_every_rank(world.comm, lambda: {} if store is None or part is None else find_slices(store, name, part))
-    kinds: list[Kind] = sorted({kind for told in world.comm.allgather(list(found)) for kind in told})
+    leads = world.leaders is not None
+    part = (0, 1) if leads else team.part
+
+    def find() -> dict[Kind, Held]:
+        return {} if store is None or part is None else find_slices(store, name, part, past=leads)
+
+    found = on_every_rank(world.comm, find)
+    mine = [kind for kind, held in found.items() if held.datasets]
+    kinds: list[Kind] = sorted({kind for told in world.comm.allgather(mine) for kind in told})
     done = Assembled()
     launches = Launches(world, kinds, found)
     targets, finders = [], []
@@ -63,7 +70,7 @@ def assemble(world: World, store: Store | None, name: str) -> Assembled:
             finders.append(finder := Finder(world, team, target, kind, found.get(kind), done))
             # Of all launches the frames must be of one simulation, before any gives way to another.
             target.agree_on_author(world.comm, [held for other, held in found.items() if kind.alike(other)])
-            finder.begin(launches.end_of(kind))
+            finder.begin(launches.after(kind))
             Rounds(world, target, kind, finder.own, done).go(finder)
             finder.forget_those_there()
         for finder in finders:
@@ -71,7 +78,6 @@ def assemble(world: World, store: Store | None, name: str) -> Assembled:
     finally:
         for target in targets:
             target.close()
-    mine = done.nodes.get(world.name, 0)
-    counts = world.comm.allgather((world.name, mine))
+    counts = world.comm.allgather((world.name, done.nodes.get(world.name, 0)))
     done.nodes = {node: count for node in world.nodes if (count := sum(n for name, n in counts if name == node))}
     return done

@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from himach.io.slices.held import Held, Kind
+from himach.io.slices.followed import Followed
+from himach.io.slices.held import Held
+from himach.io.slices.kinds import Kind
 from himach.parallel.collective import on_every_rank
 from himach.parallel.communicator import Communicator, World
 from himach.runner.assembling.outcome import TOLD, Assembled
@@ -62,10 +64,9 @@ class Finder:
         self._held = held or Held()
         self.own = self._held if world.leaders is None or team.part is None else self._held.part(*team.part)
 
-    def begin(self, end: int | None) -> None:
-        """Look at what is there, up to a frame from which on slices are left aside (collective)."""
-        if end is not None:
-            self._held.leave_aside(end)
+    def begin(self, followed: Followed) -> None:
+        """Look at what is there, but for what is left aside as there are later launches (collective)."""
+        self._held.leave_aside(followed)
         leads = self._world.leaders is not None
         on_every_rank(self._world.comm, lambda: self._held.refresh(atoms=leads))
 

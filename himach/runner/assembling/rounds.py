@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from himach.io.slices.held import Held, Kind
+from himach.io.slices.held import Held
+from himach.io.slices.kinds import Kind
 from himach.io.store.bodhi import GatherHandle
 from himach.io.store.store import StoreFullError
 from himach.parallel.collective import on_every_rank, told_by_every_rank

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.io.dataset.attachment import AUTHOR, has_stamp
-from himach.io.slices.held import SUFFIX, Held, Kind, find_slices
+from himach.io.slices.held import Held, find_slices
+from himach.io.slices.kinds import SUFFIX, Kind
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError, StoreNotFoundError
 from himach.parallel.collective import on_every_rank, told_by_every_rank
 from himach.parallel.communicator import Communicator

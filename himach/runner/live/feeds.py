@@ -158,7 +158,7 @@ class DatasetFeed(Idle):
 
     def _has_slices(self) -> bool:
         """Tell whether slices were pushed to this node, of which no frame is whole yet."""
-        from himach.io.slices.held import names_with_slices
+        from himach.io.slices.kinds import names_with_slices
         from himach.io.store.store import Store
 
         return isinstance(self._store, Store) and bool(names_with_slices(self._store, [os.fspath(self._name)]))

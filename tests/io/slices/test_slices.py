@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import himach
-from himach.io.slices.held import SUFFIX, find_slices
+from himach.io.slices.held import find_slices
+from himach.io.slices.kinds import SUFFIX
 from himach.io.store.bodhi import StoreConflictError, StoreFullError
 from himach.io.store.store import Store
 from himach.io.store.verify import verify
