@@ -12,6 +12,7 @@ import numpy.typing as npt
 from himach.io.dataset.attachment import AUTHOR, has_stamp
 from himach.io.slices.held import Held, find_slices
 from himach.io.slices.kinds import SUFFIX, Kind
+from himach.io.store.quota import survey
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError, StoreNotFoundError
 from himach.parallel.collective import on_every_rank, told_by_every_rank
 from himach.parallel.communicator import Communicator
@@ -87,7 +88,7 @@ class Target:
         held = find_slices(self._store, self._name).get(self._kind, Held())
         # While frames are made of one segment of each rank, these frames lie beside all slices.
         beside = sum(max((one["bytes"] for one in of.segments()), default=0) for of in held.datasets)
-        used = sum(file.stat().st_size for file in self._store.path.rglob("*") if file.is_file())
+        used = survey(self._store.path).used
         quota = (used + beside + beside // 8 >> 20) + 4
         return (
             f"{text}, which takes a larger quota for a while: 'himach stage {self._name} --assemble --quota "
