@@ -22,12 +22,16 @@ static void add(char out[MOST], const char *what, const char *value) {
     (void)snprintf(out + n, MOST - n, "%s=%s\n", what, value);
 }
 
-static bool add_variable(char out[MOST], const char *name) {
+static bool is_set(const char *name) {
     const char *value = getenv(name);
-    if (value == NULL || *value == '\0') {
+    return value != NULL && *value != '\0';
+}
+
+static bool add_variable(char out[MOST], const char *name) {
+    if (!is_set(name)) {
         return false;
     }
-    add(out, name, value);
+    add(out, name, getenv(name));
     return true;
 }
 
@@ -70,12 +74,26 @@ static bool add_hydra(char out[MOST]) {
     return false;
 }
 
+/* Whether MPICH's mpiexec was told from which ports to choose: it takes the first that is free, often the same one in
+ * the next launch. Its ranks are told the same. */
+static bool ports_are_chosen(void) {
+    static const char *const names[] = {"MPIEXEC_PORTRANGE",     "MPIEXEC_PORT_RANGE",       "MPICH_PORTRANGE",
+                                        "MPICH_PORT_RANGE",      "MPICH_CH3_PORT_RANGE",     "MPIR_CVAR_CH3_PORT_RANGE",
+                                        "MPIR_CVAR_PORTRANGE",   "MPIR_CVAR_PORT_RANGE",     "MPIR_PARAM_PORTRANGE",
+                                        "MPIR_PARAM_PORT_RANGE", "MPIR_PARAM_CH3_PORT_RANGE"};
+    bool any = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        any = any || is_set(names[i]);
+    }
+    return any;
+}
+
 /* What one launcher says is enough; of another, which has started it, processes of some machines may know less. */
 uint64_t launch_found(void) {
     static const char *const alone[] = {"PMIX_NAMESPACE", "PALS_APID", "FLUX_JOB_ID"};
     static const char *const steps[] = {"SLURM_STEP_ID", "SLURM_RESTART_COUNT", "PMI_JOBID"};
     char said[MOST] = "";
-    bool enough = (getenv("PMI_FD") != NULL || getenv("PMI_PORT") != NULL) && add_hydra(said);
+    bool enough = (getenv("PMI_FD") != NULL || getenv("PMI_PORT") != NULL) && !ports_are_chosen() && add_hydra(said);
     for (size_t i = 0; i < sizeof alone / sizeof *alone && !enough; i++) {
         enough = add_variable(said, alone[i]);
     }

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../../check.h"
@@ -353,6 +354,66 @@ static void test_failed_sync(void) {
     end();
 }
 
+static const char *const launchers[] = {"PMIX_NAMESPACE", "PALS_APID",        "FLUX_JOB_ID",         "SLURM_JOB_ID",
+                                        "SLURM_STEP_ID",  "SLURM_HET_JOB_ID", "SLURM_RESTART_COUNT", "PMI_JOBID",
+                                        "PMI_FD",         "PMI_PORT"};
+static const char *const ranges[] = {"MPIEXEC_PORTRANGE",     "MPIEXEC_PORT_RANGE",       "MPICH_PORTRANGE",
+                                     "MPICH_PORT_RANGE",      "MPICH_CH3_PORT_RANGE",     "MPIR_CVAR_CH3_PORT_RANGE",
+                                     "MPIR_CVAR_PORTRANGE",   "MPIR_CVAR_PORT_RANGE",     "MPIR_PARAM_PORTRANGE",
+                                     "MPIR_PARAM_PORT_RANGE", "MPIR_PARAM_CH3_PORT_RANGE"};
+
+static void no_launcher(void) {
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        CHECK(unsetenv(launchers[i]) == 0);
+    }
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+        CHECK(unsetenv(ranges[i]) == 0);
+    }
+}
+
+/* A rank of MPICH's mpiexec, of which only the process that starts ranks tells anything. */
+static void be_under_hydra(const char *port) {
+    no_launcher();
+    CHECK(launch_found() == 0); /* what else starts a process that is told a port is no launcher */
+    CHECK(setenv("PMI_FD", "9", 1) == 0);
+    char said[64];
+    (void)snprintf(said, sizeof said, "control-port=%s\n", port);
+    CHECK(launch_found() == launch_named(said));
+    CHECK(setenv("SLURM_JOB_ID", "1", 1) == 0 && launch_found() == launch_named(said));
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+        CHECK(setenv(ranges[i], "", 1) == 0 && launch_found() == launch_named(said));
+        CHECK(setenv(ranges[i], "50000:50010", 1) == 0 && launch_found() == launch_named("SLURM_JOB_ID=1\n"));
+        CHECK(unsetenv("SLURM_JOB_ID") == 0 && launch_found() == 0);
+        CHECK(setenv("SLURM_JOB_ID", "1", 1) == 0 && unsetenv(ranges[i]) == 0);
+    }
+}
+
+static void await_child(pid_t child) {
+    int status;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* This program, started with a port, is a process that starts ranks, and has one. */
+static int be_hydra(const char *port) {
+    (void)snprintf(doing, sizeof doing, "what a launcher says that tells its ranks nothing");
+    pid_t child = fork();
+    if (child == 0) {
+        be_under_hydra(port);
+        _exit(0);
+    }
+    await_child(child);
+    return 0;
+}
+
+static void test_hydra(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        (void)execl("/proc/self/exe", "test_slices", "--control-port", "node:50000", NULL);
+        _exit(1);
+    }
+    await_child(child);
+}
+
 static void test_launches(void) {
     begin("slices of two launches");
     bodhi_pusher *first = open_pusher(false, "first");
@@ -363,13 +424,8 @@ static void test_launches(void) {
     CHECK(bodhi_push_slice(second, &other, ids) == BODHI_OK && bodhi_push_close(second) == BODHI_OK);
     CHECK(count_right(1, "first") == 1);
     end();
-    static const char *const names[] = {"PMIX_NAMESPACE", "PALS_APID",        "FLUX_JOB_ID",         "SLURM_JOB_ID",
-                                        "SLURM_STEP_ID",  "SLURM_HET_JOB_ID", "SLURM_RESTART_COUNT", "PMI_JOBID",
-                                        "PMI_FD",         "PMI_PORT"};
     (void)snprintf(doing, sizeof doing, "what a launcher says");
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        CHECK(unsetenv(names[i]) == 0);
-    }
+    no_launcher();
     CHECK(launch_found() == 0 && launch_named("") == 0 && launch_named("a") != launch_named("b"));
     CHECK(setenv("SLURM_JOB_ID", "1", 1) == 0);
     uint64_t job = launch_found();
@@ -389,7 +445,10 @@ static void test_launches(void) {
     CHECK(setenv("SLURM_RESTART_COUNT", "1", 1) == 0 && launch_found() != before);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc == 3) {
+        return be_hydra(argv[2]);
+    }
     test_read_back(false, false, false);
     test_read_back(true, false, false);
     test_read_back(true, true, false);
@@ -405,5 +464,6 @@ int main(void) {
     test_teller_undone();
     test_failed_sync();
     test_launches();
+    test_hydra();
     return 0;
 }
