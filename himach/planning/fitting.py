@@ -73,7 +73,7 @@ class Costs:
         Reading from the origin, and from the cache; None where no run has done it for all its frames.
     startup, opening, zazen, after_map, shuffle, reduce, finish, rest
         Seconds of phases: beside what map() and reduce() take themselves; `opening` is of starting what staging does,
-        too, until frames are open. A trajectory that a cache does not know yet is read in part when it is opened, so
+        too, until frames can be read. A trajectory that a cache does not know yet is read in part when it is opened, so
         that first runs take so much longer to start.
     reduce_byte
         Seconds of reduce() a byte of pairs.

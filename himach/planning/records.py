@@ -59,7 +59,7 @@ class Observed:
     keys
         Over all ranks.
     opening
-        Seconds from the start until frames are open.
+        Seconds from the start until frames can be read, before the topology is known.
     """
 
     name: str

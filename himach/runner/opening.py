@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,8 @@ class Opened:
         What the node has in memory for all its ranks.
     noted
         Stamp of the origin, on the first rank; None where no cache asked for one.
+    at
+        `time.time()` at which frames could be read; topology and first frame came after that.
     """
 
     origin: Origin
@@ -82,6 +85,7 @@ class Opened:
     dt: float | None = None
     held: Sequence[NodeBytes] = ()
     noted: OriginStamp | None = None
+    at: float = field(default_factory=time.time)
 
     def close(self) -> None:
         """Free what the node holds of the origin, from which no frame can be read any more (collective)."""
@@ -150,8 +154,9 @@ def open_job(world: World, job: Job) -> Opened:
     files = None if choice.holder is None else _send_files(comm, store, choice.holder)
     watch = _watch(world, choice)
     cached = _open_dataset(world, store, choice, job, quota)
+    at = time.time()
     frames, origin, topology, first, dt = _look(world, job, choice, files, cached, quota > 0)
-    return Opened(origin, topology, frames, first, cached, quota, watch, choice.pushed, dt, memory, choice.stamp)
+    return Opened(origin, topology, frames, first, cached, quota, watch, choice.pushed, dt, memory, choice.stamp, at)
 
 
 def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:

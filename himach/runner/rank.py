@@ -135,7 +135,6 @@ def _perform(world: World, job: Job, started: float, quiet: bool, out: _Out, sai
     comm = world.comm
     chains = [stages(analysis) for analysis in job.analyses]
     opened = open_frames(world, job)
-    opening = time.time() - started
     asked = on_first_rank(comm, partial(asked_for, job, opened, world.library()), share=True)
     views = on_every_rank(comm, partial(_set_up, comm.rank, chains, opened, job.given))
     with kept_pairs(world, job, out.path, out.labels, chains, views, opened) as kept:
@@ -151,7 +150,7 @@ def _perform(world: World, job: Job, started: float, quiet: bool, out: _Out, sai
         seconds = {**before, **passed.seconds, "finish": time.time() - reduced}
         seconds = _slowest(comm, {**seconds, "total": time.time() - started})
         record = _record(world, asked, share, kept, passed, read, seconds, (started, said))
-        record["planning"] = observed(world, passed, share, read, {**before, "opening": opening})
+        record["planning"] = observed(world, passed, share, read, {**before, "opening": opened.at - started})
         record["units"] = on_first_rank(comm, lambda: _units(out.labels, outcomes)) or {}
         if job.live is not None:
             record["live"] = dict(job.live)

@@ -79,6 +79,7 @@ def test_a_record_tells_what_its_ranks_did(runs):
     assert np.all(np.array(ranks["busy"]) >= 0.003 * np.array(ranks["frames"]))
     assert np.all(np.array(ranks["reduce"]) >= 0.01 * np.array(ranks["keys"]))
     assert min(ranks["memory"]) > 1e7
+    assert np.all(np.array(ranks["opening"]) < np.array(ranks["startup"]))
     quantiles = told["frame_seconds"]
     assert quantiles == sorted(quantiles)
     assert quantiles[0] >= 0.003
