@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from himach.errors import UsageError
 from himach.output.files import write_bytes
@@ -112,13 +115,12 @@ def plan(
         If records do not carry what a plan needs, or differ in kind: the message says which run would. If what is asked
         for is no number of its kind.
     """
-    counts = [_whole("nodes", count) for count in ([nodes] if isinstance(nodes, (int, float)) else nodes)]
+    counts = [_whole("nodes", count) for count in np.atleast_1d(np.asarray(nodes, object)).tolist()]
     if not counts:
         raise UsageError("nodes: give one number at least")
     ranks_per_node = None if ranks_per_node is None else _whole("ranks a node", ranks_per_node)
     frames = None if frames is None else _whole("frames", frames)
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise UsageError(f"seed: {seed} is no whole number from 0 on")
+    seed = _whole("seed", seed, least=0)
     observed = _observed(records)
     known = machine if isinstance(machine, Machine) else Machine() if machine is None else read_machine(Path(machine))
     costs = fit(observed, known)
@@ -142,14 +144,14 @@ def _observed(records: Any) -> list[Observed]:
     return found
 
 
-def _whole(what: str, value: float) -> int:
-    """Return a number from 1 on, that may be written as 2.5e6."""
+def _whole(what: str, value: Any, least: int = 1) -> int:
+    """Return a whole number, which may be written as 2.5e6."""
     try:
-        number = operator.index(value) if not isinstance(value, float) else int(value) if value.is_integer() else 0
+        number = operator.index(value) if not isinstance(value, float) else int(value) if value.is_integer() else -1
     except TypeError:
-        number = 0
-    if number < 1:
-        raise UsageError(f"{what}: {value} is no whole number from 1 on")
+        number = -1
+    if number < least:
+        raise UsageError(f"{what}: {value} is no whole number from {least} on")
     return number
 
 
@@ -177,11 +179,13 @@ def planned(costs: Costs, machine: Machine, askeds: Sequence[Asked], kinds: Sequ
                 missing.append((asked.nodes, one))
             else:
                 found.append(one)
-        if missing:
-            notes.append(_not_predicted(kind, missing))
+        notes += _not_predicted(kind, missing)
         base = predict(costs, machine, replace(askeds[0], nodes=1), kind)
+        fewest = min((one for one in found if one.kind == kind), key=lambda one: one.asked.nodes, default=None)
         if not isinstance(base, str):
             alone[kind] = base.total
+        elif fewest is not None:
+            alone[kind] = fewest.total * fewest.asked.nodes
     if not found:
         raise UsageError("nothing can be predicted; " + "; ".join(notes))
     known = accuracy()
@@ -191,10 +195,16 @@ def planned(costs: Costs, machine: Machine, askeds: Sequence[Asked], kinds: Sequ
     return Plan(tables, [*notes, *_covered(costs, machine, found, known)])
 
 
-def _not_predicted(kind: Kind, missing: Sequence[tuple[int, str]]) -> str:
-    """Say on how many nodes a run is not predicted, and why."""
-    counts = ", ".join(f"{nodes:,}" for nodes, _ in missing)
-    return f"{_words(kind)} on {counts} node{'s' * (counts != '1')} is not predicted: {missing[0][1]}"
+def _not_predicted(kind: Kind, missing: Sequence[tuple[int, str]]) -> list[str]:
+    """Say on how many nodes a run is not predicted, and why: reasons that differ in their numbers alone are one."""
+    reasons: dict[str, list[tuple[int, str]]] = {}
+    for nodes, why in missing:
+        reasons.setdefault(re.sub(r"[\d.,]+( [GM]B)?", "", why), []).append((nodes, why))
+    notes = []
+    for several in reasons.values():
+        counts = ", ".join(f"{nodes:,}" for nodes, _ in several)
+        notes.append(f"{_words(kind)} on {counts} node{'s' * (counts != '1')} is not predicted: {several[0][1]}")
+    return notes
 
 
 def _words(kind: str) -> str:

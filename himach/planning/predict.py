@@ -15,6 +15,7 @@ from himach.planning import failures, node
 from himach.planning.fitting import Costs
 from himach.planning.machine import Machine
 from himach.planning.model import PHASES, SLOW, Asked, Model, again, stored
+from himach.planning.records import MIXED
 
 __all__ = ["KINDS", "PHASES", "Asked", "Kind", "Prediction", "predict"]
 
@@ -101,7 +102,8 @@ def _missing(costs: Costs, machine: Machine, asked: Asked, kind: Kind) -> str | 
         )
     if kind != "first" and machine.disk is not None:
         held = asked.frames * stored(costs)
-        if held / asked.nodes > machine.disk:
+        seen = max((one.frames / one.nodes for one in costs.records if one.cached > 1 - MIXED), default=0.0)
+        if held / asked.nodes > machine.disk and asked.frames / asked.nodes > seen:
             return (
                 f"a node would hold {_size(held / asked.nodes)} of frames, and its disk has {_size(machine.disk)} for "
                 f"a store: {math.ceil(held / machine.disk):,} nodes hold them all"
@@ -128,7 +130,8 @@ def _missing(costs: Costs, machine: Machine, asked: Asked, kind: Kind) -> str | 
 
 
 def _size(nbytes: float) -> str:
-    return f"{nbytes / 1e9:.2g} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.2g} MB"
+    value, unit = (nbytes / 1e9, "GB") if nbytes >= 1e9 else (nbytes / 1e6, "MB")
+    return f"{value:,.0f} {unit}" if value >= 10 else f"{value:.2g} {unit}"
 
 
 def _with_failures(found: Prediction, machine: Machine, rng: np.random.Generator) -> Prediction:

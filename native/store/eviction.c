@@ -297,8 +297,9 @@ static int unlink_files(int directory, const segment *s) {
     return BODHI_OK;
 }
 
-/* Whether nothing lives in a segment. The caller holds its locks, so that nothing comes. It is looked at anew: what
- * this process has passed over as damaged is there, and so is what has come since it looked last. */
+/* Whether nothing lives in a segment. The caller holds its writer's lock, so that nothing comes. It is looked at anew:
+ * what this process has passed over as damaged is there, and so is what has come since it looked last, even if who
+ * wrote it was killed before its index entries. */
 static int check_empty(bodhi_store *store, const char *directory, const segment *s) {
     bodhi_dataset *dataset = NULL;
     int status = bodhi_dataset_open_directory(store, directory, &dataset);
@@ -308,7 +309,8 @@ static int check_empty(bodhi_store *store, const char *directory, const segment 
     uint32_t ordinal;
     pthread_mutex_lock(&dataset->mutex);
     const segment *found = dataset_find(dataset, s->kind, s->key.segment, &ordinal);
-    bool known = found != NULL && found->checked && !found->gone && !found->refused && !found->frozen;
+    bool known = found != NULL && dataset_load(dataset, ordinal, true) == 0 && found->checked && !found->gone &&
+                 !found->refused && !found->frozen;
     status = known && found->live == 0 ? BODHI_OK : bodhi_fail(BODHI_ERROR_BUSY, "%s has living frames", s->name);
     pthread_mutex_unlock(&dataset->mutex);
     bodhi_dataset_close(dataset);
@@ -326,9 +328,16 @@ static int evict_segment(int directory, const segment *s, bodhi_store *store, co
     }
     int status = check_header(fd, s);
     if (status == BODHI_OK) {
-        bool ours = io_lock(fd, LOCK_WRITER, true) == LOCK_GOT && io_lock(fd, LOCK_READERS, true) == LOCK_GOT;
-        status = ours ? BODHI_OK : bodhi_fail(BODHI_ERROR_BUSY, "%s is held by a writer or reader", s->name);
-        status = status == BODHI_OK && store != NULL ? check_empty(store, name, s) : status;
+        bool ours = io_lock(fd, LOCK_WRITER, true) == LOCK_GOT;
+        struct stat file;
+        bool headless = bodhi_io.fstat(fd, &file) == 0 && file.st_size < SEGMENT_HEADER_BYTES;
+        if (ours && store != NULL && !headless) { /* readers are locked out only when it goes */
+            status = check_empty(store, name, s);
+        }
+        ours = ours && io_lock(fd, LOCK_READERS, true) == LOCK_GOT;
+        if (status == BODHI_OK && !ours) {
+            status = bodhi_fail(BODHI_ERROR_BUSY, "%s is held by a writer or reader", s->name);
+        }
         status = status == BODHI_OK ? carry_tombstones(directory, s) : status;
         status = status == BODHI_OK ? unlink_files(directory, s) : status;
     }

@@ -13,6 +13,13 @@ static bool worth_trying(const segment *s, unsigned kind, uint64_t length, uint6
            s->checked && s->covered + length <= segment_bytes;
 }
 
+/* Slices of a launch that is known to be followed by another are set aside, but for those in segments that were begun
+ * later (himach/io/slices/followed.py): a start that says it is the same launch needs segments of its own. */
+static uint64_t least_segment(const bodhi_dataset *dataset) {
+    struct stat status;
+    return io_status(dataset->fd, "x-followed", &status) ? (uint64_t)status.st_mtim.tv_sec << 32 : 0;
+}
+
 /* Whether a tombstone speaks of a record that the segment does not have: a power cut has lost it, and a record of the
  * same frame that came to lie there would be dropped with it. */
 static bool has_lost_dropped(const bodhi_dataset *dataset, const segment *s) {
@@ -162,8 +169,10 @@ static int claim_new(bodhi_dataset *dataset, unsigned kind, claim *claimed) {
 }
 
 int claim_segment(bodhi_dataset *dataset, unsigned kind, uint64_t length, uint64_t segment_bytes, claim *claimed) {
+    uint64_t least = least_segment(dataset);
     for (size_t i = dataset->n_segments; i-- > 0;) {
-        if (worth_trying(dataset->segments[i], kind, length, segment_bytes) &&
+        if (dataset->segments[i]->key.segment >= least &&
+            worth_trying(dataset->segments[i], kind, length, segment_bytes) &&
             !has_lost_dropped(dataset, dataset->segments[i]) &&
             claim_existing(dataset, (uint32_t)i, length, segment_bytes, claimed)) {
             return BODHI_OK;

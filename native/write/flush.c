@@ -56,7 +56,7 @@ static bool is_doubtful(const bodhi_writer *w) {
 }
 
 static bool sync_all(bodhi_writer *w) {
-    bool done = !w->has_segment || (!is_doubtful(w) && io_sync(w->at.fd));
+    bool done = !w->has_segment || (io_sync(w->at.fd) && !is_doubtful(w));
     if (w->names_unsynced) {
         done = dataset_sync_names(w->dataset) && done;
         w->names_unsynced = false;
@@ -210,7 +210,10 @@ int writer_begin_flush(bodhi_writer *w, sync_list *list) {
 bool sync_listed(sync_list *list) {
     bool done = !list->names || dataset_sync_names(list->dataset);
     for (int i = 0; i < list->n; i++) {
-        done = io_sync(list->segments[i].fd) && done;
+        if (!io_sync(list->segments[i].fd)) {
+            dataset_doubt(list->dataset, list->segments[i].ordinal); /* at once: nobody else is told of the failure */
+            done = false;
+        }
         (void)io_close(list->segments[i].fd);
     }
     for (int i = 0; i < list->n && !done; i++) {

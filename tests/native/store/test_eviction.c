@@ -129,11 +129,32 @@ static void test_sweeping(void) {
     close_all();
 }
 
+/* Records that were written, and whose writer was killed before their index entries, are there. */
+static void test_sweeping_behind_the_index(void) {
+    bodhi_usage usage;
+    bodhi_stored_segment *listed;
+    int64_t n;
+    int64_t dropped;
+    int64_t number = 0;
+    begin_empty("a segment with records behind its index");
+    write_frames(BODHI_NATIVE, 0, 2, 0);
+    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, &number, 1, &dropped) == BODHI_OK && dropped == 1);
+    CHECK(bodhi_survey(home, &usage, &listed, &n) == BODHI_OK && n == 1);
+    CHECK(truncate(file_of('n', ".idx"), 64 + 32) == 0); /* the entries of frame 1, and of what was dropped */
+    CHECK(bodhi_store_sweep(store, listed) == BODHI_ERROR_BUSY);
+    reopen();
+    CHECK(is_there(1) && !is_there(0));
+    CHECK(truncate(file_of('n', ".seg"), 10) == 0 && bodhi_store_sweep(store, listed) == BODHI_OK);
+    free(listed);
+    close_all();
+}
+
 int main(void) {
     make_home();
     test_eviction();
     test_eviction_of_a_new_segment();
     test_sweeping();
+    test_sweeping_behind_the_index();
     remove_home();
     return 0;
 }

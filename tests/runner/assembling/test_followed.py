@@ -73,6 +73,16 @@ def test_a_start_under_the_name_of_an_earlier_one_is_not_left_aside(tmp_path):
     assert launches(tmp_path) == {**first, **dict.fromkeys(range(4, 7), 2)}
 
 
+def test_nor_where_slices_of_the_earlier_one_are_still_there(tmp_path):
+    launch(tmp_path, "1", range(10))
+    launch(tmp_path, "2", range(4, 7))
+    assert put_together(tmp_path).aside == 7
+    launch(tmp_path, "1", range(10, 13))
+    assert put_together(tmp_path).aside == 7
+    first = dict.fromkeys([*range(4), *range(10, 13)], 1)
+    assert launches(tmp_path) == {**first, **dict.fromkeys(range(4, 7), 2)}
+
+
 # --- Two nodes ------------------------------------------------------------------------------------------------------
 
 TOGETHER = textwrap.dedent("""
