@@ -110,7 +110,7 @@ def test_nothing_is_left_when_the_process_ends(mark, number, seconds):
             assert process.stdout.readline() == f"{word}\n"
         assert processes_with(mark)
         if number is not None:
-            time.sleep(0.5 if seconds else 0)
+            time.sleep(0.5)  # what comes just before a process sleeps does not wake it
             process.send_signal(number)
         process.wait(15)
     assert wait_until(lambda: not processes_with(mark), 5)
