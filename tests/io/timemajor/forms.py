@@ -76,15 +76,16 @@ def turn(dataset, memory=10_000):
         return [chunk for chunk in unmade(dataset, form) if maker.make(chunk)]
 
 
+def bits(frame, atoms):
+    """Return all that there is of some atoms of a frame, to compare."""
+    box = None if frame.box is None else frame.box.tobytes()
+    return frame.number, frame.time, box, frame.positions[np.asarray(atoms)].tobytes()
+
+
 def read(frames, dataset, atoms, numbers, with_tracks=True):
     """Return what a run gets of some atoms of frames, and its source."""
     source = Source(frames, dataset, needs=Needs(np.asarray(atoms, dtype=np.int64), POSITIONS), tracks=with_tracks)
-    found = [
-        (frame.number, frame.time, frame.box if frame.box is None else frame.box.tobytes(), positions)
-        for frame in source.read(np.asarray(numbers, dtype=np.int64))
-        for positions in [frame.positions[np.asarray(atoms)].tobytes()]
-    ]
-    return found, source
+    return [bits(frame, atoms) for frame in source.read(np.asarray(numbers, dtype=np.int64))], source
 
 
 def prefer_tracks(monkeypatch):

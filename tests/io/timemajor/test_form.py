@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 sys.path.insert(0, str(Path(__file__).parent))
-from forms import N_ATOMS, SPAN, Frames, fill, lay_out, prefer_tracks, read, turn
+from forms import N_ATOMS, SPAN, Frames, bits, fill, lay_out, prefer_tracks, read, turn
 
 from himach.frame import POSITIONS, Needs
 from himach.io.dataset.source import Source
@@ -252,8 +252,7 @@ def test_eviction_beside_reading_costs_nothing_but_bytes(tmp_path, tracks_prefer
     source = Source(frames, dataset, needs=Needs(np.array([2, 40]), POSITIONS))
     found = []
     for frame in source.read(np.arange(64)):
-        box = None if frame.box is None else frame.box.tobytes()
-        found.append((frame.number, frame.time, box, frame.positions[[2, 40]].tobytes()))
+        found.append(bits(frame, [2, 40]))
         if frame.number == 20:
             assert remove_form(Store(tmp_path).dataset("made up", b"1"))
     assert found == expected
@@ -271,9 +270,7 @@ def test_a_form_that_is_made_anew_beside_reading_is_not_taken_for_the_one_that_w
     source = Source(frames, dataset, needs=Needs(np.array([2, 40]), POSITIONS))
     found = []
     for begin in range(0, 128, 8):
-        for frame in source.read(np.arange(begin, begin + 8)):
-            box = None if frame.box is None else frame.box.tobytes()
-            found.append((frame.number, frame.time, box, frame.positions[[2, 40]].tobytes()))
+        found += [bits(frame, [2, 40]) for frame in source.read(np.arange(begin, begin + 8))]
         if begin == 32:
             other = Store(tmp_path).dataset("made up", b"1")
             assert remove_form(other)
