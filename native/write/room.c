@@ -140,6 +140,8 @@ static int grant(room *r, const bodhi_dataset *dataset, int64_t needed) {
     bodhi_usage usage;
     bodhi_stored_segment *segments;
     size_t n;
+    /* First, as the others go on writing: what comes into their files meanwhile counts twice, and never not at all. */
+    int64_t others = promised(r);
     int status = survey_store(store->fd, &usage, &segments, &n);
     if (status != BODHI_OK) {
         return status;
@@ -147,7 +149,6 @@ static int grant(room *r, const bodhi_dataset *dataset, int64_t needed) {
     int64_t step = (int64_t)(store->quota / STEPS_IN_QUOTA);
     step = step < LARGEST_STEP ? step : LARGEST_STEP;
     step = step > needed ? step : needed;
-    int64_t others = promised(r);
     int64_t in_quota = (int64_t)store->quota - usage.used - others;
     int64_t on_disk = usage.free - usage.reserve - others - ENDS;
     int64_t there = in_quota < on_disk ? in_quota : on_disk;

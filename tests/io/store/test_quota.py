@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.disks import small_disk
 from support.shelves import fill, place_of, positions_of, segment_files
 
 from himach.errors import UsageError
@@ -77,7 +77,7 @@ STORES = st.lists(
 
 
 @given(STORES, st.sets(st.sampled_from(NAMES)), st.permutations(range(4)), st.integers(10_000, 9_000_000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_writer_evicts_by_the_plan(tmp_path_factory, files, pushed, times, limit):
     place = tmp_path_factory.mktemp("store")
     Store(place)
@@ -213,22 +213,9 @@ def test_a_refusal_names_quota_and_what_is_there(tmp_path):
     assert len(dataset.alien) == 1
 
 
-@contextlib.contextmanager
-def small_disk(tmp_path: Path, size: int) -> Iterator[Path]:
-    """Mount a file system of so many bytes."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)], check=True)
-    try:
-        yield disk
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 @pytest.mark.parametrize("n_atoms", [100, 30_000])
 def test_the_reserve_of_the_disk_stays_free(tmp_path, n_atoms):
-    with small_disk(tmp_path, 8 << 20) as disk:
+    with small_disk(tmp_path / "disk", "size=8M") as disk:
         store = Store(disk / "store")
         store.set_quota(1 << 30)
         dataset = store.dataset("full")

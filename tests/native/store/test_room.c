@@ -15,11 +15,19 @@ static int pretend_full(int fd, struct statfs *status) {
     return result;
 }
 
+static bodhi_writer *flushed;
+
+static ssize_t flushing_preadv2(int fd, const struct iovec *parts, int n, off_t offset, int flags) {
+    bodhi_io.preadv2 = real.preadv2;
+    CHECK(bodhi_flush(flushed, 0) == BODHI_OK);
+    return real.preadv2(fd, parts, n, offset, flags);
+}
+
 static void test_quota(void) {
     begin("a quota that two writers share");
     enum { QUOTA = 3000000, LARGE = 5000 };
     bodhi_dataset *second;
-    bodhi_writer *writers[2];
+    bodhi_writer *writers[3];
     bodhi_usage usage;
     bodhi_stored_segment *listed;
     int64_t n;
@@ -35,6 +43,12 @@ static void test_quota(void) {
         status = append(writers[1], 1000 + i, LARGE);
     }
     CHECK(status == BODHI_ERROR_FULL && strstr(bodhi_message(), "quota") != NULL);
+    /* What was gathered comes into its file while a third writer learns what others were promised. */
+    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writers[2]) == BODHI_OK);
+    flushed = writers[0];
+    bodhi_io.preadv2 = flushing_preadv2;
+    CHECK(append(writers[2], 2000, LARGE) == BODHI_ERROR_FULL && bodhi_io.preadv2 == real.preadv2);
+    CHECK(bodhi_writer_close(writers[2]) == BODHI_OK);
     CHECK(bodhi_writer_close(writers[0]) == BODHI_OK && bodhi_writer_close(writers[1]) == BODHI_OK);
     CHECK(bodhi_survey(home, &usage, &listed, &n) == BODHI_OK);
     CHECK(usage.used <= QUOTA);
