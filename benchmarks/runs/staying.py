@@ -34,15 +34,17 @@ class Held:
     """What processes hold, and what lies in /dev/shm."""
 
     memory: int
+    mappings: int
     descriptors: int
     segments: int
 
     @classmethod
     def now(cls, processes: list[int]) -> Held:
-        """Return what these processes hold together: memory of their own, in bytes, and open descriptors."""
+        """Return what these processes hold together: memory of their own, in bytes, mappings, open descriptors."""
         lines = [line for each in processes for line in Path("/proc", str(each), "status").read_text().splitlines()]
         return cls(
             sum(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:")),
+            sum(Path("/proc", str(each), "maps").read_bytes().count(b"\n") for each in processes),
             sum(len(os.listdir(f"/proc/{each}/fd")) for each in processes),
             len(os.listdir("/dev/shm")),
         )
@@ -79,9 +81,11 @@ def _print_growth(before: Held, after: Held, runs: int) -> None:
     grown = (after.memory - before.memory) / runs
     print(f"after {runs:,} more runs, this process and its ranks:")
     print(f"  memory {before.memory / 1e6:.1f} MB, then {after.memory / 1e6:.1f} MB: {grown:,.0f} bytes a run")
+    print(f"  mappings {before.mappings}, then {after.mappings}")
     print(f"  descriptors {before.descriptors}, then {after.descriptors}")
     print(f"  files in /dev/shm {before.segments}, then {after.segments}")
-    grows = grown > NOISE or after.descriptors > before.descriptors or after.segments > before.segments
+    mapped = after.mappings - before.mappings >= runs
+    grows = grown > NOISE or mapped or after.descriptors > before.descriptors or after.segments > before.segments
     print(f"  {'something grows' if grows else 'nothing grows'}")
 
 

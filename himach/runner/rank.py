@@ -27,7 +27,7 @@ from himach.output.names import unique_labels
 from himach.output.parts import units_of
 from himach.output.record import Bytes, Record, Reused, Times
 from himach.output.table import default_outcome
-from himach.parallel.collective import Meeting, on_every_rank, on_first_rank
+from himach.parallel.collective import Meeting, is_everywhere, on_every_rank, on_first_rank
 from himach.parallel.communicator import Communicator, World
 from himach.parallel.orders import Orders
 from himach.parallel.progress import Progress
@@ -130,18 +130,34 @@ class _Out:
 
 def _perform(world: World, job: Job, started: float, quiet: bool, out: _Out, said: list[str]) -> Done:
     """Carry out `job`, and write to `out` on the first rank; `said` gets what is warned of."""
+    chains = [stages(analysis) for analysis in job.analyses]
+    opened = open_frames(world, job)
+    with _freed(world.comm, opened):
+        return _analyse(world, job, chains, opened, started, quiet, out, said)
+
+
+def _analyse(
+    world: World,
+    job: Job,
+    chains: Sequence[list[Analysis]],
+    opened: Opened,
+    started: float,
+    quiet: bool,
+    out: _Out,
+    said: list[str],
+) -> Done:
+    """Take the frames that are open through all methods of the analyses."""
     from himach.runner.provenance import asked_for
 
     comm = world.comm
-    chains = [stages(analysis) for analysis in job.analyses]
-    opened = open_frames(world, job)
     asked = on_first_rank(comm, partial(asked_for, job, opened, world.library()), share=True)
     views = on_every_rank(comm, partial(_set_up, comm.rank, chains, opened, job.given))
     with kept_pairs(world, job, out.path, out.labels, chains, views, opened) as kept:
         ready = time.time()
         share = assign_frames(world, opened, kept, _union([view.needs for view in views]))
         assigned = time.time()
-        passed, read, one_by_one = _map_and_reduce(world, job, chains, opened, views, share, kept, quiet, started)
+        with _freed(comm, share):
+            passed, read, one_by_one = _map_and_reduce(world, job, chains, opened, views, share, kept, quiet, started)
         _say_empty(chains, opened.frames, passed.mapped)
         reduced = time.time()
         ends = [chain[-1] for chain in chains]
@@ -239,6 +255,18 @@ def assign_frames(world: World, opened: Opened, kept: KeptRun | None, atoms: Ato
     return on_every_rank(world.comm, lambda: assign(world, held, frames, origin=origin, whole=whole))
 
 
+@contextmanager
+def _freed(comm: Communicator, shared: Share | Opened) -> Iterator[None]:
+    """Free what the ranks of a node share, also where all of them fail: ranks that stay would lose that memory."""
+    try:
+        yield
+    except BaseException as error:
+        if comm.size == 1 or is_everywhere(error):
+            shared.close()
+        raise
+    shared.close()
+
+
 def _map_and_reduce(
     world: World,
     job: Job,
@@ -301,7 +329,6 @@ def _map_and_reduce(
             written = source.close(keep)
             if keeper is not None:
                 keeper.close(well)
-    share.close()
     opened.close()
     if keeper is not None:
         warn_once(comm, not_kept(kept, keeper))

@@ -1,6 +1,7 @@
 """Many runs over the same ranks, in a process that does nothing else: a program of the tests.
 
-It prints, after ten runs and after forty more, the bytes, descriptors and segments that it and its ranks hold.
+It prints, after ten runs and after each fifteen more, the bytes, mappings, descriptors and segments that it and its
+ranks hold.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ def runs(ranks: himach.Ranks, n: int) -> None:
     found(ranks, "found = 1")
     time.sleep(0.5)  # ranks become as new after the run
     held = Held.now(processes())
-    print(held.memory, held.descriptors, held.segments)
+    print(held.memory, held.mappings, held.descriptors, held.segments)
 
 
 if __name__ == "__main__":
     with himach.Ranks(2) as stay:
         runs(stay, 10)
         rank = pid(stay)
-        runs(stay, 40)
+        for _ in range(3):
+            runs(stay, 15)
         assert pid(stay) == rank
