@@ -79,6 +79,8 @@ class Window:
     def read(self, offset: int, size: int) -> list[Bytes]:
         """Return the bytes from `offset` on, in pieces; fewer than `size` at the end of the file.
 
+        Of a file that grows meanwhile, the frames are those that were there at first; the head may tell of more.
+
         Raises
         ------
         HimachError, OSError
