@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from support import needs
 
 # Ranks that wait poll, and here there may be more of them than cores: MPICH then lets them sleep in between. Where they
 # do not, four ranks on two cores take ten times as long.
 os.environ.setdefault("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "1")
 os.environ.setdefault("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "10")
+
+# What a shell starts in the background ignores Ctrl-C, and so does all that it starts; tests send it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says nothing on a machine that others use, too.
+settings.register_profile("himach", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("himach")
 
 SHARED = Path(os.environ.get("HIMACH_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

@@ -146,6 +146,7 @@ def test_a_run_says_what_was_mapped_before_and_why_not_more(folder):
     assert summary_of(*quiet, "factor=4", cwd=folder) == ""
 
 
+@pytest.mark.slow
 def test_a_run_into_out_goes_on_where_a_killed_one_was_and_says_so(folder):
     """The loop of a user whose job was killed: nothing was asked for but --out."""
     environ = {"HIMACH_KEEP_EVERY": "0.1"}

@@ -40,7 +40,6 @@ if comm.size > 1:  # many ranks on few cores are slow to meet
 same_everywhere = settings(
     derandomize=True,
     database=None,
-    deadline=None,
     max_examples=40 if comm.size == 1 else 15,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),

@@ -215,7 +215,6 @@ def write(folder: Path) -> tuple[Path, Path]:
 @settings(
     derandomize=True,
     database=None,
-    deadline=None,
     max_examples=int(os.environ.get("HIMACH_TEST_EXAMPLES", "12")),
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from support import needs
 from support.commands import himach, same_files, wait_until
+from support.disks import small_disk
 from support.ranks import clean_environment
 
 from himach.keeping.directory import PairsDirectory
@@ -153,14 +153,8 @@ def test_a_directory_that_is_removed_under_a_run(ground, moment):
 @pytest.fixture
 def disk(tmp_path):
     """A file system of its own, of 100 kB."""
-    needs.root("to mount a file system")
-    path = tmp_path / "disk"
-    path.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "none", path], check=False)
-    if mounted.returncode:
-        needs.skip("tmpfs that can be mounted")
-    yield path
-    subprocess.run(["umount", "--lazy", path], check=True)
+    with small_disk(tmp_path / "disk", "size=100k") as path:
+        yield path
 
 
 def test_a_disk_that_gets_full_ends_the_keeping_and_not_the_run(ground, disk):

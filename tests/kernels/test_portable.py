@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from kernels.situations import situations
 from support import needs
-from support.situations import situations
 
 from himach.kernels import histogram, rmsd, within
 
@@ -72,7 +72,7 @@ def portable(tmp_path_factory):
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(situation=situations())
 def test_the_same_bits(portable, situation):
     a, b, cutoff, box = situation.a, situation.b, situation.cutoff, situation.box

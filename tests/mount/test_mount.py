@@ -209,6 +209,7 @@ def test_a_mount_that_was_killed_is_replaced(tmp_path):
 
 
 def test_folders_that_cannot_be_mounted_on(tmp_path):
+    needs.fuse()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     for place, why in (

@@ -136,7 +136,12 @@ assert signal.getsignal(15) is terminate
 
 
 def test_afterwards_signals_are_whose_they_were():
-    code = "with asked:\n    pass\nprint(signal.getsignal(10) == signal.getsignal(15) == signal.SIG_DFL)\nkill(15)"
+    code = """
+with asked:
+    pass
+print(signal.getsignal(10) == signal.getsignal(15) == signal.SIG_DFL, flush=True)
+kill(15)
+"""
     done = run(code)
     assert (done.stdout, done.returncode) == ("True\n", TERM)
 

@@ -46,7 +46,7 @@ def drained_slowly(work, nbytes, capacity, link, ahead):
     return now
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     work=st.lists(st.lists(st.floats(0.01, 5), min_size=1, max_size=6), min_size=1, max_size=6),
     nbytes=st.floats(1, 100), capacity=st.floats(1, 100), link=st.floats(1, 100), ahead=st.integers(0, 7),
@@ -57,7 +57,7 @@ def test_ranks_that_share_an_origin_end_when_the_twin_says(work, nbytes, capacit
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     ranks=st.integers(1, 40), frames=st.integers(1, 500), seconds=st.floats(1e-4, 1), nbytes=st.floats(1, 1e6),
     capacity=st.floats(1e3, 1e9), ahead=st.sampled_from([0, 1, 30, 1000]),
@@ -69,7 +69,7 @@ def test_a_shared_origin_lies_within_its_bounds(ranks, frames, seconds, nbytes, 
     assert least * 0.999 - seconds * grain <= found <= most * 1.001
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(ranks=st.integers(1, 30), seconds=st.floats(1e-3, 0.1), served=st.floats(1e-4, 0.01))
 def test_who_reads_far_ahead_waits_for_the_origin_or_not_at_all(ranks, seconds, served):
     found = origin.read_phase(ranks, 2000, seconds, served * 1e6, 1e6, 1e6, 1000, np.random.default_rng(1))
@@ -77,7 +77,7 @@ def test_who_reads_far_ahead_waits_for_the_origin_or_not_at_all(ranks, seconds, 
 
 
 @given(ranks=st.integers(1, 20), frames=st.integers(1, 48), seconds=st.floats(1e-3, 1), nbytes=st.floats(1, 1e3))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_where_nothing_is_shared_events_are_the_closed_form(ranks, frames, seconds, nbytes):
     found = origin.drain([[seconds] * frames] * ranks, nbytes, 1e3 * ranks, 1e3)
     assert found == pytest.approx(frames * (seconds + nbytes / 1e3))

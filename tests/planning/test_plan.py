@@ -56,7 +56,7 @@ def test_the_origin_limits_a_first_run_and_no_second_one():
     assert column(plan, "origin_gb", "second", "nodes") == [0, 0]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     compute=st.floats(1e-4, 0.1), read=st.floats(1e-5, 0.05), spread=st.floats(0, 0.9),
     frames=st.integers(100, 10**7), seed=st.integers(0, 99),

@@ -140,6 +140,7 @@ def test_a_built_in_is_repeated_from_another_folder(project, tmp_path):
         assert first[name] == second[name], name
 
 
+@pytest.mark.slow
 def test_several_analyses_chains_files_and_ranks_are_repeated(project, tmp_path):
     words = ["mine.py:Path", "mine.py:Count", "rmsd", "-t", "a.xtc", "-t", "b.xtc", "-s", "top.psf", "-n", 2]
     words += ["-p", "Path.reference=offset.txt", "-p", 'Count.words=["a,b", "c"]', "-p", "Count.every=3"]
@@ -159,6 +160,7 @@ def test_several_analyses_chains_files_and_ranks_are_repeated(project, tmp_path)
     assert (four["frames"], four["analyses"][1]["parameters"]) == (5, {"every": 2, "words": ["a,b", "c"]})
 
 
+@pytest.mark.slow
 def test_under_mpiexec(project, tmp_path):
     himach_command = [sys.executable, "-P", "-m", "himach", "run"]
     words = ["mine.py:Path", "-t", "a.xtc", "-s", "top.psf", "--out", str(tmp_path / "one")]

@@ -25,6 +25,8 @@ from himach.io.trajectory.origin import Origin
 from himach.parallel.communicator import alone
 from himach.runner.staging import StageJob, stage
 
+pytestmark = pytest.mark.slow
+
 
 def follow(path: Path, place: Path, *words: object) -> subprocess.Popen[str]:
     return subprocess.Popen(

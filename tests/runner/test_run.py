@@ -198,6 +198,7 @@ print("after", result.outcome is not None)
 """
 
 
+@pytest.mark.slow
 def test_what_a_script_asks_for_on_its_first_rank_alone_holds_for_all(tmp_path):
     """Progress, output and a voice; after the run, all ranks speak again."""
     script = tmp_path / "count.py"

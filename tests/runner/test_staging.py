@@ -14,9 +14,9 @@ import MDAnalysis
 import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
-from support import needs
 from support.cache_data import held, natives, stage_on_nodes, write_xtc
 from support.commands import himach, wait_until
+from support.disks import small_disk
 from support.ranks import clean_environment
 
 from himach.errors import UsageError
@@ -36,6 +36,7 @@ def copies(place: Path) -> int:
     return sum(segment["frames"] for dataset in datasets for segment in dataset.segments())
 
 
+@pytest.mark.slow
 def test_staged_once_read_from_the_cache_ever_after(tmp_path):
     place = tmp_path / "store"
     first = himach("stage", *ADK, "--dataset", "adk", "--cache", place)
@@ -59,6 +60,7 @@ def test_staged_once_read_from_the_cache_ever_after(tmp_path):
     assert (tmp_path / "out" / "rmsd.csv").read_bytes() == (tmp_path / "plain" / "rmsd.csv").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", ["spread", "runs"])
 @pytest.mark.parametrize("nodes", [["a", "b"], ["a", "a", "b"], ["a", "b", "c"]])
 def test_every_frame_lies_on_one_node(tmp_path, nodes, placement):
@@ -80,6 +82,7 @@ def test_every_frame_lies_on_one_node(tmp_path, nodes, placement):
     assert sum(copies(tmp_path / name) for name in names) == N_FRAMES
 
 
+@pytest.mark.slow
 def test_a_run_on_the_nodes_reads_what_was_staged_there(tmp_path):
     nodes = ["a", "a", "b"]
     assert stage_on_nodes(tmp_path, nodes, "stage", *ADK, "--placement", "runs").returncode == 0
@@ -186,19 +189,13 @@ def test_what_makes_no_sense_is_refused(tmp_path):
 
 
 def test_a_full_disk_ends_staging_with_a_word(tmp_path):
-    needs.root("to mount a small disk")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2M", "tmpfs", str(disk)], check=True)
-    try:
+    with small_disk(tmp_path / "disk", "size=2M") as disk:
         write_xtc(tmp_path / "a.xtc", 100, 7500)
         done = himach("stage", tmp_path / "a.xtc", "--cache", disk / "store", "--quota", "1GB")
         assert done.returncode == 1
         assert "has no room" in done.stderr
         assert len(natives(disk / "store")[0]) > 10
         assert os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize >= 100_000
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 def pushed(place: Path, name: str, n_atoms: int = 300) -> None:

@@ -16,7 +16,7 @@ DATA = ["--trajectory", str(DCD), "--topology", str(PSF)]
 
 
 def himach(
-    *words: object, timeout: float = 60, cwd: Path | None = None, **environ: str
+    *words: object, timeout: float = 200, cwd: Path | None = None, **environ: str
 ) -> subprocess.CompletedProcess[str]:
     """Run ``himach`` with `words` and return what came of it."""
     return subprocess.run(
@@ -72,7 +72,7 @@ def processes_with(mark: str) -> list[int]:
     return found
 
 
-def wait_until(condition, seconds: float = 10) -> bool:
+def wait_until(condition, seconds: float = 60) -> bool:
     """Wait until ``condition()`` holds; return whether it came to hold in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

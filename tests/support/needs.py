@@ -1,15 +1,17 @@
 """What tests need of the machine: they skip, or fail where it is required, and say for want of what.
 
-`program()`, `module()` and `root()` are called by a test or a fixture. `missing()` gathers what was skipped for the
-summary at the end of pytest (`tests/conftest.py`).
+`program()`, `module()`, `root()`, `mount_namespace()` and `fuse()` are called by a test or a fixture. `missing()`
+gathers what was skipped for the summary at the end of pytest (`tests/conftest.py`).
 """
 
 from __future__ import annotations
 
+import ctypes.util
 import importlib.util
 import os
 import re
 import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NoReturn
@@ -44,6 +46,22 @@ def root(why: str) -> None:
     """Skip unless these tests run as root."""
     if os.geteuid() != 0:
         skip(f"root ({why})")
+
+
+def mount_namespace() -> None:
+    """Skip unless this process may start others that see a file in another's place."""
+    root("to mount a file on another one")
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        skip("the right to mount a file on another one")
+
+
+def fuse() -> None:
+    """Skip unless a FUSE file system can be served here: mfusepy, libfuse, /dev/fuse."""
+    module("mfusepy")
+    if not any(ctypes.util.find_library(name) for name in ("fuse3", "fuse")):
+        skip("libfuse (Debian's fuse3)")
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        skip("a /dev/fuse that this user may open")
 
 
 def skip(what: str) -> NoReturn:

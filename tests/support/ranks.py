@@ -27,7 +27,7 @@ def clean_environment(**extra: str) -> dict[str, str]:
 def mpiexec(
     n: int,
     command: Sequence[str],
-    timeout: float = 120,
+    timeout: float = 240,
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
@@ -45,7 +45,7 @@ def mpiexec(
     )
 
 
-def run_under_mpiexec(path: str | Path, n: int, timeout: float = 100, select: str = "") -> None:
+def run_under_mpiexec(path: str | Path, n: int, timeout: float = 200, select: str = "") -> None:
     """Run the tests in `path` on `n` ranks at once; fail with the output of all ranks if one of them failed."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"--timeout={timeout}"]
     command += ["--import-mode=importlib", "-o", "python_files=ranks_*.py", str(path)]

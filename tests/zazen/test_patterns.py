@@ -54,7 +54,7 @@ def positions_of(held, frames):
     return [p for p, frame in enumerate(frames) if frame in held]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(staged(), ranges(), st.sampled_from([1, 10, 128, 1 << 13]))
 def test_a_pattern_holds_what_the_set_holds(held, frames, window):
     pattern = find(held, frames, window=window)
@@ -130,7 +130,7 @@ N = 3_000
 chosen_sets = st.lists(staged(N), min_size=1, max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(chosen_sets, ranges(N), st.data())
 def test_folding_and_unfolding(sets, frames, data):
     if not frames:
@@ -227,7 +227,7 @@ def apart(draw):
     return np.array(found, dtype=np.int64).reshape(-1, 3)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(apart(), ranges(5000).filter(len), st.sampled_from([3, 10, PLENTY]))
 def test_runs_make_the_pattern_of_what_they_hold(runs, frames, budget):
     held = {frame for first, step, n in runs.tolist() for frame in range(first, first + n * step, step)}

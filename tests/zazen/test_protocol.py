@@ -107,7 +107,7 @@ def shares_of(played, frames, n_nodes):
     return [sorted(share, reverse=frames.step < 0) for share in shares]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.one_of(clusters(), patterned()),
     selections(),
@@ -131,7 +131,7 @@ def test_the_protocol_follows_the_rules(cluster, frames, origin, chunk_words, cl
     assert UserOp.alive == 0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.one_of(patterned(), patterned(), clusters()), selections(), st.sampled_from([1, 1 << 13]))
 def test_patterns_and_bitmaps_give_the_same(cluster, frames, window):
     ranks, stores = cluster
@@ -162,7 +162,7 @@ def run_and_keep(ranks, stores, frames, origin):
     return dropped
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(clusters(), selections(), st.booleans())
 def test_repeated_runs_come_to_one_copy_of_every_frame(cluster, frames, origin):
     ranks, stores = cluster

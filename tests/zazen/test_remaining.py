@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from himach.parallel.communicator import alone
@@ -38,7 +38,6 @@ def test_positions_are_those_of_a_list(frames, gone, data):
         assert (found[0], found[-1]) == (frames[steps[0]], frames[steps[-1]])
 
 
-@settings(deadline=None)
 @given(selections(), st.sets(st.integers(0, FRAMES - 1)), st.sets(st.integers(0, FRAMES - 1)), st.booleans())
 def test_bits_are_chosen(frames, gone, held, few_at_once):
     found, steps = made(frames, gone)
@@ -52,7 +51,6 @@ def test_bits_are_chosen(frames, gone, held, few_at_once):
     assert bits.tolist() == [int(frames[step] in held) for step in steps]
 
 
-@settings(deadline=None)
 @given(selections(), st.sets(st.integers(0, FRAMES - 1)), st.sets(st.integers(0, FRAMES - 1)))
 def test_the_protocol_gives_every_frame_that_is_left_once(frames, gone, held):
     found, steps = made(frames, gone)

@@ -25,6 +25,7 @@ __all__ = ["Writeback", "Written"]
 QUEUE_BYTES = 32 << 20
 BATCH_BYTES = 2 << 20  # in the queue before the thread wakes
 MIN_FRAMES = 4  # in the queue, however large frames are
+CLOSE_SECONDS = 1.0  # that a run waits for what is queued at its end, at least
 FLUSH_SECONDS = 1.0  # what a killed run may lose
 PATIENCE = 0.1  # seconds that the analysis waits for the disk in any case ...
 PART = 0.03  # ... and part of its own time that it waits beyond that
@@ -127,7 +128,7 @@ class Writeback:
                 self._ending = True
                 self._abandoned = not keep
                 self._changed.notify_all()
-            self._thread.join(max(1.0, self._allowed()))
+            self._thread.join(max(CLOSE_SECONDS, self._allowed()))
             with self._changed:
                 self._abandoned = True
             # One frame may still be under way to a disk that does not answer: the run does not wait for it.

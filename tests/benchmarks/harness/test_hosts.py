@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support import needs
 
 from himach.benchmarks.harness.hosts import GROUPS, Hosts
 from himach.benchmarks.runs import machine as measured
@@ -34,8 +35,9 @@ def left() -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not can(), reason="virtual hosts need root, iproute2 and control groups of version 1")
 def test_hosts_have_networks_of_their_own_and_leave_nothing():
+    if not can():
+        needs.skip("virtual hosts (root, iproute2 and control groups of version 1)")
     before = left()
     with Hosts(2, Path("/var/tmp"), NETWORK, 50e6) as hosts:
         assert left() > before

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-
 import pytest
 from support import needs
 from support.commands import himach
 
 
 def test_speed_is_told_beside_its_bar(tmp_path):
-    if importlib.util.find_spec("mfusepy") is None or not os.path.exists("/dev/fuse"):
-        needs.skip("mfusepy and /dev/fuse")
+    needs.fuse()
     words = ["--only", "speed", "--frames", "10", "--repeats", "1", "--directory", str(tmp_path)]
     done = himach("bench", "mount", *words, timeout=240)
     if done.returncode and "cannot be mounted" in done.stderr:
-        needs.skip("a FUSE file system that can be mounted")
+        needs.skip("the right to mount a FUSE file system")
     assert done.returncode == 0, done.stderr
     found = [line for line in done.stdout.splitlines() if "GB/s" in line]
     assert sum("seconds a GB" in line for line in done.stdout.splitlines()) == 4

@@ -8,17 +8,17 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support import needs
 from support.cache_data import N_FRAMES, Emit, analyse, bits, datasets, make, make_dump, numbers_of, only_dataset
+from support.disks import small_disk
 from support.ranks import clean_environment
 
 import himach
+from himach.io.dataset import core_time, writeback
 from himach.io.trajectory import frame_file
 from himach.io.trajectory.index.walk import read_index
 
@@ -213,20 +213,6 @@ def test_read_only_origin(tmp_path, place):
     folder.chmod(0o700)
 
 
-@contextmanager
-def small_disk(folder: Path, options: str) -> Iterator[Path]:
-    """Mount a disk in memory at a new folder."""
-    needs.root("to mount a small disk")
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", folder], check=False)
-    if mounted.returncode:
-        needs.skip("a file system that can be mounted")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
-
-
 @pytest.mark.parametrize("quota", [None, "2MB"])
 @pytest.mark.parametrize("size", ["16k", "48k", "80k"])
 def test_full_disk(tmp_path, monkeypatch, size, quota):
@@ -299,6 +285,8 @@ def test_a_store_that_is_deleted_during_a_run(tmp_path, place, how, before):
 
 def test_quota_evicts_what_was_used_longest_ago(tmp_path, place, monkeypatch):
     monkeypatch.setenv("HIMACH_QUOTA", "2200kB")
+    monkeypatch.setattr(core_time, "FREE_SECONDS", 60.0)  # all is kept, however busy the machine
+    monkeypatch.setattr(writeback, "CLOSE_SECONDS", 60.0)
     topology, one = make(tmp_path, 1200)
     _, two = make(tmp_path, 1200, name="two.trr", seed=8)
     analyse(one, topology, cache=place)

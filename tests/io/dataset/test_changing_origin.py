@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -135,7 +136,7 @@ def test_a_killed_run_leaves_no_frames_of_another_trajectory(tmp_path, place):
     )
     folders = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])
     ended = subprocess.run(
-        [sys.executable, "-P", "-c", program], env=clean_environment(PYTHONPATH=folders), timeout=60, check=False
+        [sys.executable, "-P", "-c", program], env=clean_environment(PYTHONPATH=folders), timeout=200, check=False
     )
     assert ended.returncode == -signal.SIGKILL
     shutil.copy(before, trajectory)
@@ -233,24 +234,19 @@ def test_staging_of_a_trajectory_that_changes(tmp_path, place, monkeypatch, name
 
 def on_two_nodes(tmp_path: Path, trajectory: Path, topology: Path, there: Path, place: Path | str):
     """Run on two ranks, the second of which sees the file `there` in the trajectory's place."""
-    needs.root("to mount a file on another one")
+    needs.mount_namespace()
     out = tmp_path / "out"
     words = [sys.executable, "-P", "-m", "himach", "run", "rmsd", "-p", "selection=all"]
     words += ["-t", str(trajectory), "-s", str(topology), "--cache", str(place), "--out", str(out), "--quiet"]
-    mounted = [
-        "unshare",
-        "-m",
-        "sh",
-        "-c",
-        f"mount --bind {there} {trajectory} && HIMACH_NODE=b exec {' '.join(words)}",
-    ]
+    covered = shlex.join(["mount", "--bind", str(there), str(trajectory)])
+    mounted = ["unshare", "-m", "sh", "-c", f"{covered} && HIMACH_NODE=b exec {shlex.join(words)}"]
     launcher = [str(Path(sys.executable).with_name("mpiexec")), "-launcher", "fork"]
     return subprocess.run(
         [*launcher, "-n", "1", "env", "HIMACH_NODE=a", *words, ":", "-n", "1", *mounted],
         env=clean_environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
 

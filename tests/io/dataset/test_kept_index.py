@@ -52,7 +52,7 @@ def test_indexes_come_back_from_memory_and_from_a_file(files, tmp_path):
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_a_damaged_one_is_missing_or_costs_a_walk(files, tmp_path_factory, data):
     whole = b"".join(pack_indexes(files))
     at = data.draw(st.integers(0, len(whole) - 1))

@@ -41,7 +41,9 @@ def start(tmp_path: Path, begun: Path, *launcher: str, flush: float) -> subproce
     program.write_text(
         "import himach, test_killed_runs\n"
         "from himach.io.dataset import writeback\n"
+        "from himach.parallel import orders\n"
         f"writeback.FLUSH_SECONDS = {flush}\n"
+        "orders.OTHERS_WRITE = 5.0\n"  # a busy machine's second rank takes its time
         f"himach.run(test_killed_runs.Slow(folder={str(begun)!r}), {str(trajectory)!r}, {str(topology)!r},\n"
         f"           cache={str(tmp_path / 'store')!r}, progress=False)\n"
     )
@@ -54,10 +56,11 @@ def kept(tmp_path: Path) -> set[int]:
     return set(only_dataset(tmp_path / "store", tmp_path / "md.trr").alien)
 
 
+@pytest.mark.slow
 def test_a_killed_run_loses_little_more_than_a_second(tmp_path, begun):
     process = start(tmp_path, begun, flush=1.0)
     try:
-        assert wait_until(lambda: len(list(begun.iterdir())) > 4 / SECONDS, 30)
+        assert wait_until(lambda: len(list(begun.iterdir())) > 4 / SECONDS)
     finally:
         process.kill()
         process.wait()
@@ -67,26 +70,26 @@ def test_a_killed_run_loses_little_more_than_a_second(tmp_path, begun):
 def test_a_run_that_is_terminated_leaves_all_that_it_read(tmp_path, begun):
     process = start(tmp_path, begun, flush=1000.0)
     try:
-        assert wait_until(lambda: len(list(begun.iterdir())) > 20, 30)
+        assert wait_until(lambda: len(list(begun.iterdir())) > 20)
+        read = {int(path.name) for path in begun.iterdir()}
         process.terminate()
-        assert process.wait(10) == -signal.SIGTERM
+        assert process.wait(60) == -signal.SIGTERM
     finally:
         process.kill()
         process.wait()
-    missed = {int(path.name) for path in begun.iterdir()} - kept(tmp_path)
-    assert len(missed) <= 1  # the one that was begun meanwhile
+    assert len(read - kept(tmp_path)) <= 1  # the one that was begun
 
 
 def test_ranks_that_are_terminated_leave_all_that_they_read(tmp_path, begun):
     mpiexec = str(Path(sys.executable).with_name("mpiexec"))
     process = start(tmp_path, begun, mpiexec, "-launcher", "fork", "-n", "2", flush=1000.0)
     try:
-        assert wait_until(lambda: len(list(begun.iterdir())) > 40, 30)
+        assert wait_until(lambda: len(list(begun.iterdir())) > 40)
         read = {int(path.name) for path in begun.iterdir()}
         for rank in ranks_of(tmp_path / "program.py"):
             os.kill(rank, signal.SIGTERM)
             time.sleep(0.1)  # the launcher would kill the others as soon as the first one ends
-        assert process.wait(15) != 0
+        assert process.wait(60) != 0
     finally:
         process.kill()
         process.wait()

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import needs
+from support.disks import small_disk
 from support.messages import HAVE, KINDS, OPEN, OPENED, message
 from support.shelves import fill
 
@@ -120,12 +121,8 @@ def test_frames_for_which_a_server_has_no_room_go_to_another_once(run_server, ke
     assert len(full) > 200
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 def test_pushes_leave_the_disk_its_reserve(run_server, key, tmp_path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8M", "tmpfs", str(disk)], check=True)
-    try:
+    with small_disk(tmp_path / "disk", "size=8M"):
         running = run_server("--quota", "1GB", name="disk/store")
         writer = himach.Writer("run", 1000, servers=[running.address], key=key, timeout=3, batch_bytes=200_000)
         acknowledged, message = push_until_full(writer)
@@ -134,8 +131,6 @@ def test_pushes_leave_the_disk_its_reserve(run_server, key, tmp_path):
         found = survey(running.place)
         assert found.reserve <= found.free < found.reserve + 100_000
         running.terminate()
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def test_pushing_makes_room_where_there_are_copies(run_server, key, tmp_path):

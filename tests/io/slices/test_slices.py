@@ -60,7 +60,7 @@ def histories(draw):
     return n_atoms, sets
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(histories())
 def test_sets_of_atoms_come_back(history):
     n_atoms, sets = history

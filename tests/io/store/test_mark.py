@@ -86,7 +86,7 @@ def write(dataset, numbers, native):
     dataset.flush()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     written=st.lists(st.tuples(batches(), st.booleans()), max_size=4),
     dropped=st.lists(st.tuples(batches(), st.booleans()), max_size=2),

@@ -54,7 +54,7 @@ def assert_round_trip(positions: np.ndarray, block_atoms: int, blocks: list[byte
     assert_same_bits(np.concatenate([slow_bodhi.unpacked(block) for block in blocks]), positions)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     n_atoms=st.integers(60, 900),
     widths=st.tuples(*[st.integers(0, 24)] * 3),
@@ -73,7 +73,7 @@ def test_any_grid_and_any_width(n_atoms, widths, least, precision, block_atoms, 
     assert packed is not None or sum(widths) > 50 or block_atoms < 100
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     chain=st.integers(0, 300),
     n_waters=st.integers(0, 400),
@@ -145,7 +145,7 @@ def test_frames_of_other_grids_and_sizes_follow_one_another(tmp_path):
         assert frame.forces is None or np.array_equal(frame.forces, -frames[frame.number])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     atoms=st.sets(st.integers(0, 8999), max_size=12),
     request_bytes=st.sampled_from([0, 4096, 60_000]),
@@ -209,7 +209,7 @@ def test_golden_files_are_read_as_written(tmp_path):
     assert next(dataset.path.glob("*.seg")).stat().st_size < 24_000  # 45 KB raw
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_damaged_blocks_are_refused_or_harmless(data):
     """Without a checksum, as a decoder that trusts nothing sees them."""

@@ -44,7 +44,7 @@ def assert_holds(frame, wanted, atoms, fields: int) -> None:
         assert np.array_equal(found[rows].view(np.uint32), array[rows].view(np.uint32)), name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     shapes=st.lists(st.tuples(st.sampled_from([1, 31, 32, 33, 200, 5000]), st.sampled_from([1, 3, 5, 7])), max_size=12),
     atoms=st.none() | st.sets(st.integers(0, 5100), max_size=20) | st.just(set(range(0, 5000, 3))),

@@ -180,9 +180,7 @@ class Sealing(RuleBasedStateMachine):
         assert self.dataset.ends() == ((min(there), max(there)) if there else None)
 
 
-Sealing.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=15, deadline=None, phases=[Phase.explicit, Phase.generate]
-)
+Sealing.TestCase.settings = settings(max_examples=40, stateful_step_count=15, phases=[Phase.explicit, Phase.generate])
 TestSealing = Sealing.TestCase
 
 

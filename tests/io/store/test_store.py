@@ -73,7 +73,7 @@ FRAME = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     frames=st.lists(FRAME, max_size=25),
     flushes=st.sets(st.integers(0, 24)),

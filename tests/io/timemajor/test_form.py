@@ -84,7 +84,7 @@ def test_a_chunk_has_about_as_many_frames_of_any_node(apart):
     assert CHUNK_FRAMES / 1.5 <= span / apart <= CHUNK_FRAMES * 1.5
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     atoms=ATOMS,
     natives=some.sets(some.integers(0, 80), min_size=1),

@@ -79,7 +79,7 @@ def test_damaged_coordinates_are_told_when_read(tmp_path):
     assert next(origin.read([3])).time == 3
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_damage_is_an_error_or_a_frame(tmp_path, data):
     """Damaged bytes never crash the decoder, write beyond the frame, or keep the frames around them from being read."""

@@ -84,7 +84,7 @@ def test_formats_whose_times_are_read(tmp_path):
         assert open_origin([first, second], topology).n_frames == 98
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(starts=st.lists(st.integers(0, 12), min_size=1, max_size=4), lengths=st.lists(st.integers(1, 8), min_size=4))
 def test_joined_times_are_those_of_the_latest_files(tmp_path, starts, lengths):
     starts = sorted(starts)

@@ -7,7 +7,7 @@ from MDAnalysis.lib.formats.libmdaxdr import XTCFile
 from himach.io.trajectory.origin import open_origin
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     n_atoms=st.integers(1, 400),
     spread=st.sampled_from([0.001, 0.02, 0.3, 5, 80, 2000, 30000]),
@@ -47,7 +47,7 @@ def test_file_that_shrinks(tmp_path):
         list(origin.read([2]))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(n_atoms=st.integers(1, 200), needed=st.integers(0, 220), water=st.booleans(), seed=st.integers(0, 10**6))
 def test_the_first_atoms_are_those_of_the_whole_frame(tmp_path, n_atoms, needed, water, seed):
     random = np.random.default_rng(seed)

@@ -70,7 +70,7 @@ def test_groups_are_those_of_mdanalysis_at_each_frame(opened, copy):
                     np.testing.assert_array_equal(quantity(mine), quantity(other), err_msg=name)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     words=st.lists(
         st.sampled_from(["name CA", "resid 3:40", "prop x > 0", "around 4 resid 7", "byres name N"]), min_size=1

@@ -3,9 +3,7 @@
 import os
 import pickle
 import stat
-import subprocess
 import tracemalloc
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pyroaring import BitMap64
-from support import needs
+from support.disks import small_disk
 
 import himach
 from himach.engine.merging.merge import Merge
@@ -28,7 +26,7 @@ from himach.keeping.parts.part import BadPartError, NotPlainError, open_part, re
 
 from .emitted import Made, exact, some_frames, spread, twin
 
-QUICK = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=100, suppress_health_check=list(HealthCheck))
 
 
 class Point:
@@ -323,22 +321,9 @@ def test_a_part_is_its_users_alone(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-@contextmanager
-def small_disk(folder, size):
-    needs.root("to mount a small disk")
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder], check=False)
-    if mounted.returncode:
-        needs.skip("a file system that can be mounted")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
-
-
 def test_nothing_is_left_on_a_full_disk(tmp_path):
     large = [[[himach.Pairs(np.arange(100_000), np.arange(100_000.0))]]]
-    with small_disk(tmp_path / "small", "1M") as disk:
+    with small_disk(tmp_path / "small", "size=1M") as disk:
         with pytest.raises(OSError, match="No space"):
             Made(large).write(disk)
         assert os.listdir(disk) == []

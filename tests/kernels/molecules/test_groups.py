@@ -4,15 +4,15 @@ import MDAnalysis
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from kernels.situations import situations
 from MDAnalysis.lib.distances import apply_PBC, minimize_vectors
 from MDAnalysisTests.datafiles import TPR, XTC
-from support.situations import situations
 
 import himach
 from himach.kernels import centers, unwrap, wrap
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(situations())
 def test_wrap_is_apply_pbc(situation):
     if situation.box is not None:
@@ -80,7 +80,7 @@ def test_unwrap_of_a_protein(adk):
     assert np.abs(broken - whole).max() > 10
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(situations())
 def test_unwrap_of_chains(situation):
     """Each atom of a chain is put where the vector to it is shortest."""

@@ -35,7 +35,7 @@ def structures(seed, n, shapes=((1, 1, 1), (1, 1, 0), (1, 0, 0))):
     return [(x + random.uniform(-100, 100, 3)).astype(np.float32) for x in (a, b)], random.uniform(0, 20, n) + 1e-3
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(seeds, st.integers(1, 300), st.booleans())
 def test_rmsd_is_that_of_the_best_rotation(seed, n, weighted):
     (a, b), weights = structures(seed, n)
@@ -43,7 +43,7 @@ def test_rmsd_is_that_of_the_best_rotation(seed, n, weighted):
     assert found == pytest.approx(kabsch(a, b, weights if weighted else np.ones(n)), rel=1e-5, abs=1e-4)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seeds, st.integers(5, 300), st.booleans(), st.booleans())
 def test_rmsd_is_mdanalysis(seed, n, weighted, superposition):
     (a, b), weights = structures(seed, n, [(1, 1, 1)])  # of atoms on a line, MDAnalysis has three digits only

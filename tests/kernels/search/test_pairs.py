@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernels.situations import situations
 from MDAnalysis.lib.distances import capped_distance, self_capped_distance
 from MDAnalysis.lib.mdamath import triclinic_vectors
-from support.situations import situations
 
 import himach
 from himach.kernels import histogram, neighbors
@@ -98,7 +98,7 @@ def test_numbers_that_are_not_real_are_refused(kind):
             call()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(situations())
 def test_pairs_of_two_groups(situation):
     pairs, distances = neighbors(situation.a, situation.b, situation.cutoff, situation.box)
@@ -107,7 +107,7 @@ def test_pairs_of_two_groups(situation):
     np.testing.assert_array_equal(distances, expected_distances)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(situations())
 def test_pairs_in_one_group(situation):
     pairs, distances = neighbors(situation.a, None, situation.cutoff, situation.box)
@@ -116,7 +116,7 @@ def test_pairs_in_one_group(situation):
     np.testing.assert_array_equal(distances, expected_distances)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(situations(), st.sampled_from([1, 3, 6, 7, 70, 500]))
 def test_histogram_of_two_groups(situation, bins):
     expected, _ = np.histogram(capped(situation)[1], bins, (0, situation.cutoff))
@@ -124,7 +124,7 @@ def test_histogram_of_two_groups(situation, bins):
     np.testing.assert_array_equal(found, expected)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(situations(), st.sampled_from([1, 3, 6, 7, 70, 500]))
 def test_histogram_in_one_group(situation, bins):
     situation.b = situation.a

@@ -6,9 +6,9 @@ import MDAnalysis
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from kernels.situations import situations
 from MDAnalysis.lib.distances import capped_distance
 from MDAnalysisTests.datafiles import GRO, XTC
-from support.situations import situations
 
 import himach
 from himach.kernels import within
@@ -23,7 +23,7 @@ def capped(situation):
         return capped_distance(*arguments, box=situation.box, return_distances=False, method="bruteforce")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(situations())
 def test_within_is_capped_distance(situation):
     found = within(situation.b, situation.a, situation.cutoff, situation.box)

@@ -82,7 +82,7 @@ def joined(place, parts: Sequence[Part], n_atoms: int) -> tuple[Store, list[int]
     return store, written, bad
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_joined_as_the_slow_twin_does(tmp_path_factory, data):
     n_atoms, ranks = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 3))

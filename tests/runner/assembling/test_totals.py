@@ -38,7 +38,7 @@ def found(comm, held: Held, at_once: int) -> dict[int, int]:
     return seen
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     st.lists(st.lists(st.dictionaries(NUMBERS, st.integers(1, 9), max_size=12), max_size=3), min_size=1, max_size=3),
     st.integers(1, 6),

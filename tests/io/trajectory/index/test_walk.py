@@ -40,7 +40,7 @@ def together(path: Path, parts: int, kind: str = "XTC") -> XdrIndex | None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_parts_of_small_frames_are_the_whole(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "small.xtc"
     n_atoms = data.draw(st.integers(1, 9))
@@ -83,7 +83,7 @@ def test_coordinates_that_look_like_frames_are_not_taken_for_frames(tmp_path):
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_junk_anywhere_never_makes_another_index(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "junk.xtc"
     words = st.sampled_from([1995, 9, 0, 2023, 1993])
@@ -131,7 +131,7 @@ def test_a_damaged_index_costs_a_walk(tmp_path, piece):
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_grown_file_is_walked_over_where_it_has_grown(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "grows.xtc"
     times = data.draw(st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=40))
