@@ -181,7 +181,8 @@ def runs_of(world: World, names: Sequence[str], topology: str, trajectory: str) 
     """
     _to_scale()
     from himach.benchmarks.analyses import calibrated
-    from himach.runner.staging import StageJob, stage
+    from himach.runner.options import StageOptions
+    from himach.runner.staging import stage
 
     found: dict[str, dict[str, Any]] = {}
     for name in names:
@@ -193,7 +194,7 @@ def runs_of(world: World, names: Sequence[str], topology: str, trajectory: str) 
         first = himach.run(analysis(), trajectory, topology, cache="off", progress=False).record
         _start_cold(world, trajectory)
         began = time.time()
-        stage(world, StageJob([Path(trajectory)], Path(topology), cache=str(cache), quiet=True))
+        stage(world, StageOptions([Path(trajectory)], Path(topology), cache=str(cache), quiet=True))
         staged = time.time() - began
         _start_cold(world, trajectory)
         second = himach.run(analysis(), trajectory, topology, cache=cache, progress=False).record

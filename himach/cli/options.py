@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
 from himach.parallel.environment import promised_ranks, under_launcher
 
 PATH = click.Path(path_type=Path)
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 trajectories_argument = click.argument("trajectories", nargs=-1, required=True, type=PATH, metavar="TRAJ...")
 
@@ -17,6 +22,25 @@ topology_option = click.option("--topology", "-s", type=PATH, metavar="PATH", he
 keywords_option = click.option(
     "--universe", "keywords", multiple=True, metavar="NAME=VALUE", help="Keyword for MDAnalysis (dt, ...)."
 )
+
+
+def options_of(asked: type) -> Callable[[Command], Command]:
+    """Add the options that the fields of a dataclass tell of (see `himach.runner.options.option`)."""
+
+    def add(command: Command) -> Command:
+        for each in reversed([each for each in fields(asked) if each.metadata]):
+            words = {
+                name: value for name, value in each.metadata.items() if name not in ("recorded", "short", "choices")
+            }
+            if "choices" in each.metadata:
+                words["type"] = click.Choice(each.metadata["choices"])
+            elif words.get("type") is Path:
+                words["type"] = PATH
+            names = ["--" + each.name.replace("_", "-"), *filter(None, [each.metadata.get("short")]), each.name]
+            command = click.option(*names, **words)(command)
+        return command
+
+    return add
 
 
 def required(ctx: click.Context, **values: object) -> None:

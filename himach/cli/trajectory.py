@@ -50,7 +50,7 @@ def info(
 
     from himach.io.dataset.describe import as_text, describe
     from himach.parallel.quiet import quiet_ranks
-    from himach.runner.job import parse_keywords
+    from himach.runner.options import parse_keywords
 
     with quiet_ranks(0, command=True):
         click.echo(as_text(describe([path], topology, parse_keywords(keywords), chosen_cache(cache, server, key))))
@@ -79,7 +79,7 @@ def split(
     """
     from himach.io.splitting.split import split as make
     from himach.parallel.quiet import quiet_ranks
-    from himach.runner.job import parse_keywords
+    from himach.runner.options import parse_keywords
 
     with quiet_ranks(0, command=True):
         n_frames = make(

@@ -72,16 +72,18 @@ class Seconds(TypedDict):
 class Request(TypedDict):
     """What a run was asked for, and by what: enough to ask for it again, and to see what is different then.
 
+    Beside it stand the options, as `himach.runner.options.RunOptions.recorded` has them.
+
     Attributes
     ----------
     trajectory, topology
         As they were asked for, with absolute paths; a dataset by its name.
     universe
         Keywords for MDAnalysis; ``{"python": text}`` for a value that JSON has no form of.
-    start, stop, step, cache, memory, pairs_directory, reuse
-        As they were asked for.
     selected
         The frame numbers, if they were asked for by number, as ``0,5,10-20``; else None.
+    pairs_directory
+        Where pairs are kept, if a place was named.
     topology_digest
         Of the topology of the Universe that the run was given; None if it was given none.
     command, directory
@@ -96,15 +98,9 @@ class Request(TypedDict):
     trajectory: list[str]
     topology: str | None
     universe: dict[str, Any]
-    start: int | None
-    stop: int | None
-    step: int | None
     selected: str | None
-    topology_digest: str | None
-    cache: str
-    memory: int | None
     pairs_directory: str | None
-    reuse: str
+    topology_digest: str | None
     command: list[str] | None
     directory: str
     digests: dict[str, str]

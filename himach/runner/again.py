@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError
 from himach.output.claim import RECORD
-from himach.runner.job import Job
+from himach.runner.options import Job, RunOptions, absolute_cache
 from himach.runner.provenance import restored_keywords
 from himach.runner.scripts import find_analyses
 
@@ -77,9 +77,7 @@ def recorded_ranks(record: Mapping[str, Any]) -> int:
     return ranks
 
 
-def recorded_job(
-    record: dict[str, Any], assignments: Sequence[str], keywords: Mapping[str, Any], given: Mapping[str, Any]
-) -> Job:
+def recorded_job(record: dict[str, Any], assignments: Sequence[str], given: Mapping[str, Any]) -> Job:
     """Return the job of an earlier run, and work in the folder in which that was asked for.
 
     Parameters
@@ -88,50 +86,53 @@ def recorded_job(
         Of the earlier run.
     assignments
         Parameters to be set anew, as of `himach.runner.scripts.find_analyses`.
-    keywords
-        Keywords for MDAnalysis that are added, or take another value.
     given
-        Fields of a `Job` that are to be others; None: as they were. Paths are meant from where the process is.
+        Fields of a `Job` that are to be others, keywords among them. Paths are meant from where the process is.
 
     Raises
     ------
     UsageError
         If an analysis, a parameter or a keyword cannot be had again.
     """
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: _from_here(name, value) for name, value in given.items()}
     _go_to(record["directory"])
     sources = [entry["source"] for entry in record["analyses"]]
     analyses = find_analyses(sources, assignments, record["analyses"])
+    options = RunOptions.from_record(record)
+    slices = ("start", "stop", "step")
+    if "frames" in given:  # one choice or the other
+        options = {name: value for name, value in options.items() if name not in slices}
+    elif not given.keys() & set(slices):
+        options["frames"] = record.get("selected")
+    topology = record.get("topology")
+    fields: dict[str, Any] = {
+        **options,
+        "trajectories": [Path(path) for path in record["trajectory"]],
+        "topology": None if topology is None else Path(topology),
+        **given,
+        "keywords": {**_recorded_keywords(record, given["keywords"]), **given["keywords"]},
+    }
+    return Job(analyses=analyses, several=len(analyses) > 1, earlier=record, **fields)
+
+
+def _recorded_keywords(record: Mapping[str, Any], but: Collection[str]) -> dict[str, Any]:
+    """Return the keywords for MDAnalysis of an earlier run, without those that are set anew."""
     try:
-        kept = {name: value for name, value in record["universe"].items() if name not in keywords}
-        keywords = {**restored_keywords(kept), **keywords}
+        return restored_keywords({name: value for name, value in record["universe"].items() if name not in but})
     except ValueError as error:
         text = record["universe"][str(error)]["python"]
         raise UsageError(
             f"keyword {error} of that run was {text}, which no record can hold; give that universe keyword again"
         ) from None
-    chosen = {name: record.get(name) for name in ("start", "stop", "step")}
-    if "frames" in given:  # one choice or the other
-        chosen = {}
-    elif not chosen.keys() & given.keys():
-        chosen["frames"] = record.get("selected")
-    topology, pairs = record.get("topology"), record.get("pairs_directory")
-    fields: dict[str, Any] = {
-        "trajectories": [Path(path) for path in record["trajectory"]],
-        "topology": None if topology is None else Path(topology),
-        "pairs": None if pairs is None else Path(pairs),
-        **{name: record.get(name) for name in ("cache", "memory")},
-        **chosen,
-        "reuse": record.get("reuse", "auto"),
-        "several": len(analyses) > 1,
-        **given,
-    }
-    return Job(analyses=analyses, keywords=keywords, earlier=record, **fields)
 
 
-def absolute(path: Path | None) -> Path | None:
-    """Return a path as it is meant from here, for use in another folder."""
-    return None if path is None else Path(os.path.abspath(os.path.expanduser(path)))
+def _from_here(name: str, value: Any) -> Any:
+    """Return an option as it is meant from here, for use in another folder; a dataset's name stays one."""
+    if name == "trajectories":
+        return [Path(os.path.abspath(path)) if path.exists() else path for path in value]
+    if name == "cache":
+        return absolute_cache(value)
+    return Path(os.path.abspath(os.path.expanduser(value))) if isinstance(value, Path) else value
 
 
 def _go_to(directory: str) -> None:

@@ -17,7 +17,7 @@ from himach.parallel.communicator import Communicator
 from himach.runner.indexing.once import leave_behind
 
 if TYPE_CHECKING:
-    from himach.runner.staging import StageJob
+    from himach.runner.options import StageOptions
 
 __all__ = ["open_growing", "wait_for_growth"]
 
@@ -28,7 +28,7 @@ FOREVER = float("inf")
 REST = 0.05  # seconds between looks of ranks that wait for a file to grow
 
 
-def open_growing(job: StageJob, known: Mapping[str, XdrIndex]) -> Origin:
+def open_growing(job: StageOptions, known: Mapping[str, XdrIndex]) -> Origin:
     """Open a trajectory of which not even the first frame may be complete."""
     sizes: list[int] = []
     grew = time.monotonic()
@@ -46,13 +46,13 @@ def open_growing(job: StageJob, known: Mapping[str, XdrIndex]) -> Origin:
             time.sleep(POLL_SECONDS)
 
 
-def _open_quietly(job: StageJob, known: Mapping[str, XdrIndex]) -> Origin:
+def _open_quietly(job: StageOptions, known: Mapping[str, XdrIndex]) -> Origin:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the last frame is cut is why we are here
         return open_origin(job.trajectories, job.topology, job.keywords, known)
 
 
-def wait_for_growth(comm: Communicator, job: StageJob, origin: Origin, left: dict[str, XdrIndex]) -> Origin | None:
+def wait_for_growth(comm: Communicator, job: StageOptions, origin: Origin, left: dict[str, XdrIndex]) -> Origin | None:
     """Wait on the first rank until the trajectory has more whole frames; None when it is idle for too long.
 
     There `left` gets the indexes that do not travel with it.
@@ -85,7 +85,7 @@ def _look(path: str) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _grown(job: StageJob, origin: Origin) -> Origin | None:
+def _grown(job: StageOptions, origin: Origin) -> Origin | None:
     since = time.monotonic()
     pause = POLL_SECONDS
     looked_at = [path for file, _ in origin.files() for path in file.stamps]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from himach.output.record import Record
     from himach.parallel.communicator import World
     from himach.result import Result
-    from himach.runner.job import Job
+    from himach.runner.options import Job
 
 __all__ = ["PickledJob", "pack_value", "pack_work", "sent_by_value", "unpack_result", "unpack_value", "unpack_work"]
 

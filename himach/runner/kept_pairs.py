@@ -13,8 +13,8 @@ from himach.analysis import Analysis
 from himach.errors import UsageError
 from himach.output.claim import FOLDER, PAIRS
 from himach.parallel.communicator import Communicator, World
-from himach.runner.job import Job
 from himach.runner.memory import default_memory
+from himach.runner.options import Job
 
 if TYPE_CHECKING:
     from himach.io.dataset.source import Source

@@ -20,7 +20,7 @@ from himach.parallel.collective import on_every_rank, on_first_rank
 from himach.parallel.communicator import Communicator, World
 from himach.runner.indexing.once import free, leave_behind, settle
 from himach.runner.indexing.together import NodeBytes, walk_together
-from himach.runner.job import Job, select
+from himach.runner.options import Job
 from himach.selection import Selected
 
 if TYPE_CHECKING:
@@ -346,7 +346,7 @@ def _look(
     origin = choice.origin
 
     def looked() -> tuple[Selected, Topology, RawFrame, float | None]:
-        frames = select(origin.n_frames, job.start, job.stop, job.step, job.frames)
+        frames = job.select(origin.n_frames)
         topology = _given_topology(job, origin) or load_topology(job.topology, origin, job.keywords, _own(cached), keep)
         first = read_some(cached, [frames[0]]) or [next(origin.read([frames[0]]))]
         return frames, topology, first[0], origin.dt(frames)
@@ -364,7 +364,7 @@ def _look_without(
     comm, stamp = world.comm, choice.stamp
     assert stamp is not None
     assert files is not None
-    frames = on_every_rank(comm, lambda: select(stamp.n_frames, job.start, job.stop, job.step, job.frames))
+    frames = on_every_rank(comm, lambda: job.select(stamp.n_frames))
     wanted = wanted_frames(stamp, files.times, frames)
     whole = True
     if choice.pushed:

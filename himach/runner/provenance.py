@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from himach.analysis import GIVEN, Analysis
 from himach.output.jsonable import to_json
@@ -27,8 +27,8 @@ from himach.selection import chosen, frames_text
 
 if TYPE_CHECKING:
     from himach.runner.given.universe import Given
-    from himach.runner.job import Job
     from himach.runner.opening import Opened
+    from himach.runner.options import Job
 
 __all__ = ["asked_for", "restored_keywords", "source_of"]
 
@@ -112,26 +112,20 @@ def source_of(analysis: Analysis) -> Source:
     return _found(cls)
 
 
-def _request(job: Job, opened: Opened, mpi: str | None) -> Request:
+def _request(job: Job, opened: Opened, mpi: str | None) -> dict[str, Any]:
     import MDAnalysis
     import numpy as np
 
     topology = None if job.topology is None else os.path.abspath(os.path.expanduser(job.topology))
     scripts = [found.file for found in map(source_of, job.analyses) if found.file is not None]
     files = [*_code_of(scripts), *([topology] if topology else []), *_files_named(job.analyses)]
-    return Request(
+    request = Request(
         trajectory=_trajectory(job, opened),
         topology=topology,
         universe={name: _literal(value) for name, value in job.keywords.items()},
-        start=job.start,
-        stop=job.stop,
-        step=job.step,
+        pairs_directory=None if job.pairs is None else str(job.pairs),
         topology_digest=None if job.given is None else _digest_of(opened),
         selected=None if job.frames is None else frames_text(chosen(job.frames, opened.origin.n_frames)),
-        cache=job.cache,
-        memory=cast("int | None", job.memory),
-        pairs_directory=None if job.pairs is None else str(job.pairs),
-        reuse=job.reuse,
         command=list(job.command) or None,
         directory=os.getcwd(),
         digests={file: digest for file in dict.fromkeys(files) if (digest := _digest(file)) is not None},
@@ -142,6 +136,7 @@ def _request(job: Job, opened: Opened, mpi: str | None) -> Request:
             "MPI": mpi,
         },
     )
+    return {**request, **job.recorded()}
 
 
 def _analysis_record(analysis: Analysis, given: Given | None) -> AnalysisRecord:

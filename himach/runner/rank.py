@@ -33,9 +33,9 @@ from himach.parallel.orders import Orders
 from himach.parallel.progress import Progress
 from himach.parallel.quiet import heard
 from himach.planning.observed import observed
-from himach.runner.job import Job
 from himach.runner.kept_pairs import keeper_of, kept_pairs, mapping_ends, not_kept
 from himach.runner.memory import default_memory, scratch_directory
+from himach.runner.options import Job
 from himach.selection import Selected
 
 if TYPE_CHECKING:

@@ -6,11 +6,13 @@ them), or in ranks that it starts on this machine.
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
@@ -23,7 +25,7 @@ from himach.parallel.leaving import working
 from himach.parallel.orders import spared
 from himach.parallel.quiet import quiet_ranks
 from himach.parallel.spawn import spawn
-from himach.runner.job import Job, this_command
+from himach.runner.options import Job, LiveOptions, RunOptions, this_command
 from himach.runner.staying.ranks import RANK, Ranks
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from himach.analysis import Analysis
     from himach.parallel.communicator import World
     from himach.result import Result
-    from himach.runner.live.updates import LiveJob, Update
+    from himach.runner.live.updates import Update
 
 __all__ = ["on_ranks", "report", "run", "run_here"]
 
@@ -146,6 +148,7 @@ def run(
     TimeUpError
         If `max_time` was over before all frames were mapped.
     """
+    given = locals()
     started = time.time()
     if progress is not None and verbose is not None and progress != verbose:
         raise UsageError(f"verbose={verbose} is another word for progress, which is {progress}; give one of them")
@@ -153,27 +156,20 @@ def run(
     analyses = [_instance(item) for item in _as_list(analysis)]
     for one in analyses:
         _forget_groups(one)
+    options = {each.name: given[each.name] for each in fields(RunOptions) if each.metadata}
+    paths = {name: None if given[name] is None else Path(given[name]) for name in ("pairs", "out")}
     job = Job(
-        analyses=analyses,
-        **_where(trajectory, topology, universe),
-        frames=frames,
-        start=start,
-        stop=stop,
-        step=step,
+        **{**options, **paths, **_where(trajectory, topology, universe)},
         cache=os.fspath(cache),
-        memory=memory,
-        pairs=None if pairs is None else Path(pairs),
-        reuse=reuse,
-        max_time=max_time,
-        out=None if out is None else Path(out),
         quiet=not (_watched() if progress is None else progress),
+        analyses=analyses,
         several=_is_several(analysis),
         command=this_command(),
     )
-    live = _live(job, every, on_update, idle, dataset, stride_when_late, buffer)
+    live = LiveOptions(**{each.name: given[each.name] for each in fields(LiveOptions)})
     if ranks is None or under_launcher():
         _check_size(ranks)
-    if live is not None:
+    if live or on_update is not None or is_engine(job.trajectories):
         return _run_live(job, live, ranks, on_update)
     return _run_once(job, ranks, started)
 
@@ -194,38 +190,21 @@ def _run_once(job: Job, ranks: int | Ranks | None, started: float) -> Result:
         return on_ranks(lambda world: run_here(world, job, started))
 
 
-def _live(
-    job: Job,
-    every: int | None,
-    on_update: Callable[[Result], object] | None,
-    idle: float | None,
-    dataset: str | None,
-    stride: int | None,
-    buffer: int | str | None,
-) -> LiveJob | None:
-    """Return what of it is a live run's; None if it is none."""
-    if (every, on_update, idle, dataset, stride, buffer) == (None,) * 6 and not is_engine(job.trajectories):
-        return None
-    from himach.runner.live.updates import LiveJob
-
-    live = LiveJob.of(job, every=every, idle=idle, dataset=dataset, buffer=buffer, stride=stride)
-    live.check()
-    return live
-
-
 def _run_live(
-    job: Job, live: LiveJob, ranks: int | Ranks | None, on_update: Callable[[Result], object] | None
+    job: Job, live: LiveOptions, ranks: int | Ranks | None, on_update: Callable[[Result], object] | None
 ) -> Result:
     """Run again and again while frames come; each run has the analyses as they were given."""
     from himach.parallel.communicator import alone
     from himach.runner.live.showing import shown_to
-    from himach.runner.live.updates import give_way, go_live, nothing
+    from himach.runner.live.updates import check_live, give_way, go_live, nothing
 
+    check_live(job, live)
     show = shown_to(on_update)
 
     def updating(world: World, run: Callable[[Job, float], Result]) -> Callable[[Update], Result]:
         def update(one: Update) -> Result:
-            result = run(one.job(job), time.time())
+            # Each has the analyses as they were given.
+            result = run(replace(job, analyses=copy.deepcopy(job.analyses), **one.changes(job.quiet)), time.time())
             on_first_rank(world.comm, lambda: show(result) if one.new else None)
             return result
 
@@ -236,9 +215,9 @@ def _run_live(
             world = alone()
             update = updating(world, partial(_run_on_spawned_ranks, ranks=held))
             ready = nothing if held is ranks else give_way
-            return go_live(world, live, job.quiet, update, lambda: on_ranks(ready, held))
+            return go_live(world, job, live, update, lambda: on_ranks(ready, held))
     with quiet_ranks(promised_rank()):
-        return on_ranks(lambda world: go_live(world, live, job.quiet, updating(world, partial(run_here, world))))
+        return on_ranks(lambda world: go_live(world, job, live, updating(world, partial(run_here, world))))
 
 
 def run_here(world: World, job: Job, started: float) -> Result:

@@ -10,10 +10,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +19,13 @@ import numpy.typing as npt
 from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.dataset.attachment import attach_origin
-from himach.io.dataset.lookup import dataset_name, find, match, own_generation, refuse_others
+from himach.io.dataset.lookup import find, match, own_generation, refuse_others
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.dataset.origin_watch import OriginChangedError, OriginNote, OriginWatch, at_rest
-from himach.io.slices.kinds import SUFFIX as SLICES_SUFFIX
 from himach.io.store.place import open_chosen
 from himach.io.store.quota import check_quota, chosen_quota
 from himach.io.store.store import Dataset, Store, StoreError, StoreFullError
 from himach.io.timemajor.holding import Holding, as_tracks, frames_held
-from himach.io.timemajor.layout import SUFFIX
 from himach.io.timemajor.making import forget_frames
 from himach.io.topology.loading import load_topology
 from himach.io.trajectory.index.xdr_index import XdrIndex
@@ -43,98 +39,17 @@ from himach.runner.following import open_growing, wait_for_growth
 from himach.runner.indexing.once import free, leave_behind, settle
 from himach.runner.indexing.together import NodeBytes, walk_together
 from himach.runner.layouts.held import is_held_only, open_held
-from himach.runner.layouts.lay_out import Layout, lay_out
+from himach.runner.layouts.lay_out import lay_out
+from himach.runner.options import StageOptions
 
-__all__ = ["Placement", "StageJob", "Staged", "stage"]
+__all__ = ["Staged", "stage"]
 
 Numbers = npt.NDArray[np.int64]
-Placement = Literal["spread", "runs"]
 
 FLUSH_SECONDS = 1.0
 #: Frames of which nodes tell each other at a time, whether they are native; and which a rank has listed.
 AT_ONCE = 1 << 23
 READ_AT_ONCE = 1 << 12
-
-
-@dataclass(frozen=True)
-class StageJob:
-    """What is to be staged, as all ranks know it.
-
-    Attributes
-    ----------
-    trajectories, topology, keywords
-        As of a run.
-    dataset
-        Name under which it is staged; None for its absolute path.
-    placement
-        ``"spread"``: frame i on node i modulo the number of nodes; ``"runs"``: neighbours together.
-    cache
-        ``"auto"`` or a directory, in which ``{node}`` stands for the node's name.
-    quota
-        Bytes that a node's store may hold; None for `himach.io.store.quota.chosen_quota`.
-    follow
-        Keep up with a trajectory that is being written.
-    idle
-        Seconds without a new frame after which to end; None: never.
-    quiet
-        Show no progress.
-    segment_size
-        Bytes of a full segment; 0 for what fits the quota.
-    copies
-        Nodes that are to hold each frame; None: one, or as many as were asked for before.
-    repair
-        Restore the number of copies of what nodes hold; the origin is not read.
-    server
-        As `himach.io.server.address.choice_of` gives it: stage what this server and its peers hold; empty: files.
-    layout
-        Frame by frame, as chunks of tracks, or both; None: as it is, and what is new frame by frame.
-    """
-
-    trajectories: Sequence[Path]
-    topology: Path | None = None
-    keywords: Mapping[str, Any] = field(default_factory=dict)
-    dataset: str | None = None
-    placement: Placement = "spread"
-    cache: str = "auto"
-    quota: int | None = None
-    follow: bool = False
-    idle: float | None = None
-    quiet: bool = False
-    segment_size: int = 0
-    copies: int | None = None
-    repair: bool = False
-    server: str = ""
-    layout: Layout | None = None
-
-    def __post_init__(self) -> None:
-        if self.placement not in ("spread", "runs"):
-            raise UsageError(f"placement {self.placement!r}: there is 'spread' and 'runs'")
-        if self.cache == "off":
-            raise UsageError("staging fills the cache: 'off' makes no sense here")
-        if self.idle is not None and not self.follow:
-            raise UsageError("--idle says when to end --follow; give both")
-        if self.repair and (self.follow or self.server):
-            raise UsageError("--repair copies what the nodes hold: leave --follow and --server out")
-        if self.server and (self.follow or self.dataset is not None):
-            raise UsageError("what a server has is staged under its own name: leave --follow and --dataset out")
-        if self.layout == "time" and self.copies is not None and self.copies > 1:
-            raise UsageError("--copies are of frames, which --layout time drops: --layout both keeps them")
-        if self.dataset is not None and self.dataset.endswith((SLICES_SUFFIX, SUFFIX)):
-            raise UsageError(f"--dataset is {self.dataset!r}; names that end so are himach's own: choose another")
-        if self.layout is not None and self.follow:
-            raise UsageError("--layout is of frames that are there: end --follow first, and then stage with --layout")
-        if self.layout == "time" and (self.server or self.repair):
-            raise UsageError(
-                "--layout time drops frames that can be read again: give the trajectory itself, without --server and "
-                "--repair; --layout both keeps them"
-            )
-        if self.dataset is not None and (not self.dataset or "\0" in self.dataset):
-            raise UsageError(f"dataset {self.dataset!r}: a name is text of one character at least")
-
-    @property
-    def name(self) -> str:
-        """Name of the dataset in stores."""
-        return self.dataset if self.dataset is not None else dataset_name(self.trajectories)
 
 
 @dataclass(frozen=True)
@@ -171,7 +86,7 @@ class Staged:
         return f"{self.name}: {self.frames} frames staged, {self.new} of them now{copied} ({places}){layout}"
 
 
-def stage(world: World, job: StageJob) -> Staged:
+def stage(world: World, job: StageOptions) -> Staged:
     """Stage a trajectory as one of the ranks of `world` (collective).
 
     Parameters
@@ -227,13 +142,13 @@ def stage(world: World, job: StageJob) -> Staged:
     return _laid_out(world, job, dataset, Staged(job.name, origin.n_frames, new, {}, copied))
 
 
-def _laid_out(world: World, job: StageJob, dataset: Dataset, staged: Staged) -> Staged:
+def _laid_out(world: World, job: StageOptions, dataset: Dataset, staged: Staged) -> Staged:
     """Bring what was staged into the layout that is asked for; count what each node then has."""
     told = "" if job.layout is None else lay_out(world, dataset, job.layout, job.quiet)
     return replace(staged, nodes=_count(world, dataset), layout=told)
 
 
-def _copy(world: World, job: StageJob, dataset: Dataset, n_frames: int) -> int:
+def _copy(world: World, job: StageOptions, dataset: Dataset, n_frames: int) -> int:
     """Make the copies that are asked for now, or were when the dataset was staged first."""
     if job.copies is not None:
         attach_copies(world, dataset, job.copies)
@@ -241,7 +156,7 @@ def _copy(world: World, job: StageJob, dataset: Dataset, n_frames: int) -> int:
     return replicate(world, dataset, n_frames, copies)[0] if copies > 1 else 0
 
 
-def _open_store(comm: Communicator, job: StageJob) -> Store:
+def _open_store(comm: Communicator, job: StageOptions) -> Store:
     def opened() -> Store:
         store, reason = open_chosen(job.cache)
         if store is None:
@@ -251,13 +166,13 @@ def _open_store(comm: Communicator, job: StageJob) -> Store:
     return on_every_rank(comm, opened)
 
 
-def _set_quota(store: Store, job: StageJob) -> None:
+def _set_quota(store: Store, job: StageOptions) -> None:
     quota = chosen_quota(store.path, job.quota)
     check_quota(store.path, quota, job.segment_size)
     store.set_quota(quota)
 
 
-def _open(job: StageJob, walked: Mapping[str, XdrIndex], left: dict[str, XdrIndex]) -> Origin:
+def _open(job: StageOptions, walked: Mapping[str, XdrIndex], left: dict[str, XdrIndex]) -> Origin:
     """Open the trajectory, and check that the topology fits, as it will be kept for good.
 
     `left` gets the indexes that do not travel with it.
@@ -275,7 +190,7 @@ def _open(job: StageJob, walked: Mapping[str, XdrIndex], left: dict[str, XdrInde
     return origin
 
 
-def _open_dataset(world: World, store: Store, origin: Origin, job: StageJob) -> tuple[Dataset, OriginStamp]:
+def _open_dataset(world: World, store: Store, origin: Origin, job: StageOptions) -> tuple[Dataset, OriginStamp]:
     """Open the dataset on every rank: the generation that a store has of this content, else one for all.
 
     Returns also what the first rank found the origin to be.
@@ -296,7 +211,9 @@ def _open_dataset(world: World, store: Store, origin: Origin, job: StageJob) -> 
     return on_every_rank(comm, lambda: store.dataset(job.name, generation, segment_bytes=job.segment_size)), stamp
 
 
-def _begin(world: World, store: Store, origin: Origin, stamp: OriginStamp, job: StageJob, generation: bytes) -> None:
+def _begin(
+    world: World, store: Store, origin: Origin, stamp: OriginStamp, job: StageOptions, generation: bytes
+) -> None:
     """Attach to the dataset of each node what it is, unless another trajectory has just come under its name."""
     made: list[Dataset] = []
 
@@ -318,7 +235,7 @@ def _begin(world: World, store: Store, origin: Origin, stamp: OriginStamp, job: 
         raise
 
 
-def _attach_origin(world: World, dataset: Dataset, origin: Origin, stamp: OriginStamp, job: StageJob) -> None:
+def _attach_origin(world: World, dataset: Dataset, origin: Origin, stamp: OriginStamp, job: StageOptions) -> None:
     """Attach to the dataset, once a node, what an analysis without the origin needs."""
     if world.leaders is not None:
         attach_origin(dataset, stamp, origin, job.topology)
@@ -332,7 +249,7 @@ def _watch(world: World, origin: Origin, stamp: OriginStamp) -> OriginWatch:
     return watch
 
 
-def _stamp_grown(watch: OriginWatch, grown: Origin, job: StageJob, before: OriginStamp) -> OriginStamp:
+def _stamp_grown(watch: OriginWatch, grown: Origin, job: StageOptions, before: OriginStamp) -> OriginStamp:
     """Return the stamp of an origin that has more frames now, and those that it had."""
     stamp = OriginStamp.of(grown, job.keywords, [before])
     watch.check(last=False)
@@ -348,7 +265,7 @@ def _count(world: World, dataset: Dataset) -> dict[str, int]:
 
 def _fill(
     world: World,
-    job: StageJob,
+    job: StageOptions,
     dataset: Dataset,
     origin: Origin,
     watch: OriginWatch,
@@ -369,7 +286,7 @@ def _fill(
     return int(world.comm.allreduce(written))
 
 
-def _part(world: World, placement: Placement, span: range, dataset: Dataset, tracks: bool = False) -> Numbers:
+def _part(world: World, placement: str, span: range, dataset: Dataset, tracks: bool = False) -> Numbers:
     """Return the frames of `span` that this rank stages, ascending: of its node's that are native nowhere, a part.
 
     With `tracks`, those count as native that are in the time-major form alone.

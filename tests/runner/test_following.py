@@ -23,7 +23,8 @@ from himach.io.store.store import Store
 from himach.io.trajectory.manifest import Manifest
 from himach.io.trajectory.origin import Origin
 from himach.parallel.communicator import alone
-from himach.runner.staging import StageJob, stage
+from himach.runner.options import StageOptions
+from himach.runner.staging import stage
 
 pytestmark = pytest.mark.slow
 
@@ -220,7 +221,7 @@ def test_what_grows_while_it_is_staged_or_analysed_is_no_other(tmp_path, monkeyp
 
     reading = Origin.read
     monkeypatch.setattr(Origin, "read", read)
-    stage(alone(), StageJob([growing.path], cache=str(place), quiet=True))
+    stage(alone(), StageOptions([growing.path], cache=str(place), quiet=True))
     assert natives(place) == [set(range(4))]
     topology = tmp_path / "top.gro"
     topology.write_text(f"\n{N_MADE}\n" + N_MADE * "    1RES      C    1   0.000   0.000   0.000\n" + "1 1 1\n")

@@ -7,7 +7,7 @@ import pytest
 from himach.analysis import Analysis
 from himach.errors import UsageError
 from himach.runner import memory
-from himach.runner.job import Job
+from himach.runner.options import Job
 
 
 class Some(Analysis):
@@ -15,7 +15,7 @@ class Some(Analysis):
 
 
 def job(limit):
-    return Job([Some()], [Path("traj.xtc")], memory=limit)
+    return Job([Path("traj.xtc")], memory=limit, analyses=[Some()])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from support.ranks import clean_environment, mpiexec
 
 import himach
 from himach import examples
-from himach.runner.job import Job
+from himach.runner.options import Job
 
 
 class Radius(himach.Analysis):
@@ -134,7 +134,7 @@ def test_a_mistake_in_an_argument_is_an_exception():
 
 def test_where_pairs_are_kept_is_an_absolute_path_and_seconds_are_a_number(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    job = Job([Radius()], [Path(DCD)], pairs=Path("kept"), max_time="1h")
+    job = Job([Path(DCD)], pairs=Path("kept"), max_time="1h", analyses=[Radius()])
     assert (job.pairs, job.max_time) == (tmp_path / "kept", 3600)
 
 

@@ -23,7 +23,8 @@ from himach.errors import UsageError
 from himach.io.store.quota import survey
 from himach.io.store.store import Store, StoreConflictError, StoreFullError
 from himach.parallel.communicator import alone
-from himach.runner.staging import StageJob, stage
+from himach.runner.options import StageOptions
+from himach.runner.staging import stage
 
 N_FRAMES = 98
 ADK = [DCD, "--topology", PSF]
@@ -134,8 +135,8 @@ def test_a_killed_stage_is_resumed_and_nothing_is_there_twice(tmp_path):
     assert himach("cache", "verify", "--cache", place).returncode == 0
 
 
-def job(path: Path, place: Path, **choices) -> StageJob:
-    return StageJob([path], cache=str(place), quiet=True, **choices)
+def job(path: Path, place: Path, **choices) -> StageOptions:
+    return StageOptions([path], cache=str(place), quiet=True, **choices)
 
 
 def test_the_quota_makes_room_at_the_cost_of_older_datasets(tmp_path):
@@ -173,9 +174,9 @@ def test_without_room_staging_fails_with_what_was_staged_kept(tmp_path):
 def test_what_makes_no_sense_is_refused(tmp_path):
     path = tmp_path / "a.xtc"
     with pytest.raises(UsageError, match="'off' makes no sense"):
-        StageJob([path], cache="off")
+        StageOptions([path], cache="off")
     with pytest.raises(UsageError, match="give both"):
-        StageJob([path], idle=3.0)
+        StageOptions([path], idle=3.0)
     done = himach("stage", path, "--cache", tmp_path / "store")
     assert done.returncode == 2
     assert "there is no trajectory" in done.stderr

@@ -18,7 +18,7 @@ from himach.runner.assembling.assemble import assemble, have_slices
 
 if TYPE_CHECKING:
     from himach.io.server.served_store import ServedStore
-    from himach.runner.staging import StageJob
+    from himach.runner.options import StageOptions
 
 __all__ = ["Assembling", "assemble_for_run", "assemble_here"]
 
@@ -68,7 +68,7 @@ class Assembling:
             self._next = now + max(LOOK, PART * (now - began))
 
 
-def assemble_here(world: World, job: StageJob) -> str:
+def assemble_here(world: World, job: StageOptions) -> str:
     """Put together the slices pushed under the name that is the job's trajectory; return what came of it (collective).
 
     Raises

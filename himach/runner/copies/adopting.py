@@ -7,8 +7,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol
 
 from himach.errors import UsageError
 from himach.io.dataset.attachment import AUTHOR, COPIES, INDEX, STAMP, TIMES, attached_stamp
@@ -23,6 +21,7 @@ from himach.parallel.progress import Progress
 from himach.runner.copies.healing import from_origin
 from himach.runner.copies.plan import Numbers
 from himach.runner.copies.replicating import attach_copies, check_copies, replicate, wanted_copies, write_natively
+from himach.runner.options import StageOptions
 
 __all__ = ["description", "end_of", "held_as", "pull", "repair"]
 
@@ -33,22 +32,7 @@ MOST_NAMED = 5  # frames
 Part = Callable[[range, Dataset], Numbers]  # which of these frames a rank stages in a dataset
 
 
-class Wanted(Protocol):
-    """What of a job of staging is needed; see `himach.runner.staging.StageJob`."""
-
-    @property
-    def trajectories(self) -> Sequence[Path]: ...
-    @property
-    def keywords(self) -> Mapping[str, Any]: ...
-    @property
-    def copies(self) -> int | None: ...
-    @property
-    def server(self) -> str: ...
-    @property
-    def quiet(self) -> bool: ...
-
-
-def repair(world: World, store: Store, job: Wanted) -> tuple[Dataset, int, int]:
+def repair(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, int]:
     """Restore the number of copies of a dataset's frames, of what the nodes hold (collective).
 
     Returns
@@ -79,7 +63,7 @@ def repair(world: World, store: Store, job: Wanted) -> tuple[Dataset, int, int]:
     return dataset, n_frames, made
 
 
-def held_as(world: World, store: Store, job: Wanted) -> tuple[Candidate, Dataset]:
+def held_as(world: World, store: Store, job: StageOptions) -> tuple[Candidate, Dataset]:
     """Open the dataset that some nodes hold under the name that is the trajectory, on all of them (collective).
 
     Raises
@@ -99,7 +83,7 @@ def held_as(world: World, store: Store, job: Wanted) -> tuple[Candidate, Dataset
     return best, _begin(world, store, best, described)
 
 
-def pull(world: World, store: Store, job: Wanted, part: Part) -> tuple[Dataset, int, int]:
+def pull(world: World, store: Store, job: StageOptions, part: Part) -> tuple[Dataset, int, int]:
     """Stage what servers of other machines hold (collective): each rank reads its part, and writes it natively.
 
     Returns
@@ -152,12 +136,12 @@ def _tell_left_out(comm: Communicator, n_frames: int, nowhere: int, misses: Mapp
         print(f"himach: {left} of {n_frames} frames are left out ({reasons})", file=sys.stderr)
 
 
-def _found(world: World, store: Store, job: Wanted) -> list[Candidate]:
+def _found(world: World, store: Store, job: StageOptions) -> list[Candidate]:
     """Return what this node's store has under the dataset's names."""
     return [] if world.leaders is None else find(store, names_of(job.trajectories))
 
 
-def _best(found: Sequence[Candidate], job: Wanted) -> Candidate:
+def _best(found: Sequence[Candidate], job: StageOptions) -> Candidate:
     """Return the newest of what was found."""
     refuse_mixed(found)
     chosen = deputy(found, job.keywords)
@@ -183,7 +167,7 @@ def _is_older(stamp: OriginStamp, best: OriginStamp) -> bool:
     return stamp.sequence < best.sequence and stamp.content != best.content and stamp.compare(best) == "changed"
 
 
-def _newest(remote: Store | ServedStore, job: Wanted) -> Candidate:
+def _newest(remote: Store | ServedStore, job: StageOptions) -> Candidate:
     """Return the newest of what servers hold, and tell of what is older."""
     found = find(remote, names_of(job.trajectories))
     best = _best(found, job)

@@ -16,8 +16,8 @@ from himach.io.trajectory.join import Part
 from himach.io.trajectory.origin import Origin, OriginFacts
 from himach.parallel.collective import on_every_rank, on_first_rank
 from himach.runner.given.shared import SharedArrays
-from himach.runner.job import Job, select
 from himach.runner.opening import Opened
+from himach.runner.options import Job
 
 if TYPE_CHECKING:
     from MDAnalysis.core.topology import Topology
@@ -106,7 +106,7 @@ def open_memory(world: World, job: Job) -> Opened:
     origin = Origin([Part(frames, frames.n_frames)], {}, facts)
 
     def looked() -> tuple[Selected, Topology, RawFrame, float | None]:
-        selected = select(origin.n_frames, job.start, job.stop, job.step, job.frames)
+        selected = job.select(origin.n_frames)
         return selected, given.topology(), next(origin.read([selected[0]])), origin.dt(selected)
 
     def compared() -> None:

@@ -9,13 +9,13 @@ from himach.io.store.store import Dataset, Store
 from himach.io.timemajor.holding import is_alone
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
-from himach.runner.copies.adopting import Wanted, end_of, held_as
-from himach.runner.layouts.lay_out import Layout
+from himach.runner.copies.adopting import end_of, held_as
+from himach.runner.options import StageOptions
 
 __all__ = ["is_held_only", "open_held"]
 
 
-def is_held_only(world: World, job: Wanted) -> bool:
+def is_held_only(world: World, job: StageOptions) -> bool:
     """Tell whether a trajectory is away, so that its name can be that of a dataset only (collective)."""
 
     def away() -> bool:
@@ -24,7 +24,7 @@ def is_held_only(world: World, job: Wanted) -> bool:
     return bool(on_first_rank(world.comm, away, share=True))
 
 
-def open_held(world: World, store: Store, job: Wanted, layout: Layout) -> tuple[Dataset, int]:
+def open_held(world: World, store: Store, job: StageOptions, layout: str) -> tuple[Dataset, int]:
     """Open the dataset that nodes hold under the name that is the trajectory (collective).
 
     Returns

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import Literal
 
 import numpy as np
 from pyroaring import BitMap64
@@ -22,14 +21,12 @@ from himach.parallel.collective import Meeting, on_every_rank
 from himach.parallel.communicator import World
 from himach.parallel.progress import Progress
 
-__all__ = ["Layout", "lay_out"]
+__all__ = ["lay_out"]
 
-#: Frame by frame, as chunks of tracks, or both.
-Layout = Literal["frame", "time", "both"]
 NUMBERS_AT_ONCE = 1 << 16
 
 
-def lay_out(world: World, dataset: Dataset | None, layout: Layout, quiet: bool = False) -> str:
+def lay_out(world: World, dataset: Dataset | None, layout: str, quiet: bool = False) -> str:
     """Bring what each node holds of a dataset into a layout (collective).
 
     Parameters
@@ -79,7 +76,7 @@ def lay_out(world: World, dataset: Dataset | None, layout: Layout, quiet: bool =
     return ", ".join(told)
 
 
-def _want(dataset: Dataset, layout: Layout) -> None:
+def _want(dataset: Dataset, layout: str) -> None:
     """Note whether runs may make the form by themselves; a full disk need not take that."""
     with suppress(StoreError):
         Uses(wanted=layout != "frame").keep(dataset)

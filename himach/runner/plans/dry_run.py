@@ -28,8 +28,8 @@ from himach.runner.rank import assign_frames, open_frames, stages
 if TYPE_CHECKING:
     from himach.parallel.communicator import World
     from himach.planning.predict import Kind
-    from himach.runner.job import Job
     from himach.runner.opening import Opened
+    from himach.runner.options import Job
 
 __all__ = ["dry_run"]
 

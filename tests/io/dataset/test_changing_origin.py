@@ -21,7 +21,8 @@ from himach.io.dataset import origin_stamp
 from himach.io.dataset.lookup import dataset_name
 from himach.io.trajectory.origin import Origin
 from himach.parallel.communicator import alone
-from himach.runner.staging import StageJob, stage
+from himach.runner.options import StageOptions
+from himach.runner.staging import stage
 
 NAMES = ["md.trr", "md.xtc", "md.dcd", "md.ncdf", "md.xyz"]
 MIDDLE = 20
@@ -223,7 +224,7 @@ def test_staging_of_a_trajectory_that_changes(tmp_path, place, monkeypatch, name
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(Origin, "read", read)
         with pytest.raises(himach.TrajectoryError, match="has changed since"):
-            stage(alone(), StageJob([trajectory], topology, cache=str(place), quiet=True))
+            stage(alone(), StageOptions([trajectory], topology, cache=str(place), quiet=True))
     shutil.copy(before, trajectory)
     result = analyse(trajectory, topology, cache=place)
     assert bits(result.outcome) == bits(expected.outcome)

@@ -15,14 +15,15 @@ from himach.io.dataset.origin_stamp import VERSION, OriginStamp
 from himach.io.store.store import Store
 from himach.io.trajectory.origin import open_origin
 from himach.parallel.communicator import alone
-from himach.runner.staging import StageJob, stage
+from himach.runner.options import StageOptions
+from himach.runner.staging import stage
 
 
 def staged(folder, name="d", **options) -> None:
     """Stage as `stage()` does, alone, in the store of a folder."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        stage(alone(), StageJob(dataset=name, cache=str(folder / "store"), quiet=True, **options))
+        stage(alone(), StageOptions(dataset=name, cache=str(folder / "store"), quiet=True, **options))
 
 
 @pytest.fixture

@@ -65,11 +65,11 @@ def here():
     ran("mine = Mine()")
     return identity_of(shell.user_ns["mine"]).to_json()
 def there():
-    from himach.runner.job import Job
+    from himach.runner.options import Job
     from himach.runner.job_pickle import PickledJob, pack_work
     from keeping.maps.identities import TOPOLOGY, TRAJECTORY
     ran("mine = Mine()")
-    job = Job([shell.user_ns["mine"]], [TRAJECTORY], TOPOLOGY)
+    job = Job([TRAJECTORY], TOPOLOGY, analyses=[shell.user_ns["mine"]])
     work = pack_work(PickledJob.of(job, 0.0))
     done = subprocess.run([sys.executable, "-c", OTHER, tests], input=work, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()

@@ -14,15 +14,15 @@ from himach.io.store.store import Store
 from himach.io.universe.view import View
 from himach.keeping.maps.identity import differences, map_identity
 from himach.parallel.communicator import alone
-from himach.runner.job import Job
 from himach.runner.opening import open_job
+from himach.runner.options import Job
 
 
 def identity(trajectory, topology, place, **options):
     """Return the identity of a run's map, as the run itself finds it."""
     keywords = options.get("keywords", {})
     analysis = Emit()
-    opened = open_job(alone(), Job([analysis], [trajectory], topology, cache=str(place), **options))
+    opened = open_job(alone(), Job([trajectory], topology, cache=str(place), analyses=[analysis], **options))
     view = View(opened.topology, opened.origin, opened.frames, opened.first)
     analysis.__dict__.update(frames=opened.frames, dt=opened.origin.dt(opened.frames))
     stamp = opened.stamp(keywords)
