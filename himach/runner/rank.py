@@ -60,8 +60,6 @@ __all__ = ["Done", "assign_frames", "open_frames", "perform", "stages"]
 
 #: Stages of a chain, at most: more are the work of a `then` that makes new ones for ever.
 MOST_STAGES = 1000
-#: Seconds of map() from which on it is seen whether another layout would spare the next run some.
-WORTH_COUNTING = 1.0
 
 
 @dataclass
@@ -157,7 +155,7 @@ def _analyse(
         share = assign_frames(world, opened, kept, _union([view.needs for view in views]))
         assigned = time.time()
         with _freed(comm, share):
-            passed, read, one_by_one = _map_and_reduce(world, job, chains, opened, views, share, kept, quiet, started)
+            passed, read = _map_and_reduce(world, job, chains, opened, views, share, kept, quiet, started)
         _say_empty(chains, opened.frames, passed.mapped)
         reduced = time.time()
         ends = [chain[-1] for chain in chains]
@@ -173,7 +171,6 @@ def _analyse(
         if out.path is not None:
             drawing = partial(located, method="plot", rank=0)
             record["files"] = on_first_rank(comm, partial(out.write, ends, outcomes, record, drawing)) or []
-    _lay_out(world, job, opened, views, out.path, one_by_one, seconds["map"])
     return Done(outcomes, record, ends)
 
 
@@ -277,13 +274,13 @@ def _map_and_reduce(
     kept: KeptRun | None,
     quiet: bool,
     started: float,
-) -> tuple[Passed, Mapping[str, int], int]:
+) -> tuple[Passed, Mapping[str, int]]:
     """Take every frame of this rank through map(), all pairs through reduce().
 
     Returns
     -------
     tuple
-        What the pass gave; the bytes read, by place; the frames that were read one by one from the cache.
+        What the pass gave, and the bytes read, by place.
     """
     from himach.io.dataset.lookup import server_of
     from himach.io.dataset.origin_watch import OriginChangedError
@@ -334,7 +331,7 @@ def _map_and_reduce(
         warn_once(comm, not_kept(kept, keeper))
     _settle(world, opened.cached, share, written)
     warn_once(comm, [source.lost] if source.lost else [])
-    return passed, {"cache": source.bytes_cache, "origin": source.bytes_origin}, source.one_by_one
+    return passed, {"cache": source.bytes_cache, "origin": source.bytes_origin}
 
 
 def _say_empty(chains: Sequence[Sequence[Analysis]], frames: Selected, mapped: Sequence[int]) -> None:
@@ -414,23 +411,6 @@ def _settle(world: World, cached: Cached | Client | None, share: Share, written:
         )
         reasons.append(f"{skipped} frames were not kept in the cache: {why} (node {world.name})")
     warn_once(world.comm, reasons)
-
-
-def _lay_out(
-    world: World, job: Job, opened: Opened, views: Sequence[View], out: Path | None, n_read: int, seconds: float
-) -> None:
-    """See whether runs like this one have earned a part of the time-major form; `seconds` is the same everywhere.
-
-    Not where the outcome is in other processes' memory alone, nor where somebody waits for the end, or time is set.
-    """
-    if seconds < WORTH_COUNTING or (out is None and world.comm.size > 1):
-        return
-    if world.comm.bcast(job.live is not None or job.max_time is not None):
-        return
-    from himach.runner.layouts.by_use import Asked, lay_out_by_use
-
-    asked = Asked(_union([view.needs for view in views]), opened.origin.n_atoms, n_read, seconds, opened.quota)
-    lay_out_by_use(world, opened.cached, asked, job.quiet)
 
 
 def _take(share: Share, source: Source) -> Steps | None:

@@ -60,8 +60,6 @@ class Source:
         Why another user's store was not read to the end; empty if it was, or if there is none.
     bytes_origin, bytes_cache
         Bytes of the frames read so far from the origin and from the cache.
-    one_by_one
-        Frames read so far from the cache, those apart that came out of its time-major form.
     """
 
     def __init__(
@@ -93,7 +91,6 @@ class Source:
         self.lost = ""
         self.bytes_origin = 0
         self.bytes_cache = 0
-        self.one_by_one = 0
 
     def read(self, numbers: Numbers) -> Iterator[RawFrame]:
         """Read frames in the order asked for; the arrays of one hold until the next (see `Origin.read`).
@@ -116,7 +113,6 @@ class Source:
     def _frame_by_frame(self, numbers: Numbers, held: npt.NDArray[np.bool_]) -> Iterator[RawFrame]:
         for start, stop in _runs(held):
             read = self._from_cache if held[start] else self._from_origin
-            self.one_by_one += stop - start if held[start] else 0
             yield from read(numbers[start:stop])
 
     def _chunks(self, numbers: Numbers, held: npt.NDArray[np.bool_]) -> Numbers:

@@ -6,7 +6,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 import numpy as np
 from pyroaring import BitMap64
@@ -16,7 +16,6 @@ from himach.io.store.store import Dataset, StoreBusyError, StoreError, StoreFull
 from himach.io.timemajor.form import open_form
 from himach.io.timemajor.holding import frames_in_tracks
 from himach.io.timemajor.making import Maker, begin_form, making, remove_form, unmade
-from himach.io.timemajor.uses import Uses
 from himach.parallel.collective import Meeting, on_every_rank
 from himach.parallel.communicator import World
 from himach.parallel.progress import Progress
@@ -36,7 +35,7 @@ def lay_out(world: World, dataset: Dataset | None, layout: str, quiet: bool = Fa
     dataset
         In this node's store; None where the node has nothing of it.
     layout
-        ``"frame"`` drops the time-major form, and runs make none by themselves; ``"both"`` makes it; ``"time"``
+        ``"frame"`` drops the time-major form; ``"both"`` makes it; ``"time"``
         makes it, and then drops the frames that are in it. That these can be read again is for the caller to see to.
     quiet
         Show no progress.
@@ -59,7 +58,6 @@ def lay_out(world: World, dataset: Dataset | None, layout: str, quiet: bool = Fa
         _be_the_only_one(world, dataset, held, quiet)
         if layout == "frame":
             _refuse_to_lose(world, dataset)
-        on_every_rank(world.comm, lambda: _want(dataset, layout) if leads and dataset else None)
         if layout == "frame":
             removed = on_every_rank(world.comm, lambda: leads and dataset is not None and remove_form(dataset))
             return "the time-major form was dropped" if any(world.comm.allgather(removed)) else ""
@@ -74,12 +72,6 @@ def lay_out(world: World, dataset: Dataset | None, layout: str, quiet: bool = Fa
     words = ("chunks not, as frames changed meanwhile", "segments of frames dropped", "segments of frames in use stay")
     told += [f"{count} {what}" for count, what in zip(totals, words, strict=True) if count]
     return ", ".join(told)
-
-
-def _want(dataset: Dataset, layout: str) -> None:
-    """Note whether runs may make the form by themselves; a full disk need not take that."""
-    with suppress(StoreError):
-        Uses(wanted=layout != "frame").keep(dataset)
 
 
 def _of_one_node(world: World, dataset: Dataset | None) -> Dataset | None:
