@@ -12,7 +12,7 @@ from MDAnalysisTests.datafiles import DCD, PSF
 import himach
 from himach.selection import FrameList, chosen, forward, frames_text, numbers_at, parse_frames, span, steps_of
 from himach.zazen import InMemory
-from himach.zazen.node_frames import NodeFrames
+from himach.zazen.node_frames import bitmaps_of
 from himach.zazen.remaining import Remaining
 
 ascending = st.sets(st.integers(0, 60), min_size=1).map(sorted)
@@ -48,7 +48,7 @@ def test_a_node_marks_what_it_holds_of_a_choice_and_of_what_is_left_of_it(number
     for selection, wanted in ((frames, numbers), (Remaining.of(frames, mask), np.array(numbers)[mask].tolist())):
         if not wanted:
             continue
-        words = NodeFrames(InMemory.of(native=held), selection, 0).native
+        words = bitmaps_of(InMemory.of(native=held), selection)[0]
         bits = np.unpackbits(words.view(np.uint8), bitorder="little")[: len(wanted)]
         assert bits.tolist() == [number in held for number in wanted]
 

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from himach.planning import node, origin, shuffle, tree
 from himach.planning.fitting import Costs, Reading, processors
 from himach.planning.machine import Machine
-from himach.zazen.protocol import FEW, FRAMES_PER_CLASS
 
 __all__ = ["PHASES", "SLOW", "Asked", "Model", "again", "stored"]
 
@@ -31,8 +30,6 @@ COMMITS = 30.0
 SLOW = 1e8
 LATENCY = 5e-5
 COMBINE = 4e9
-#: Bytes by which a node tells of the intervals that it holds.
-INTERVALS = 128
 
 
 @dataclass(frozen=True)
@@ -139,17 +136,11 @@ class Model:
         return np.full(DRAWS, seconds)
 
     def _zazen(self) -> tuple[Floats, float]:
-        nodes, frames = self.asked.nodes, self.asked.frames
         fitted = self.costs.zazen.at(**self.quantities)
         if self.one_host:
             return self._constant(fitted), fitted
         combine = self.machine.combine or COMBINE
-        if frames >= FEW and 2 * nodes * FRAMES_PER_CLASS <= frames:
-            # Staging and runs leave patterns: of each node some intervals travel, and a bit a class (docs/zazen.md).
-            rounds = tree.zazen_seconds(nodes, 2 * nodes, self.latency, self.network, combine)
-            rounds += tree.steps(nodes) * self.latency + nodes * INTERVALS / self.network
-        else:
-            rounds = tree.zazen_seconds(nodes, frames, self.latency, self.network, combine)
+        rounds = tree.zazen_seconds(self.asked.nodes, self.asked.frames, self.latency, self.network, combine)
         return self._constant(fitted + rounds), rounds
 
     def _mapping(self, first: bool) -> tuple[Floats, dict[str, float]]:

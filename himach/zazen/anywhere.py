@@ -9,8 +9,7 @@ import numpy as np
 from himach.parallel.communicator import Words, World
 from himach.selection import Selected
 from himach.zazen.bitmaps import decode, popcount
-from himach.zazen.node_frames import Cached, mark
-from himach.zazen.positions import n_words
+from himach.zazen.node_frames import NOTHING, Cached, bitmaps_of
 
 NAMED = 5
 
@@ -36,9 +35,7 @@ class Anywhere:
 
 def mark_all(cached: Cached | None, frames: Selected) -> Words:
     """Return the bits of the `frames` that a store holds in any way, uint64 (n_words(len(frames)),)."""
-    native, alien = (np.zeros(n_words(len(frames)), dtype=np.uint64) for _ in range(2))
-    if cached is not None:
-        mark(cached, frames, native, alien)
+    native, alien = bitmaps_of(cached or NOTHING, frames)
     native |= alien
     return native
 

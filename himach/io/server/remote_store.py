@@ -195,9 +195,6 @@ class RemoteDataset(Client):
             flags = _held(held, np.arange(frames.start, frames.stop, frames.step))
             words[:] |= np.packbits(np.pad(flags, (0, -len(flags) % 64)), bitorder="little").view(np.uint64)
 
-    def runs(self, low: int, high: int, most: int) -> None:
-        """Return None: servers of other machines are told of as bits."""
-
     def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which of the frames some server holds, bool (n,)."""
         return np.asarray(_held(self.native | self.alien, numbers))

@@ -269,20 +269,6 @@ cdef class DatasetHandle:
             status = bodhi_dataset_mark(self.dataset, first, step, count, &native[0], &alien[0])
         check(status)
 
-    def runs(self, int kind, int64_t low, int64_t high, int64_t most):
-        """The frames of one kind from `low` to `high` as runs that are apart; None: as no runs, or more than `most`.
-
-        int64 (n, 3): first frame, step, and how many; ascending.
-        """
-        cdef cnp.ndarray found = np.empty((most, 3), dtype=np.int64)
-        cdef bodhi_run *runs = <bodhi_run *>cnp.PyArray_DATA(found)
-        cdef int64_t count
-        cdef int status
-        with nogil:
-            status = bodhi_dataset_runs(self.dataset, kind, low, high, runs, most, &count)
-        check(status)
-        return None if count < 0 else found[:count]
-
     def seal(self, int64_t least=0):
         """Move what is known of where frames lie to files; of segments in which that is `least` frames."""
         cdef int status

@@ -94,19 +94,6 @@ class CachedFrames:
         """
         self._asking.mark(frames, native, alien)
 
-    def runs(self, low: int, high: int, most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
-        """Return the frames from `low` to `high` that are held natively, and as aliens, as runs that are apart.
-
-        Returns
-        -------
-        tuple or None
-            Twice int64 (n, 3): first frame, step, and how many. None if one would have more than `most` rows, or if the
-            frames do not lie in runs, or if that is not known here (of another user's store).
-        """
-        native = self._asking.runs(bodhi.NATIVE, low, high, most)
-        alien = None if native is None else self._asking.runs(bodhi.ALIEN, low, high, most)
-        return None if native is None or alien is None else (native, alien)
-
     def read(
         self,
         numbers: npt.ArrayLike,

@@ -115,10 +115,6 @@ cdef extern from "bodhi.h" nogil:
         int64_t bytes
         int64_t frames
         int64_t last_written
-    ctypedef struct bodhi_run:
-        int64_t first
-        int64_t step
-        int64_t count
 
     ctypedef struct bodhi_place:
         uint64_t segment
@@ -147,8 +143,6 @@ cdef extern from "bodhi.h" nogil:
                               int64_t *count)
     int bodhi_dataset_mark(bodhi_dataset *dataset, int64_t first, int64_t step, int64_t count, uint64_t *native,
                            uint64_t *alien)
-    int bodhi_dataset_runs(bodhi_dataset *dataset, int kind, int64_t low, int64_t high, bodhi_run *runs,
-                           int64_t capacity, int64_t *count)
     int bodhi_dataset_seal(bodhi_dataset *dataset, int64_t least)
     int bodhi_dataset_locate(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, bodhi_place *places)
     int bodhi_dataset_drop(bodhi_dataset *dataset, int kind, const int64_t *numbers, int64_t n, int64_t *dropped)

@@ -185,10 +185,6 @@ cdef class LinkHandle:
             native[first // 64:first // 64 + n] |= words[:n]
             alien[first // 64:first // 64 + n] |= words[n:]
 
-    def runs(self, int kind, int64_t low, int64_t high, int64_t most):
-        """None: the server tells bits."""
-        return None
-
     def counters(self):
         """What the server has counted, by name."""
         counted = np.frombuffer(self.ask(WIRE_STATUS, NULL, 0, WIRE_COUNTERS), dtype="<u8")

@@ -15,7 +15,6 @@ from himach.io.timemajor.form import Form, Part, form_for, open_form
 __all__ = ["Holding", "as_tracks", "frames_held", "frames_in_tracks", "holding", "is_alone"]
 
 Words = npt.NDArray[np.uint64]
-Runs = npt.NDArray[np.int64]
 Frames = TypeVar("Frames", bound=CachedFrames | None)
 
 
@@ -51,10 +50,6 @@ class Holding:
             places = (numbers - frames.start) // frames.step
             chosen = places[places * frames.step + frames.start == numbers].astype(np.uint64)
             np.bitwise_or.at(native, chosen >> np.uint64(6), np.uint64(1) << (chosen & np.uint64(63)))
-
-    def runs(self, low: int, high: int, most: int) -> tuple[Runs, Runs] | None:
-        """Return None: what is held is not told as runs."""
-        return None
 
 
 def holding(dataset: Frames, atoms: npt.NDArray[np.int64] | None) -> Frames | Holding:
