@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from himach.planning import tree
-from himach.planning.accuracy import BAR
 from himach.planning.fitting import Costs, fit
 from himach.planning.machine import Machine
 from himach.planning.predict import KINDS, Asked, Prediction, predict
 from himach.planning.records import observe
 
 from ..harness.figures import report
+from .accuracy import BAR, error, is_held
 from .machine import combining
 from .virtual import BLIND, CASES, FITTED, FRAMES, ROUND_FRAMES, Lines, measure
 
@@ -135,10 +135,9 @@ def _rounds(lines: Lines) -> list[dict[str, Any]]:
 def _print(rows: Sequence[dict[str, Any]], machine: Machine) -> None:
     print(f"hosts' links {machine.network or 0:.4g} B/s, origin {machine.origin or 0:.4g} B/s, measured")
     for row in rows:
-        error = row["predicted"] / row["measured"] - 1
-        held = max(BAR, row["spread"])
+        bar = max(BAR, row["spread"])
         what = f"{row['analysis']}, {row['kind']}, {row['nodes']} hosts{'' if row['blind'] else ' (fitted)'}"
         if not row["blind"] and row["kind"] == "stage":
             what = what.replace("fitted", "blind too")
-        value = f"{row['predicted']:.2f} of {row['measured']:.2f} s {error:+.1%}"
-        report(what, f"{value} ± {row['spread']:.1%}", f"{held:.1%}{'' if abs(error) <= held else ' MISSED'}")
+        value = f"{row['predicted']:.2f} of {row['measured']:.2f} s {error(row):+.1%}"
+        report(what, f"{value} ± {row['spread']:.1%}", f"{bar:.1%}{'' if is_held(row) else ' MISSED'}")

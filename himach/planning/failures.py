@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-__all__ = ["drawn_with_pairs", "drawn_without", "lost_node_bound", "with_pairs", "without_pairs"]
+__all__ = ["with_pairs", "without_pairs"]
 
 
 def without_pairs(seconds: float, rate: float) -> float:
@@ -41,39 +39,3 @@ def with_pairs(startup: float, mapping: float, rest: float, every: float, rate: 
     map_time = math.exp(restart) * math.expm1(rate * every) / rate * segments
     rest_time = math.exp(restart) * math.expm1(last) / rate
     return without_pairs(startup, rate) + map_time + rest_time
-
-
-def drawn_without(seconds: float, rate: float, rng: np.random.Generator, most: int = 10_000) -> float:
-    """Return one draw of the time of a run that begins anew after each failure; infinite after `most` failures."""
-    spent = 0.0
-    for _ in range(most):
-        failed = rng.exponential(1 / rate) if rate > 0 else math.inf
-        if failed >= seconds:
-            return spent + seconds
-        spent += failed
-    return math.inf
-
-
-def drawn_with_pairs(
-    startup: float, mapping: float, rest: float, every: float, rate: float, rng: np.random.Generator, most: int = 10_000
-) -> float:
-    """Return one draw of the time of a run that goes on where the last commit was."""
-    spent, done = 0.0, 0.0
-    every = min(every, mapping) or every
-    for _ in range(most):
-        left = startup + (mapping - done) + rest
-        failed = rng.exponential(1 / rate) if rate > 0 else math.inf
-        if failed >= left:
-            return spent + left
-        spent += failed
-        done = min(mapping, done + max(0.0, failed - startup) // every * every)
-    return math.inf
-
-
-def lost_node_bound(part: float, cached: float, origin: float) -> float:
-    """Return the time of a run whose cache has lost a `part` of its nodes, at most, as a multiple of the cached one.
-
-    What they held is read from the origin, at worst when all else is done: 1 + part origin / cached. `cached` and
-    `origin` are the run's times with all frames in the cache, and none.
-    """
-    return 1 + part * origin / cached

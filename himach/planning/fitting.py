@@ -87,8 +87,6 @@ class Costs:
         Standard deviation of the time of a frame in map(); of a rank's mean, as a part of it.
     rank_memory
         Bytes of a rank without its pairs.
-    residual
-        What the fits miss of the total, as a part of it: standard deviation over the records.
     """
 
     records: Sequence[Observed]

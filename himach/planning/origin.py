@@ -1,4 +1,4 @@
-"""The origin, which all ranks share: `drain()` follows them event by event, `bounds()` is what it must lie between.
+"""The origin, which all ranks share: `drain()` follows them event by event.
 
 A rank asks for frames ahead, and computes on each that has come. The origin is a server that divides itself among those
 that read at a moment: processor sharing (Kleinrock, Queueing Systems II, 1976, 4.4). Under it, all readers advance
@@ -14,7 +14,7 @@ import numpy as np
 
 from himach.io.trajectory import readahead
 
-__all__ = ["bounds", "drain", "frames_ahead", "read_phase"]
+__all__ = ["drain", "frames_ahead", "read_phase"]
 
 #: Turns of a rank that are followed one by one, and ranks: of more frames, each turn stands for several, as the ratio
 #: of work to service, not its grain, is what decides; of more ranks, one stands for several, with their part.
@@ -80,19 +80,6 @@ def drain(work: Sequence[Sequence[float]], nbytes: float, capacity: float, link:
             last = now
         go_on(rank)
     return last
-
-
-def bounds(
-    ranks: int, frames: float, seconds: float, nbytes: float, capacity: float, link: float
-) -> tuple[float, float]:
-    """Return the least and the most that `drain` can be, for ranks of `frames` frames of `seconds` of work each.
-
-    The asymptotic bounds of a closed network (Denning and Buzen, 1978): nobody waits, or everybody for everybody; the
-    least is that of ranks that read all ahead.
-    """
-    alone = nbytes / min(link, capacity)
-    least = max(frames * seconds + alone, frames * alone + seconds, ranks * frames * nbytes / capacity + seconds)
-    return least, frames * (seconds + ranks * nbytes / capacity + alone)
 
 
 def read_phase(

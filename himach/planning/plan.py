@@ -17,10 +17,9 @@ from himach.output.files import write_bytes
 from himach.output.formats import content
 from himach.output.show import parts_html, parts_text
 from himach.output.table import Column, Table
-from himach.planning.accuracy import Accuracy, accuracy
 from himach.planning.fitting import Costs, fit
 from himach.planning.machine import Machine, read_machine
-from himach.planning.predict import KINDS, PHASES, Asked, Kind, Prediction, predict
+from himach.planning.predict import ACCURACY, KINDS, PHASES, Asked, Kind, Prediction, predict
 from himach.planning.records import Observed, observe, read_records
 
 __all__ = ["NODES", "Plan", "check_length", "plan", "planned"]
@@ -188,11 +187,10 @@ def planned(costs: Costs, machine: Machine, askeds: Sequence[Asked], kinds: Sequ
             alone[kind] = fewest.total * fewest.asked.nodes
     if not found:
         raise UsageError("nothing can be predicted; " + "; ".join(notes))
-    known = accuracy()
-    tables = {"times": _times(found, alone, known), "phases": _phases(found), "nodes": _nodes(found)}
+    tables = {"times": _times(found, alone), "phases": _phases(found), "nodes": _nodes(found)}
     if any(one.restarted is not None for one in found):
         tables["failures"] = _failures(found)
-    return Plan(tables, [*notes, *_covered(costs, machine, found, known)])
+    return Plan(tables, [*notes, *_covered(costs, machine, found)])
 
 
 def _not_predicted(kind: Kind, missing: Sequence[tuple[int, str]]) -> list[str]:
@@ -211,7 +209,7 @@ def _words(kind: str) -> str:
     return {"first": "a first run", "second": "a second run", "stage": "staging"}[kind]
 
 
-def _times(found: Sequence[Prediction], alone: Mapping[Kind, float], known: Mapping[str, Accuracy]) -> Table:
+def _times(found: Sequence[Prediction], alone: Mapping[Kind, float]) -> Table:
     columns: dict[str, Any] = {
         "run": [one.kind for one in found],
         "nodes": [one.asked.nodes for one in found],
@@ -219,7 +217,7 @@ def _times(found: Sequence[Prediction], alone: Mapping[Kind, float], known: Mapp
     }
     columns |= {
         "total": Column([_short(one.total) for one in found], unit="s"),
-        "error": [_error(one, known) for one in found],
+        "error": [_error(one) for one in found],
         "efficiency": [
             round(alone[one.kind] / one.asked.nodes / one.total, 4) if one.kind in alone else None for one in found
         ],
@@ -238,11 +236,9 @@ def _phases(found: Sequence[Prediction]) -> Table:
     return Table(columns)
 
 
-def _error(one: Prediction, known: Mapping[str, Accuracy]) -> str:
-    """Return the error that predictions of this kind had, or that none was looked at."""
-    seen = known.get(one.kind)
-    if seen is None:
-        return "unknown"
+def _error(one: Prediction) -> str:
+    """Return the error that predictions of this kind had, at most."""
+    seen = ACCURACY[one.kind]
     return f"±{seen.worst:.1%}" if one.asked.nodes <= seen.nodes else f"±{seen.worst:.1%} to {seen.nodes} nodes"
 
 
@@ -271,14 +267,12 @@ def _failures(found: Sequence[Prediction]) -> Table:
     })  # fmt: skip
 
 
-def _covered(costs: Costs, machine: Machine, found: Sequence[Prediction], known: Mapping[str, Accuracy]) -> list[str]:
+def _covered(costs: Costs, machine: Machine, found: Sequence[Prediction]) -> list[str]:
     """Say how well such predictions have done, and what of these no measurement covers."""
     kinds = {one.kind for one in found}
-    notes = [f"error of predictions of {_words(kind)}: {seen}" for kind, seen in known.items() if kind in kinds]
-    if not notes:
-        notes.append("error: these predictions have not been compared with a measurement on this installation")
+    notes = [f"error of predictions of {_words(kind)}: {seen}" for kind, seen in ACCURACY.items() if kind in kinds]
     most = max(one.asked.nodes for one in found)
-    seen = max((one.nodes for kind, one in known.items() if kind in KINDS), default=1)
+    seen = max(one.nodes for one in ACCURACY.values())
     if most > seen:
         notes.append(f"not covered by any measurement: more than {seen} nodes")
     if not machine.one_host and most > 1:

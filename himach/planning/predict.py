@@ -17,12 +17,38 @@ from himach.planning.machine import Machine
 from himach.planning.model import PHASES, SLOW, Asked, Model, again, stored
 from himach.planning.records import MIXED
 
-__all__ = ["KINDS", "PHASES", "Asked", "Kind", "Prediction", "predict"]
+__all__ = ["ACCURACY", "KINDS", "PHASES", "Accuracy", "Asked", "Kind", "Prediction", "predict"]
 
 Kind = Literal["first", "second", "stage"]
 KINDS: tuple[Kind, ...] = ("first", "second", "stage")
 #: The part of map() that pairs may travel for where no network is known.
 LITTLE = 0.01
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How far predictions of a kind were from the medians of what was measured, as parts of these; and on what.
+
+    `middle` and `worst` are of absolute errors, of so many `cases` on up to so many `nodes`.
+    """
+
+    middle: float
+    worst: float
+    cases: int
+    nodes: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.middle:.1%} at the median, {self.worst:.1%} at most, of {self.cases} cases up to {self.nodes} nodes"
+        )
+
+
+#: Of blind predictions on virtual hosts (docs/plan.md), from benchmarks/results/plan.json.
+ACCURACY: dict[Kind, Accuracy] = {
+    "first": Accuracy(0.0146, 0.0403, 6, 16),
+    "second": Accuracy(0.0069, 0.0500, 6, 16),
+    "stage": Accuracy(0.0318, 0.0575, 6, 16),
+}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from himach.engine.shuffle.exchange import shards_of
 from himach.planning import failures, node, origin, shuffle, tree
 from himach.planning.fitting import fit_sum
-from himach.planning.published import points
 
 
 def drained_slowly(work, nbytes, capacity, link, ahead):
@@ -57,6 +56,19 @@ def test_ranks_that_share_an_origin_end_when_the_twin_says(work, nbytes, capacit
     )
 
 
+def bounds(
+    ranks: int, frames: float, seconds: float, nbytes: float, capacity: float, link: float
+) -> tuple[float, float]:
+    """Return the least and the most that `drain` can be, for ranks of `frames` frames of `seconds` of work each.
+
+    The asymptotic bounds of a closed network (Denning and Buzen, 1978): nobody waits, or everybody for everybody; the
+    least is that of ranks that read all ahead.
+    """
+    alone = nbytes / min(link, capacity)
+    least = max(frames * seconds + alone, frames * alone + seconds, ranks * frames * nbytes / capacity + seconds)
+    return least, frames * (seconds + ranks * nbytes / capacity + alone)
+
+
 @settings(max_examples=50)
 @given(
     ranks=st.integers(1, 40), frames=st.integers(1, 500), seconds=st.floats(1e-4, 1), nbytes=st.floats(1, 1e6),
@@ -64,7 +76,7 @@ def test_ranks_that_share_an_origin_end_when_the_twin_says(work, nbytes, capacit
 )  # fmt: skip
 def test_a_shared_origin_lies_within_its_bounds(ranks, frames, seconds, nbytes, capacity, ahead):
     found = origin.read_phase(ranks, frames, seconds, nbytes, capacity, capacity, ahead, np.random.default_rng(1))
-    least, most = origin.bounds(ranks, frames, seconds, nbytes, capacity, capacity)
+    least, most = bounds(ranks, frames, seconds, nbytes, capacity, capacity)
     grain = frames / min(frames, origin.TURNS)
     assert least * 0.999 - seconds * grain <= found <= most * 1.001
 
@@ -100,15 +112,10 @@ def reduced_slowly(arrivals, seconds):
     return times
 
 
-@given(st.lists(st.floats(0, 10), min_size=1, max_size=70), st.floats(0, 1))
-def test_rounds_over_a_tree_are_those_of_the_twin(arrivals, seconds):
-    assert tree.rounds(np.array(arrivals), seconds).tolist() == pytest.approx(reduced_slowly(arrivals, seconds))
-
-
 @pytest.mark.parametrize("nodes", [2, 4, 16, 64, 1024])
 def test_rounds_of_nodes_that_come_together_are_the_closed_form(nodes):
     each = 1e-5 + 1000 / 1e8 + 1000 / 1e9
-    assert tree.rounds(np.zeros(nodes), each).max() == pytest.approx(tree.doubling_seconds(nodes, 1000, 1e-5, 1e8, 1e9))
+    assert max(reduced_slowly([0.0] * nodes, each)) == pytest.approx(tree.doubling_seconds(nodes, 1000, 1e-5, 1e8, 1e9))
 
 
 def test_rounds_grow_with_nodes_and_frames():
@@ -162,19 +169,46 @@ def test_the_largest_of_many_is_that_of_draws(count):
     assert np.isfinite(node.most_of_normals(10**13, rng.random(100))).all()
 
 
+def drawn_without(seconds: float, rate: float, rng: np.random.Generator, most: int = 10_000) -> float:
+    """Return one draw of the time of a run that begins anew after each failure; infinite after `most` failures."""
+    spent = 0.0
+    for _ in range(most):
+        failed = rng.exponential(1 / rate) if rate > 0 else math.inf
+        if failed >= seconds:
+            return spent + seconds
+        spent += failed
+    return math.inf
+
+
+def drawn_with_pairs(
+    startup: float, mapping: float, rest: float, every: float, rate: float, rng: np.random.Generator, most: int = 10_000
+) -> float:
+    """Return one draw of the time of a run that goes on where the last commit was."""
+    spent, done = 0.0, 0.0
+    every = min(every, mapping) or every
+    for _ in range(most):
+        left = startup + (mapping - done) + rest
+        failed = rng.exponential(1 / rate) if rate > 0 else math.inf
+        if failed >= left:
+            return spent + left
+        spent += failed
+        done = min(mapping, done + max(0.0, failed - startup) // every * every)
+    return math.inf
+
+
 @pytest.mark.parametrize(("seconds", "rate"), [(120.0, 0.001), (120.0, 0.02), (12.0, 0.0)])
 def test_expected_times_of_runs_that_fail_are_means_of_draws(seconds, rate):
     rng = np.random.default_rng(7)
-    drawn = np.mean([failures.drawn_without(seconds, rate, rng) for _ in range(4000)])
+    drawn = np.mean([drawn_without(seconds, rate, rng) for _ in range(4000)])
     assert failures.without_pairs(seconds, rate) == pytest.approx(drawn, rel=0.12)
     split = (0.1 * seconds, 0.8 * seconds, 0.1 * seconds)
     every = 0.4 * seconds
-    kept = np.mean([failures.drawn_with_pairs(*split, every, rate, rng) for _ in range(4000)])
+    kept = np.mean([drawn_with_pairs(*split, every, rate, rng) for _ in range(4000)])
     assert failures.with_pairs(*split, every, rate) == pytest.approx(kept, rel=0.12)
     assert failures.with_pairs(*split, every, rate) <= failures.without_pairs(seconds, rate) * 1.12
     long = failures.with_pairs(*split, 10 * seconds, rate)
     assert long == pytest.approx(
-        np.mean([failures.drawn_with_pairs(*split, 10 * seconds, rate, rng) for _ in range(4000)]), rel=0.12
+        np.mean([drawn_with_pairs(*split, 10 * seconds, rate, rng) for _ in range(4000)]), rel=0.12
     )
     assert long <= failures.without_pairs(seconds, rate) * (1 + 1e-9)
 
@@ -194,18 +228,3 @@ def test_a_sum_is_found_again(ranks, constant, slope):
     found = fit_sum(quantities, seconds, ["one", "ranks"])
     assert found.at(one=1.0, ranks=100.0) == pytest.approx(constant + 100 * slope, rel=1e-3, abs=1e-3)
     assert min(found.terms.values(), default=0.0) >= 0
-
-
-def test_published_points_are_predicted_within_five_percent_or_told_why_not():
-    found = points()
-    assert len(found) == 12
-    for point in found:
-        assert point.how in ("predicted", "fitted", "open")
-        assert point.reason
-        if point.how == "open":
-            assert "not published" in point.reason
-        else:
-            assert abs(point.error) < 0.05, point
-    assert sum(point.how == "predicted" for point in found) == 7
-    zazen = next(point for point in found if "1e9 frames" in point.what)
-    assert zazen.found[0] < zazen.published < zazen.found[1]

@@ -1,4 +1,4 @@
-"""What papers published, beside what the forms of this room say of it: `points()`.
+"""What papers published, beside what the forms of `himach.planning` say of it: `points()`.
 
 Each point tells what was taken from the paper, what was fitted to one of its numbers and so predicts nothing, and what
 was predicted; or why the published setting does not determine the number.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from himach.planning import failures, tree
+from himach.planning import tree
 
 __all__ = ["Point", "points"]
 
@@ -63,13 +63,14 @@ def points() -> list[Point]:
 
 
 def _lost_nodes() -> list[Point]:
+    """Return the most that a run can take: what lost nodes held is read from NFS, at worst when all else is done."""
     published = {0.1: 2.09, 0.2: 3.18, 0.3: 4.27, 0.4: 5.36, 0.5: 6.45}
     return [
         Point(
             f"water residence, {part:.0%} of the nodes' caches lost, bound",
             "times",
             bound,
-            (failures.lost_node_bound(part, CACHED, NFS),) * 2,
+            (1 + part * NFS / CACHED,) * 2,
             "predicted",
             "from the two times of the next rows",
         )
@@ -108,7 +109,7 @@ def _files() -> list[Point]:
 def _rounds() -> list[Point]:
     """Return the rounds of 1e9 frames, by the two algorithms of which MPI libraries take one, at a gigabit a second."""
     network, latency, combine = 117.6e6, 5e-5, 1e9
-    native, counts = tree.zazen_bytes(int(1e9), True)
+    native, counts = tree.zazen_bytes(int(1e9))
     both = [
         sum(form(NODES, nbytes, latency, network, combine) for nbytes in (native, counts))
         for form in (tree.scattered_seconds, tree.doubling_seconds)
