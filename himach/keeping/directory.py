@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError
+from himach.files import write_bytes
 from himach.keeping.maps.identity import MapIdentity
-from himach.output.files import write_bytes
 from himach.output.lock import HeldError, Lock
 
 __all__ = ["Generation", "PairsDirectory", "is_private"]

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenDataset", "open_dataset"]
 
-PUSHED = "pushed"  # kind of a dataset that has no origin (see `OriginStamp.pushed`)
-
 
 @dataclass
 class OpenDataset:
@@ -233,7 +231,7 @@ def _open_named(
     files = origin_files(store, best.name, best.generation, best.stamp)
     opened = OpenDataset(_stand_in(best.stamp, files, keywords, cached), cache, best.name, generation)
     opened.cached, opened.attached = cached, files.topologies
-    if best.stamp.kinds != (PUSHED,) and all(map(os.path.exists, best.stamp.paths)):
+    if not best.stamp.is_pushed and all(map(os.path.exists, best.stamp.paths)):
         given = {**json.loads(best.stamp.keywords), **keywords}
         origin = open_origin(best.stamp.paths, None, given, attached_indexes(store, [(best.name, best.generation)]))
         stamp, valid = match(origin, given, [one for one in found if one.name == best.name])
@@ -249,7 +247,7 @@ def _stand_in(stamp: OriginStamp, files: OriginFiles, keywords: Mapping[str, Any
     frames = range(stamp.n_frames)
     wanted = wanted_frames(stamp, files.times, frames)
     times = files.times
-    if stamp.kinds == (PUSHED,):
+    if stamp.is_pushed:
         wanted = sorted({*wanted, *describe(mark_all(cached, frames), len(frames)).some})
     some = [replace(frame, box=None if frame.box is None else frame.box.copy()) for frame in read_some(cached, wanted)]
     if times is None and some:

@@ -17,8 +17,8 @@ from typing import Any
 
 from himach.analysis import Analysis
 from himach.errors import HimachError, UsageError
+from himach.files import write_bytes
 from himach.output.claim import FOLDER, RECORD, Claim
-from himach.output.files import write_bytes
 from himach.output.formats import content, suffix
 from himach.output.jsonable import to_json
 from himach.output.names import unique_names

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from himach.errors import UsageError
-from himach.output.files import write_bytes
+from himach.files import write_bytes
 from himach.output.formats import content
 from himach.output.show import parts_html, parts_text
 from himach.output.table import Column, Table

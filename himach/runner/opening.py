@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from himach.io.trajectory.index.xdr_index import XdrIndex
     from himach.io.trajectory.origin import Origin
 
-PUSHED = "pushed"  # kind of a dataset that has no origin (see `OriginStamp.pushed`)
 
 __all__ = ["Opened", "open_job", "warn_once"]
 
@@ -128,7 +127,7 @@ class _Choice:
     @property
     def pushed(self) -> bool:
         """Whether a simulation pushed the dataset."""
-        return self.origin is None and self.stamp is not None and self.stamp.kinds == (PUSHED,)
+        return self.origin is None and self.stamp is not None and self.stamp.is_pushed
 
 
 def open_job(world: World, job: Job) -> Opened:

@@ -146,7 +146,7 @@ def told_apart(best: Candidate, found: Iterable[Candidate]) -> OriginStamp:
     That is what its simulation said of itself, and the content of the first frame that any store has.
     """
     stamp = best.stamp
-    if stamp.kinds != ("pushed",):
+    if not stamp.is_pushed:
         return stamp
     alike = [one for one in found if one.name == best.name and one.stamp.content == stamp.content]
     author = max((one.author for one in alike), default="")
@@ -249,7 +249,7 @@ def refuse_mixed(found: Iterable[Candidate]) -> None:
     """
     authors: dict[tuple[str, bytes], set[str]] = {}
     for one in found:
-        if one.author and one.stamp.kinds == ("pushed",):
+        if one.author and one.stamp.is_pushed:
             authors.setdefault((one.name, one.generation), set()).add(one.author)
     for (name, _), several in authors.items():
         if len(several) > 1:
@@ -270,8 +270,8 @@ def refuse_others(stamp: OriginStamp, found: Sequence[Candidate]) -> None:
     """
     for one in found:
         if one.stamp.compare(stamp) == "changed" and not set(one.stamp.paths) & set(stamp.paths):
-            what = "was pushed by a simulation" if one.stamp.kinds == ("pushed",) else "is of another trajectory"
-            of = "" if one.stamp.kinds == ("pushed",) else f" ({', '.join(one.stamp.paths)})"
+            what = "was pushed by a simulation" if one.stamp.is_pushed else "is of another trajectory"
+            of = "" if one.stamp.is_pushed else f" ({', '.join(one.stamp.paths)})"
             raise StoreConflictError(
                 f"dataset {one.name} {what}{of}, not of {', '.join(stamp.paths)}: stage under another --dataset, or "
                 f"'himach cache evict {one.name}' first"

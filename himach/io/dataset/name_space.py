@@ -210,7 +210,7 @@ def _join(parts: Sequence[tuple[Answer, Holding]], form: int | None) -> Listed:
         wanted_copies=max(one.copies for one in holdings),
         nodes=sorted({answer.node for answer, one in parts if one.n_native + one.n_alien or one.native}),
         nbytes=sum(one.nbytes for one in holdings) + (form or 0),
-        origin=[str(path) for path in newest.paths] if newest is not None and newest.kinds != ("pushed",) else [],
+        origin=[str(path) for path in newest.paths] if newest is not None and not newest.is_pushed else [],
         author=", ".join(sorted({one.author for one in holdings if one.author})),
         last_used=max(one.last_used for one in holdings),
         layout="frame" if form is None else "both" if any(one.n_native + one.n_alien for one in holdings) else "time",

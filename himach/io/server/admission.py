@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from himach.errors import UsageError
+from himach.files import whole_file
 from himach.io.store.bodhi import ServerRefusedError
 
 GREETING = b"BdhAuth2"
@@ -44,17 +45,11 @@ def make_key(path: Path) -> bool:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if os.path.lexists(path):
         return False
-    written = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
-            file.write(secrets.token_hex(32) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(written, path)  # of several that begin at once, one wins, and all read the same key
-    except FileExistsError:
+        with whole_file(path, mode=0o600, sync=True, replace=False) as file:
+            file.write(f"{secrets.token_hex(32)}\n".encode())
+    except FileExistsError:  # of several that begin at once, one wins, and all read the same key
         return False
-    finally:
-        written.unlink(missing_ok=True)
     return True
 
 

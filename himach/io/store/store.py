@@ -8,7 +8,6 @@ is done by the C library in ``native/``; any number of processes may do all this
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import struct
@@ -19,6 +18,7 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
+from himach.files import locked, whole_file
 from himach.frame import Coded, RawFrame
 from himach.io.store import bodhi
 from himach.io.store.bodhi import (
@@ -162,12 +162,8 @@ class Store:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Be the only process that gives a dataset its name."""
-        directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX)
+        with locked(self.path):
             yield
-        finally:
-            os.close(directory)
 
     def directories(self) -> list[str]:
         """Return the subdirectories that hold a dataset each, for `open_directory`; none of a deleted store."""
@@ -449,15 +445,10 @@ class Dataset(CachedFrames):
     def attach(self, name: str, content: bytes | Sequence[bytes | memoryview]) -> None:
         """Keep a small file beside the frames (a topology, the stamp of an origin), in place of one of that name."""
         target = self._file(name)
-        temporary = target.with_name(f"tmp-{os.getpid():x}-{os.urandom(4).hex()}")
         try:
-            with open(temporary, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            with whole_file(target, mode=0o600, sync=True, prefix="tmp-") as file:
                 file.writelines([content] if isinstance(content, bytes) else content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(target)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise StoreSystemError(f"{target}: {error.strerror}") from None
 
     def detach(self, name: str) -> None:

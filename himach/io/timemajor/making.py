@@ -7,8 +7,6 @@ tracks of a chunk without stamps, which the next one writes again.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +20,7 @@ from himach.io.store.store import Dataset, StoreConflictError, StoreError
 from himach.io.timemajor.form import Form, open_form
 from himach.io.timemajor.layout import FACTS, FORM, MOST_FRAMES, SUFFIX, Layout, Stamps, span_for
 
-__all__ = ["Maker", "begin_form", "forget_frames", "making", "remove_form", "unmade"]
+__all__ = ["Maker", "begin_form", "forget_frames", "remove_form", "unmade"]
 
 Numbers = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
@@ -32,21 +30,6 @@ FRAMES_AT_ONCE = 32  # whose rows go to their tracks together
 SLAB_ATOMS = 4096  # atoms that frames are read by, at least: blocks of packed positions
 ATOM_BYTES = 12
 VECTOR = np.dtype("V12")
-
-
-@contextlib.contextmanager
-def making(dataset: Dataset, *, wait: bool = True) -> Iterator[bool]:
-    """Be the only one on this node that makes the form of a dataset; gives False if another is and `wait` is not."""
-    directory = os.open(dataset.path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(directory)
 
 
 def begin_form(dataset: Dataset, n_atoms: int) -> Form:

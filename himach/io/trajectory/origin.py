@@ -33,6 +33,7 @@ from himach.io.trajectory.readahead import Ahead
 from himach.selection import Selected
 
 Numbers = npt.NDArray[np.int64]
+PUSHED = "pushed"  # kind of a dataset that has no origin
 _FINGERPRINT_BYTES = 1 << 16
 
 

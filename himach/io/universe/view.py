@@ -23,7 +23,7 @@ from himach.errors import AnalysisError
 from himach.frame import DATA, Frame, RawFrame
 from himach.io.topology.parsed import copy_topology
 from himach.io.trajectory.absent_file import out_of_reach
-from himach.io.trajectory.origin import Origin
+from himach.io.trajectory.origin import PUSHED, Origin
 from himach.io.universe.asked import asked_atoms
 from himach.io.universe.gather import copy_rows
 from himach.io.universe.timestep import BoundTimestep, FrameNumber, LateFields
@@ -279,7 +279,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         return self._kept[1]
 
     def _read_data(self, number: int, late: LateFields | None) -> dict[str, Any]:
-        if self._origin.kinds == ("pushed",):
+        if self._origin.kinds == (PUSHED,):
             return {}
         if not self._origin.present:
             raise AnalysisError(

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
+from himach.files import write_bytes
 from himach.output.cells import Cells
-from himach.output.files import write_bytes
 from himach.output.formats import content
 from himach.output.jsonable import to_json
 from himach.output.table import Table

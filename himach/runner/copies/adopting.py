@@ -217,7 +217,7 @@ def _begin(world: World, store: Store, best: Candidate, described: Mapping[str, 
 
 def end_of(dataset: Dataset | Client, best: Candidate) -> int:
     """Return how many frames a dataset has; of one that was pushed, as far as is known here."""
-    if best.stamp.kinds != ("pushed",):
+    if not best.stamp.is_pushed:
         return best.stamp.n_frames
     try:
         ends = dataset.ends(native=True)

@@ -105,7 +105,7 @@ def from_origin(dataset: Dataset, stamp: OriginStamp, numbers: Numbers) -> Numbe
 
 def _reread(stamp: OriginStamp, numbers: Numbers) -> list[RawFrame]:
     """Read frames of the origin; none if it cannot be reached, or is not what the stamp tells."""
-    if stamp.kinds == ("pushed",):
+    if stamp.is_pushed:
         return []
     try:
         origin = at_rest(stamp.paths, lambda: _opened(stamp))

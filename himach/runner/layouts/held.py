@@ -38,7 +38,7 @@ def open_held(world: World, store: Store, job: StageOptions, layout: str) -> tup
         No node holds it; or the layout would drop what cannot be read again.
     """
     best, dataset = held_as(world, store, job)
-    if layout == "time" and best.stamp.kinds == ("pushed",):
+    if layout == "time" and best.stamp.is_pushed:
         raise UsageError(
             f"frames of {best.name} were pushed and are nowhere else, so they stay as they are: --layout both makes "
             "the time-major form beside them"

@@ -12,10 +12,11 @@ import numpy as np
 from pyroaring import BitMap64
 
 from himach.errors import UsageError
+from himach.files import locked
 from himach.io.store.store import Dataset, StoreBusyError, StoreError, StoreFullError
 from himach.io.timemajor.form import open_form
 from himach.io.timemajor.holding import frames_in_tracks
-from himach.io.timemajor.making import Maker, begin_form, making, remove_form, unmade
+from himach.io.timemajor.making import Maker, begin_form, remove_form, unmade
 from himach.parallel.collective import Meeting, on_every_rank
 from himach.parallel.communicator import World
 from himach.parallel.progress import Progress
@@ -85,7 +86,7 @@ def _be_the_only_one(world: World, dataset: Dataset | None, held: ExitStack, qui
     """Wait until no other job makes the form on any node: where two want several nodes, one gets all of them."""
 
     def got() -> bool:
-        return world.leaders is None or dataset is None or held.enter_context(making(dataset, wait=False))
+        return world.leaders is None or dataset is None or held.enter_context(locked(dataset.path, wait=False))
 
     waited = False
     while not all(world.comm.allgather(on_every_rank(world.comm, got))):

@@ -172,7 +172,7 @@ class DatasetFeed(Idle):
         if not candidates:
             return None
         best = candidates[0]
-        self._pushed = best.stamp.kinds == ("pushed",)
+        self._pushed = best.stamp.is_pushed
         dataset = self._store.dataset(best.name, best.generation, create=False)
         if not isinstance(dataset, Dataset):
             raise UsageError(f"dataset {self._name} is in another user's store, which cannot be followed")

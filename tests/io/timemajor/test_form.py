@@ -19,6 +19,7 @@ from hypothesis import strategies as some
 sys.path.insert(0, str(Path(__file__).parent))
 from forms import N_ATOMS, SPAN, Frames, bits, fill, lay_out, prefer_tracks, read, turn
 
+from himach.files import locked
 from himach.frame import POSITIONS, Needs
 from himach.io.dataset.source import Source
 from himach.io.store.quota import survey
@@ -26,7 +27,7 @@ from himach.io.store.store import Store, StoreFullError
 from himach.io.timemajor.form import open_form
 from himach.io.timemajor.holding import Holding, frames_held, holding
 from himach.io.timemajor.layout import CHUNK_FRAMES, SUFFIX, Layout, Stamps, span_for
-from himach.io.timemajor.making import forget_frames, making, remove_form, unmade
+from himach.io.timemajor.making import forget_frames, remove_form, unmade
 from himach.io.timemajor.tracks import bytes_of_frame
 
 ATOMS = some.sets(some.integers(0, N_ATOMS - 1), min_size=1, max_size=N_ATOMS).map(sorted)
@@ -384,9 +385,9 @@ def test_killed_at_any_moment_and_made_by_two_at_once(tmp_path, tracks_preferred
 
 def test_two_that_make_do_not_wait_where_they_need_not(tmp_path):
     dataset = fill(tmp_path, Frames(), range(3))
-    with making(dataset) as first, making(dataset, wait=False) as second:
+    with locked(dataset.path) as first, locked(dataset.path, wait=False) as second:
         assert (first, second) == (True, False)
-    with making(dataset, wait=False) as alone:
+    with locked(dataset.path, wait=False) as alone:
         assert alone
 
 

@@ -14,11 +14,11 @@ from support.cache_data import natives, stage_on_nodes, write_xtc
 from support.commands import himach, start_himach
 
 from himach.errors import UsageError
+from himach.files import locked
 from himach.io.push.writer import Writer
 from himach.io.store.quota import survey
 from himach.io.store.store import Store
 from himach.io.timemajor.form import open_form
-from himach.io.timemajor.making import making
 
 N_FRAMES = 98
 ADK = [DCD, "--topology", PSF]
@@ -233,7 +233,7 @@ def test_what_only_has_the_name_of_a_form_stays(tmp_path):
 def test_a_job_waits_for_the_one_that_makes_the_same_form(tmp_path, layout):
     place = tmp_path / "store"
     push(place)
-    with making(dataset_in(place)):
+    with locked(dataset_in(place).path):
         waits = start_himach("stage", "sim", "--cache", place, "--layout", layout)
         time.sleep(2)
         assert waits.poll() is None
