@@ -24,6 +24,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import click
 import numpy as np
 import numpy.typing as npt
 
@@ -32,7 +33,9 @@ from himach.io.store.store import Store
 from himach.parallel.communicator import World
 from himach.zazen import assign
 
+from ..harness.options import RANKS, beside, count, repeats
 from ..harness.ranks import on_ranks
+from . import zazen
 from .zazen import EXCEPTIONS, bare_seconds
 
 __all__ = ["main", "measure"]
@@ -47,7 +50,20 @@ NAME = "himach bench zazen"
 KEEP_SIZE, PUNCH_HOLE = 1, 2
 
 
-def main(frames: int, nodes: int, repeats: int) -> None:
+@click.option("--frames", type=count, help="Frames of the made-up dataset [default: 1e9]; in each store [1e8].")
+@click.option("--stores", is_flag=True, help="From stores on disk, one for each rank, opened anew each time.")
+@RANKS
+@repeats(7)
+@beside("zazen")
+def main(frames: int | None, stores: bool, ranks: int, repeats: int) -> None:
+    """Time the protocol's rounds and decisions beside bare Allreduces of the same bytes."""
+    if stores:
+        measure_stores(frames or 10**8, ranks, repeats)
+    else:
+        zazen.main(frames or 10**9, ranks, repeats)
+
+
+def measure_stores(frames: int, nodes: int, repeats: int) -> None:
     """Measure both cases on as many nodes of this machine, each with about `frames` in its store; print the table."""
     print(f"Zazen from stores on disk, {frames:.3g} frames on each of {nodes} nodes (medians; seconds)")
     print(f"{'':12}{'Allreduces':>10}{'opening':>9}{'sets':>8}{'rounds':>8}{'all':>8}{'ratio':>7}{'bar':>7}", end="")

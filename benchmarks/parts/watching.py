@@ -13,6 +13,8 @@ from time import perf_counter
 from typing import Any
 from unittest.mock import patch
 
+import click
+
 import himach
 from himach.analysis import Analysis
 from himach.engine import mapping
@@ -21,6 +23,7 @@ from himach.engine.watch import Watch
 from himach.examples import load
 
 from ..harness.contest import Contest, Data
+from ..harness.options import DIRECTORY, repeats
 from ..harness.turns import scratch
 
 __all__ = ["main"]
@@ -68,8 +71,11 @@ class Blind(Watch):
         """See nothing."""
 
 
+@click.option("--frames", type=click.IntRange(min=10), default=10_000, show_default=True, help="Frames of AdK.")
+@repeats(9)
+@DIRECTORY
 def main(frames: int, repeats: int, directory: Path | None) -> None:
-    """Print the cost of watching in both analyses."""
+    """Time what it costs to see that map() keeps nothing, beside the map phase without."""
     with scratch(directory) as place:
         contest = Contest(place, {}, ranks=1)
         data = contest.data(frames)

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
 from himach.planning import tree
 from himach.planning.fitting import Costs, fit
 from himach.planning.machine import Machine
@@ -22,6 +24,7 @@ from himach.planning.predict import KINDS, Asked, Prediction, predict
 from himach.planning.records import observe
 
 from ..harness.figures import report
+from ..harness.options import DIRECTORY, PATH, only, repeats
 from .accuracy import BAR, error, is_held
 from .machine import combining
 from .virtual import BLIND, CASES, FITTED, FRAMES, ROUND_FRAMES, Lines, measure
@@ -29,6 +32,23 @@ from .virtual import BLIND, CASES, FITTED, FRAMES, ROUND_FRAMES, Lines, measure
 __all__ = ["main"]
 
 
+@only("LightMap, HeavyMap or HeavyReduce")
+@click.option(
+    "--fitted", type=click.IntRange(min=1), default=3, show_default=True, help="Repeats of what is fitted to."
+)  # fmt: skip
+@click.option(
+    "--short", is_flag=True, help="One turn without Zazen's rounds, in a few minutes: no spread is known then."
+)  # fmt: skip
+@click.option("--minutes", type=click.FloatRange(min=0), metavar="N", help="Begin no turn that would not end by then.")
+@click.option(
+    "--records",
+    type=PATH,
+    metavar="FILE",
+    help="Add what is measured here, as it comes; what is there is not measured again.",
+)
+@click.option("--out", "-o", type=PATH, metavar="FILE", help="Leave predictions and errors here.")
+@repeats(5)
+@DIRECTORY
 def main(
     repeats: int,
     fitted: int,
@@ -39,7 +59,7 @@ def main(
     out: Path | None,
     directory: Path | None,
 ) -> None:
-    """Print predictions beside measurements; leave them in a file, if one is named.
+    """Predict runs on 8 and 16 virtual hosts from such on 1 to 4, and measure them; Zazen's rounds on up to 64.
 
     What is in `records` is not measured again, and what is measured is added to it at once.
     """

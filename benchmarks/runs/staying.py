@@ -12,10 +12,13 @@ from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
 
+import click
+
 import himach
 from himach.examples import load
 
 from ..harness.contest import Contest
+from ..harness.options import DIRECTORY, RANKS
 from ..harness.turns import scratch
 
 __all__ = ["Held", "main", "processes"]
@@ -50,8 +53,12 @@ class Held:
         )
 
 
+@click.option("--frames", type=click.IntRange(min=10), default=1000, show_default=True, help="Frames of AdK.")
+@click.option("--runs", type=click.IntRange(min=1), default=1000, show_default=True, help="Runs over the same ranks.")
+@RANKS
+@DIRECTORY
 def main(frames: int, runs: int, ranks: int, directory: Path | None) -> None:
-    """Print the time of a run, and what grows."""
+    """Time runs over ranks that stay, and tell what many of them leave behind."""
     with scratch(directory) as place:
         contest = Contest(place, {}, ranks=ranks)
         data = contest.data(frames)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+import click
 import numpy as np
 import numpy.typing as npt
 
@@ -23,6 +24,7 @@ from .. import FOLDER
 from ..harness.data import FRAME_BYTES, adk
 from ..harness.disk import forget
 from ..harness.figures import report
+from ..harness.options import DIRECTORY, beside, repeats
 from ..harness.turns import call_in_turn, scratch
 from .frames import read
 from .runs import RANKS, held, run_once
@@ -35,8 +37,13 @@ MOST_RUNS = 50  # until all frames are kept
 WAYS = ("packed", "raw")
 
 
+@click.option("--frames", type=click.IntRange(min=10), default=1000, show_default=True, help="Frames of AdK.")
+@click.option("--trajectory", metavar="PATH", help="A further XTC trajectory to pack.")
+@repeats(5)
+@DIRECTORY
+@beside("packed")
 def main(frames: int, repeats: int, trajectory: str | None, directory: Path | None) -> None:
-    """Measure AdK and a further XTC trajectory, if one is given; print the figures."""
+    """Measure packed frames beside the XTC, memory, and raw frames from a cold disk."""
     with scratch(directory, 2 * frames * FRAME_BYTES + (1 << 30)) as place:
         topology, path = adk(frames)
         for xtc in [path, *([Path(trajectory)] if trajectory else [])]:
