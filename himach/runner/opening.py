@@ -16,6 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from himach.errors import UsageError
 from himach.parallel.collective import on_every_rank, on_first_rank
 from himach.parallel.communicator import Communicator, World
 from himach.runner.indexing.once import free, leave_behind, settle
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
     from himach.io.store.store import Dataset, Store
     from himach.io.trajectory.index.xdr_index import XdrIndex
     from himach.io.trajectory.origin import Origin
+    from himach.runner.given.universe import Given
 
 
-__all__ = ["Opened", "open_job", "warn_once"]
+__all__ = ["Opened", "open_frames", "open_job", "warn_once"]
 
 
 @dataclass
@@ -130,6 +132,17 @@ class _Choice:
         return self.origin is None and self.stamp is not None and self.stamp.is_pushed
 
 
+def open_frames(world: World, job: Job) -> Opened:
+    """Open what the job works on: files and caches, or frames in the memory of a Universe (collective)."""
+    if job.given is not None and job.given.frames is not None:
+        return _open_memory(world, job, job.given)
+    opened = open_job(world, job)
+    if job.given is not None and job.given.n_frames != opened.origin.n_frames:
+        counts = f"the Universe has {job.given.n_frames} frames, and the run sees {opened.origin.n_frames}"
+        warn_once(world.comm, [f"{counts}: frames that a restart wrote again are dropped, and files may have grown"])
+    return opened
+
+
 def open_job(world: World, job: Job) -> Opened:
     """Open what a job works on (collective over the world).
 
@@ -163,6 +176,31 @@ def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:
     said = [reason for rank in comm.allgather(list(reasons)) for reason in rank]
     if said and comm.rank == 0:
         warnings.warn(said[0], stacklevel=2)
+
+
+def _open_memory(world: World, job: Job, given: Given) -> Opened:
+    """Open a job whose frames lie in the memory of a Universe; it has no cache (collective)."""
+    from himach.io.trajectory.join import Part
+    from himach.io.trajectory.origin import Origin
+    from himach.runner.given.memory import MemoryFrames
+
+    frames = given.frames
+    assert isinstance(frames, MemoryFrames)
+    facts = frames.facts()
+    origin = Origin([Part(frames, frames.n_frames)], {}, facts)
+
+    def looked() -> tuple[Selected, Topology, RawFrame, float | None]:
+        selected = job.select(origin.n_frames)
+        return selected, given.topology(), next(origin.read([selected[0]])), origin.dt(selected)
+
+    def compared() -> None:
+        if facts.fingerprint != first_facts.fingerprint:
+            raise UsageError("the trajectory in memory is another one here than on the first rank; give all the same")
+
+    selected, topology, first, dt = on_first_rank(world.comm, looked, share=True)
+    first_facts = world.comm.bcast(facts)
+    on_every_rank(world.comm, compared)
+    return Opened(origin, topology, selected, first, None, 0, None, dt=dt)
 
 
 def _open_store(comm: Communicator, choice: str) -> Store | ServedStore | None:
@@ -388,7 +426,6 @@ def _look_for_pushed(
 
     Frames of one simulation come to several nodes, some later than others, and a node may be gone.
     """
-    from himach.errors import UsageError
     from himach.zazen.anywhere import find_anywhere, mark_all
 
     held = None if world.leaders is None else cached
@@ -417,7 +454,6 @@ def _given_topology(job: Job, origin: Origin) -> Topology | None:
     """Return the topology of the Universe that the run was given, if it was."""
     if job.given is None:
         return None
-    from himach.errors import UsageError
 
     topology = job.given.topology()
     if topology.n_atoms != origin.n_atoms:

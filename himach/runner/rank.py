@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     Steps = npt.NDArray[np.int64]
     Atoms = npt.NDArray[np.int64]
 
-__all__ = ["Done", "assign_frames", "open_frames", "perform", "stages"]
+__all__ = ["Done", "assign_frames", "perform", "stages"]
 
 #: Stages of a chain, at most: more are the work of a `then` that makes new ones for ever.
 MOST_STAGES = 1000
@@ -128,6 +128,8 @@ class _Out:
 
 def _perform(world: World, job: Job, started: float, quiet: bool, out: _Out, said: list[str]) -> Done:
     """Carry out `job`, and write to `out` on the first rank; `said` gets what is warned of."""
+    from himach.runner.opening import open_frames
+
     chains = [stages(analysis) for analysis in job.analyses]
     opened = open_frames(world, job)
     with _freed(world.comm, opened):
@@ -191,21 +193,6 @@ def stages(analysis: Analysis) -> list[Analysis]:
         if not stage.defines(method):
             raise UsageError(f"{stage.label()} has no {method}(): every analysis needs one")
     return chain
-
-
-def open_frames(world: World, job: Job) -> Opened:
-    """Open what the job works on: files and caches, or frames in the memory of a Universe (collective)."""
-    if job.given is not None and job.given.frames is not None:
-        from himach.runner.given.memory import open_memory
-
-        return open_memory(world, job)
-    from himach.runner.opening import open_job, warn_once
-
-    opened = open_job(world, job)
-    if job.given is not None and job.given.n_frames != opened.origin.n_frames:
-        counts = f"the Universe has {job.given.n_frames} frames, and the run sees {opened.origin.n_frames}"
-        warn_once(world.comm, [f"{counts}: frames that a restart wrote again are dropped, and files may have grown"])
-    return opened
 
 
 def _set_up(rank: int, chains: Sequence[Sequence[Analysis]], opened: Opened, given: Given | None) -> list[View]:

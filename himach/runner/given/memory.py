@@ -1,31 +1,20 @@
-"""A trajectory in memory: `MemoryFrames` of a MemoryReader, and `open_memory()`, which opens them for a run."""
+"""A trajectory in memory: `MemoryFrames` of a MemoryReader."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from himach.errors import UsageError
 from himach.frame import RawFrame
 from himach.io.trajectory.index.timeline import EvenTimeline, Timeline
-from himach.io.trajectory.join import Part
-from himach.io.trajectory.origin import Origin, OriginFacts
-from himach.parallel.collective import on_every_rank, on_first_rank
+from himach.io.trajectory.origin import OriginFacts
 from himach.runner.given.shared import SharedArrays
-from himach.runner.opening import Opened
-from himach.runner.options import Job
 
-if TYPE_CHECKING:
-    from MDAnalysis.core.topology import Topology
-
-    from himach.parallel.communicator import World
-    from himach.selection import Selected
-
-__all__ = ["MemoryFrames", "open_memory"]
+__all__ = ["MemoryFrames"]
 
 #: How a trajectory in memory is called where others have a file's path.
 NAME = "memory"
@@ -93,27 +82,3 @@ class MemoryFrames:
 
     def release(self) -> None:
         """Do nothing: nothing is open."""
-
-
-def open_memory(world: World, job: Job) -> Opened:
-    """Open a job whose frames lie in the memory of a Universe; it has no cache (collective)."""
-    given = job.given
-    assert given is not None
-    frames = given.frames
-    assert isinstance(frames, MemoryFrames)
-
-    facts = frames.facts()
-    origin = Origin([Part(frames, frames.n_frames)], {}, facts)
-
-    def looked() -> tuple[Selected, Topology, RawFrame, float | None]:
-        selected = job.select(origin.n_frames)
-        return selected, given.topology(), next(origin.read([selected[0]])), origin.dt(selected)
-
-    def compared() -> None:
-        if facts.fingerprint != first_facts.fingerprint:
-            raise UsageError("the trajectory in memory is another one here than on the first rank; give all the same")
-
-    selected, topology, first, dt = on_first_rank(world.comm, looked, share=True)
-    first_facts = world.comm.bcast(facts)
-    on_every_rank(world.comm, compared)
-    return Opened(origin, topology, selected, first, None, 0, None, dt=dt)

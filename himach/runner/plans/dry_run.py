@@ -23,7 +23,8 @@ from himach.planning.node import stored_bytes
 from himach.planning.plan import check_length, planned
 from himach.planning.predict import Asked, predict
 from himach.planning.records import observe
-from himach.runner.rank import assign_frames, open_frames, stages
+from himach.runner.opening import open_frames
+from himach.runner.rank import assign_frames, stages
 
 if TYPE_CHECKING:
     from himach.parallel.communicator import World
