@@ -100,6 +100,7 @@ class Job:
     earlier: Mapping[str, Any] | None = None
     between: Path | None = None
     live: Mapping[str, Any] | None = None
+    loaded: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def labels(self) -> list[str]:
