@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -310,3 +311,24 @@ def test_processes_agree(tmp_path):
         found.append(MapFingerprint.from_json(json.loads(done.stdout)))
     assert not found[0].unstable
     assert differences(found[0], found[1]) == differences(found[0], found[2]) == []
+
+
+@pytest.mark.parametrize(("yielded", "seen"), [("self.kept", True), ("getattr(self, 'ke' + 'pt')", True), ("1", False)])
+def test_what_setup_left_counts_where_map_may_read_it(tmp_path, monkeypatch, yielded, seen):
+    setup = "    def setup(self, u): import os; self.kept = os.environ['KEPT']\n"
+    monkeypatch.setenv("KEPT", "1")
+    before = script(tmp_path, script_of("", setup, yielded))
+    monkeypatch.setenv("KEPT", "2")
+    now = script(tmp_path, script_of("", setup, yielded))
+    assert differences(before, now) == ["self.kept is another after setup()"] * seen
+
+
+def test_versions_count_of_packages_that_both_have_loaded(tmp_path):
+    before = script(tmp_path, SAME)
+    versions = before.parts["versions"]
+    for changed, told in (
+        ({**versions, "numpy": ("1", "1")}, [f"numpy {versions['numpy'][0]} is now 1"]),
+        ({**versions, "another": ("1", "1")}, []),
+        ({name: version for name, version in versions.items() if name != "numpy"}, []),
+    ):
+        assert differences(before, replace(before, parts={**before.parts, "versions": changed})) == told
