@@ -313,7 +313,9 @@ def test_processes_agree(tmp_path):
     assert differences(found[0], found[1]) == differences(found[0], found[2]) == []
 
 
-@pytest.mark.parametrize(("yielded", "seen"), [("self.kept", True), ("getattr(self, 'ke' + 'pt')", True), ("1", False)])
+@pytest.mark.parametrize(
+    ("yielded", "seen"), [("self.kept", True), ("getattr(self, ''.join(['ke', 'pt']))", True), ("1", False)]
+)
 def test_what_setup_left_counts_where_map_may_read_it(tmp_path, monkeypatch, yielded, seen):
     setup = "    def setup(self, u): import os; self.kept = os.environ['KEPT']\n"
     monkeypatch.setenv("KEPT", "1")
