@@ -12,14 +12,15 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError
 from himach.files import write_bytes
-from himach.keeping.maps.identity import MapIdentity
+from himach.keeping.fingerprint.dependencies import content_digest
+from himach.keeping.fingerprint.map_fingerprint import MapFingerprint
 from himach.output.lock import HeldError, Lock
 
 __all__ = ["Generation", "PairsDirectory", "is_private"]
@@ -29,6 +30,7 @@ LOCK = ".lock"
 SILLY = ".nfs"
 MAP = "map.json"
 PART = ".pairs"
+OPENED = ".opened"
 TEMPORARY = ".tmp"
 #: Of map.json.
 VERSION = 1
@@ -47,7 +49,7 @@ class Generation:
         1, 2, ...
     key
         What its parts say that they belong to, hex.
-    identity
+    fingerprint
         What made up the map when it was last used; None if that cannot be read.
     damage
         Why it cannot be, if there are parts; for people.
@@ -56,18 +58,40 @@ class Generation:
     path: Path
     number: int
     key: str
-    identity: MapIdentity | None
+    fingerprint: MapFingerprint | None
     damage: str = ""
 
     def write(self) -> None:
         """Make the folder, and describe the map in it."""
-        assert self.identity is not None
+        assert self.fingerprint is not None
         for folder in (self.path.parent.parent, self.path.parent, self.path):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
-        described = {"version": VERSION, "key": self.key, "map": self.identity.to_json()}
+        described = {"version": VERSION, "key": self.key, "map": self.fingerprint.to_json()}
         described["digest"] = _digest(described)
         write_bytes(self.path / MAP, json.dumps(described, indent=1).encode())
+
+    def note(self, files: Mapping[str, str]) -> None:
+        """Write down, beside what other ranks wrote, which files were opened: their digests by path."""
+        text = json.dumps(dict(files), sort_keys=True).encode()
+        path = self.path / f"{hashlib.sha256(text).hexdigest()[:16]}{OPENED}"
+        if files and not path.exists():
+            write_bytes(path, text)
+
+    def changed_files(self, files: Mapping[str, str]) -> list[str]:
+        """Return what is different in files that were opened for its parts, and in `files` that are opened now."""
+        opened: dict[str, str] = {}
+        for path in sorted(self.path.glob(f"*{OPENED}")):
+            try:
+                noted = dict(json.loads(path.read_bytes()))
+            except (OSError, ValueError, TypeError, RecursionError):
+                return [f"{path.name}, the list of files that were opened, is damaged"]
+            opened |= {file: digest if opened.get(file, digest) == digest else "" for file, digest in noted.items()}
+        told = [file for file, digest in opened.items() if content_digest(file) != digest]
+        new = [file for file in files if file not in opened and any(self.parts())]
+        return [f"{file}, which was opened, has another content" for file in told] + [
+            f"{file} is opened, and was not" for file in new
+        ]
 
     @property
     def private(self) -> bool:
@@ -137,11 +161,11 @@ class PairsDirectory:
         """Return the generations of an analysis, the oldest first."""
         return [_read(path) for path in sorted(_numbered(self.path / label), key=lambda path: int(path.name))]
 
-    def begin(self, label: str, identity: MapIdentity) -> Generation:
+    def begin(self, label: str, fingerprint: MapFingerprint) -> Generation:
         """Return a new generation, of which nothing is written yet."""
         there = (self.path / label).iterdir() if (self.path / label).is_dir() else ()
         last = max((int(path.name) for path in there if path.name.isdecimal()), default=0)
-        return Generation(self.path / label / str(last + 1), last + 1, secrets.token_hex(16), identity)
+        return Generation(self.path / label / str(last + 1), last + 1, secrets.token_hex(16), fingerprint)
 
     def evict(self, label: str, number: int) -> None:
         """Delete a generation, and the analysis's folder with the last."""
@@ -186,7 +210,7 @@ def _numbered(folder: Path) -> Iterator[Path]:
 
 def _is_ours(name: str) -> bool:
     """Tell whether a file in a generation's folder may be one that a run left; on some disks, what is deleted hides."""
-    return name == MAP or name.endswith((PART, TEMPORARY)) or name.startswith(".nfs")
+    return name == MAP or name.endswith((PART, OPENED, TEMPORARY)) or name.startswith(".nfs")
 
 
 def _read(path: Path) -> Generation:
@@ -196,7 +220,7 @@ def _read(path: Path) -> Generation:
         if described.pop("digest") != _digest(described):
             raise ValueError
         if described["version"] == VERSION:
-            return Generation(path, number, str(described["key"]), MapIdentity.from_json(described["map"]))
+            return Generation(path, number, str(described["key"]), MapFingerprint.from_json(described["map"]))
         damage = f"is of version {described['version']}, and this himach has {VERSION}"
     except OSError as error:
         damage = f"cannot be read ({error.strerror})"

@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -147,7 +147,7 @@ class PassKeeper:
         self._usual = max(LEAST, min(MOST, memory // SHARE))
         self._most = max(LEAST, memory // WAITS) if after else self._usual
         self._mappers: list[Mapper] = []
-        self._writer = _Writer(kept.places, kept.frames, 0.0 if after else PATIENCE)
+        self._writer = _Writer(kept.places, kept.frames, kept.files.digests, 0.0 if after else PATIENCE)
         # Where values must be plain, that they are is seen at the first frame.
         self._looks = kept.lasting and not all(place.pickles for place in kept.places)
 
@@ -216,7 +216,8 @@ class PassKeeper:
         self._asked = asked
         asked.heeded = True
         try:
-            yield
+            with self._kept.files.watching():
+                yield
         finally:
             asked.heeded = False
 
@@ -270,13 +271,14 @@ class _Writer:
         What the mapper of which analysis made, and the part that it is in now.
     """
 
-    def __init__(self, places: Sequence[Place], frames: Selected, patience: float) -> None:
+    def __init__(self, places: Sequence[Place], frames: Selected, files: Mapping[str, str], patience: float) -> None:
         self.error: Exception | None = None
         self.written: deque[tuple[int, Mapped, Path]] = deque()
         self._remembers = True
         self._drops = False
         self._places = places
         self._frames = frames
+        self._files = files
         self._patience = patience
         self._made: set[int] = set()
         self._queue: queue.Queue[Sequence[Mapped] | None] = queue.Queue(WAITING)
@@ -338,6 +340,7 @@ class _Writer:
             if index not in self._made:
                 place.generation.write()
                 self._made.add(index)
+            place.generation.note(dict(self._files))
             table = one.table
             path = write_part(
                 place.generation.path,

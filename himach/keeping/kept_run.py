@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from himach.errors import HimachError
 from himach.keeping.directory import Generation, PairsDirectory
+from himach.keeping.fingerprint.map_fingerprint import MapFingerprint, differences
+from himach.keeping.fingerprint.opened_files import OpenedFiles
 from himach.keeping.keeper import Place
-from himach.keeping.maps.identity import MapIdentity, differences
 from himach.keeping.reuse import Found, find_parts
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import Communicator
@@ -40,6 +41,11 @@ class KeptRun:
         Why pairs that are there are not used, or that they are although something differs; for people.
     lasting
         Whether pairs stay when the run has ended well.
+    files
+        What this rank opened.
+    unstable
+        For each analysis what no later run will find to be the same, so that it uses none of these pairs; by name, each
+        with the reason.
     """
 
     directory: PairsDirectory
@@ -48,6 +54,8 @@ class KeptRun:
     found: Found
     reason: str
     lasting: bool
+    files: OpenedFiles
+    unstable: list[dict[str, str]]
 
     def release(self, well: bool) -> None:
         """Let other runs have the directory; on the first rank, and when all others write no more."""
@@ -60,13 +68,14 @@ def open_kept(
     comm: Communicator,
     path: Path,
     labels: Sequence[str],
-    identities: Callable[[], Sequence[MapIdentity]],
+    fingerprints: Callable[[], Sequence[MapFingerprint]],
     combined: Sequence[bool],
     homes: Sequence[str],
     frames: Selected,
     reuse: str,
     lasting: bool,
     memory: int,
+    files: OpenedFiles,
 ) -> KeptRun:
     """Find what is kept, and begin to keep (collective).
 
@@ -78,7 +87,7 @@ def open_kept(
         The directory of kept pairs.
     labels
         Names of the analyses, each once.
-    identities
+    fingerprints
         Gives what makes up the map of each; called on the first rank.
     combined
         Whether each has a combine().
@@ -92,6 +101,8 @@ def open_kept(
         Whether the user named the directory: then it stays.
     memory
         Bytes that kept pairs may take on this rank before they are left on the disk.
+    files
+        What this rank opened until now.
 
     Raises
     ------
@@ -104,7 +115,8 @@ def open_kept(
         if lasting or path.exists():
             directory.claim()
         try:
-            chosen = [_generation(directory, *named, reuse) for named in zip(labels, identities(), strict=True)]
+            named = zip(labels, fingerprints(), strict=True)
+            chosen = [_generation(directory, label, now, reuse, files.digests) for label, now in named]
         except BaseException:
             directory.release()
             raise
@@ -121,17 +133,22 @@ def open_kept(
     places = [Place(*one) for one in zip(generations, combined, private, homes, strict=True)]
     told += [(label, _WHOLE.format(lost)) for label, lost in zip(labels, found.lost, strict=True) if lost]
     reason = "; ".join(text if len(labels) == 1 else f"for {label}, {text}" for label, text in told)
-    return KeptRun(directory, frames, places, found, reason, lasting)
+    unstable = [{} if one.fingerprint is None else one.fingerprint.unstable for one in generations]
+    return KeptRun(directory, frames, places, found, reason, lasting, files, unstable)
 
 
-def _generation(directory: PairsDirectory, label: str, now: MapIdentity, reuse: str) -> tuple[Generation, str]:
+def _generation(
+    directory: PairsDirectory, label: str, now: MapFingerprint, reuse: str, files: Mapping[str, str]
+) -> tuple[Generation, str]:
     """Return the generation that a run uses, and why it is not the last one as it is."""
     there = directory.generations(label)
-    known = [generation for generation in there if generation.identity is not None]
+    known = [generation for generation in there if generation.fingerprint is not None]
     if reuse == "never" or not known:
         lost = "" if reuse == "never" else "; ".join(generation.damage for generation in there if generation.damage)
         return directory.begin(label, now), "reuse is 'never'" if known else lost
-    told = [differences(generation.identity, now) for generation in known if generation.identity is not None]
+    told = [
+        [*differences(one.fingerprint, now), *one.changed_files(files)] for one in known if one.fingerprint is not None
+    ]
     same = next((generation for generation, differs in zip(known[::-1], told[::-1], strict=True) if not differs), None)
     if same is None and reuse == "auto":
         return directory.begin(label, now), "; ".join(told[-1])

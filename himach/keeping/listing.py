@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 
 from himach.errors import UsageError, nearest
 from himach.keeping.directory import LOCK, Generation, PairsDirectory, is_private
-from himach.keeping.maps.identity import differences
+from himach.keeping.fingerprint.map_fingerprint import differences
 from himach.keeping.parts.frames import stretches
 from himach.keeping.parts.part import BadPartError, open_part, read_summary
 from himach.output.claim import FOLDER, PAIRS, Claim
@@ -121,7 +121,7 @@ def entries(path: Path, verify: bool = False) -> list[Entry]:
     directory = PairsDirectory(path)
     found = []
     for label in directory.labels():
-        there = [one for one in directory.generations(label) if one.identity is not None or one.parts()]
+        there = [one for one in directory.generations(label) if one.fingerprint is not None or one.parts()]
         generations = sorted(there, key=_used, reverse=True)
         found += [_entry(label, generation, generations[0], verify) for generation in generations]
     return found
@@ -188,9 +188,9 @@ def _entry(label: str, generation: Generation, last: Generation, verify: bool) -
         try:
             nbytes += path.stat().st_size
             summary = read_summary(path)
-            if generation.identity is not None and summary.identity != generation.key:
+            if generation.fingerprint is not None and summary.identity != generation.key:
                 raise BadPartError(f"{path.name}: it is of another map")
-            if verify and generation.identity is not None:
+            if verify and generation.fingerprint is not None:
                 trusted = generation.private and is_private(path)
                 open_part(path, identity=generation.key, pickles=trusted, hold=False).close()
         except (OSError, BadPartError) as error:
@@ -200,24 +200,24 @@ def _entry(label: str, generation: Generation, last: Generation, verify: bool) -
         covered |= summary.covered
         pairs += summary.pairs
         parts += 1
-    identity = generation.identity
+    fingerprint = generation.fingerprint
     if generation.damage:
         bad.append(generation.damage)
     differs = []
-    if identity is not None and last.identity is not None and generation is not last:
-        differs = differences(identity, last.identity)
+    if fingerprint is not None and last.fingerprint is not None and generation is not last:
+        differs = differences(fingerprint, last.fingerprint)
     return Entry(
         analysis=label,
         generation=generation.number,
         last=generation is last,
         covered=covered,
-        of=None if identity is None else identity.dataset.n_frames,
+        of=None if fingerprint is None else fingerprint.dataset.n_frames,
         pairs=pairs,
         parts=parts,
         nbytes=nbytes,
         used=_used(generation)[1],
-        parameters={} if identity is None else _texts(identity.parts.get("parameters", {})),
-        trajectory=() if identity is None else identity.dataset.paths,
+        parameters={} if fingerprint is None else _texts(fingerprint.parts.get("parameters", {})),
+        trajectory=() if fingerprint is None else fingerprint.dataset.paths,
         differs=differs,
         bad=bad,
     )
@@ -233,7 +233,7 @@ def _used(generation: Generation) -> tuple[bool, float]:
     for path in (generation.path, *generation.path.glob("*")):
         with suppress(OSError):  # deleted meanwhile
             times.append(path.stat().st_mtime)
-    return generation.identity is not None, max(times, default=0.0)
+    return generation.fingerprint is not None, max(times, default=0.0)
 
 
 @contextmanager

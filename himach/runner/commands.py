@@ -81,7 +81,7 @@ class RunCommand:
             from himach.result import print_outcome, summary
             from himach.runner.run import run_here
 
-            job = on_every_rank(world.comm, self._maker(world))
+            job = on_every_rank(world.comm, partial(self._noted, self._maker(world)))
             scripts = _scripts(job)
             first = world.comm.bcast(list(scripts.values()))
             on_every_rank(world.comm, partial(_same_scripts, first, scripts))
@@ -96,6 +96,17 @@ class RunCommand:
             if self.update is None or self.update.last:
                 print_outcome(result, sys.stdout)
             return None if self.quiet or result.outcome is None else f"\n{summary(result.record, result.out)}"
+
+    def _noted(self, make: Callable[[], Job]) -> Job:
+        """Make the job; where pairs may be kept, it notes which files are opened while modules are loaded."""
+        if not self.keeps and self.again is None and self.update is None:
+            return make()
+        from himach.keeping.fingerprint.opened_files import OpenedFiles
+
+        files = OpenedFiles()
+        with files.looking():
+            job = make()
+        return replace(job, loaded=files.digests)
 
     def _maker(self, world: World) -> Callable[[], Job]:
         """Return what makes the job on every rank, after the record that it repeats was read on the first."""

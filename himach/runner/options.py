@@ -244,6 +244,8 @@ class Job(RunOptions):
         Directory in which pairs are kept from one run to the next of a live run, which nobody else knows.
     live
         For the record of a live run's runs: where frames come from, and what came of that so far.
+    loaded
+        Digests of files that were opened while the modules of the analyses were loaded, by path.
     """
 
     analyses: Sequence[Analysis] = ()
@@ -253,6 +255,7 @@ class Job(RunOptions):
     earlier: Mapping[str, Any] | None = None
     between: Path | None = None
     live: Mapping[str, Any] | None = None
+    loaded: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def labels(self) -> list[str]:

@@ -22,8 +22,8 @@ from himach.analysis import GIVEN, Analysis
 from himach.output.jsonable import to_json
 from himach.output.record import AnalysisRecord, DatasetRecord, Request, analysis_record
 from himach.runner.assignments import class_of, written_stages
-from himach.runner.scripts import SCRIPT_MODULE
 from himach.selection import chosen, frames_text
+from himach.value_digest import SCRIPT_MODULE, topology_digest
 
 if TYPE_CHECKING:
     from himach.runner.given.universe import Given
@@ -265,8 +265,6 @@ def _literal(value: Any) -> Any:
 
 
 def _digest_of(opened: Opened) -> str:
-    from himach.keeping.maps.state import topology_digest
-
     return topology_digest(opened.topology)
 
 

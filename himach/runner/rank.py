@@ -33,7 +33,7 @@ from himach.parallel.orders import Orders
 from himach.parallel.progress import Progress
 from himach.parallel.quiet import heard
 from himach.planning.observed import observed
-from himach.runner.kept_pairs import keeper_of, kept_pairs, mapping_ends, not_kept
+from himach.runner.kept_pairs import files_of, keeper_of, kept_pairs, mapping_ends, not_kept
 from himach.runner.memory import default_memory, scratch_directory
 from himach.runner.options import Job
 from himach.selection import Selected
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from himach.io.server.client import Client
     from himach.io.store.store import Dataset as Cached
     from himach.io.universe.view import View
+    from himach.keeping.fingerprint.opened_files import OpenedFiles
     from himach.keeping.kept_run import KeptRun
     from himach.runner.given.universe import Given
     from himach.runner.opening import Opened
@@ -151,8 +152,9 @@ def _analyse(
 
     comm = world.comm
     asked = on_first_rank(comm, partial(asked_for, job, opened, world.library()), share=True)
-    views = on_every_rank(comm, partial(_set_up, comm.rank, chains, opened, job.given))
-    with kept_pairs(world, job, out.path, out.labels, chains, views, opened) as kept:
+    files = files_of(comm, job, opened)
+    views = on_every_rank(comm, partial(_set_up, comm.rank, chains, opened, job.given, files))
+    with kept_pairs(world, job, out.path, out.labels, chains, views, opened, files) as kept:
         ready = time.time()
         share = assign_frames(world, opened, kept, _union([view.needs for view in views]))
         assigned = time.time()
@@ -195,7 +197,13 @@ def stages(analysis: Analysis) -> list[Analysis]:
     return chain
 
 
-def _set_up(rank: int, chains: Sequence[Sequence[Analysis]], opened: Opened, given: Given | None) -> list[View]:
+def _set_up(
+    rank: int,
+    chains: Sequence[Sequence[Analysis]],
+    opened: Opened,
+    given: Given | None,
+    files: OpenedFiles | None = None,
+) -> list[View]:
     """Give every analysis its own Universe and call setup(); return what binds frames to each."""
     from himach.io.universe.view import View
 
@@ -217,7 +225,7 @@ def _set_up(rank: int, chains: Sequence[Sequence[Analysis]], opened: Opened, giv
                 stage.select_groups(view.universe)
             except UsageError as error:
                 raise UsageError(f"{stage.label()}: {error}") from error
-            with located(stage, "setup", rank):
+            with located(stage, "setup", rank), nullcontext() if files is None else files.looking():
                 stage.setup(view.universe)
         if chain[0].defines("atoms"):
             with located(chain[0], "atoms", rank):

@@ -27,12 +27,10 @@ from himach.analysis import Analysis
 from himach.errors import AnalysisError, UsageError, nearest
 from himach.parallel.environment import is_interruption
 from himach.runner.assignments import set_parameters, written_stages
+from himach.value_digest import SCRIPT_MODULE
 
 #: What scripts define, by their paths.
 Loaded: TypeAlias = dict[str, Mapping[str, type[Analysis]]]
-
-#: Beginning of the names of modules that scripts are.
-SCRIPT_MODULE = "himach_script_"
 
 
 def find_analyses(

@@ -54,7 +54,7 @@ class Ground:
         (self.pairs / LOCK).write_text("process 1 on nowhere, since then")  # a killed run's
         shutil.copytree(self.pairs, self._good)
         generations = {label: PairsDirectory(self.pairs).generations(label)[-1] for label in NAMES}
-        self.known = {label: (one.key, one.identity) for label, one in generations.items()}
+        self.known = {label: (one.key, one.fingerprint) for label, one in generations.items()}
         self.files = sorted(path for path in self.pairs.rglob("*") if path.is_file())
         self.good = {path: path.read_bytes() for path in self.files}
 
@@ -83,7 +83,7 @@ class Ground:
             return False
         if path.name == MAP:
             (found,) = PairsDirectory(self.pairs).generations(label)
-            return found.identity is None and bool(found.damage)
+            return found.fingerprint is None and bool(found.damage)
         try:
             open_part(path, pickles=True, identity=self.known[label][0]).close()
         except BadPartError:

@@ -12,7 +12,7 @@ from himach.errors import UsageError
 from himach.examples import load
 from himach.keeping.directory import MAP, PairsDirectory, is_private
 
-from .maps.identities import identity_of
+from .fingerprint.fingerprints import fingerprint_of
 
 HOLDER = """
 import sys
@@ -33,7 +33,7 @@ def directory(tmp_path):
 
 
 def test_generations_are_numbered_and_read_back(directory):
-    identity = identity_of(load("rmsd")())
+    identity = fingerprint_of(load("rmsd")())
     for number in (1, 2):
         begun = directory.begin("rmsd", identity)
         assert begun.number == number
@@ -41,7 +41,7 @@ def test_generations_are_numbered_and_read_back(directory):
         begun.write()
     first, second = directory.generations("rmsd")
     assert (first.number, second.number, first.key == second.key) == (1, 2, False)
-    assert first.identity == second.identity == identity
+    assert first.fingerprint == second.fingerprint == identity
     assert directory.labels() == ["rmsd"]
     assert first.private
     directory.evict("rmsd", 1)
@@ -54,14 +54,14 @@ def test_generations_are_numbered_and_read_back(directory):
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b'{"digest": "0", "version": 1}'])
 def test_what_does_not_say_its_map_has_none(directory, content):
-    begun = directory.begin("rmsd", identity_of(load("rmsd")()))
+    begun = directory.begin("rmsd", fingerprint_of(load("rmsd")()))
     begun.write()
     (begun.path / MAP).write_bytes(content)
     (found,) = directory.generations("rmsd")
-    assert found.identity is None
+    assert found.fingerprint is None
     (begun.path / MAP).unlink()
     (found,) = directory.generations("rmsd")
-    assert found.identity is None
+    assert found.fingerprint is None
 
 
 def test_another_run_is_refused_by_name_and_a_dead_one_is_not(tmp_path):
@@ -106,7 +106,7 @@ def test_only_what_nobody_else_can_write_is_private(directory):
     for mode, private in ((0o755, True), (0o775, False), (0o707, False), (0o700, True)):
         directory.path.chmod(mode)
         assert is_private(directory.path) is private
-        assert directory.begin("rmsd", identity_of(load("rmsd")())).private is private
+        assert directory.begin("rmsd", fingerprint_of(load("rmsd")())).private is private
     if os.geteuid() == 0:
         os.chown(directory.path, 65534, -1)
         assert not is_private(directory.path)

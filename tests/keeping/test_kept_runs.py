@@ -99,3 +99,16 @@ def test_other_ranks(place, ranks):
     found = run(place, pairs=place / "pairs", stop=50, ranks=ranks)
     assert text(found) == text(whole)
     assert found.record["reused"]["frames"] == 50
+
+
+def test_what_can_never_be_the_same_is_warned_of(place):
+    text = SCRIPT + "\nimport threading\nLOCK = threading.Lock()\nclass Locked(Columns):\n    lock = LOCK\n"
+    (place / "script.py").write_text(text)
+    with pytest.warns(UserWarning, match=r"Locked: lock \(_thread.lock\) cannot be compared with that of another run"):
+        himach.run(
+            module_of(place / "script.py").Locked(),
+            place / "run.xtc",
+            place / "top.gro",
+            pairs=place / "pairs",
+            cache="off",
+        )

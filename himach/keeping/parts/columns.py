@@ -8,10 +8,10 @@ elsewhere, and nothing is allocated before these sizes have been found to be the
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import os
-import re
 import resource
 import stat
 import struct
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import descr_to_dtype, dtype_to_descr
 
 from himach.engine.pairs.block import Array, Raw, raw
 from himach.errors import HimachError
@@ -42,11 +43,8 @@ OPEN = 4
 #: Bytes of a description, at most.
 DESCRIBED = 1 << 24
 
-# What numpy calls types without fields; more than that it would parse as Python.
-SIMPLE = re.compile(r"[<>|=][b-zA-NP-Z?]\d*(\[[0-9a-zA-Z]+\])?")
-
 #: What parsing raises where a description is not what a writer writes.
-NONSENSE = (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError, AttributeError)
+NONSENSE = (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError, AttributeError, SyntaxError)
 
 
 class BadPartError(HimachError):
@@ -57,71 +55,23 @@ class DamagedPartError(BadPartError):
     """A file of kept pairs that is not what was written, and never will be again."""
 
 
-def describe(dtype: np.dtype[Any]) -> Any:
-    """Return a dtype as JSON has it; None if it could not be made again of that, to the last detail."""
-    described = _described(dtype)
+@lru_cache(maxsize=256)
+def describe(dtype: np.dtype[Any]) -> str | None:
+    """Return a dtype as the files of numpy.save() have it; None if it could not be made again of that."""
     try:
-        again = as_dtype(json.loads(json.dumps(described)))
-        return described if _same(again, dtype) else None
+        described: Any = dtype_to_descr(dtype)
+        text = described if isinstance(described, str) else repr(described)
+        return text if as_dtype(text) == dtype else None
     except NONSENSE:
         return None
 
 
 def as_dtype(described: Any) -> np.dtype[Any]:
     """Return the dtype that `describe()` described; for anything else one of `NONSENSE`, or another dtype."""
-    if isinstance(described, str):
-        if not SIMPLE.fullmatch(described):
-            raise ValueError(f"{described[:80]!r} is no type of numbers")
-        dtype = np.dtype(described)
-    elif isinstance(described, list):
-        base, shape = described
-        dtype = np.dtype((as_dtype(base), tuple([_count(size) for size in shape])))
-    else:
-        aligned = bool(described["aligned"])
-        formats = [as_dtype(inner) for inner in described["formats"]]
-        fields = {name: described[name] for name in ("names", "titles", "offsets", "itemsize")}
-        if any(type(offset) is not int for offset in (*fields["offsets"], fields["itemsize"])):
-            raise ValueError("an offset is no integer")
-        dtype = np.dtype({**fields, "formats": formats}, align=aligned)  # type: ignore[call-overload]
+    dtype = descr_to_dtype(ast.literal_eval(described) if described.startswith("[") else described)
     if dtype.hasobject or dtype.itemsize > 1 << 31:
         raise ValueError(f"values of {dtype} are not kept as columns")
     return dtype
-
-
-def _described(dtype: np.dtype[Any]) -> Any:
-    if dtype.hasobject:
-        return None
-    if dtype.subdtype is not None:
-        base, shape = dtype.subdtype
-        return [_described(base), list(shape)]
-    if dtype.names is None:
-        return _simple(dtype.str, dtype.char)
-    fields: list[Any] = [dtype.fields[name] for name in dtype.names]  # type: ignore[index]
-    return {
-        "names": list(dtype.names),
-        "formats": [_described(field[0]) for field in fields],
-        "offsets": [field[1] for field in fields],
-        "titles": [field[2] if len(field) > 2 else None for field in fields],
-        "itemsize": dtype.itemsize,
-        "aligned": dtype.isalignedstruct,
-    }
-
-
-@lru_cache(maxsize=256)
-def _simple(text: str, char: str) -> str | None:
-    """Return the text of a dtype without fields; some C types have the same size, and differ by their letter only."""
-    for candidate in (text, text[0] + char):
-        try:
-            dtype = np.dtype(candidate)
-        except TypeError:
-            continue
-        if (dtype.str, dtype.char) == (text, char):
-            return candidate
-    return None
-
-
-def _same(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
-    return a == b and a.type is b.type and a.isalignedstruct == b.isalignedstruct and a.flags == b.flags
 
 
 def _count(number: Any) -> int:

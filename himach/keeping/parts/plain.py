@@ -7,11 +7,9 @@ it is read (`himach.engine.pairs.values.Pickled`): reading unpickles nothing.
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -22,7 +20,7 @@ from himach.engine.pairs.block import Array, objects
 from himach.engine.pairs.keys import INT64
 from himach.engine.pairs.values import Pickled, restore
 from himach.errors import HimachError
-from himach.keeping.parts.columns import ColumnFile, ColumnWriter, describe
+from himach.keeping.parts.columns import ColumnFile, ColumnWriter, as_dtype, describe
 
 #: Tuples within tuples that are kept as columns; deeper ones are pickled.
 DEPTH = 8
@@ -149,22 +147,10 @@ def _kind(value: Any, depth: int) -> Kind:
     if kind is np.ndarray or isinstance(value, np.generic):
         dtype: np.dtype[Any] = value.dtype
         scalar = kind is not np.ndarray
-        described = _text(dtype) if dtype.names is not None else _simple_text(dtype, dtype.char)
-        if described and dtype.itemsize and (kind is dtype.type or not scalar):
+        described = describe(dtype)
+        if described and dtype.itemsize and (kind is as_dtype(described).type or not scalar):
             return ("scalar" if scalar else "array"), described, value.ndim
     return "pickle", "", 0
-
-
-@lru_cache(maxsize=256)
-def _simple_text(dtype: np.dtype[Any], _: str) -> str:
-    """Do as `_text()`; dtypes of two letters may be equal, and are not the same."""
-    return _text(dtype)
-
-
-def _text(dtype: np.dtype[Any]) -> str:
-    """Return the description of a dtype as text, none if it cannot be described."""
-    described = describe(dtype)
-    return "" if described is None else json.dumps(described)
 
 
 def _write_kind(writer: ColumnWriter, kind: Kind, values: Sequence[Any], pickles: bool, depth: int) -> Any:
@@ -180,7 +166,7 @@ def _write_kind(writer: ColumnWriter, kind: Kind, values: Sequence[Any], pickles
     if name == "scalar":
         return [name, writer.add(np.array(values, dtype=values[0].dtype))]
     if name == "array":
-        return [name, *_write_arrays(writer, values, json.loads(described), dimensions)]
+        return [name, *_write_arrays(writer, values, described, dimensions)]
     lengths = writer.add(np.array(list(map(len, values)), dtype=np.int64))
     return [name, lengths, _write(writer, [part for value in values for part in value], pickles, depth + 1)]
 

@@ -57,8 +57,8 @@ dtypes = st.one_of(
     hnp.scalar_dtypes(),
     hnp.array_dtypes(max_size=3),
     hnp.nested_dtypes(max_itemsize=64),
-    st.sampled_from([np.dtype("q"), np.dtype("Q"), np.dtype("g"), np.dtype("G"), np.dtype("S0"), np.dtype("V3")]),
-    st.just(np.dtype([("a", "i1"), ("b", "f8"), ("c", "<M8[ns]", (2,))], align=True)),
+    st.sampled_from([np.dtype("g"), np.dtype("G"), np.dtype("S0"), np.dtype("V3")]),
+    st.just(np.dtype([("a", "i1"), ("b", "f8"), ("c", "<M8[ns]", (2,))])),
 )
 
 
@@ -79,7 +79,7 @@ def array_of(dtype, shape):
 
 numpys = st.one_of(
     hnp.scalar_dtypes().flatmap(hnp.from_dtype),
-    st.sampled_from([np.str_("a\0"), np.str_(""), np.bytes_(b"\0"), np.longlong(3), np.float32("nan"), np.float16(1)]),
+    st.sampled_from([np.str_("a\0"), np.str_(""), np.bytes_(b"\0"), np.float32("nan"), np.float16(1)]),
     dtypes.flatmap(arrays),
 )
 plain = st.recursive(st.one_of(scalars, numpys), lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)

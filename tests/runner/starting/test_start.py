@@ -43,7 +43,7 @@ def told(done) -> dict:
 @pytest.mark.parametrize("words", [[], ["-n", "1"]])
 def test_a_run_on_one_rank_needs_no_mpi_and_little_else(script, words):
     modules = told(himach("run", script, *DATA, "--cache", "off", *words))["modules"]
-    several = ("mpi4py", "himach.parallel.mpi", "himach.parallel.forking", "himach.keeping.maps")
+    several = ("mpi4py", "himach.parallel.mpi", "himach.parallel.forking", "himach.keeping")
     assert not [name for name in (*several, "scipy.sparse", "scipy.spatial", "matplotlib") if name in modules]
 
 

@@ -11,14 +11,14 @@ from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.topology.loading import load_topology
 from himach.io.trajectory.origin import open_origin
 from himach.io.universe.view import View
-from himach.keeping.maps.identity import MapIdentity, map_identity
+from himach.keeping.fingerprint.map_fingerprint import MapFingerprint, map_fingerprint
 from himach.runner.scripts import load_script
 
 TRAJECTORY, TOPOLOGY = sample("villin")
 _SAMPLE = []
 
 
-def identity_of(
+def fingerprint_of(
     analysis, trajectories=(TRAJECTORY,), topology=TOPOLOGY, start=None, stop=None, step=None, keywords=None
 ):
     """Return the identity of an analysis's map, as the first rank of a run finds it."""
@@ -33,8 +33,8 @@ def identity_of(
         view.ask(analysis.atoms(view.universe))
     view.settle()
     stamp = OriginStamp.of(origin, keywords)
-    found = map_identity(analysis, view.universe, dataset=stamp, frames=frames, first=first)
-    return MapIdentity.from_json(json.loads(json.dumps(found.to_json())))
+    found = map_fingerprint(analysis, view.universe, dataset=stamp, frames=frames)
+    return MapFingerprint.from_json(json.loads(json.dumps(found.to_json())))
 
 
 def _parsed(topology, keywords, origin):
@@ -46,7 +46,7 @@ def _parsed(topology, keywords, origin):
     return _SAMPLE[0]
 
 
-def identity_of_script(folder, parameters=None, name="script.py", cls=None, **options):
+def fingerprint_of_script(folder, parameters=None, name="script.py", cls=None, **options):
     """Return the identity of the analysis of a script, loaded as if for the first time."""
     for file in Path(folder).rglob("*.py"):
         module = ".".join(file.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
@@ -56,6 +56,6 @@ def identity_of_script(folder, parameters=None, name="script.py", cls=None, **op
     try:
         found = load_script(Path(folder, name))
         analysis = found[cls] if cls else next(iter(found.values()))
-        return identity_of(analysis(**(parameters or {})), **options)
+        return fingerprint_of(analysis(**(parameters or {})), **options)
     finally:
         sys.path[:] = path

@@ -12,7 +12,7 @@ from support.shelves import N_ATOMS, positions_of
 import himach
 from himach.io.store.store import Store
 from himach.io.universe.view import View
-from himach.keeping.maps.identity import differences, map_identity
+from himach.keeping.fingerprint.map_fingerprint import differences, map_fingerprint
 from himach.parallel.communicator import alone
 from himach.runner.opening import open_job
 from himach.runner.options import Job
@@ -26,7 +26,7 @@ def identity(trajectory, topology, place, **options):
     view = View(opened.topology, opened.origin, opened.frames, opened.first)
     analysis.__dict__.update(frames=opened.frames, dt=opened.origin.dt(opened.frames))
     stamp = opened.stamp(keywords)
-    return map_identity(analysis, view.universe, dataset=stamp, frames=opened.frames, first=opened.first)
+    return map_fingerprint(analysis, view.universe, dataset=stamp, frames=opened.frames)
 
 
 def run(trajectory, topology, place):
