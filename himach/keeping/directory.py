@@ -23,7 +23,7 @@ from himach.keeping.fingerprint.dependencies import content_digest
 from himach.keeping.fingerprint.map_fingerprint import MapFingerprint
 from himach.output.lock import HeldError, Lock
 
-__all__ = ["Generation", "PairsDirectory", "is_private"]
+__all__ = ["Generation", "PairsDirectory", "Place", "is_private"]
 
 LOCK = ".lock"
 #: What names begin with that NFS gives to files which were removed while they were open.
@@ -232,3 +232,25 @@ def _read(path: Path) -> Generation:
 
 def _digest(described: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the pairs of one analysis go.
+
+    Attributes
+    ----------
+    generation
+        Made at the first commit.
+    combined
+        Whether they are combine()'s.
+    pickles
+        Whether values may be kept as pickles: only where nobody but this user can write.
+    home
+        The module of the analysis.
+    """
+
+    generation: Generation
+    combined: bool
+    pickles: bool
+    home: str

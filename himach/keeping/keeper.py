@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
@@ -24,16 +24,16 @@ from pyroaring import BitMap64
 from himach.engine.mapping import Mapped, Mapper
 from himach.engine.pairs.block import SHARDS, Block, divided
 from himach.errors import HimachError, TimeUpError, UsageError
-from himach.keeping.directory import Generation
 from himach.keeping.parts.part import BadPartError, NotPlainError, open_part, write_part
 from himach.parallel.collective import on_every_rank
 from himach.parallel.communicator import Communicator
 from himach.selection import Selected, numbers_at
 
 if TYPE_CHECKING:
+    from himach.keeping.directory import Place
     from himach.keeping.kept_run import KeptRun
 
-__all__ = ["Asked", "PassKeeper", "Place"]
+__all__ = ["Asked", "PassKeeper"]
 
 #: Seconds between commits, at least, and the part of the time so far that they may lie apart.
 EVERY = 30.0
@@ -49,28 +49,6 @@ WAITS = 4
 #: Commits that may wait for the disk; where one more would, the run waits so many seconds, if keeping was asked for.
 WAITING = 4
 PATIENCE = 60.0
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the pairs of one analysis go.
-
-    Attributes
-    ----------
-    generation
-        Made at the first commit.
-    combined
-        Whether they are combine()'s.
-    pickles
-        Whether values may be kept as pickles: only where nobody but this user can write.
-    home
-        The module of the analysis.
-    """
-
-    generation: Generation
-    combined: bool
-    pickles: bool
-    home: str
 
 
 class Asked(Protocol):

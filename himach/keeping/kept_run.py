@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from himach.errors import HimachError
-from himach.keeping.directory import Generation, PairsDirectory
+from himach.keeping.directory import Generation, PairsDirectory, Place
 from himach.keeping.fingerprint.map_fingerprint import MapFingerprint, differences
 from himach.keeping.fingerprint.opened_files import OpenedFiles
-from himach.keeping.keeper import Place
 from himach.keeping.reuse import Found, find_parts
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import Communicator
