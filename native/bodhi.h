@@ -45,7 +45,7 @@ enum bodhi_status {
     BODHI_EXISTS = 3,          /* just this frame is there already; nothing was written */
     BODHI_ERROR_ARGUMENT = -1, /* an argument breaks a precondition */
     BODHI_ERROR_MEMORY = -2,   /* out of memory */
-    BODHI_ERROR_SYSTEM = -3,   /* a system call failed; the message has its name and reason */
+    BODHI_ERROR_SYSTEM = -3,   /* a system call failed, or a library is missing; the message has its name and reason */
     BODHI_ERROR_FULL = -4,     /* no space or quota left; what was being written is undone, the writer stays usable */
     BODHI_ERROR_POISONED = -5, /* an earlier write or fsync of this writer failed: only closing is left */
     BODHI_ERROR_VERSION = -6,  /* written by another version of the format; the message has its number */

@@ -48,7 +48,7 @@ static void let_go(dialling *d) {
     free((void *)(uintptr_t)d->request.identity);
     free(d->request.asked);
     free(d->kept);
-    memset(d->key, 0, sizeof d->key);
+    explicit_bzero(d->key, sizeof d->key);
     free(d);
 }
 

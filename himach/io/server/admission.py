@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from himach.errors import UsageError
-from himach.io.store.bodhi import ServerRefusedError
+from himach.io.store.bodhi import ServerRefusedError, find_libcrypto
 
 GREETING = b"BdhAuth2"
 NONCE_BYTES = 32
@@ -67,7 +67,10 @@ def read_key(path: Path) -> bytes:
         It cannot be read, or holds too few or too many bytes.
     ServerRefusedError
         It is not this user's, or others may read or write it.
+    StoreSystemError
+        OpenSSL's libcrypto is not on this machine, and no key is of use without it.
     """
+    find_libcrypto()
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

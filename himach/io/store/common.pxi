@@ -5,7 +5,7 @@ class StoreError(HimachError):
 
 
 class StoreSystemError(StoreError):
-    """A system call failed."""
+    """A system call failed, or a library of the system is missing."""
 
 
 class StoreFullError(StoreError):

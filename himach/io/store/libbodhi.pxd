@@ -213,14 +213,9 @@ cdef extern from "base/mac.h" nogil:
     ctypedef struct mac_part:
         const void *data
         size_t size
-    bint mac_portable
+    int mac_find()
     void mac_begin(mac_stream *stream, const uint8_t *key, bint client_sends)
     void mac_next(mac_stream *stream, const mac_part *parts, int n, uint8_t *tag)
-
-cdef extern from "base/hmac.h" nogil:
-    enum:
-        HMAC_BYTES
-    void bodhi_hmac(const void *key, size_t key_bytes, const void *data, size_t size, uint8_t *out)
 
 cdef extern from "codec/xtc.h" nogil:
     enum:

@@ -19,16 +19,13 @@ cdef cnp.ndarray wanted_numbers(object numbers):
     return wanted
 
 
-def hmac_sha256(bytes key, bytes data):
-    """The C library's HMAC-SHA256, for tests beside Python's."""
-    cdef uint8_t out[32]
-    bodhi_hmac(<const char *>key, len(key), <const char *>data, len(data), out)
-    return bytes(out[:HMAC_BYTES])
+def find_libcrypto():
+    """Raise StoreSystemError unless there is OpenSSL's libcrypto, without which no key is of use."""
+    check(mac_find())
 
 
-def message_tag(bytes session, bint client_sends, int64_t number, bytes message, bint portable=False):
+def message_tag(bytes session, bint client_sends, int64_t number, bytes message):
     """The tag of one message of a session, for tests beside another implementation."""
-    global mac_portable
     cdef mac_stream stream
     cdef uint8_t tag[16]
     cdef mac_part part
@@ -38,9 +35,7 @@ def message_tag(bytes session, bint client_sends, int64_t number, bytes message,
     stream.number = number
     part.data = <const void *><const char *>message
     part.size = len(message)
-    mac_portable = portable
     mac_next(&stream, &part, 1, tag)
-    mac_portable = False
     return bytes(tag[:MAC_BYTES])
 
 

@@ -223,7 +223,7 @@ static void free_pusher(bodhi_pusher *p) {
     free(p->name);
     free(p->generation);
     free(p->identity);
-    memset(p->key, 0, sizeof p->key);
+    explicit_bzero(p->key, sizeof p->key);
     free(p);
 }
 
