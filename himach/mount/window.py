@@ -32,9 +32,10 @@ AGAIN_SECONDS = 1.0  # after which a frame that could not be had is asked for ag
 
 @dataclass(frozen=True)
 class _Block:
-    """Bytes of some frames; why those cannot be had that cannot, by their place; or why none can."""
+    """Bytes of some frames, or a head; why those cannot be had that cannot, by their place; or why none can."""
 
     data: Bytes
+    layout: Layout
     missing: Mapping[int, Exception] = field(default_factory=dict)
     failure: BaseException | None = None
     made: float = field(default_factory=time.monotonic)
@@ -79,7 +80,7 @@ class Window:
     def read(self, offset: int, size: int) -> list[Bytes]:
         """Return the bytes from `offset` on, in pieces; fewer than `size` at the end of the file.
 
-        Of a file that grows meanwhile, the frames are those that were there at first; the head may tell of more.
+        Of a file that grows meanwhile, there are as many frames as its head tells of, if that is among the bytes.
 
         Raises
         ------
@@ -90,8 +91,9 @@ class Window:
         stop = min(offset + size, layout.size)
         pieces: list[Bytes] = []
         if offset < min(stop, layout.head_bytes):
-            end = min(stop, layout.head_bytes)
-            pieces.append(self._await(HEAD).data[offset:end])
+            head = self._await(HEAD)
+            end, stop = min(stop, layout.head_bytes), min(offset + size, head.layout.size)
+            pieces.append(head.data[offset:end])
             offset = end
         block_bytes = self.per_block * layout.frame_bytes
         while offset < stop:
@@ -179,7 +181,7 @@ class Window:
             try:
                 found = self._compute(number, layout)
             except BaseException as error:  # whoever waits for it raises it
-                found = _Block(np.empty(0, np.uint8), failure=error)
+                found = _Block(np.empty(0, np.uint8), layout, failure=error)
                 self._shut()
             with self._changed:
                 if layout is self._layout:
@@ -216,7 +218,7 @@ class Window:
             self._opened = time.monotonic()
         if number == HEAD:
             self._reading = -1, iter(())
-            return _Block(np.frombuffer(bytearray(layout.head(*self._frames.stamps())), np.uint8))
+            return _Block(np.frombuffer(bytearray(layout.head(*self._frames.stamps())), np.uint8), layout)
         start = number * self.per_block
         stop = min(start + self.per_block, n_frames)
         block = np.empty((stop - start) * layout.frame_bytes, dtype=np.uint8)
@@ -230,7 +232,7 @@ class Window:
                 missing[frame - start] = OSError(errno.EIO, f"frame {frame} does not fit the format: {error}")
         if missing and time.monotonic() > self._opened + AGAIN_SECONDS:
             self._shut()  # a server that was away may be there again
-        return _Block(block, missing)
+        return _Block(block, layout, missing)
 
     def _frame(self, frames: Frames, number: int, n_frames: int) -> RawFrame:
         """Return a frame, which as a rule is the one behind the last."""

@@ -196,17 +196,27 @@ def test_a_file_grows(format_):
     window.close()
 
 
-def test_a_file_grows_while_it_is_read(monkeypatch):
+@pytest.mark.parametrize("moment", ["before its head is told", "before its frames are"])
+def test_a_file_grows_while_it_is_read(monkeypatch, moment):
     monkeypatch.setattr(windows, "BLOCK_BYTES", 10**6)  # one block, which is being computed
-    frames = ListedFrames()
+    frames, told = ListedFrames(), threading.Event()
     frames.go_on.clear()
-    window = Window(Dcd(Content(7, N_ATOMS)), frames.open)
     before, after = (whole(Dcd(Content(n_frames, N_ATOMS)), FRAMES[:n_frames]) for n_frames in (7, 8))
+
+    def opened():
+        frames.open()
+        told.wait()
+        return frames
+
+    if "head" not in moment:
+        told.set()
+    window = Window(Dcd(Content(7, N_ATOMS)), opened)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(read, window, 0, 10**9)
-        until(lambda: frames.opened, "the thread reads")
+        until(lambda: frames.begun if told.is_set() else frames.opened, "the thread reads")
         window.grow(Dcd(Content(8, N_ATOMS)))
+        told.set()
         frames.go_on.set()
-        assert waiting.result() in (before, after[: len(before)])  # the head may have been taken, or not
+        assert waiting.result() == (after if "head" in moment else before)
     assert read(window, 0, 10**9) == after
     window.close()
