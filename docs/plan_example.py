@@ -15,6 +15,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 OUT = HERE / "plan-example"
+#: What `himach bench plan --out` left.
+MEASURED = HERE.parent / "benchmarks" / "results" / "plan.json"
 FRAMES = 300
 CLUSTER = """\
 cores = 32
@@ -52,7 +54,7 @@ def make() -> None:
 
 def _papers() -> str:
     """Return what papers published beside what the forms say."""
-    from himach.planning.published import points
+    from himach.benchmarks.runs.published import points
 
     lines = ["| what | published | himach's forms say | | |", "| --- | --- | --- | --- | --- |"]
     for point in points():
@@ -73,7 +75,7 @@ KINDS = {
 
 def _measured() -> str:
     """Return what was predicted of virtual hosts beside what was measured."""
-    from himach.planning.accuracy import BAR, MEASURED, accuracy
+    from himach.benchmarks.runs.accuracy import error, is_held
 
     told = json.loads(MEASURED.read_text())
     rows = [row for row in told["rows"] if row["blind"]]
@@ -81,13 +83,18 @@ def _measured() -> str:
         return "There are no figures of this version.\n"
     lines = ["| analysis | run | hosts | predicted | measured | error | spread | |", "| --- " * 8 + "|"]
     for row in sorted(rows, key=lambda row: list(KINDS).index(row["kind"])):
-        error = row["predicted"] / row["measured"] - 1
-        held = "" if abs(error) <= max(BAR, row["spread"]) else "missed"
+        held = "" if is_held(row) else "missed"
         lines.append(
             f"| {'' if row['kind'] == 'rounds' else row['analysis']} | {KINDS[row['kind']]} | {row['nodes']} "
-            f"| {row['predicted']:.2f} s | {row['measured']:.2f} s | {error:+.1%} | ±{row['spread']:.1%} | {held} |"
+            f"| {row['predicted']:.2f} s | {row['measured']:.2f} s | {error(row):+.1%} | ±{row['spread']:.1%} "
+            f"| {held} |"
         )
-    counts = [f"{KINDS[kind]} {one.held} of {one.cases}" for kind, one in accuracy().items()]
+    kinds = [row["kind"] for row in rows]
+    counts = [
+        f"{KINDS[kind]} {sum(is_held(row) for row in rows if row['kind'] == kind)} of {kinds.count(kind)}"
+        for kind in KINDS
+        if kind in kinds
+    ]
     repeats = sorted({row["repeats"] for row in rows})
     about = told["about"]
     return "\n".join([

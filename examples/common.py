@@ -1,4 +1,4 @@
-"""What the built-in analyses share: parameters that are checked and named in errors, lag times, box vectors."""
+"""What the built-in analyses share: parameters that are checked and named in errors, times, box vectors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 import himach
+from himach.atoms import Atoms
 
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
 
-__all__ = ["WATER", "box_vectors", "check_not_negative", "check_positive", "lag_times", "select", "width"]
+__all__ = ["WATER", "box_vectors", "check_not_negative", "check_positive", "lag_times", "select", "time_axis", "width"]
 
 #: The oxygens of water, by the names that common force fields and programs give them.
 WATER = "resname HOH SOL WAT H2O TIP3 TIP3P TIP4 TIP4P SPC SPCE and name O OW OH2"
@@ -28,19 +29,10 @@ def select(universe: Universe, analysis: himach.Analysis, parameter: str) -> Ato
     himach.UsageError
         If the selection cannot be read or selects no atom.
     """
-    from MDAnalysis.exceptions import SelectionError
-
-    selection = getattr(analysis, parameter)
-    what = f"{analysis.label()}: the selection {selection!r} (parameter {parameter})"
     try:
-        atoms = universe.select_atoms(selection)
-    except (SelectionError, ValueError, AttributeError) as error:
-        raise himach.UsageError(f"{what} cannot be used: {error}") from error
-    if not len(atoms):
-        raise himach.UsageError(
-            f"{what} selects none of the {len(universe.atoms)} atoms; set {parameter} to what the topology has"
-        )
-    return atoms
+        return Atoms.of(getattr(analysis, parameter)).select(universe, parameter)
+    except himach.UsageError as error:
+        raise himach.UsageError(f"{analysis.label()}: {error}") from error
 
 
 def check_positive(analysis: himach.Analysis, *parameters: str) -> None:
@@ -84,6 +76,11 @@ def lag_times(analysis: himach.Analysis, tau_max: int) -> npt.NDArray[np.float64
             "select frames with start, stop and step that are"
         )
     return taus * abs(analysis.dt)  # time runs backwards where the selection does, a lag never
+
+
+def time_axis(times: npt.ArrayLike, name: str) -> tuple[float, str]:
+    """Return by what times in ps are multiplied for an axis, and its label: in ns where they reach 10,000 ps."""
+    return (1e-3, f"{name} / ns") if np.max(np.abs(times), initial=0) >= 10_000 else (1.0, f"{name} / ps")
 
 
 def box_vectors(boxes: npt.ArrayLike) -> npt.NDArray[np.float64]:

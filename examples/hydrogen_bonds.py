@@ -9,7 +9,7 @@ from MDAnalysis.lib.distances import calc_angles, capped_distance
 
 import himach
 from himach import kernels
-from himach.examples.common import check_not_negative, check_positive, lag_times, select
+from himach.examples.common import check_not_negative, check_positive, lag_times, select, time_axis
 from himach.examples.survival import find_runs, find_runs_of_many, plot_survival, survival
 
 #: Key of the number of bonds; bonds are pairs of atoms, which no negative number is.
@@ -118,6 +118,14 @@ class HydrogenBonds(himach.Analysis):
         }
 
     def plot(self, outcome, axes):
-        plot_survival(
-            outcome["lifetime"], axes, f"Hydrogen bonds, {np.mean(outcome['counts']['bonds']):.1f} on average"
-        )
+        counts = outcome["counts"]
+        mean = np.mean(counts["bonds"])
+        scale, label = time_axis(counts["time_ps"], "time")
+        axes.set_title(f"Hydrogen bonds, {mean:.1f} on average")
+        axes.set_axis_off()
+        in_time, lasting = axes.inset_axes([0, 0.6, 1, 0.4]), axes.inset_axes([0, 0, 1, 0.4])
+        in_time.plot(scale * counts["time_ps"], counts["bonds"], linewidth=0.8)
+        in_time.axhline(mean, color="grey", linewidth=0.8, linestyle="--")
+        in_time.set(xlabel=label, ylabel="bonds", ylim=(0, None))
+        in_time.grid(alpha=0.3)
+        plot_survival(outcome["lifetime"], lasting, "")

@@ -8,7 +8,7 @@ import numpy as np
 
 import himach
 from himach import kernels
-from himach.examples.common import box_vectors, check_positive, select
+from himach.examples.common import box_vectors, check_positive, select, time_axis
 
 #: Where an ion is. Opposite bulks have opposite signs.
 BELOW, FILTER, ABOVE, ELSEWHERE = -1, 0, 1, 2
@@ -112,7 +112,7 @@ class IonPermeation(himach.Analysis):
             "left_ps": series.times[left],
             "up": region[left] == ABOVE,
             "time_ps": series.times[thin],
-            "z": z[thin],
+            "z": z[thin].astype(np.float32),  # as positions are
         }
 
     def finish(self, results):
@@ -140,25 +140,28 @@ class IonPermeation(himach.Analysis):
         return outcome
 
     def plot(self, outcome, axes):
-        events, z, bounds = outcome["events"], outcome["z"], outcome["filter"]
-        ions, up, left = events["ion"], events["direction"], events["left_ps"]
-        colours = {f"ion {ion}": f"C{number % 10}" for number, ion in enumerate(np.unique(ions))}
-        axes.axhspan(bounds["bottom"][0], bounds["top"][0], color="gold", alpha=0.3, linewidth=0)
-        for path in sorted([path for path in z if path != "time_ps"], key=colours.__contains__):  # passing ones on top
-            draw_path(axes, z["time_ps"], z[path], colours.get(path, "0.85"))
-        for ion, direction, time in zip(ions, up, left, strict=True):
-            height, marker = (bounds["top"][0], "^") if direction == "up" else (bounds["bottom"][0], "v")
-            axes.plot(time, height, marker, color=colours[f"ion {ion}"], markeredgecolor="black", zorder=4)
-            label = axes.annotate(
-                ion, (time, height), (7, 0), textcoords="offset points", va="center", fontsize="small"
-            )
-            label.set_bbox({"color": "white", "alpha": 0.7, "pad": 0.5, "linewidth": 0})
-        passages = ", ".join(f"{n} {direction}" for direction, n in zip(*outcome["counts"].values(), strict=True))
-        axes.set(
-            xlabel=z.label("time_ps", "time"),
-            ylabel="z from the middle of the filter / Å",
-            title=f"Ions through the filter: {passages}",
-        )
+        events, z, counts = outcome["events"], outcome["z"], outcome["counts"]
+        bottom, top = outcome["filter"]["bottom"][0], outcome["filter"]["top"][0]
+        scale, label = time_axis(z["time_ps"], "time")
+        passing = [f"ion {ion}" for ion in np.unique(events["ion"])]
+        colours = {ion: f"C{number % 10}" for number, ion in enumerate(passing)}
+        axes.axhspan(bottom, top, color="gold", alpha=0.3, linewidth=0, label="filter")
+        others = [path for path in z if path not in colours and path != "time_ps"]
+        for path in [*others, *passing]:  # passing ones on top
+            draw_path(axes, scale * z["time_ps"], z[path], colours.get(path, "0.85"))
+        named = passing if len(passing) <= 10 else []  # more have no colour of their own
+        for ion in [*named, *(["others"] if others else [])]:
+            axes.plot([], [], color=colours.get(ion, "0.85"), label=ion)
+        for direction, n in zip(*counts.values(), strict=True):
+            ends, marker = ((bottom, top), "^") if direction == "up" else ((top, bottom), "v")
+            mine = np.asarray(events["direction"]) == direction
+            for ion, *times in zip(*(events[name][mine] for name in ("ion", "entered_ps", "left_ps")), strict=True):
+                axes.plot(scale * np.array(times), ends, color=colours[f"ion {ion}"], linewidth=2.5, zorder=3)
+                axes.plot(scale * times[1], ends[1], marker, color=colours[f"ion {ion}"], mec="black", zorder=4)
+            words = f"{n} passage{'' if n == 1 else 's'} {direction}"
+            axes.plot([], [], marker, color="0.5", mec="black", label=words)
+        axes.set(xlabel=label, ylabel="z from the middle of the filter / Å", title="Ions through the filter")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=5, fontsize="small", frameon=False)
 
 
 def draw_path(axes, time, z, colour):

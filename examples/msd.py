@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from typing import ClassVar
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 
 import himach
-from himach.examples.common import WATER, box_vectors, lag_times, select
+from himach.examples.common import WATER, box_vectors, lag_times, select, time_axis
 
 #: Positions that are worked on at a time: as many as stay in a core's own cache.
 AT_ONCE = 1 << 15
+#: Images of a box that touch it, in box vectors; itself first.
+NEIGHBORS = np.array(sorted(itertools.product((-1.0, 0.0, 1.0), repeat=3), key=np.count_nonzero))
+CHANGING_BOX = (
+    "msd: the box changes, and most tools unwrap such trajectories so that diffusion is too fast; leave unwrap=True "
+    "and give the trajectory as the simulation wrote it"
+)
 
 
 class Msd(himach.Analysis):
     """Mean squared displacement over all time origins and selected atoms, in three dimensions.
 
-    Equal to ``MDAnalysis.analysis.msd.EinsteinMSD`` after the transformation ``NoJump``. The slope at long times is six
-    times the diffusion coefficient.
+    The slope at long times is six times the diffusion coefficient. In a rectangular box that stays, equal to
+    ``MDAnalysis.analysis.msd.EinsteinMSD`` after the transformation ``NoJump``; in one that changes, steps are added up
+    as they are in the box of each moment, where ``NoJump`` makes diffusion faster with the length of the trajectory.
 
     Parameters
     ----------
@@ -29,6 +38,8 @@ class Msd(himach.Analysis):
     unwrap
         Whether to follow atoms through the periodic boundary; right as long as none moves by more than half a box from
         one selected frame to the next. False for trajectories that are unwrapped, or have no box.
+    loglog
+        Whether both axes of the plot are logarithmic, beside a line of slope 1, which diffusion has.
     """
 
     name: ClassVar[str] = "msd"
@@ -36,6 +47,7 @@ class Msd(himach.Analysis):
     selection: str = WATER
     tau_max: int = 100
     unwrap: bool = True
+    loglog: bool = False
 
     def setup(self, universe):
         if self.unwrap and universe.dimensions is None:
@@ -65,6 +77,8 @@ class Msd(himach.Analysis):
     def lags(self, positions, boxes):
         """Return the mean squared displacements of paths (..., m, 3) up to the longest lag."""
         paths = positions.astype(np.float64)
+        if not self.unwrap and boxes is not None and np.ptp(boxes[:, :3], axis=0).any():
+            warnings.warn(CHANGING_BOX, stacklevel=2)
         return windowed_msd(unwrap(paths, boxes) if self.unwrap else paths)[..., : len(self.tau_ps)]
 
     def finish(self, results):
@@ -76,12 +90,18 @@ class Msd(himach.Analysis):
 
     def plot(self, outcome, axes):
         table = outcome["msd"]
-        axes.plot(table["tau_ps"], table["msd"])
-        axes.set(xlabel=table.label("tau_ps", "lag time τ"), ylabel=table.label("msd", "MSD"))
-        axes.set_title("Mean squared displacement")
-        axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
+        scale, label = time_axis(table["tau_ps"], "lag time τ")
+        tau, msd = scale * table["tau_ps"], table["msd"]
+        axes.set(xlabel=label, ylabel=table.label("msd", "MSD"), title="Mean squared displacement")
         axes.grid(alpha=0.3)
+        if self.loglog:
+            tau, msd = tau[1:], msd[1:]
+            axes.loglog(tau, msd)
+            axes.loglog(tau, msd[-1:] / tau[-1:] * tau, color="grey", lw=0.8, ls="--", label="slope 1: diffusion")
+            axes.legend()
+        else:
+            axes.plot(tau, msd)
+            axes.set(xlim=(0, None), ylim=(0, None))
 
 
 def unwrap(positions, boxes):
@@ -96,20 +116,26 @@ def unwrap(positions, boxes):
 
     Notes
     -----
-    In units of the box vectors, a step of more than a half was a jump by a whole number (von Bülow, Bullerjahn and
-    Hummer, J. Chem. Phys. 153, 021101 (2020)); the numbers add up along the path.
+    Each step is the shortest in the box of its end: box vectors by which it is longer are taken off there. Their number
+    times the present box, as in most tools, would add what the box has changed since, and diffusion at constant
+    pressure comes out too fast (von Bülow, Bullerjahn and Hummer, J. Chem. Phys. 153, 021101 (2020)).
     """
-    a, b, c = np.moveaxis(box_vectors(boxes), 0, -1)  # of lower triangular matrices: a has x alone, b has x and y
-    x, y, z = np.moveaxis(positions, -1, 0)
-    along_c = z / c[2]
-    along_b = (y - along_c * c[1]) / b[1]
-    along_a = (x - along_c * c[0] - along_b * b[0]) / a[0]
-    jumps_a, jumps_b, jumps_c = (
-        np.cumsum(np.round(np.diff(steps, axis=-1, prepend=steps[..., :1])), axis=-1)
-        for steps in (along_a, along_b, along_c)
-    )
-    whole_x = x - (jumps_a * a[0] + jumps_b * b[0] + jumps_c * c[0])
-    return np.stack([whole_x, y - (jumps_b * b[1] + jumps_c * c[1]), z - jumps_c * c[2]], axis=-1)
+    vectors = box_vectors(boxes)
+    a, b, c = np.moveaxis(vectors, 0, -1)  # of lower triangular matrices: a has x alone, b has x and y
+    steps = np.diff(positions, axis=-2, prepend=positions[..., :1, :])
+    x, y, z = np.moveaxis(steps, -1, 0)
+    of_c = np.round(z / c[2])
+    of_b = np.round((y - of_c * c[1]) / b[1])
+    of_a = np.round((x - of_c * c[0] - of_b * b[0]) / a[0])
+    jumps = np.stack([of_a * a[0] + of_b * b[0] + of_c * c[0], of_b * b[1] + of_c * c[1], of_c * c[2]], axis=-1)
+    if np.any(boxes[:, 3:] != 90):
+        steps -= jumps
+        # The shortest may be a neighbour of what is left, if that is longer than half the way from a box to the next.
+        far = np.nonzero((steps**2).sum(axis=-1) > (np.diagonal(vectors, axis1=1, axis2=2).min(axis=1) / 2) ** 2)
+        images = NEIGHBORS @ vectors[far[-1]]
+        nearest = ((steps[far][:, np.newaxis] - images) ** 2).sum(axis=-1).argmin(axis=-1)
+        jumps[far] += images[np.arange(len(nearest)), nearest]
+    return positions - np.cumsum(jumps, axis=-2)
 
 
 def windowed_msd(positions):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
@@ -96,13 +97,16 @@ class Rdf(himach.Analysis):
         edges = np.linspace(0, self.r_max, self.bins + 1)
         shells = 4 / 3 * np.pi * np.diff(edges**3)
         density = (len(self.a_atoms) * len(self.b_atoms) - self.n_common) / ((volumes + fractions / FINE) / n_frames)
-        r, g = (edges[:-1] + edges[1:]) / 2, np.array(pairs) / (n_frames * density * shells)
+        half = Fraction(str(self.r_max)) / (2 * self.bins)  # in decimals: 0.15, where products of floats are not
+        r = [float((2 * i + 1) * half) for i in range(self.bins)]
+        g = np.array(pairs) / (n_frames * density * shells)
         return {"rdf": himach.Table({"r": himach.Column(r, "Å"), "g": g})}
 
     def plot(self, outcome, axes):
         table = outcome["rdf"]
         axes.plot(table["r"], table["g"])
-        axes.axhline(1, color="grey", linewidth=0.8, linestyle="--")
+        axes.axhline(1, color="grey", linewidth=0.8, linestyle="--", label="1: the mean density of b in the box")
+        axes.legend(loc="lower right")
         axes.set(xlabel=table.label("r", "distance r"), ylabel="g(r)", title="Radial distribution function")
         axes.set_xlim(0, self.r_max)
         axes.set_ylim(bottom=0)

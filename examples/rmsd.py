@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import himach
 from himach import kernels
-from himach.examples.common import select
+from himach.examples.common import select, time_axis
 
 
 class Rmsd(himach.Analysis):
@@ -43,8 +43,9 @@ class Rmsd(himach.Analysis):
 
     def plot(self, outcome, axes):
         table = outcome["rmsd"]
-        axes.plot(table["time_ps"], table["rmsd"], linewidth=1)
-        axes.set(xlabel=table.label("time_ps", "time"), ylabel=table.label("rmsd", "RMSD"))
+        scale, label = time_axis(table["time_ps"], "time")
+        axes.plot(scale * table["time_ps"], table["rmsd"], linewidth=1)
+        axes.set(xlabel=label, ylabel=table.label("rmsd", "RMSD"))
         axes.set_title("Deviation from the first frame")
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from himach.examples.common import time_axis
+
 __all__ = ["find_runs", "find_runs_of_many", "plot_survival", "survival"]
 
 Ints = npt.NDArray[np.int64]
@@ -121,7 +123,8 @@ def _count(first: Ints, length: Ints, n_frames: int) -> Ints:
 
 def plot_survival(table: Any, axes: Any, what: str) -> None:
     """Draw a table of tau_ps and survival."""
-    axes.plot(table["tau_ps"], table["survival"], marker="o", markersize=3)
-    axes.set(xlabel=table.label("tau_ps", "lag time τ"), ylabel="survival probability", title=what, ylim=(0, 1.03))
+    scale, label = time_axis(table["tau_ps"], "lag time τ")
+    axes.plot(scale * table["tau_ps"], table["survival"], marker="o", markersize=3)
+    axes.set(xlabel=label, ylabel="survival probability", title=what, ylim=(0, 1.03))
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)

@@ -7,23 +7,23 @@ nothing.
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
+# Nothing is imported before it is needed: an interrupt of the command while this is imported shows a traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from MDAnalysis import AtomGroup
 
     from himach import examples, kernels, mdanalysis
-    from himach.analysis import Analysis, Pairs
+    from himach.analysis import Analysis, Pairs, Row
     from himach.errors import AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError
     from himach.io.push.openmm import OpenMMReporter
     from himach.io.push.writer import Writer
+    from himach.launch.ranks import Ranks
     from himach.output.table import Column, Table
     from himach.planning.plan import Plan, plan
     from himach.result import Result
     from himach.runner.run import run
-    from himach.runner.staying.ranks import Ranks
 
 __all__ = [
     "Analysis",
@@ -37,6 +37,7 @@ __all__ = [
     "RankError",
     "Ranks",
     "Result",
+    "Row",
     "Table",
     "TimeUpError",
     "TrajectoryError",
@@ -60,8 +61,9 @@ _HOME = {
     "Pairs": "himach.analysis",
     "Plan": "himach.planning.plan",
     "RankError": "himach.errors",
-    "Ranks": "himach.runner.staying.ranks",
+    "Ranks": "himach.launch.ranks",
     "Result": "himach.result",
+    "Row": "himach.analysis",
     "Table": "himach.output.table",
     "TimeUpError": "himach.errors",
     "TrajectoryError": "himach.errors",
@@ -74,11 +76,13 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for, so that ``himach --help`` needs neither numpy nor MDAnalysis."""
+    from importlib import import_module
+
     if name in _HOME:
-        value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
+        value = globals()[name] = getattr(import_module(_HOME[name]), name)
         return value
     if name in ("examples", "kernels", "mdanalysis"):
-        return importlib.import_module(f"himach.{name}")
+        return import_module(f"himach.{name}")
     if name == "__version__":
         from importlib.metadata import version
 
@@ -95,19 +99,21 @@ def _find_compiled() -> None:
 
     A checkout that is not installed in editable mode shadows the installed package when Python is started in it.
     """
-    here = Path(__path__[0])
-    if not (here.parent / "meson.build").exists():
+    import os
+
+    here = __path__[0]
+    if not os.path.exists(os.path.join(os.path.dirname(here), "meson.build")):
         return
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:
-        installed = Path(str(distribution("himach").locate_file("himach")))
+        installed = str(distribution("himach").locate_file("himach"))
     except PackageNotFoundError:
         raise ImportError(
             "this is himach's source tree and himach is not installed: run 'pip install .' in it"
         ) from None
-    if installed.exists() and not installed.samefile(here):
-        __path__[:] = [str(installed)]
+    if os.path.exists(installed) and not os.path.samefile(installed, here):
+        __path__[:] = [installed]
 
 
 _find_compiled()

@@ -58,8 +58,9 @@ class Argument:
     parameter
         As which it is set. Its value lies under a name that no class of ours uses, so that any argument can be one.
     kind
-        What its text is: "group", a selection; "groups", selections apart by semicolons, or lists of them as Python
-        writes these; "literal", a Python literal where it looks like one; else "plain".
+        What its text is: "group", a selection; "residues", one of which the residues are meant; "groups", selections
+        apart by semicolons, or lists of them as Python writes these; "literal", a Python literal where it looks like
+        one; else "plain".
     """
 
     parameter: Parameter
@@ -71,6 +72,8 @@ class Argument:
             return given
         if self.kind == "group":
             return self._selected(given, universe)
+        if self.kind == "residues":
+            return self._selected(given, universe).residues
         if self.kind == "groups" and not given.lstrip().startswith(("[", "(")):
             return [self._selected(text, universe) for text in given.split(";") if text.strip()]
         value: Any = given
@@ -233,8 +236,8 @@ def _arguments(foreign: Any) -> Iterator[Argument]:
 
 def _kind_of(name: str, described: str) -> str:
     """Tell by an argument's name, annotation and description whether it is a group of atoms, or several."""
-    if "AtomGroup" not in described and "ResidueGroup" not in described and name not in GROUPS:
-        return "plain"
+    if "AtomGroup" not in described and name not in GROUPS:
+        return "residues" if "ResidueGroup" in described else "plain"
     several = name in ("ags", "atomgroups") or re.search(r"list|tuple|iterable", described, re.IGNORECASE)
     return "groups" if several else "group"
 

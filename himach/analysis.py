@@ -1,4 +1,4 @@
-"""What a scientist writes: `Analysis`, and `Pairs`, many pairs at once."""
+"""What a scientist writes: `Analysis`; `Pairs`, many pairs at once, and `Row`, one row of a table by frame."""
 
 from __future__ import annotations
 
@@ -82,6 +82,52 @@ class Pairs:
         return f"Pairs(keys {self.keys.shape}, {values})"
 
 
+#: The columns that every table of rows has: the frame's time at its beginning, its number at its end.
+TIME, FRAME = "time_ps", "frame"
+
+
+class Row:
+    """One row of a table by frame, which map() yields once a frame, at most.
+
+    An analysis that yields rows has no reduce(): its outcome, or what its finish() gets, is the table, whose columns
+    are ``time_ps``, then those of the rows, then ``frame``. A row that lacks a column has None there.
+
+    Parameters
+    ----------
+    **cells
+        A number, a text, True, False or None by the name of its column.
+
+    Raises
+    ------
+    UsageError
+        If there is no cell, one is something else, or has the name of a column that is there anyway.
+
+    Examples
+    --------
+    >>> himach.Row(rg=12.5, state="folded")
+    Row(rg=12.5, state='folded')
+    """
+
+    __slots__ = ("names", "values")
+
+    def __init__(self, **cells: Any) -> None:
+        if not cells:
+            raise UsageError("Row: name its columns, as in himach.Row(rg=12.5)")
+        for name, given in cells.items():
+            if name in (TIME, FRAME):
+                raise UsageError(f"Row: the table has {name!r} anyway; leave it out, or give it another name")
+            cell = cells[name] = given[()] if isinstance(given, np.ndarray) and given.ndim == 0 else given
+            plain = cell is None or isinstance(cell, bool | int | float | complex | str)
+            if not plain and not (isinstance(cell, np.generic) and cell.dtype.kind in "biufcMm"):
+                what = f"an array {cell.shape}" if isinstance(cell, np.ndarray) else f"an object {type(cell).__name__}"
+                raise UsageError(f"Row: {name!r} is {what}; a cell is a number or a text, so give each its own column")
+        self.names = tuple(cells)
+        self.values = tuple(cells.values())
+
+    def __repr__(self) -> str:
+        return f"Row({', '.join(f'{name}={value!r}' for name, value in zip(self.names, self.values, strict=True))})"
+
+
 class Analysis:
     """An analysis of a trajectory: a map() over frames and a reduce() over keys.
 
@@ -129,7 +175,10 @@ class Analysis:
     # -- what a subclass writes ---------------------------------------------------------------------------------------
 
     def setup(self, universe: Universe) -> None:
-        """Prepare: select atoms, keep constants. Called on every rank once, at the first selected frame."""
+        """Prepare: select atoms, keep constants. Called on every rank once, at the first selected frame.
+
+        There the Universe stands again in reduce(), finish() and plot().
+        """
 
     def atoms(self, universe: Universe) -> AtomGroup | Sequence[AtomGroup]:
         """Return the atoms that map() reads, a group or several. Called on every rank right after setup(). Optional.
@@ -140,7 +189,7 @@ class Analysis:
         raise AnalysisError(f"{self.label()} has no atoms()")
 
     def map(self, frame: Frame) -> Iterable[Any]:
-        """Yield (key, value) pairs and/or `Pairs` of one frame."""
+        """Yield (key, value) pairs and/or `Pairs` of one frame; without a reduce(), one `Row`."""
         raise AnalysisError(f"{self.label()} has no map()")
 
     def combine(self, key: Any, series: Any) -> Any:
@@ -150,7 +199,8 @@ class Analysis:
     def reduce(self, key: Any, series: Any) -> Any:
         """Return the result of one key (None: no result); with `then`, yield pairs for the next analysis instead.
 
-        Fields of results that are dicts or named tuples become columns, if there is no finish().
+        Fields of results that are dicts or named tuples become columns, if there is no finish(). An analysis without
+        reduce() yields a `Row` a frame.
         """
         raise AnalysisError(f"{self.label()} has no reduce()")
 
@@ -167,7 +217,10 @@ class Analysis:
         raise AnalysisError(f"{self.label()} has no reduce_many()")
 
     def finish(self, results: Mapping[Any, Any]) -> Any:
-        """Turn key -> result, in key order, into the outcome. On rank 0. Without it: a table of keys and results."""
+        """Turn key -> result, in key order, into the outcome. On rank 0. Without it: a table of keys and results.
+
+        Where map() yields a `Row` a frame it gets their `Table`, which is the outcome without it.
+        """
         raise AnalysisError(f"{self.label()} has no finish()")
 
     def plot(self, outcome: Any, axes: Any) -> None:
@@ -185,6 +238,11 @@ class Analysis:
     def defines(cls, method: str) -> bool:
         """Tell whether the subclass wrote `method` itself."""
         return getattr(cls, method) is not getattr(Analysis, method)
+
+    @classmethod
+    def yields_rows(cls) -> bool:
+        """Tell whether map() yields rows of a table by frame, as nothing takes pairs."""
+        return not any(map(cls.defines, ("reduce", "reduce_many", "combine")))
 
     @classmethod
     def parameters(cls) -> dict[str, Parameter]:
@@ -277,3 +335,18 @@ class Analysis:
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
         return f"{type(self).__name__}({settings})"
+
+
+def state_without_universe(analysis: Analysis) -> dict[str, bytes]:
+    """Return what setup() and finish() kept on the analysis, pickled, but for what belongs to its Universe."""
+    import cloudpickle
+
+    state = {}
+    for name, value in vars(analysis).items():
+        if name in vars(analysis).get(GIVEN, ()) or type(value).__module__.startswith("MDAnalysis"):
+            continue  # an AtomGroup would drag the trajectory along
+        try:
+            state[name] = cloudpickle.dumps(value)
+        except Exception:
+            continue
+    return state

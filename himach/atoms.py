@@ -155,7 +155,8 @@ class Atoms:
             try:
                 group = among.select_atoms(*self.selections, updating=self.updating)
             except (SelectionError, ValueError, AttributeError) as error:
-                raise UsageError(f"{what} cannot be used as a selection: {error}") from error
+                why = "it ends where more is needed" if "'None'" in str(error) else error
+                raise UsageError(f"{what} cannot be used as a selection: {why}") from error
         if not len(group) and not self.updating:
             raise UsageError(f"{what} selects none of the {total} atoms; set {parameter} to what the topology has")
         return group

@@ -7,11 +7,18 @@ of data, `AnalysisError` of a method of the user's analysis, `RankError` of rank
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import sys
-import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, TracebackType
+from typing import ParamSpec, TypeVar
+
+from himach.user_code import is_user_code
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class HimachError(Exception):
@@ -87,15 +94,22 @@ def cell_name(filename: str) -> str | None:
     return None if named is None else " ".join(named)
 
 
+def shown_place(filename: str, line: int, function: str) -> str:
+    """Return a line of code as errors name it, with its text."""
+    import linecache
+
+    text = linecache.getline(filename, line).strip()
+    shown = cell_name(filename) or filename.removeprefix(os.path.join(os.getcwd(), ""))
+    return f"{shown}, line {line}, in {function}" + (f": {text}" if text else "")
+
+
 def _users_frames(error: BaseException | None) -> Iterator[tuple[FrameType, int, int]]:
     """Give the frames of an error and of its causes that are the user's: none of himach's, Python's, a notebook's."""
-    installed = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "purelib", "platlib"))
     while error is not None:
         traceback = error.__traceback__
         while traceback is not None:
-            file = traceback.tb_frame.f_code.co_filename
             ours = traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "himach"
-            if not ours and not file.startswith(("<frozen", *installed)) and "site-packages" not in file:
+            if not ours and is_user_code(traceback.tb_frame.f_code.co_filename):
                 yield traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno
             traceback = traceback.tb_next
         error = error.__cause__
@@ -110,6 +124,35 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; there is {', '.join(names)}" if names else ""
+
+
+def knowing_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function refuse an argument that it has not by saying which may be meant; its interrupt is a line."""
+    known = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **options: P.kwargs) -> R:
+        for name in options:
+            if name not in known:
+                meant = nearest(name, known) if name != "n" else "; did you mean 'ranks'?"
+                raise UsageError(f"{function.__name__}() has no argument {name!r}{meant}")
+        try:
+            return function(*arguments, **options)
+        except KeyboardInterrupt as error:
+            if not os.environ.get("HIMACH_DEBUG"):
+                shown = [f"KeyboardInterrupt: {function.__name__}() was interrupted"]
+                error.__dict__["_render_traceback_"] = lambda: shown
+            raise
+
+    return call
+
+
+def text_of(error: BaseException) -> str:
+    """Return an exception's text, whatever its class makes of that."""
+    try:
+        return str(error)
+    except Exception as another:
+        return f"its text cannot be shown, for __str__() raises {type(another).__name__}"
 
 
 def as_himach(error: BaseException) -> HimachError:
@@ -127,4 +170,4 @@ def as_himach(error: BaseException) -> HimachError:
         return kind(f"{error.filename}: {error.strerror}")
     entries = traceback.extract_tb(error.__traceback__)
     where = f" ({entries[-1].filename}, line {entries[-1].lineno})" if entries else ""
-    return HimachError(f"{type(error).__name__}: {error}{where}; HIMACH_DEBUG=1 shows the whole traceback")
+    return HimachError(f"{type(error).__name__}: {text_of(error)}{where}; HIMACH_DEBUG=1 shows the whole traceback")

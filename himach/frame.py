@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,10 @@ class Coded:
         What a position in nm is multiplied by.
     n_atoms
         Atoms of the frame.
+    left
+        Bytes of the frame that were left in the file, as all atoms that were needed lie before them.
+    complete
+        Reads those, too; raises OSError and ValueError. None: nothing was left.
     """
 
     memory: npt.NDArray[np.uint8]
@@ -67,6 +72,8 @@ class Coded:
     precision: float = 0.0
     scale: float = 0.0
     n_atoms: int = 0
+    left: int = 0
+    complete: Callable[[], None] | None = None
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 import types
 import typing
@@ -61,18 +62,30 @@ class Parameter:
     def parse(self, text: str) -> Any:
         """Turn a command line's text into a value; raises UsageError that names the parameter."""
         try:
-            return _parse(self.type, text)
+            value = _parse(self.type, text)
         except (ValueError, KeyError, TypeError):
             raise UsageError(f"parameter {self.name}: {text!r} is not {_article(self.type_name)}") from None
+        return self._numbers(value)
 
     def check(self, value: Any) -> Any:
         """Return `value` in the parameter's type, or raise UsageError that names the parameter."""
         try:
-            return _convert(self.type, value)
+            value = _convert(self.type, value)
         except (TypeError, ValueError):
             raise UsageError(
                 f"parameter {self.name}: {value!r} ({type(value).__name__}) is not {_article(self.type_name)}"
             ) from None
+        return self._numbers(value)
+
+    def _numbers(self, value: Any) -> Any:
+        """Return `value`; raises UsageError where it holds a NaN, which compares with nothing; a default may."""
+        if _has_nan(value) and not _has_nan(self.default):
+            raise UsageError(f"parameter {self.name}: {value!r} is no number to compute with")
+        return value
+
+
+def _has_nan(value: Any) -> bool:
+    return any(map(_has_nan, value)) if isinstance(value, list) else isinstance(value, float) and math.isnan(value)
 
 
 _SCALARS = (str, int, float, bool)

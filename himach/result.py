@@ -30,8 +30,9 @@ MOST_SHOWN = 4  # parts that stand on the one line that a result is shown by
 class Result:
     """The outcome of a run and its record.
 
-    ``result["rmsd"]`` is a table or an array of the outcome by its name, of several analyses the `Result` of one by its
-    label; ``in``, ``for`` and ``keys()`` go over these names. ``print(result)`` shows tables and sums up the run.
+    ``result["rmsd"]`` is a table or an array of the outcome by its name, of one analysis as of several; ``in``, ``for``
+    and ``keys()`` go over these names, which of several analyses are ``LABEL/NAME``. ``print(result)`` shows tables and
+    sums up the run.
 
     Parameters
     ----------
@@ -81,29 +82,30 @@ class Result:
         return dict(zip(self.labels, self._outcomes, strict=True)) if self.several else self._outcomes[0]
 
     def keys(self) -> list[str]:
-        """Return the names of what there is: of the outcome's parts; of several analyses, their labels."""
-        return list(self.labels) if self.several else list(self._parts())
+        """Return the names of the outcome's parts; of several analyses, ``LABEL/NAME``."""
+        return [] if self._outcomes is None else list(self._every_part())
 
     def __getitem__(self, name: str) -> Any:
-        """Return a table (`himach.Table`), an array or another part of the outcome; of several analyses, a `Result`.
+        """Return a table (`himach.Table`), an array or another part of the outcome.
+
+        Of several analyses ``"LABEL/NAME"`` names it, or ``"NAME"`` where one of them alone has such a part.
 
         Raises
         ------
         KeyError
-            If there is none of that name.
+            If there is none of that name, or several analyses have one.
         UsageError
             On ranks other than 0.
         """
-        outcomes = self._at_hand()
-        if name not in self.keys():
-            raise KeyError(f"there is no {name!r} in this result; there is {', '.join(self.keys()) or 'nothing'}")
-        if not self.several:
-            return self._parts()[name]
-        i = self.labels.index(name)
-        return Result([self.analyses[i]], [outcomes[i]], self.record, False, [name], self.out)
+        every = self._every_part()
+        found = self._named(name)
+        if len(found) == 1:
+            return every[found[0]]
+        what = f"there are {', '.join(found)}" if found else f"there is {', '.join(every) or 'nothing'}"
+        raise KeyError(f"there is no{' one' if found else ''} {name!r} in this result; {what}")
 
     def __contains__(self, name: object) -> bool:
-        return name in self.keys()
+        return len(self._named(name)) == 1
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())
@@ -114,7 +116,7 @@ class Result:
         Parameters
         ----------
         name
-            Of the table; of several analyses ``"LABEL/TABLE"``. Not needed where there is but one table.
+            Of the table, as in ``result[name]``. Not needed where there is but one table.
 
         Raises
         ------
@@ -123,15 +125,14 @@ class Result:
             (the extra ``himach[pandas]``).
         """
         from himach.errors import UsageError
-        from himach.output.saving.frames import to_frame
+        from himach.output.data_frames import to_frame
 
         tables = {key: part for key, part in self._every_part().items() if isinstance(part, Table)}
-        if name is None and len(tables) == 1:
-            name = next(iter(tables))
-        if name not in tables:
+        found = list(tables) if name is None else self._named(name)
+        if len(found) != 1 or found[0] not in tables:
             what = "the outcome has no one table" if name is None else f"there is no table {name!r} in the outcome"
             raise UsageError(f"to_frame: {what}; its tables are {', '.join(map(repr, tables)) or 'none'}")
-        return to_frame(tables[name])
+        return to_frame(tables[found[0]])
 
     def save(self, path: str | os.PathLike[str]) -> list[Path]:
         """Write the outcome into one file: ``.npz``, ``.json``, or ``.csv`` where it is one table.
@@ -152,7 +153,7 @@ class Result:
         HimachError
             If the file cannot be written.
         """
-        from himach.output.saving.saved import save
+        from himach.output.outcome_file import save
 
         return save(self._every_part(), path)
 
@@ -193,8 +194,10 @@ class Result:
             draw(analysis, outcome, place, label)
         return places[0].figure
 
-    def write(self, out: str | os.PathLike[str]) -> list[str]:
+    def write(self, out: str | os.PathLike[str], force: bool = False) -> list[str]:
         """Write outcome, plots and run.json into a directory that is empty, an earlier run's, or not there yet.
+
+        What other analyses left there is replaced only with `force`.
 
         Returns
         -------
@@ -208,7 +211,7 @@ class Result:
         """
         if self._outcomes is None:
             return []
-        with prepare_out(out, self.labels) as claim:
+        with prepare_out(out, self.labels, force) as claim:
             return write_run(claim, self.labels, self.analyses, self._outcomes, self.record)
 
     def __repr__(self) -> str:
@@ -256,15 +259,18 @@ class Result:
             raise UsageError(f"the outcome of {', '.join(self.labels)} is on rank 0, and this is another rank")
         return self._outcomes
 
-    def _parts(self) -> dict[str, Any]:
-        """Return the parts of the only outcome by name; None on other ranks has none."""
-        return {} if self._outcomes is None else dict(parts(self._outcomes[0], self.labels[0]))
+    def _named(self, name: object) -> list[str]:
+        """Return which of `keys()` a name means."""
+        names = self.keys()
+        if name in names or not self.several:
+            return [each for each in names if each == name]
+        return [each for label in self.labels for each in names if each == f"{label}/{name}"]
 
     def _every_part(self) -> dict[str, Any]:
         """Return the parts of all outcomes by name; of several analyses, by label and name."""
         outcomes = self._at_hand()
         if not self.several:
-            return self._parts()
+            return dict(parts(outcomes[0], self.labels[0]))
         return {
             f"{label}/{name}": part
             for label, outcome in zip(self.labels, outcomes, strict=True)
@@ -286,7 +292,7 @@ def summary(record: Record, out: str | os.PathLike[str] | None = None) -> str:
     """Return what sums up a run: frames, ranks, seconds, frames a second, where frames came from and files went."""
     frames, ranks, nodes, seconds = record["frames"], record["ranks"], record["nodes"], record["seconds"]
     where = count(ranks, "rank") + (f" of {nodes} nodes" if nodes > 1 else "")
-    line = f"{count(frames, 'frame')} on {where} in {_duration(seconds['total'])}"
+    line = f"{count(frames, 'frame')} on {where} in {_duration(seconds['whole'])}"
     mapped = frames - record["reused"]["frames"]
     if mapped and seconds["map"] > 0:
         line += f" (map: {_duration(seconds['map'])}, {_rate(mapped / seconds['map'])} frames/s)"

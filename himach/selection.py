@@ -16,6 +16,7 @@ __all__ = [
     "chosen",
     "forward",
     "frames_text",
+    "is_sparse",
     "numbers_at",
     "parse_frames",
     "span",
@@ -133,6 +134,11 @@ def steps_of(frames: Selected, numbers: Numbers) -> Numbers:
 def forward(frames: Selected) -> bool:
     """Tell whether frame numbers ascend with steps."""
     return not isinstance(frames, range) or frames.step > 0
+
+
+def is_sparse(n_numbers: int, n_there: int) -> bool:
+    """Tell whether so few of so many numbers matter that a list of them takes less memory than a bit for each."""
+    return n_numbers > max(64 * n_there, 1 << 20)
 
 
 def span(frames: Selected) -> range:

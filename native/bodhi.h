@@ -45,7 +45,7 @@ enum bodhi_status {
     BODHI_EXISTS = 3,          /* just this frame is there already; nothing was written */
     BODHI_ERROR_ARGUMENT = -1, /* an argument breaks a precondition */
     BODHI_ERROR_MEMORY = -2,   /* out of memory */
-    BODHI_ERROR_SYSTEM = -3,   /* a system call failed; the message has its name and reason */
+    BODHI_ERROR_SYSTEM = -3,   /* a system call failed, or a library is missing; the message has its name and reason */
     BODHI_ERROR_FULL = -4,     /* no space or quota left; what was being written is undone, the writer stays usable */
     BODHI_ERROR_POISONED = -5, /* an earlier write or fsync of this writer failed: only closing is left */
     BODHI_ERROR_VERSION = -6,  /* written by another version of the format; the message has its number */
@@ -59,6 +59,9 @@ enum bodhi_status {
     BODHI_ERROR_PROTOCOL = -13,    /* what answers is no server of this version, or its bytes were damaged */
     BODHI_ERROR_INTERRUPTED = -14  /* the caller's interrupted() said so */
 };
+
+/* The largest frame number, 2^53 - 1: what every language and format that hands numbers on can say exactly. */
+#define BODHI_MAX_NUMBER INT64_C(9007199254740991)
 
 enum bodhi_kind { BODHI_NATIVE = 0, BODHI_ALIEN = 1 };
 
@@ -82,7 +85,7 @@ enum bodhi_flag {
 };
 
 typedef struct bodhi_frame {
-    int64_t number;    /* frame number in the dataset, from 0 */
+    int64_t number;    /* frame number in the dataset, from 0 to BODHI_MAX_NUMBER */
     double time;       /* ps */
     int64_t n_atoms;   /* at least 1 */
     float *positions;  /* n_atoms x 3 */

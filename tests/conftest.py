@@ -19,9 +19,23 @@ os.environ.setdefault("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "10")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says nothing on a machine that others use, too.
-settings.register_profile("himach", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says nothing on a machine that others use, too. The examples are the same ones each time, so
+# that a change answers for itself; "search" looks for others.
+settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("himach", settings.get_profile("search"), derandomize=True)
 settings.load_profile("himach")
+
+#: How the names of tests begin that one process runs, where several share the tests: one SLURM; what is built once.
+TOGETHER = {
+    "slurm": (
+        "tests/checkpoint/test_slurm_jobs.py",
+        "tests/runner/live/test_live_slurm.py",
+        "tests/runner/test_ends.py::test_random_faults",
+        "tests/runner/test_slurm.py",
+    ),
+    "built": ("tests/test_package.py",),
+    "foreign": ("tests/io/trajectory/test_foreign.py",),
+}
 
 SHARED = Path(os.environ.get("HIMACH_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -53,6 +67,18 @@ def shared():
 def pytest_collection_modifyitems(items):
     """Slow tests come first, so that processes that share the tests (pytest -n) end together."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Let one process run what is `TOGETHER`; pytest 9.2 does not see the groups that marks of xdist 3.8 make."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return next((group for group, names in TOGETHER.items() if nodeid.startswith(names)), nodeid)
+
+    return Groups(config, log)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -55,6 +55,7 @@ def test_updating_groups_stay_updating(universe, within):
     [
         ("nmae CA", "parameter protein: 'nmae CA' cannot be used as a selection"),
         ("", "cannot be used|selects none"),
+        ("name CA and", "'name CA and' cannot be used as a selection: it ends where more is needed"),
         ("resname XYZ", "'resname XYZ' selects none of the 3341 atoms; set protein to"),
         ([5, 3341], "index 3341, and there are 3341 atoms"),
         ([], "selects none"),

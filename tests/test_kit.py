@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -82,7 +83,7 @@ def test_the_citation_is_true():
     assert citation["title"] == PROJECT["name"]
     assert citation["license"] == PROJECT["license"]
     assert [author["name"] for author in citation["authors"]] == [author["name"] for author in PROJECT["authors"]]
-    assert "version" not in citation  # tags tell it
+    assert "version" not in citation  # meson.build alone has it
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
@@ -96,3 +97,34 @@ def test_wheels_are_built_for_each_python_and_machine(machine, tmp_path):
     built = done.stdout.split()
     assert {f"cp311-manylinux_{machine}", f"cp313-manylinux_{machine}"} <= set(built)
     assert all(name.endswith(f"manylinux_{machine}") for name in built)
+
+
+def test_archives_are_told_the_same():
+    codemeta = json.loads((ROOT / "codemeta.json").read_text(encoding="utf-8"))
+    zenodo = json.loads((ROOT / ".zenodo.json").read_text(encoding="utf-8"))
+    assert codemeta["name"] == zenodo["title"] == PROJECT["name"]
+    assert codemeta["license"].endswith("/" + PROJECT["license"])
+    assert zenodo["license"] == PROJECT["license"]
+    assert codemeta["description"] == zenodo["description"] == PROJECT["description"]
+    assert codemeta["keywords"] == zenodo["keywords"] == PROJECT["keywords"]
+    authors = [author["name"] for author in PROJECT["authors"]]
+    assert [author["name"] for author in codemeta["author"]] == authors
+    assert [author["name"] for author in zenodo["creators"]] == authors
+    assert f"Python {PROJECT['requires-python']}" in codemeta["softwareRequirements"]
+
+
+WORKFLOWS = {
+    "vendor.github-workflows": sorted((ROOT / ".github" / "workflows").glob("*.yml")),
+    "vendor.dependabot": [ROOT / ".github" / "dependabot.yml"],
+    "vendor.readthedocs": [ROOT / ".readthedocs.yaml"],
+    "vendor.github-issue-forms": sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")),
+}
+
+
+@pytest.mark.parametrize("schema", WORKFLOWS)
+def test_what_services_read_is_in_form(schema):
+    needs.module("check_jsonschema")
+    assert WORKFLOWS[schema]
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema]
+    done = subprocess.run([*command, *WORKFLOWS[schema]], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -131,14 +131,21 @@ def test_a_result_is_indexed_by_name():
         result["rmsd"]
 
 
-def test_of_several_analyses_each_has_a_result():
+def test_the_index_gives_the_same_kind_of_thing_for_several_analyses():
     both = Result([Plain(), Drawn()], [5, OUTCOME], make_record(Plain()))
-    assert list(both) == ["Plain", "Drawn"]
-    assert both["Drawn"]["survival"].rows == 2
-    assert both["Drawn"].outcome is OUTCOME
-    assert both["Plain"]["Plain"] == 5
-    assert both["Plain"].record is both.record
-    assert list(Result([Plain()], [5], make_record(Plain()), several=True)["Plain"]) == ["Plain"]
+    assert list(both) == ["Plain/Plain", "Drawn/survival", "Drawn/x", "Drawn/k"]
+    assert both["survival"]["tau_ps"].tolist() == both["Drawn/survival"]["tau_ps"].tolist() == [0, 10]
+    assert isinstance(both["survival"], himach.Table)
+    assert both.to_frame().equals(both.to_frame("survival"))
+    assert both["Plain"] == 5
+    assert "Drawn" not in both
+    twice = Result([Drawn(), Drawn()], [OUTCOME, OUTCOME], make_record(Plain()))
+    assert twice["Drawn-2/survival"].rows == 2
+    assert "survival" not in twice
+    with pytest.raises(KeyError, match="there is no one 'survival' in this result; there are Drawn/survival, Drawn-2"):
+        twice["survival"]
+    assert Result([Plain()], [5], make_record(Plain()), several=True)["Plain"] == 5
+    assert Result([Drawn()], None, make_record(Drawn())).keys() == []
 
 
 def test_a_result_is_shown_on_one_line():
@@ -211,7 +218,7 @@ def test_errors_and_cached_frames_are_summed_up():
     record = make_record(Plain())
     record["errors"] = ["frame 5 was damaged"]
     record["assignment"] = {"native": 3, "alien": 1, "residue": 6}
-    record["seconds"]["total"] = 3725
+    record["seconds"]["whole"] = 3725
     record["nodes"], record["ranks"] = 2, 8
     lines = str(Result([Plain()], [1], record)).splitlines()
     assert lines[-2:] == [

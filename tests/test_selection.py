@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from MDAnalysisTests.datafiles import DCD, PSF
 
 import himach
+from himach.runner import run
 from himach.selection import FrameList, chosen, forward, frames_text, numbers_at, parse_frames, span, steps_of
 from himach.zazen import InMemory
-from himach.zazen.node_frames import NodeFrames
+from himach.zazen.node_frames import bitmaps_of
 from himach.zazen.remaining import Remaining
 
 ascending = st.sets(st.integers(0, 60), min_size=1).map(sorted)
@@ -48,7 +49,7 @@ def test_a_node_marks_what_it_holds_of_a_choice_and_of_what_is_left_of_it(number
     for selection, wanted in ((frames, numbers), (Remaining.of(frames, mask), np.array(numbers)[mask].tolist())):
         if not wanted:
             continue
-        words = NodeFrames(InMemory.of(native=held), selection, 0).native
+        words = bitmaps_of(InMemory.of(native=held), selection)[0]
         bits = np.unpackbits(words.view(np.uint8), bitorder="little")[: len(wanted)]
         assert bits.tolist() == [number in held for number in wanted]
 
@@ -133,6 +134,9 @@ def test_frames_exclude_slices_and_verbose_is_progress(monkeypatch):
         himach.run(Steps(), DCD, PSF, frames=[1], start=0, step=2)
     with pytest.raises(himach.UsageError, match="verbose=True is another word for progress, which is False"):
         himach.run(Steps(), DCD, PSF, progress=False, verbose=True)
-    monkeypatch.setattr("himach.runner.run.run_here", lambda world, job, started: job.quiet)
-    assert [himach.run(Steps(), DCD, PSF, verbose=verbose) for verbose in (True, False)] == [False, True]
-    assert [himach.run(Steps(), DCD, PSF, progress=progress) for progress in (True, False)] == [False, True]
+    quiet = []
+    here = run.run_here
+    monkeypatch.setattr(run, "run_here", lambda world, job, *of: quiet.append(job.quiet) or here(world, job, *of))
+    for asked in ({"verbose": True}, {"verbose": False}, {"progress": True}, {"progress": False}):
+        himach.run(Steps(), DCD, PSF, **asked)
+    assert quiet == [False, True, False, True]

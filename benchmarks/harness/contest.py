@@ -19,8 +19,8 @@ from himach.errors import HimachError
 
 from .. import FOLDER
 from .data import FRAME_BYTES, adk
+from .interleave import Contender, Times, checked, run_in_turn
 from .tools import Tool
-from .turns import Contender, Times, checked, run_in_turn
 
 __all__ = ["COMPUTING", "TWIN", "Contest", "Data", "Question"]
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from .answers import Agreement
-from .turns import Times
+from .interleave import Times
 
 __all__ = ["Figure", "Row", "markdown_table", "report"]
 

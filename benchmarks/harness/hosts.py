@@ -91,7 +91,7 @@ class Hosts:
         """Call ``function(world, *arguments)`` on a rank of each of the first hosts; return what rank 0's call did."""
         answer = self._place / "answer.json"
         answer.unlink(missing_ok=True)
-        words = [function.__module__, function.__name__, json.dumps(arguments), str(answer), ""]
+        words = [json.dumps([function.__module__, function.__name__, arguments, False]), str(answer)]
         hosts = ",".join(f"n{i + 1}" for i in range(ranks))
         mpiexec = [
             str(Path(sys.executable).with_name("mpiexec")),

@@ -20,8 +20,8 @@ from himach.errors import HimachError
 from himach.parallel.communicator import World
 
 from .disk import forget, read_direct, read_shared
+from .interleave import seconds
 from .ranks import on_ranks
-from .turns import seconds
 
 __all__ = ["Limit", "machine", "measure"]
 

@@ -1,6 +1,7 @@
 """Ranks of a benchmark's own, on this machine: `on_ranks()` calls a function on each.
 
-``python -m himach.benchmarks.harness.ranks MODULE FUNCTION ARGUMENTS ANSWER APART`` is one of them.
+``python -m himach.benchmarks.harness.ranks`` is one of them; with the words ``WORK ANSWER``, one that others started,
+whose answer is a file.
 """
 
 from __future__ import annotations
@@ -9,14 +10,13 @@ import importlib
 import json
 import os
 import sys
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from himach.launch.parent_channel import ParentChannel
+from himach.launch.rank_pool import spawn
 from himach.parallel.environment import promised_rank
-from himach.parallel.handover import Handover
-from himach.parallel.spawn import run_ranks
 
 __all__ = ["on_ranks"]
 
@@ -31,23 +31,32 @@ def on_ranks(ranks: int, function: Callable[..., Any], *arguments: object, apart
     RankError
         If there is no mpiexec, or a rank fails.
     """
-    with tempfile.TemporaryDirectory(prefix="himach-bench-") as name, Handover() as handover:
-        answer = Path(name) / "answer.json"
-        words = [function.__module__, function.__name__, json.dumps(arguments), str(answer), "apart" if apart else ""]
-        run_ranks([sys.executable, "-P", "-m", __spec__.name, *words], ranks, handover)
-        return json.loads(answer.read_text())
+    work = json.dumps([function.__module__, function.__name__, arguments, apart])
+    return json.loads(spawn([sys.executable, "-P", "-m", __spec__.name], ranks, work.encode()))
 
 
-def _work(module: str, function: str, arguments: str, answer: str, apart: str) -> None:
+def _called(work: str) -> str | None:
+    """Call the function with the world; return what it did on rank 0."""
     from himach.parallel.mpi import connect
 
+    module, function, arguments, apart = json.loads(work)
     if apart:
         os.environ["HIMACH_NODE"] = f"node{promised_rank()}"
     world = connect()
-    found = getattr(importlib.import_module(module), function)(world, *json.loads(arguments))
-    if world.comm.rank == 0:
-        Path(answer).write_text(json.dumps(found))
+    found = getattr(importlib.import_module(module), function)(world, *arguments)
+    return json.dumps(found) if world.comm.rank == 0 else None
+
+
+def _main(words: Sequence[str]) -> None:
+    parent = None if words else ParentChannel.here()
+    work = parent.work().decode() if parent is not None else words[0]
+    if (answer := _called(work)) is None:
+        return
+    if parent is not None:
+        parent.leave_result(answer.encode())
+    else:
+        Path(words[1]).write_text(answer)
 
 
 if __name__ == "__main__":
-    _work(*sys.argv[1:])
+    _main(sys.argv[1:])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError, nearest
-from himach.output.files import write_bytes
+from himach.files import write_bytes
 
 __all__ = ["chosen", "keep", "kept", "trial"]
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from himach.errors import HimachError
 
 from .. import FOLDER
-from .turns import checked
+from .interleave import checked
 
 __all__ = ["Tool", "here", "prepare"]
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from statistics import median
 
-from .turns import Contender, run_in_turn
+from .interleave import Contender, run_in_turn
 
 __all__ = ["beside", "numbers"]
 
@@ -15,7 +15,7 @@ NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.]| ranks)")
 
 
 def beside(other: str, words: Sequence[str], turns: int) -> None:
-    """Print medians of `turns` of each figure that ``himach bench`` tells with these `words`, here and there."""
+    """Print medians of `interleave` of each figure that ``himach bench`` tells with these `words`, here and there."""
     pythons = {"other": other, "this": sys.executable}
     sides = [
         Contender(name, [python, "-P", "-m", "himach", "bench", *words], phases=numbers, warm=False)

@@ -10,6 +10,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+import click
 import numpy as np
 
 from himach.analysis import Analysis
@@ -17,6 +18,7 @@ from himach.frame import Frame
 from himach.parallel.communicator import World
 from himach.zazen import assign
 
+from ..harness.options import repeats
 from ..harness.ranks import on_ranks
 from .passes import timed_pass
 
@@ -59,8 +61,11 @@ def measure(world: World, frames: int, repeats: int) -> list[tuple[float, list[i
     return found
 
 
+@click.option("--frames", type=click.IntRange(min=1), default=2000, show_default=True, help="Frames of 1 ms of work.")
+@click.option("--ranks", type=click.IntRange(min=2), default=2, show_default=True)
+@repeats(3)
 def main(frames: int, ranks: int, repeats: int) -> None:
-    """Print how the frames were divided among ranks of this machine, and how long the map phase took."""
+    """Time the map phase where one rank is slow, beside the best division of the frames."""
     runs = on_ranks(ranks, measure, frames, repeats)
     best = frames * SECONDS / (ranks - 1 + 1 / SLOWER)
     cost = [*[SECONDS] * (ranks - 1), SECONDS * SLOWER]

@@ -12,7 +12,8 @@ import numpy as np
 from himach import kernels
 
 from ..harness.data import samples
-from ..harness.turns import seconds
+from ..harness.interleave import seconds
+from ..harness.options import beside, repeats
 
 __all__ = ["main"]
 
@@ -29,8 +30,10 @@ class Case(NamedTuple):
     apart: float | None = None
 
 
+@repeats(3)
+@beside("kernels")
 def main(repeats: int) -> None:
-    """Print processor time a frame of both and their ratio, medians of `repeats` turns, after checking the answers."""
+    """Time each of himach.kernels on a frame of AdK, beside MDAnalysis's function on the same data."""
     universe = _universe()
     print(f"{'kernel, on AdK in water (47,681 atoms)':<58} {'himach':>9} {'MDAnalysis':>11} {'ratio':>7}")
     for case in _cases(universe):

@@ -12,18 +12,20 @@ import resource
 from statistics import median
 from typing import Any
 
+import click
 import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import Analysis, Pairs
 from himach.engine import Memory, Passed
 from himach.frame import Frame
-from himach.io.store.sizes import show_size
+from himach.io.store.sizes import parse_size, show_size
+from himach.launch.memory import scratch_directory
 from himach.parallel.communicator import Communicator, World
-from himach.runner.memory import scratch_directory
 
+from ..harness.interleave import seconds
+from ..harness.options import RANKS, beside, count, repeats
 from ..harness.ranks import on_ranks
-from ..harness.turns import seconds
 from .passes import timed_pass
 
 __all__ = ["main", "spill"]
@@ -79,8 +81,12 @@ def present(frames: int, seed: int) -> Columns:
 KINDS = {"with values": valued, "presence": present}
 
 
+@click.option("--pairs", type=count, default="5e7", show_default=True, help="Pairs to shuffle, 1,000 a frame.")
+@RANKS
+@repeats(3)
+@beside("shuffle")
 def main(pairs: int, ranks: int, repeats: int) -> None:
-    """Print the pairs per second of both kinds on ranks of this machine, and numpy's of a part of them."""
+    """Time pairs from emission to reduce(), beside a stable sort of the same columns."""
     frames = pairs // PER_FRAME
     for what, runs in on_ranks(ranks, measure, frames, repeats).items():
         rates = [frames * PER_FRAME / seconds / 1e6 for seconds, _ in runs]
@@ -103,8 +109,19 @@ def measure(world: World, frames: int, repeats: int) -> dict[str, list[tuple[flo
     return found
 
 
+@click.option("--presence", type=count, default="2e9", show_default=True, help="Pairs without values.")
+@click.option("--values", type=count, default="5e8", show_default=True, help="Pairs with values.")
+@RANKS
+@click.option(
+    "--memory",
+    type=parse_size,
+    default="2GB",
+    show_default=True,
+    metavar="SIZE",
+    help="What pairs may take in all.",
+)
 def spill(presence: int, values: int, ranks: int, memory: int) -> None:
-    """Send pairs through `memory` bytes on ranks of this machine, each kind on ranks of its own; print how it went."""
+    """Send more pairs from emission to reduce() than memory holds."""
     for what, pairs in (("presence", presence), ("with values", values)):
         found = on_ranks(ranks, measure_spill, what, pairs // PER_FRAME, memory)
         rate = found["pairs"] / found["seconds"] / 1e6

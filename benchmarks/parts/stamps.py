@@ -10,16 +10,18 @@ import resource
 from collections.abc import Iterator
 from typing import Any
 
+import click
 import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import Analysis, Pairs
 from himach.engine import Memory
 from himach.frame import Frame
-from himach.io.store.sizes import show_size
+from himach.io.store.sizes import parse_size, show_size
+from himach.launch.memory import scratch_directory
 from himach.parallel.communicator import World
-from himach.runner.memory import scratch_directory
 
+from ..harness.options import RANKS, count
 from ..harness.ranks import on_ranks
 from .passes import timed_pass
 
@@ -47,8 +49,19 @@ class Frames(Analysis):
         return len(series), float(series.steps.sum())
 
 
+@click.option("--frames", type=count, default="1e7", show_default=True, help="Made-up frames, of one pair each.")
+@RANKS
+@click.option("--uneven", is_flag=True, help="Times and boxes that follow no rule.")
+@click.option(
+    "--memory",
+    type=parse_size,
+    default="1GB",
+    show_default=True,
+    metavar="SIZE",
+    help="What pairs may take in all.",
+)
 def main(frames: int, ranks: int, uneven: bool, memory: int) -> None:
-    """Print the peak memory of ranks on this machine beside the bar."""
+    """Tell what memory a rank takes for many frames of few pairs."""
     found = on_ranks(ranks, measure, frames, uneven, memory)
     own, most = frames // ranks, max(found["peaks"])
     bar = MOST + A_FRAME * own

@@ -24,6 +24,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import click
 import numpy as np
 import numpy.typing as npt
 
@@ -32,14 +33,16 @@ from himach.io.store.store import Store
 from himach.parallel.communicator import World
 from himach.zazen import assign
 
+from ..harness.options import RANKS, beside, count, repeats
 from ..harness.ranks import on_ranks
+from . import zazen
 from .zazen import EXCEPTIONS, bare_seconds
 
 __all__ = ["main", "measure"]
 
 Numbers = npt.NDArray[np.int64]
 
-BARS = {"random": 3.0, "runs": 0.2}
+BAR = 3.0
 CACHES = {"random": "at random", "runs": "in runs"}
 SEGMENT = 256 << 20  # bytes, as writers make them
 HEADER, RECORD, HEAD, ENTRY = 64, 192, 128, 32  # bytes: of a file, of a record of one atom and its head, of the index
@@ -47,7 +50,20 @@ NAME = "himach bench zazen"
 KEEP_SIZE, PUNCH_HOLE = 1, 2
 
 
-def main(frames: int, nodes: int, repeats: int) -> None:
+@click.option("--frames", type=count, help="Frames of the made-up dataset [default: 1e9]; in each store [1e8].")
+@click.option("--stores", is_flag=True, help="From stores on disk, one for each rank, opened anew each time.")
+@RANKS
+@repeats(7)
+@beside("zazen")
+def main(frames: int | None, stores: bool, ranks: int, repeats: int) -> None:
+    """Time the protocol's rounds and decisions beside bare Allreduces of the same bytes."""
+    if stores:
+        measure_stores(frames or 10**8, ranks, repeats)
+    else:
+        zazen.main(frames or 10**9, ranks, repeats)
+
+
+def measure_stores(frames: int, nodes: int, repeats: int) -> None:
     """Measure both cases on as many nodes of this machine, each with about `frames` in its store; print the table."""
     print(f"Zazen from stores on disk, {frames:.3g} frames on each of {nodes} nodes (medians; seconds)")
     print(f"{'':12}{'Allreduces':>10}{'opening':>9}{'sets':>8}{'rounds':>8}{'all':>8}{'ratio':>7}{'bar':>7}", end="")
@@ -56,7 +72,7 @@ def main(frames: int, nodes: int, repeats: int) -> None:
         found = on_ranks(nodes, measure, frames * nodes, repeats, cache, apart=True)
         print(
             f"{cached:12}{found['bare']:10.4f}{found['opening']:9.4f}{found['sets']:8.4f}{found['rounds']:8.4f}"
-            f"{found['all']:8.4f}{found['ratio']:7.2f}{BARS[cache]:7.1f}"
+            f"{found['all']:8.4f}{found['ratio']:7.2f}{BAR:7.1f}"
             f"{found['memory'] / 1e3:9.0f} kB{found['table']:6.2f} B{found['made']:8.0f}s"
         )
 

@@ -1,7 +1,7 @@
 """What it costs to watch that map() leaves unchanged what setup() left, beside the map phase without.
 
 `main` prints it for water residence and the RMSD of C-alpha atoms over cached frames: runs with and without, in turn in
-this process, and of those with it the time inside of `himach.engine.watch.Watch`.
+this process, and of those with it the time inside of `himach.engine.state_guard.Snapshot`.
 """
 
 from __future__ import annotations
@@ -10,53 +10,59 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
+
+import click
 
 import himach
 from himach.analysis import Analysis
 from himach.engine import mapping
-from himach.engine.kept import Kept
-from himach.engine.watch import Watch
+from himach.engine.state_guard import Snapshot
+from himach.errors import AnalysisError
 from himach.examples import load
 
 from ..harness.contest import Contest, Data
-from ..harness.turns import scratch
+from ..harness.interleave import scratch
+from ..harness.options import DIRECTORY, repeats
+
+if TYPE_CHECKING:
+    from MDAnalysis import Universe
 
 __all__ = ["main"]
 
-#: At most this part of the map phase.
-BAR = 0.01
+#: At most this part of a short map phase.
+BAR = 0.03
 QUESTIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "water residence": ("water-residence", {"water": "name OW", "solute": "protein"}),
     "RMSD of C-alpha": ("rmsd", {"selection": "name CA"}),
 }
 
 
-class Timed(Watch):
+class Timed(Snapshot):
     """Adds up the seconds inside."""
 
     seconds = 0.0
     looks = 0
 
-    def __init__(self, analysis: Analysis) -> None:
+    def __init__(self, analysis: Analysis, universe: Universe | None) -> None:
         begun = perf_counter()
-        super().__init__(analysis)
+        super().__init__(analysis, universe)
         Timed.seconds += perf_counter() - begun
 
-    def changed(self) -> Kept | None:
-        """Look as a watch does."""
+    def change(self) -> AnalysisError | None:
+        """Look as a snapshot does."""
         begun = perf_counter()
-        found = super().changed()
+        found = super().change()
         Timed.seconds += perf_counter() - begun
         Timed.looks += 1
         return found
 
 
-class Blind(Watch):
+class Blind(Snapshot):
     """Watches nothing."""
 
-    def __init__(self, analysis: Analysis) -> None:
+    def __init__(self, analysis: Analysis, universe: Universe | None) -> None:
         pass
 
     @property
@@ -64,12 +70,15 @@ class Blind(Watch):
         """Never."""
         return False
 
-    def changed(self) -> None:
+    def change(self) -> None:
         """See nothing."""
 
 
+@click.option("--frames", type=click.IntRange(min=10), default=10_000, show_default=True, help="Frames of AdK.")
+@repeats(9)
+@DIRECTORY
 def main(frames: int, repeats: int, directory: Path | None) -> None:
-    """Print the cost of watching in both analyses."""
+    """Time what it costs to see that map() keeps nothing, beside the map phase without."""
     with scratch(directory) as place:
         contest = Contest(place, {}, ranks=1)
         data = contest.data(frames)
@@ -80,12 +89,12 @@ def main(frames: int, repeats: int, directory: Path | None) -> None:
 
 def measure(name: str, analysis: Analysis, data: Data, store: Path, repeats: int) -> None:
     """Print the cost of watching in one analysis."""
-    seconds: dict[type[Watch], list[float]] = {Timed: [], Blind: []}
+    seconds: dict[type[Snapshot], list[float]] = {Timed: [], Blind: []}
     inside, looks = [], []
     for turn in range(repeats + 1):
         for kind, found in seconds.items() if turn % 2 else reversed(seconds.items()):
             Timed.seconds, Timed.looks = 0.0, 0
-            with patch.object(mapping, "Watch", kind):
+            with patch.object(mapping, "Snapshot", kind):
                 result = himach.run(analysis, data.trajectory, data.topology, cache=str(store), progress=False)
             if turn:
                 found.append(result.record["seconds"]["map"])

@@ -4,11 +4,11 @@ Ranks are started for each layout (each rank a node of its own, and all ranks on
 frames are cached:
 
 - ``random``: every frame is native on a random node (90 in 100), or alien on a random one (the rest).
-- ``runs``: neighbours are native on one node, a thousand frames excepted.
-- ``turns``: frames are dealt to nodes in turns, a thousand excepted. An exception is lost, or alien on a random node.
+- ``runs``: neighbours are native on one node, a thousand frames excepted. An exception is lost, or alien on a random
+  node.
 
-A table tells the time of the Allreduces alone, of all rounds and decisions, of marking what a node holds in bitmaps and
-of finding patterns in these, and the greatest memory of a node.
+A table tells the time of the Allreduces alone, of all rounds and decisions, of marking what a node holds in bitmaps,
+and the greatest memory of a node.
 
 Each node has a store of the frames that it holds of the first 4,194,304, and marks these again and again, in the words
 of all frames; `stores` beside this has stores of all frames.
@@ -33,8 +33,8 @@ from himach.parallel.communicator import Words, World
 from himach.zazen import Cached, assign
 from himach.zazen.rounds import Leaders
 
+from ..harness.interleave import seconds
 from ..harness.ranks import on_ranks
-from ..harness.turns import seconds
 
 __all__ = ["bare_seconds", "main", "measure"]
 
@@ -44,7 +44,7 @@ NATIVE_TENTHS = 9
 STORED = 1 << 22  # frames, of which a store holds what is its node's
 EXCEPTIONS = 1000
 LAYOUTS = {"apart": "each rank a node", "together": "all ranks on one node"}
-CACHES = {"random": "at random", "runs": "in runs", "turns": "in turns"}
+CACHES = {"random": "at random", "runs": "in runs"}
 
 
 def main(frames: int, ranks: int, repeats: int) -> None:
@@ -63,10 +63,10 @@ def main(frames: int, ranks: int, repeats: int) -> None:
 def measure(world: World, frames: int, repeats: int, cache: str = "random") -> dict[str, float]:
     """Return medians in seconds, measured on the ranks of `world` (collective).
 
-    ``bare``: the two reductions of whole bitmaps over all ranks. ``sets``: marking what the store holds in bitmaps and
-    finding patterns in them, on the node that takes longest. ``rounds``: all else until tasks can be taken; ``ratio``,
-    to ``bare``. ``peak``: the most bytes of memory that a node's ranks had before the first bare reductions,
-    interpreters included; pages that ranks share count once a rank.
+    ``bare``: the two reductions of whole bitmaps over all ranks. ``sets``: marking what the store holds in bitmaps, on
+    the node that takes longest. ``rounds``: all else until tasks can be taken; ``ratio``, to ``bare``. ``peak``: the
+    most bytes of memory that a node's ranks had before the first bare reductions, interpreters included; pages that
+    ranks share count once a rank.
     """
     with tempfile.TemporaryDirectory(prefix="himach-zazen-") as place:
         cached = _cached(world, frames, cache, Path(place, "store")) if world.node.rank == 0 else None
@@ -123,8 +123,9 @@ class _Stored:
         np.bitwise_and.at(native, self._lost // 64, ~(np.uint64(1) << self._lost % 64))
         np.bitwise_or.at(alien, self._alien // 64, np.uint64(1) << self._alien % 64)
 
-    def runs(self, low: int, high: int, most: int) -> None:
-        """Patterns are to be found in the bits."""
+    def holds(self, numbers: Numbers, native: bool = False) -> npt.NDArray[np.bool_]:
+        """Nobody asks: the frames of a benchmark are a range."""
+        raise NotImplementedError
 
 
 def _cached(world: World, frames: int, cache: str, place: Path) -> _Stored:
@@ -140,8 +141,8 @@ def _cached(world: World, frames: int, cache: str, place: Path) -> _Stored:
         held = (home == node) & pushed, (home == node) & ~pushed
     else:
         bounds = [frames * i // nodes // 64 * 64 for i in range(nodes)]
-        part = range(bounds[node], [*bounds, frames][node + 1]) if cache == "runs" else part
-        held = (numbers % nodes == node) | (cache == "runs"), numbers < 0
+        part = range(bounds[node], [*bounds, frames][node + 1])
+        held = numbers >= 0, numbers < 0
         draw = np.random.default_rng(0)  # the same on every node
         lost = np.unique(draw.integers(0, frames, EXCEPTIONS))
         alien = lost[draw.integers(0, 2 * nodes, len(lost)) == node]

@@ -16,14 +16,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
 import himach
 from himach.parallel.communicator import World
 
 from ..harness.figures import report
+from ..harness.interleave import scratch
+from ..harness.options import DIRECTORY, count, only
 from ..harness.ranks import on_ranks
-from ..harness.turns import scratch
 from .staying import processes
 
 __all__ = ["main", "measure", "write_dcd"]
@@ -53,8 +55,13 @@ class _Case:
     apart: bool
 
 
+@only("dcd, computed or many")
+@click.option("--frames", type=count, default="1e8", show_default=True, help="Frames of one atom that a run reads.")
+@click.option("--ranks", type=click.IntRange(min=1), default=4, show_default=True, help="Ranks, each a node.")
+@click.option("--many", type=click.IntRange(min=1), default=64, show_default=True, help="Ranks of one node.")
+@DIRECTORY
 def main(frames: int, only: Sequence[str], ranks: int, many: int, directory: Path | None) -> None:
-    """Print, for each run, whether it is complete, and its memory and start beside their bars."""
+    """Run over very many frames: memory of ranks, and the time until map() begins."""
     with scratch(directory) as place:
         for case in _cases(place, frames, ranks, many):
             if not only or case.name in only:

@@ -11,9 +11,12 @@ import time
 from pathlib import Path
 from statistics import median
 
+import click
+
 from ..harness.engine import ATOM_STYLE, Lammps
 from ..harness.figures import report
-from ..harness.turns import scratch
+from ..harness.interleave import scratch
+from ..harness.options import DIRECTORY, RANKS, only, repeats
 
 __all__ = ["main"]
 
@@ -26,8 +29,14 @@ MEMORY_BAR = 400e6  # bytes of the process that receives
 LINE = "    1RES     CA    1   0.000   0.000   0.000\n"
 
 
+@only("lammps or stream")
+@click.option("--steps", type=click.IntRange(min=100), default=4000, show_default=True, help="Steps of LAMMPS.")
+@click.option("--frames", type=click.IntRange(min=100), default=2000, show_default=True, help="Frames of the stream.")
+@RANKS
+@repeats(3)
+@DIRECTORY
 def main(only: tuple[str, ...], steps: int, frames: int, ranks: int, repeats: int, directory: Path | None) -> None:
-    """Print what a live run costs LAMMPS, and what becomes of a fast stream."""
+    """Tell what runs over the frames of a running engine cost it, and how soon there is a table of a fast stream."""
     with scratch(directory) as place:
         os.environ["HIMACH_CACHE"] = str(place / "store")
         if not only or "lammps" in only:

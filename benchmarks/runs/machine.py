@@ -6,6 +6,7 @@ loopback, which is told; the origin by reading a file of it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import statistics
@@ -14,6 +15,7 @@ import threading
 import time
 from pathlib import Path
 
+import click
 import numpy as np
 import numpy.typing as npt
 
@@ -22,6 +24,7 @@ from himach.planning.machine import Machine
 from himach.runner.run import on_ranks
 
 from ..harness.disk import forget
+from ..harness.options import DIRECTORY, PATH
 
 __all__ = ["link", "main", "reading"]
 
@@ -33,8 +36,21 @@ FILE, REQUEST = 1 << 28, 1 << 22
 AHEAD = 4
 
 
+@click.option(
+    "--out",
+    "-o",
+    type=PATH,
+    default="machine.toml",
+    show_default=True,
+    metavar="FILE",
+    help="What 'himach plan --machine' reads.",
+)
+@click.option(
+    "--origin", type=click.Path(path_type=Path, exists=True), metavar="PATH", help="A large file of the origin."
+)  # fmt: skip
+@DIRECTORY
 def main(out: Path, origin: Path | None, directory: Path | None) -> None:
-    """Measure this machine, or that of the ranks that a launcher started, and write it to a file."""
+    """Measure what a plan must know: disk, cores, memory, origin; the network between nodes, else loopback."""
 
     def work(world: World) -> None:
         found = measure(world, origin, directory)
@@ -194,9 +210,9 @@ def loopback() -> tuple[float, float]:
 
 
 def _echo(server: socket.socket) -> None:
-    """Send back as many bytes as are pings; then take all there is."""
+    """Send back as many bytes as are pings; then take all there is, unless a signal has ended the other end."""
     peer, _ = server.accept()
-    with peer:
+    with peer, contextlib.suppress(ConnectionError):
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(PINGS):
             peer.sendall(peer.recv(1))

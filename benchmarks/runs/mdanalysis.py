@@ -20,7 +20,8 @@ from time import perf_counter
 import click
 
 from ..harness.data import adk
-from ..harness.turns import scratch
+from ..harness.interleave import scratch
+from ..harness.options import DIRECTORY, RANKS, only, repeats
 
 __all__ = ["main"]
 
@@ -101,8 +102,13 @@ for _ in range(int(repeats)):
 """
 
 
+@click.option("--frames", type=click.IntRange(min=3), help="Use no more frames than that.")
+@repeats(3)
+@only("RMSD, InterRDF, HydrogenBondAnalysis, Ramachandran, DSSP or reading")
+@RANKS
+@DIRECTORY
 def main(frames: int | None, repeats: int, ranks: int, only: tuple[str, ...], directory: Path | None) -> None:
-    """Print each figure beside its bar."""
+    """MDAnalysis's own analyses on ranks, beside its multiprocessing; reading by himach:// beside XTC."""
     with scratch(directory) as place:
         for name, (make, usual, bar, bar_from_file) in QUESTIONS.items():
             if not only or name in only:

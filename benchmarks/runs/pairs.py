@@ -14,15 +14,18 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+import click
+
 from himach.io.store.sizes import show_size
 from himach.io.trajectory.index.walk import read_index
-from himach.runner.memory import default_memory
+from himach.launch.memory import default_memory
 
 from .. import FOLDER
 from ..harness.contest import Contest, Data, Question
 from ..harness.figures import report
+from ..harness.interleave import Contender, Times, checked, scratch
+from ..harness.options import DIRECTORY, RANKS, count, only, repeats
 from ..harness.results import chosen
-from ..harness.turns import Contender, Times, checked, scratch
 
 __all__ = ["main"]
 
@@ -66,10 +69,17 @@ class Bench:
         return data.first(max(FEW, pairs // PER_FRAME))
 
 
+@only("start, whole, values, grown or reduced")
+@click.option("--frames", type=click.IntRange(min=100), default=10_000, show_default=True, help="Frames of AdK.")
+@click.option("--values", type=count, default="5e8", show_default=True, help="Pairs with values that a run keeps.")
+@click.option("--kept", type=count, default="1e8", show_default=True, help="Kept pairs for another reduce().")
+@RANKS
+@repeats(5)
+@DIRECTORY
 def main(
     only: Sequence[str], frames: int, values: int, kept: int, ranks: int, repeats: int, directory: Path | None
 ) -> None:
-    """Print all figures, each beside its bar."""
+    """Time what keeping pairs costs a run, and what it saves the next."""
     names = chosen("part", only, PARTS)
     most = max([values] * ("values" in names) + [kept] * ("reduced" in names) + [0])
     with scratch(directory, TIMES * PAIR * most) as place:
@@ -125,8 +135,8 @@ def grown(bench: Bench) -> None:
         again = partial(_again, bench, kept[what])
         times = bench.contest.run(
             [
-                bench.contest.himach("first", question, data.first(before), out="first"),
-                again(bench.contest.himach("map", question, data, out="again")),
+                bench.contest.himach("first", question, data.first(before), out=f"first-{question.analysis}"),
+                again(bench.contest.himach("map", question, data, out=f"again-{question.analysis}")),
                 bench.contest.himach("few", question, data.first(FEW)),
                 again(bench.contest.himach("again", question, data)),
             ]

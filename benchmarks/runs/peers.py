@@ -14,13 +14,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import click
+
 from ..harness import limits
 from ..harness.contest import TWIN, Contest
 from ..harness.data import folder
 from ..harness.figures import Figure, Row, markdown_table
+from ..harness.interleave import Times, on_cores, scratch
+from ..harness.options import BESIDE, DIRECTORY, OUT, only, repeats
 from ..harness.results import chosen, keep, kept, trial
 from ..harness.tools import here, prepare
-from ..harness.turns import Times, on_cores, scratch
 from .rows import ROWS
 
 __all__ = ["main", "page"]
@@ -30,6 +33,15 @@ FILE_BYTES = 1 << 30
 NO_SLOWER = 1.05
 
 
+@only("residence, rmsd, rmsd-again, ten-runs, ten-analyses, rmsd-xtc, rdf-ions, rdf-water, bonds, nothing or start")
+@click.option("--missing", is_flag=True, help="Run what the results in --out do not have.")
+@click.option("--frames", type=click.IntRange(min=3), help="Use no more frames than that in any benchmark.")
+@repeats(3)
+@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True, help="Also workers and cores.")
+@click.option("--installed", is_flag=True, help="Compare with the tools of this environment; install nothing.")
+@DIRECTORY
+@OUT
+@BESIDE
 def main(
     only: Sequence[str],
     frames: int | None,
@@ -41,7 +53,7 @@ def main(
     installed: bool,
     beside: str | None,
 ) -> None:
-    """Measure, compare the answers, and write the table; ``himach bench peers --help`` tells the arguments."""
+    """Compare with the tools that do the same, which it installs: time and answers; start-up."""
     names = chosen("benchmark", only, ROWS)
     saved = {"benchmarks": {}, **kept(out, "peers")}
     tools = here() if installed else prepare(folder() / "tools")

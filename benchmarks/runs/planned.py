@@ -15,20 +15,40 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from himach.planning import tree
-from himach.planning.accuracy import BAR
+import click
+
+from himach.planning import closed_forms as forms
 from himach.planning.fitting import Costs, fit
 from himach.planning.machine import Machine
-from himach.planning.predict import KINDS, Asked, Prediction, predict
+from himach.planning.predict import KINDS, Prediction, PredictionInput, predict
 from himach.planning.records import observe
 
 from ..harness.figures import report
+from ..harness.options import DIRECTORY, PATH, only, repeats
+from .accuracy import BAR, error, is_held
 from .machine import combining
 from .virtual import BLIND, CASES, FITTED, FRAMES, ROUND_FRAMES, Lines, measure
 
 __all__ = ["main"]
 
 
+@only("LightMap, HeavyMap or HeavyReduce")
+@click.option(
+    "--fitted", type=click.IntRange(min=1), default=3, show_default=True, help="Repeats of what is fitted to."
+)  # fmt: skip
+@click.option(
+    "--short", is_flag=True, help="One turn without Zazen's rounds, in a few minutes: no spread is known then."
+)  # fmt: skip
+@click.option("--minutes", type=click.FloatRange(min=0), metavar="N", help="Begin no turn that would not end by then.")
+@click.option(
+    "--records",
+    type=PATH,
+    metavar="FILE",
+    help="Add what is measured here, as it comes; what is there is not measured again.",
+)
+@click.option("--out", "-o", type=PATH, metavar="FILE", help="Leave predictions and errors here.")
+@repeats(5)
+@DIRECTORY
 def main(
     repeats: int,
     fitted: int,
@@ -39,7 +59,7 @@ def main(
     out: Path | None,
     directory: Path | None,
 ) -> None:
-    """Print predictions beside measurements; leave them in a file, if one is named.
+    """Predict runs on 8 and 16 virtual hosts from such on 1 to 4, and measure them; Zazen's rounds on up to 64.
 
     What is in `records` is not measured again, and what is measured is added to it at once.
     """
@@ -86,7 +106,7 @@ def _compared(name: str, lines: Lines, machine: Machine) -> list[dict[str, Any]]
             found = lines.found(name, hosts, kind)
             if not found:
                 continue
-            asked = Asked(hosts, 1, FRAMES * hosts, lost=int(kind == "lost"))
+            asked = PredictionInput(hosts, 1, FRAMES * hosts, lost=int(kind == "lost"))
             one = predict(costs, machine, asked, "second" if kind == "lost" else kind)  # type: ignore[arg-type]
             assert isinstance(one, Prediction), one
             seconds = found if kind == "stage" else [record["seconds"]["total"] for record in found]
@@ -127,7 +147,7 @@ def _rounds(lines: Lines) -> list[dict[str, Any]]:
     for line in lines.lines:
         if "rounds" in line:
             hosts, machine = line["rounds"], line["machine"]
-            said = tree.zazen_seconds(hosts, ROUND_FRAMES, machine["latency"], machine["network"], combine)
+            said = forms.zazen_seconds(hosts, ROUND_FRAMES, machine["latency"], machine["network"], combine)
             rows.append(_row("rounds", "rounds", hosts, said, line["seconds"], "network", blind=True))
     return rows
 
@@ -135,10 +155,9 @@ def _rounds(lines: Lines) -> list[dict[str, Any]]:
 def _print(rows: Sequence[dict[str, Any]], machine: Machine) -> None:
     print(f"hosts' links {machine.network or 0:.4g} B/s, origin {machine.origin or 0:.4g} B/s, measured")
     for row in rows:
-        error = row["predicted"] / row["measured"] - 1
-        held = max(BAR, row["spread"])
+        bar = max(BAR, row["spread"])
         what = f"{row['analysis']}, {row['kind']}, {row['nodes']} hosts{'' if row['blind'] else ' (fitted)'}"
         if not row["blind"] and row["kind"] == "stage":
             what = what.replace("fitted", "blind too")
-        value = f"{row['predicted']:.2f} of {row['measured']:.2f} s {error:+.1%}"
-        report(what, f"{value} ± {row['spread']:.1%}", f"{held:.1%}{'' if abs(error) <= held else ' MISSED'}")
+        value = f"{row['predicted']:.2f} of {row['measured']:.2f} s {error(row):+.1%}"
+        report(what, f"{value} ± {row['spread']:.1%}", f"{bar:.1%}{'' if is_held(row) else ' MISSED'}")

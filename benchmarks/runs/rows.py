@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -23,14 +22,14 @@ from ..harness.answers import Agreement, compare, read_column
 from ..harness.contest import COMPUTING, Contest, Data, Question, inside
 from ..harness.data import FRAME_BYTES
 from ..harness.figures import Figure, Row
-from ..harness.turns import Contender, Times
+from ..harness.interleave import Contender, Times
+from ..store.repeated import again, ten_analyses, ten_runs
 
 __all__ = ["ROWS"]
 
 CACHED = "himach, cached"
 WALL = "himach, whole process"
 FIRST = "himach, first run"
-OFF = "himach, no cache"
 FIRST_RUN = "whole first run, from XTC"
 SECOND_RUN = "whole second run, cached"
 TAU_MAX = 20
@@ -82,6 +81,7 @@ def residence(contest: Contest) -> Row:
     figures = [
         *_faster(FIRST_RUN, times, FIRST, "wall", "waterdynamics", "wall", 35),
         *_faster(SECOND_RUN, times, WALL, "wall", "waterdynamics", "wall", 50),
+        *_faster(f"{SECOND_RUN}, --out with a plot", times, CACHED, "wall", "waterdynamics", "wall", 55),
         *_faster(COMPUTING, times, CACHED, COMPUTING, "waterdynamics", "inside", 220),
         *_faster(FIRST_RUN, times, FIRST, "wall", "gmx", "wall", None),
         *_faster(SECOND_RUN, times, WALL, "wall", "gmx", "wall", None),
@@ -97,7 +97,7 @@ def residence(contest: Contest) -> Row:
 
 
 def rmsd(contest: Contest) -> Row:
-    """C-alpha RMSD: cached, the first run from XTC, and without a cache."""
+    """C-alpha RMSD, cached."""
     data = contest.data(10_000)
     words = (*data[:2], contest.ranks)
     peers = [
@@ -105,20 +105,9 @@ def rmsd(contest: Contest) -> Row:
         Peer("MDTraj", "rmsd.py", words, 5e-3, CANCELLED, 15, 4),
         Peer("PMDA", "rmsd.py", words, 1e-6),
     ]
-    note = (
-        f"MDAnalysis and PMDA with {contest.ranks} worker processes; MDTraj decodes on one core and superposes on all. "
-        "A first run keeps frames in its empty cache as far as cores and disk have time for them."
-    )
+    note = f"MDAnalysis and PMDA have {contest.ranks} worker processes; MDTraj decodes on one core, superposes on all."
     question = Question("rmsd", {"selection": "name CA"})
-    first = [contest.himach(FIRST, question, data, "empty"), contest.himach(OFF, question, data, "off")]
-    row = _cached(
-        contest, "C-alpha RMSD", data, question, "RMSD", "rmsd.csv", "rmsd", peers, note, unit="Å", more=first
-    )
-    figures = [
-        *_faster(FIRST_RUN, row.times, FIRST, "wall", "MDAnalysis", "wall", 1.8),
-        Figure(FIRST_RUN, row.times[FIRST]["wall"], OFF, row.times[OFF]["wall"], "times", 1.3),
-    ]
-    return replace(row, figures=[*figures, *row.figures])
+    return _cached(contest, "C-alpha RMSD", data, question, "RMSD", "rmsd.csv", "rmsd", peers, note, unit="Å")
 
 
 def rmsd_xtc(contest: Contest) -> Row:
@@ -212,6 +201,9 @@ def start(contest: Contest) -> Row:
 ROWS: dict[str, Callable[[Contest], Row]] = {
     "residence": residence,
     "rmsd": rmsd,
+    "rmsd-again": again,
+    "ten-runs": ten_runs,
+    "ten-analyses": ten_analyses,
     "rmsd-xtc": rmsd_xtc,
     "rdf-ions": partial(rdf, title="RDF of water oxygens around ions", a="name NA", frames=1000, pmda=True),
     "rdf-water": partial(rdf, title="RDF of all water oxygens", a="name OW", frames=60, pmda=False),
@@ -234,13 +226,9 @@ def _cached(
     *,
     unit: str = "",
     warm: bool = True,
-    more: Sequence[Contender] = (),
 ) -> Row:
-    """Ask a question about cached frames, by whole process and by computing; compare a column of its table.
-
-    What is to be timed `more` is timed in the same turns.
-    """
-    sides = [contest.himach(CACHED, question, data, out=question.analysis), contest.himach(WALL, question, data), *more]
+    """Ask a question about cached frames, by whole process and by computing; compare a column of its table."""
+    sides = [contest.himach(CACHED, question, data, out=question.analysis), contest.himach(WALL, question, data)]
     times = contest.run([*sides, *_scripts(contest, peers, warm)])
     ours = read_column(contest.place / question.analysis / table, column)
     figures = [

@@ -14,14 +14,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
 from .. import FOLDER
 from ..harness import limits
 from ..harness.contest import Contest, Data, Question
 from ..harness.figures import markdown_table
+from ..harness.interleave import Times, scratch
+from ..harness.options import DIRECTORY, OUT, RANKS, only, repeats
 from ..harness.results import chosen, keep, kept, trial
-from ..harness.turns import Times, scratch
 
 __all__ = ["SWEEPS", "Sweep", "main", "power"]
 
@@ -69,8 +71,14 @@ class Sweep:
         return f"{min(values):.3f} to {max(values):.3f}"
 
 
+@only("frames, atoms, keys or ranks")
+@click.option("--frames", type=click.IntRange(min=3), help="Use no more frames than that in any sweep.")
+@repeats(3)
+@RANKS
+@DIRECTORY
+@OUT
 def main(only: Sequence[str], frames: int | None, repeats: int, ranks: int, out: Path, directory: Path | None) -> None:
-    """Measure the sweeps, print their tables, and write ``scaling.md`` and ``scaling.json``."""
+    """Tell how the time of a run grows with frames, atoms, keys and ranks."""
     names = chosen("sweep", only, SWEEPS)
     saved = kept(out, "scaling")
     with scratch(directory) as place:

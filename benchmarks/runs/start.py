@@ -15,11 +15,14 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+import click
+
 from himach.errors import HimachError
 
 from .. import FOLDER
 from ..harness.contest import Contest, Data
-from ..harness.turns import scratch
+from ..harness.interleave import scratch
+from ..harness.options import DIRECTORY, repeats
 
 __all__ = ["main"]
 
@@ -53,8 +56,11 @@ class Start(NamedTuple):
     files: list[int]
 
 
+@click.option("-n", "ranks", multiple=True, type=click.IntRange(min=1), metavar="RANKS", help="This alone.  [1, 4, 16]")
+@repeats(5)
+@DIRECTORY
 def main(ranks: tuple[int, ...], repeats: int, directory: Path | None) -> None:
-    """Print the figures beside their bars."""
+    """Time a run's start, from the command to the last rank's first map(), and count the files a rank opens."""
     with scratch(directory) as place:
         contest = Contest(place, {})
         data = contest.data(FRAMES)

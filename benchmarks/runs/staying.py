@@ -1,4 +1,4 @@
-"""Runs over ranks that stay: how long one takes from call to result, and what a thousand of them leave behind.
+"""Runs over `himach.Ranks`: how long one takes from call to result, and what a thousand of them leave behind.
 
 `main` prints both for the RMSD of C-alpha atoms over cached frames, beside a run with ranks of its own.
 """
@@ -12,11 +12,14 @@ from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
 
+import click
+
 import himach
 from himach.examples import load
 
 from ..harness.contest import Contest
-from ..harness.turns import scratch
+from ..harness.interleave import scratch
+from ..harness.options import DIRECTORY, RANKS
 
 __all__ = ["Held", "main", "processes"]
 
@@ -50,8 +53,12 @@ class Held:
         )
 
 
+@click.option("--frames", type=click.IntRange(min=10), default=1000, show_default=True, help="Frames of AdK.")
+@click.option("--runs", type=click.IntRange(min=1), default=1000, show_default=True, help="Runs that follow.")
+@RANKS
+@DIRECTORY
 def main(frames: int, runs: int, ranks: int, directory: Path | None) -> None:
-    """Print the time of a run, and what grows."""
+    """Time runs over ranks that are ready, and tell what many of them leave behind."""
     with scratch(directory) as place:
         contest = Contest(place, {}, ranks=ranks)
         data = contest.data(frames)
@@ -70,7 +77,7 @@ def main(frames: int, runs: int, ranks: int, directory: Path | None) -> None:
             times += [seconds(stay) for _ in range(runs)]
             after = Held.now(processes())
     print(f"RMSD of C-alpha, {data.frames:,} cached frames, {ranks} ranks, from call to result")
-    print(f"  with ranks of its own {new:.3f} s; with ranks that stay {times[0]:.3f} s the first time, then")
+    print(f"  with ranks of its own {new:.3f} s; with ranks that are ready {times[0]:.3f} s the first time, then")
     typical = median(times[1:])
     ninth = quantiles(times[1:], n=10)[-1]
     print(f"  {typical:.4f} s, nine of ten below {ninth:.4f} s ({'holds' if typical <= BAR else 'above'} {BAR} s)")

@@ -28,7 +28,7 @@ from himach.zazen import InMemory, assign
 
 from ..harness.disk import forget
 from ..harness.hosts import Hosts
-from ..harness.turns import scratch
+from ..harness.interleave import scratch
 from .machine import link, reading
 
 __all__ = ["BLIND", "CASES", "FITTED", "FRAMES", "LOST", "ROUNDS", "ROUND_FRAMES", "Lines", "measure"]
@@ -181,7 +181,8 @@ def runs_of(world: World, names: Sequence[str], topology: str, trajectory: str) 
     """
     _to_scale()
     from himach.benchmarks.analyses import calibrated
-    from himach.runner.staging import StageJob, stage
+    from himach.opening.options import StageOptions
+    from himach.staging.stage import stage
 
     found: dict[str, dict[str, Any]] = {}
     for name in names:
@@ -193,7 +194,7 @@ def runs_of(world: World, names: Sequence[str], topology: str, trajectory: str) 
         first = himach.run(analysis(), trajectory, topology, cache="off", progress=False).record
         _start_cold(world, trajectory)
         began = time.time()
-        stage(world, StageJob([Path(trajectory)], Path(topology), cache=str(cache), quiet=True))
+        stage(world, StageOptions([Path(trajectory)], Path(topology), cache=str(cache), quiet=True))
         staged = time.time() - began
         _start_cold(world, trajectory)
         second = himach.run(analysis(), trajectory, topology, cache=cache, progress=False).record

@@ -14,8 +14,8 @@ import numpy as np
 from himach.io.push.writer import Writer
 from himach.io.store.store import Store
 from himach.parallel.communicator import World
-from himach.runner.assembling.assemble import assemble
-from himach.runner.assembling.sending import Inbox, send_all
+from himach.staging.assembly.assemble import assemble
+from himach.staging.assembly.rounds import Inbox, send_all
 
 from ..harness.disk import forget
 from ..harness.figures import report

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from himach.io.push.held_slices import HeldSlices, RankSlices, find_slices
 from himach.io.push.writer import Writer
-from himach.io.slices.held import Held, OfRank, find_slices
 from himach.io.store.store import Store
 from himach.parallel.communicator import World
-from himach.runner.assembling.totals import AT_ONCE, totals
+from himach.staging.assembly.complete_frames import CHUNK_FRAMES, totals
 
 from ..harness.figures import report
 from ..harness.ranks import on_ranks
@@ -57,19 +57,19 @@ def measure(world: World, place: str, frames: int, repeats: int) -> dict[str, li
         held.refresh()
         world.comm.barrier()
         took["learned"].append(time.perf_counter() - began)
-        numbers = np.arange(AT_ONCE)
-        atoms = np.resize(held.count_of(numbers[:STORED]).astype(np.uint32), AT_ONCE)
+        numbers = np.arange(CHUNK_FRAMES)
+        atoms = np.resize(held.count_of(numbers[:STORED]).astype(np.uint32), CHUNK_FRAMES)
         both = np.empty_like(atoms)
         world.comm.barrier()
         began = time.perf_counter()
-        for first in range(0, frames, AT_ONCE):
-            length = min(AT_ONCE, frames - first)
+        for first in range(0, frames, CHUNK_FRAMES):
+            length = min(CHUNK_FRAMES, frames - first)
             leaders.Allreduce(atoms[:length], both[:length], op=world.sum)
         world.comm.barrier()
         took["bare"].append(time.perf_counter() - began)
         began = time.perf_counter()
         whole = 0
-        again = _Again(OfRank(node, held.datasets[0], numbers, atoms=atoms), frames)
+        again = _Again(RankSlices(node, held.datasets[0], numbers, atoms=atoms), frames)
         for _, counts in totals(leaders, world.sum, again, N_ATOMS):
             whole += int(np.count_nonzero(counts >= N_ATOMS))
         world.comm.barrier()
@@ -83,10 +83,10 @@ def measure(world: World, place: str, frames: int, repeats: int) -> dict[str, li
     return took
 
 
-class _Again(Held):
+class _Again(HeldSlices):
     """What a node has of some frames, again and again."""
 
-    def __init__(self, known: OfRank, frames: int) -> None:
+    def __init__(self, known: RankSlices, frames: int) -> None:
         super().__init__([known])
         self._frames = frames
 

@@ -6,6 +6,10 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import click
+
+from ..harness.options import DIRECTORY, count, only, repeats
+
 __all__ = ["main"]
 
 N_ATOMS = 47_681
@@ -15,9 +19,24 @@ ASSEMBLED = 5  # times as many, so that opening is not what is measured
 PARTS = ("push", "small", "find", "assemble", "kills")
 
 
+@only("push, small, find, assemble or kills")
+@click.option(
+    "-n",
+    "ranks",
+    multiple=True,
+    type=click.IntRange(min=2),
+    metavar="RANKS",
+    default=(2, 4, 8),
+    help="This alone.  [2, 4, 8]",
+)
+@click.option("--frames", type=click.IntRange(min=10), default=200, show_default=True, help="Frames of AdK's size.")
+@click.option("--found", type=count, default="1e8", show_default=True, help="Frames among which whole ones are found.")
+@click.option("--kills", type=click.IntRange(min=1), default=200, show_default=True, help="Of writers and the others.")
+@repeats(5)
+@DIRECTORY
 def main(only: Sequence[str], ranks: Sequence[int], frames: int, found: int, kills: int, repeats: int,
          directory: Path | None) -> None:  # fmt: skip
-    """Measure what is asked for and print the figures.
+    """Time slices pushed by ranks, found and assembled, beside files; kill all of that at random, and count.
 
     Parameters
     ----------

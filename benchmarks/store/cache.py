@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..harness.turns import scratch
+from ..harness.interleave import scratch
+from ..harness.options import DIRECTORY, beside, only, repeats
 from .mixed import mixed
 from .push import push
 from .reads import cold, warm
@@ -32,8 +33,12 @@ PARTS: dict[str, Callable[[Path, int], None]] = {
 SPACE_BYTES = 4 << 30
 
 
+@only("warm, cold, mixed, small, runs, push or server")
+@repeats(5)
+@DIRECTORY
+@beside("cache")
 def main(only: Sequence[str], repeats: int, directory: Path | None) -> None:
-    """Run these parts, or all."""
+    """Time the frame store beside the disk and memory, runs with and without it, and pushing beside dd."""
     for name in only or PARTS:
         with scratch(directory, SPACE_BYTES) as place:
             PARTS[name](place, repeats)

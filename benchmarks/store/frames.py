@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from himach.io.frame_source import ReadOptions
 from himach.io.store.store import Dataset, Store
 
 __all__ = ["BATCH_BYTES", "FRAME_BYTES", "N_ATOMS", "N_FRAMES", "fill", "frames", "read", "segments_of"]
@@ -45,6 +46,6 @@ def read(
     dataset: Dataset, n: int = N_FRAMES, *, verify: bool = True, direct: Literal["auto", "on", "off"] = "auto"
 ) -> None:
     """Read the first `n` frames; a miss is an error of the benchmark."""
-    missed = sum(frame is None for frame in dataset.read(np.arange(n), verify=verify, direct=direct))
+    missed = sum(frame is None for frame in dataset.read(np.arange(n), ReadOptions(verify=verify, direct=direct)))
     if missed:
         raise AssertionError(f"{missed} frames of the benchmark were misses")

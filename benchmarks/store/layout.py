@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+import click
 import numpy as np
 import numpy.typing as npt
 
@@ -26,7 +27,8 @@ from himach.io.trajectory.origin import Origin, open_origin
 from ..harness.data import FRAME_BYTES, adk
 from ..harness.disk import forget
 from ..harness.figures import report
-from ..harness.turns import call_in_turn, checked, scratch
+from ..harness.interleave import call_in_turn, checked, scratch
+from ..harness.options import DIRECTORY, beside, repeats
 from .runs import HIMACH
 
 __all__ = ["main"]
@@ -39,8 +41,12 @@ Vectors = npt.NDArray[np.float32]
 Atoms = npt.NDArray[np.int64]
 
 
+@click.option("--frames", type=click.IntRange(min=10), default=10_000, show_default=True, help="Frames of AdK.")
+@repeats(5)
+@DIRECTORY
+@beside("layout")
 def main(frames: int, repeats: int, directory: Path | None) -> None:
-    """Stage AdK in both layouts, and print the figures."""
+    """Read few atoms of all frames from a cold disk, time-major beside frame by frame."""
     with scratch(directory, 2 * frames * FRAME_BYTES // 2 + (1 << 30)) as place:
         topology, trajectory = adk(frames)
         stage = [*HIMACH, "stage", str(trajectory), "-s", str(topology), "--cache", str(place), "--quiet"]

@@ -26,7 +26,7 @@ from himach.io.server import control as server
 
 from ..harness.disk import forget, read_bare
 from ..harness.figures import report
-from ..harness.turns import seconds
+from ..harness.interleave import seconds
 from .frames import BATCH_BYTES, FRAME_BYTES, N_ATOMS, N_FRAMES, fill, frames, read, segments_of
 
 __all__ = ["mixed"]

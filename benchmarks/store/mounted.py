@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+import click
 import numpy as np
 
 from himach.errors import HimachError
@@ -21,8 +22,9 @@ from himach.errors import HimachError
 from .. import FOLDER
 from ..harness.data import adk, folder, samples
 from ..harness.figures import report
+from ..harness.interleave import checked, scratch
+from ..harness.options import DIRECTORY, only, repeats
 from ..harness.tools import Tool, here, prepare
-from ..harness.turns import checked, scratch
 
 __all__ = ["main"]
 
@@ -35,8 +37,13 @@ REQUEST = 1 << 20
 GROUPS = b"4 4\n"  # of gmx: the backbone, fitted to itself
 
 
+@only("tools or speed")
+@click.option("--frames", type=click.IntRange(min=10), default=1000, show_default=True, help="Frames of AdK to read.")
+@click.option("--installed", is_flag=True, help="Compare with the tools of this environment; install nothing.")
+@repeats(7)
+@DIRECTORY
 def main(frames: int, repeats: int, installed: bool, only: tuple[str, ...], directory: Path | None) -> None:
-    """Print what tools find, and how many bytes are read a second."""
+    """Read mounted files by other tools, beside the XTC; tell how fast they are read."""
     with scratch(directory) as place:
         os.environ["HIMACH_CACHE"] = str(place / "store")
         if not only or "tools" in only:

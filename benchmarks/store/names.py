@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
+import click
+
 from himach.io.server.admission import AdmissionListener, make_key, read_key
 from himach.io.server.survey import told_peers
 from himach.io.store import bodhi
@@ -25,7 +27,8 @@ from himach.io.store.store import Store
 
 from ..harness.data import adk
 from ..harness.figures import report
-from ..harness.turns import scratch
+from ..harness.interleave import scratch
+from ..harness.options import DIRECTORY, beside, only, repeats
 from .remote import PROCESSES, reading
 
 __all__ = ["main"]
@@ -35,8 +38,14 @@ KILLED, STOPPED = 8, 4
 NODES = ("a", "b", "c", "d")
 
 
+@only("datasets, copies or reading")
+@click.option("--servers", type=click.IntRange(min=13), default=64, show_default=True, help="Servers to ask.")
+@click.option("--frames", type=click.IntRange(min=10), default=1000, show_default=True, help="Frames of AdK to read.")
+@repeats(5)
+@DIRECTORY
+@beside("names")
 def main(only: Sequence[str], servers: int, frames: int, repeats: int, directory: Path | None) -> None:
-    """Measure the parts that are chosen; none: all."""
+    """Measure one name space of many servers, copies of frames, and reading from another machine."""
     chosen = [part for part in PARTS if not only or part in only]
     if "datasets" in chosen:
         _datasets(servers, repeats, directory)

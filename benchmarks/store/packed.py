@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+import click
 import numpy as np
 import numpy.typing as npt
 
@@ -23,7 +24,8 @@ from .. import FOLDER
 from ..harness.data import FRAME_BYTES, adk
 from ..harness.disk import forget
 from ..harness.figures import report
-from ..harness.turns import call_in_turn, scratch
+from ..harness.interleave import call_in_turn, scratch
+from ..harness.options import DIRECTORY, beside, repeats
 from .frames import read
 from .runs import RANKS, held, run_once
 
@@ -35,8 +37,13 @@ MOST_RUNS = 50  # until all frames are kept
 WAYS = ("packed", "raw")
 
 
+@click.option("--frames", type=click.IntRange(min=10), default=1000, show_default=True, help="Frames of AdK.")
+@click.option("--trajectory", metavar="PATH", help="A further XTC trajectory to pack.")
+@repeats(5)
+@DIRECTORY
+@beside("packed")
 def main(frames: int, repeats: int, trajectory: str | None, directory: Path | None) -> None:
-    """Measure AdK and a further XTC trajectory, if one is given; print the figures."""
+    """Measure packed frames beside the XTC, memory, and raw frames from a cold disk."""
     with scratch(directory, 2 * frames * FRAME_BYTES + (1 << 30)) as place:
         topology, path = adk(frames)
         for xtc in [path, *([Path(trajectory)] if trajectory else [])]:
@@ -57,7 +64,7 @@ def _frames(name: str, xtc: Path, place: Path, most: int, repeats: int) -> None:
             positions.append(frame.positions.copy())
     for dataset in datasets.values():
         dataset.close()
-    places = datasets["packed"]._handle.locate(np.arange(n, dtype=np.int64))
+    places = datasets["packed"].locate(np.arange(n, dtype=np.int64))
     size, nbytes = sum(found[3] for found in places if found is not None), n * positions[0].nbytes
     report(f"{name}: packed frames against the XTC", f"{size / origin.nbytes(range(n)):.2f} times", "1.15 times")
     report(f"{name}: packed frames against raw positions", f"{size / nbytes:.3f}")

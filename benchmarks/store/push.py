@@ -12,7 +12,7 @@ from himach.io.server import control as server
 from himach.io.store.store import Store
 
 from ..harness.figures import report
-from ..harness.turns import call_in_turn, checked
+from ..harness.interleave import call_in_turn, checked
 from .frames import BATCH_BYTES, FRAME_BYTES, N_ATOMS, frames
 
 __all__ = ["push"]

@@ -10,7 +10,7 @@ from himach.io.store import bodhi
 
 from ..harness.disk import forget, read_bare, read_direct
 from ..harness.figures import report
-from ..harness.turns import call_in_turn, on_cores
+from ..harness.interleave import call_in_turn, on_cores
 from .frames import N_FRAMES, fill, read, segments_of
 
 __all__ = ["cold", "warm"]
@@ -22,7 +22,7 @@ def warm(place: Path, repeats: int) -> None:
     """Read frames that the page cache has, on one core."""
     dataset = fill(place / "warm")
     paths = segments_of(dataset)[:1]
-    places = [found for found in dataset._handle.locate(np.arange(N_FRAMES, dtype=np.int64)) if found is not None]
+    places = [found for found in dataset.locate(np.arange(N_FRAMES, dtype=np.int64)) if found is not None]
     size, count = places[0][3], sum(found[0] == places[0][0] for found in places)
     works = {
         "bare": lambda: read_bare(paths, size),

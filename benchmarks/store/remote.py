@@ -17,6 +17,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
+from himach.io.frame_source import ReadOptions
 from himach.io.server.address import Server
 from himach.io.server.admission import AdmissionListener, make_key, read_key
 from himach.io.server.client import Client
@@ -26,7 +27,7 @@ from himach.io.trajectory.origin import open_origin
 
 from ..harness.data import adk
 from ..harness.figures import report
-from ..harness.turns import call_in_turn, scratch
+from ..harness.interleave import call_in_turn, scratch
 
 __all__ = ["reading"]
 
@@ -90,7 +91,7 @@ def _packed(path: Path, place: Path) -> Dataset:
 
 def _read(client: Client, numbers: npt.NDArray[np.int64], atoms: npt.NDArray[np.int64] | None, *, unpack: bool) -> int:
     """Read frames; return the bytes of their records that came."""
-    reading = client.read(numbers, atoms, bodhi.POSITIONS, unpack=unpack)
+    reading = client.read(numbers, ReadOptions(atoms, bodhi.POSITIONS, unpack=unpack))
     if sum(frame is None for frame in reading):
         raise AssertionError(f"frames of the benchmark were misses: {reading.misses}")
     return reading.nbytes

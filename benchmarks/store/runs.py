@@ -15,7 +15,7 @@ from himach.io.store.store import Store
 
 from ..harness.data import adk
 from ..harness.figures import report
-from ..harness.turns import checked
+from ..harness.interleave import checked
 
 __all__ = ["run_once", "runs"]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from himach.io.frame_source import ReadOptions
 from himach.io.server import control
 from himach.io.server.client import find
 from himach.io.store import bodhi
@@ -17,7 +18,7 @@ from himach.io.store.cached_frames import CachedFrames
 
 from ..harness.disk import forget
 from ..harness.figures import report
-from ..harness.turns import call_in_turn
+from ..harness.interleave import call_in_turn
 from .frames import N_ATOMS, N_FRAMES, fill, segments_of
 
 __all__ = ["server"]
@@ -59,7 +60,7 @@ def server(place: Path, repeats: int) -> None:
 def _read(frames: CachedFrames, tasks: Sequence[npt.NDArray[np.int64]], atoms: npt.NDArray[np.int64] | None) -> None:
     """Read tasks one after another; a miss is an error of the benchmark."""
     fields = 0 if atoms is None else bodhi.POSITIONS
-    missed = sum(frame is None for task in tasks for frame in frames.read(task, atoms, fields))
+    missed = sum(frame is None for task in tasks for frame in frames.read(task, ReadOptions(atoms, fields)))
     if missed:
         raise AssertionError(f"{missed} frames of the benchmark were misses")
 

@@ -18,7 +18,7 @@ from himach.io.store.store import Store
 
 from ..harness.disk import forget
 from ..harness.figures import report
-from ..harness.turns import checked, seconds
+from ..harness.interleave import checked, seconds
 from .frames import segments_of
 
 __all__ = ["small"]
@@ -33,7 +33,7 @@ def small(place: Path, repeats: int, n: int = N_FRAMES) -> None:
     positions = np.zeros((N_ATOMS, 3), dtype=np.float32)
 
     def write() -> None:
-        writer = dataset._handle.open_writer(bodhi.ALIEN)
+        writer = dataset.open_writer(bodhi.ALIEN)
         for number in range(n):
             writer.append(number, 0.0, positions, None, None, None)
         writer.close()

@@ -6,11 +6,12 @@ failed, 2 wrong usage, 75 its time is over, 130 interrupted, 143 terminated.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
 import time
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -26,8 +27,8 @@ from himach.cli.run import run
 from himach.cli.stage import stage
 from himach.cli.trajectory import info, split
 from himach.errors import UsageError, as_himach
+from himach.launch.stop_requests import Terminated, terminate
 from himach.parallel.environment import promised_rank, under_launcher
-from himach.parallel.orders import Terminated, terminate
 
 __all__ = ["main"]
 
@@ -42,22 +43,39 @@ for command in (run, analyses, info, split, stage, datasets, pairs, plan, cache,
     himach.add_command(command)
 
 
-def main() -> NoReturn:
-    """Run the command line and exit."""
+def main(interrupt: Any = None) -> NoReturn:
+    """Run the command line and exit; `interrupt` handles SIGINT meanwhile, None: what does so already."""
     if os.environ.get("_HIMACH_COMPLETE"):
         himach.main(prog_name="himach")  # click answers the shell and exits
+    if sys.__stderr__ is not None:
+        faulthandler.enable(sys.__stderr__, all_threads=False)  # of ranks of ours, who starts them tells
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # but while a run maps, which it asks to keep what it has
     if under_launcher():
         # Within an MPI call Python's handlers wait for its end, which may never come: let signals end a rank at once.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     else:
         signal.signal(signal.SIGTERM, terminate)
-    sys.exit(_exit_code())
+    try:
+        code = _exit_code(interrupt)
+        _end_by_signals()
+    except (KeyboardInterrupt, Terminated) as error:  # while another one was told, or behind the last word
+        _end_by_signals()
+        code = 143 if isinstance(error, Terminated) else 130
+    sys.exit(code)
 
 
-def _exit_code() -> int:
+def _end_by_signals() -> None:
+    """Have signals that handlers of ours would raise end the process without a word: it ends already."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _exit_code(interrupt: Any) -> int:
     output = sys.stdout
     try:
+        if interrupt is not None and not under_launcher():
+            signal.signal(signal.SIGINT, interrupt)
         # What a command ends with by click's Exit comes back as a number.
         ended = himach.main(prog_name="himach", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
@@ -74,7 +92,10 @@ def _exit_code() -> int:
         # Newer versions of click see to that themselves: they replace the output, and exit.
         return 1 if sys.stdout is not output else _fail(error)
     except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
+        if promised_rank() == 0:
+            error.show()
+        else:
+            time.sleep(1)  # as in _fail()
         return 2
     except click.ClickException as error:
         return _fail(UsageError(_with_context(error)))
@@ -105,5 +126,5 @@ def _with_context(error: click.ClickException) -> str:
     text = error.format_message().rstrip(".")
     if context is None:
         return text
-    joint = " " if text.endswith("?") else "; "
+    joint = " " if text.endswith(("?", "?)")) else "; "
     return f"{text}{joint}'{context.command_path} --help' shows what there is"

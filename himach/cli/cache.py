@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING
 
 import click
 
-from himach.cli.cache_server import config, start, status_of_server, stop
+from himach.cli.cache_server import config, start, stop
 from himach.cli.command_group import CommandGroup
 from himach.cli.options import cache_option, quota_option
-from himach.cli.text import columns, listed, server_line
+from himach.cli.text import columns, listed, minute, server_line
 
 if TYPE_CHECKING:
     from himach.io.dataset.listing import Entry
@@ -41,7 +40,9 @@ def list_(cache: str | None) -> None:
     if not found:
         click.echo(f"no frames are cached at {store.path}")
         return
-    rows = [("dataset", "native", "alien", "layout", "size", "last used", "generation"), *map(_row, found)]
+    rows: list[tuple[str, ...]] = [("dataset", "native", "alien", "layout", "size", "last used", "generation")]
+    for one in found:
+        rows += map(_row, (one, *(some for some in one.subsets if some.alien)))
     click.echo(columns(rows, left=frozenset([0, 3, 5, 6])))
     for one in found:
         if one.note:
@@ -51,9 +52,10 @@ def list_(cache: str | None) -> None:
 def _row(one: Entry) -> tuple[str, ...]:
     from himach.io.store.sizes import show_size
 
-    used = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.last_used)) if one.last_used else "unknown"
     layout = f"{one.layout} ({show_size(one.time_major)})" if one.form else one.layout
-    return one.name, f"{one.native:,}", f"{one.alien:,}", layout, show_size(one.nbytes), used, one.generation[:8]
+    size, used = show_size(one.nbytes), minute(one.last_used)
+    name = f"  {one.atoms:,} of its atoms" if one.atoms else one.name
+    return name, f"{one.native:,}", f"{one.alien:,}", layout, size, used, one.generation[:8]
 
 
 @cache.command()
@@ -121,8 +123,9 @@ def evict(dataset: str | None, aliens: bool, to: str | None, everything: bool, c
 def status(cache: str | None, quota: str | None, as_json: bool) -> None:
     """Say where the store of this node lies and what it holds."""
     from himach.io.dataset import listing
+    from himach.io.server import control
 
-    facts = {**listing.status(cache, quota), "server": status_of_server(cache)}
+    facts = {**listing.status(cache, quota), "server": control.status(cache)}
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return

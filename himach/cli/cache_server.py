@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,11 +13,11 @@ from himach.cli.options import PATH, cache_option, quota_option
 @click.command(cls=Command)
 @click.option("--listen", metavar="HOST:PORT", help="Also serve other machines: push and read; port 0 chooses one.")
 @click.option(
-    "--key", type=PATH, metavar="FILE",
+    "--key", "key_file", type=PATH, metavar="FILE",
     help="Their key; made if it is not there.  [default: ~/.config/himach/key]",
 )  # fmt: skip
 @click.option(
-    "--allow-user", "users", multiple=True, metavar="USER", help="Another user who may read; may be repeated."
+    "--allow-user", "allow_users", multiple=True, metavar="USER", help="Another user who may read; may be repeated."
 )
 @click.option(
     "--serialize-reads", is_flag=True, help="One read at a time, in the order of the disk: for rotating disks."
@@ -31,17 +30,7 @@ from himach.cli.options import PATH, cache_option, quota_option
 @click.option("--foreground", is_flag=True, help="Stay in this process until SIGTERM: for systemd and srun.")
 @click.option("--ready", type=int, hidden=True)
 @cache_option
-def start(
-    listen: str | None,
-    key: Path | None,
-    users: tuple[str, ...],
-    serialize_reads: bool,
-    quota: str | None,
-    peers: Path | None,
-    foreground: bool,
-    ready: int | None,
-    cache: str | None,
-) -> None:
+def start(foreground: bool, ready: int | None, cache: str | None, **options: Any) -> None:
     """Start this node's server: for frames pushed from simulations, and for readers of other users.
 
     Runs on the node need none.
@@ -49,26 +38,9 @@ def start(
     from himach.io.server import control
 
     if foreground:
-        control.serve(
-            cache,
-            listen=listen,
-            key_file=key,
-            allow_users=users,
-            serialize_reads=serialize_reads,
-            quota=quota,
-            peers=peers,
-            ready=ready,
-        )
+        control.serve(cache, **options, ready=ready)
         return
-    facts = control.start(
-        cache,
-        listen=listen,
-        key_file=key,
-        allow_users=users,
-        serialize_reads=serialize_reads,
-        quota=quota,
-        peers=peers,
-    )
+    facts = control.start(cache, **options)
     for note in facts["notes"]:
         click.echo(note)
     click.echo(f"server {facts['pid']} of {facts['store']} listens at {facts['socket']}")
@@ -103,10 +75,3 @@ def stop(cache: str | None) -> None:
     from himach.io.server import control
 
     click.echo("stopped" if control.stop(cache) else "there is no server to stop")
-
-
-def status_of_server(cache: str | None) -> dict[str, Any]:
-    """Return the server's part of ``cache status --json``; see `himach.io.server.control.status`."""
-    from himach.io.server import control
-
-    return control.status(cache)

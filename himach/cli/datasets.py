@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import click
 
 from himach.cli.command_group import Command
 from himach.cli.options import cache_option, key_option
-from himach.cli.text import columns
+from himach.cli.text import columns, minute
 
 if TYPE_CHECKING:
     from himach.io.dataset.name_space import Listed, NameSpace
@@ -41,13 +40,16 @@ def datasets(server: str | None, key: Path | None, wait: float, as_json: bool, c
         click.echo(json.dumps(found.as_json(), indent=2))
         return
     click.echo(_shown(found))
+    for one in found.datasets:
+        if one.oddity:
+            click.echo(f"odd: {one.name} ({one.oddity})")
     for address, reason in found.silent.items():
         click.echo(f"no answer: {address} ({reason.removeprefix(f'{address}: ')})")
 
 
 def _shown(found: NameSpace) -> str:
     """Return the list as text; the slices of all ranks of a simulation are one line, while there are some."""
-    from himach.io.slices.kinds import SUFFIX
+    from himach.io.push.slice_kinds import SUFFIX
 
     slices: dict[str, list[Listed]] = {}
     for one in found.datasets:
@@ -67,13 +69,9 @@ def _row_of_slices(name: str, of_ranks: list[Listed]) -> tuple[str, ...]:
     frames = max(one.frames for one in of_ranks)
     nodes = sorted({node for one in of_ranks for node in one.nodes})
     size = show_size(sum(one.nbytes for one in of_ranks))
-    used = _when(max(one.last_used for one in of_ranks))
+    used = minute(max(one.last_used for one in of_ranks))
     there = f"slices of {len(of_ranks)} rank{'s' * (len(of_ranks) > 1)}"
     return name, f"{frames:,}", there, "-", "-", _few(nodes), size, used, "pushed"
-
-
-def _when(seconds: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else "unknown"
 
 
 def _few(nodes: list[str]) -> str:
@@ -83,9 +81,13 @@ def _few(nodes: list[str]) -> str:
 def _row(one: Listed) -> tuple[str, ...]:
     from himach.io.store.sizes import show_size
 
-    used = _when(one.last_used)
+    used = minute(one.last_used)
     missing = ", ".join(map(str, one.missing)) + (", ..." if one.frames - one.held > len(one.missing) else "")
-    there = "whole" if one.whole else f"{one.held:,}, without {missing}"
+    there = "whole" if one.whole else f"{one.held:,}, without {missing}" if missing else f"{one.held:,}"
+    if not one.frames:
+        there = "no frames"
+    if one.subsets:
+        there += "; " + ", ".join(f"{some['atoms']:,} atoms of {some['frames']:,}" for some in one.subsets)
     copies = "-" if one.copies is None else "-".join(map(str, dict.fromkeys(one.copies)))
     wanted = f" of {one.wanted_copies}" if one.copies is not None and one.copies[0] < one.wanted_copies else ""
     nodes = _few(one.nodes)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
 from himach.parallel.environment import promised_ranks, under_launcher
 
 PATH = click.Path(path_type=Path)
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 trajectories_argument = click.argument("trajectories", nargs=-1, required=True, type=PATH, metavar="TRAJ...")
 
@@ -19,6 +24,25 @@ keywords_option = click.option(
 )
 
 
+def options_of(asked: type) -> Callable[[Command], Command]:
+    """Add the options that the fields of a dataclass tell of (see `himach.opening.options.option`)."""
+
+    def add(command: Command) -> Command:
+        for each in reversed([each for each in fields(asked) if each.metadata]):
+            words = {
+                name: value for name, value in each.metadata.items() if name not in ("recorded", "short", "choices")
+            }
+            if "choices" in each.metadata:
+                words["type"] = click.Choice(each.metadata["choices"])
+            elif words.get("type") is Path:
+                words["type"] = PATH
+            names = ["--" + each.name.replace("_", "-"), *filter(None, [each.metadata.get("short")]), each.name]
+            command = click.option(*names, **words)(command)
+        return command
+
+    return add
+
+
 def required(ctx: click.Context, **values: object) -> None:
     """Raise click.MissingParameter for the first parameter without a value, as click does for required ones."""
     for param in ctx.command.params:
@@ -26,22 +50,33 @@ def required(ctx: click.Context, **values: object) -> None:
             raise click.MissingParameter(ctx=ctx, param=param)
 
 
-ranks_option = click.option(
-    "-n", "ranks", type=click.IntRange(min=1), metavar="RANKS", help="Start this many ranks on this machine."
-)
+def ranks_option(command: Command) -> Command:
+    """Add the options of ranks that the command starts."""
+    command = click.option(
+        "--oversubscribe", is_flag=True, help="Allow -n more than four ranks a processor, or than memory holds."
+    )(command)
+    return click.option(
+        "-n", "ranks", type=click.IntRange(min=1), metavar="RANKS", help="Start this many ranks on this machine."
+    )(command)
 
 
-def started_ranks(ranks: int | None) -> int:
+def started_ranks(ranks: int | None, oversubscribe: bool) -> int:
     """Return how many ranks to start for the option -n: 0 where this process works alone or is one of several.
 
     Raises
     ------
-    click.UsageError
-        If a launcher has started another number.
+    UsageError
+        If a launcher has started another number, or this machine cannot be meant to have them.
     """
     if ranks is not None and under_launcher() and ranks != promised_ranks():
         raise click.UsageError(f"-n {ranks}, but the launcher started {promised_ranks()} ranks; leave -n out")
-    return 0 if ranks is None or ranks == 1 or under_launcher() else ranks
+    if ranks is None or ranks == 1 or under_launcher():
+        return 0
+    if not oversubscribe:
+        from himach.launch.ranks import check_machine
+
+        check_machine(ranks)
+    return ranks
 
 
 cache_option = click.option(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +11,10 @@ import click
 
 from himach.cli.command_group import CommandGroup
 from himach.cli.options import PATH
-from himach.cli.text import columns
+from himach.cli.text import columns, minute, named_lines
 
 if TYPE_CHECKING:
-    from himach.keeping.listing import Entry, Kept
+    from himach.checkpoint.listing import Entry, KeptFrames
 
 directory_argument = click.argument("directory", type=PATH, metavar="DIR")
 
@@ -35,7 +34,7 @@ def list_(directory: Path, verify: bool, as_json: bool) -> None:
     A generation has the pairs of one map: of the same code, parameters and data. DIR may also be the --out of a run
     that did not end.
     """
-    from himach.keeping.listing import entries
+    from himach.checkpoint.listing import entries
 
     kept = _existing(directory)
     found = [] if kept is None else entries(kept.path, verify)
@@ -67,8 +66,8 @@ def evict(directory: Path, analysis: str | None, generation: int | None, older: 
 
     It is refused while a run has DIR.
     """
+    from himach.checkpoint.listing import evict_chosen
     from himach.io.store.sizes import show_size
-    from himach.keeping.listing import evict_chosen
 
     if analysis is None and generation is None and not (older or everything):
         raise click.UsageError(
@@ -84,10 +83,10 @@ def evict(directory: Path, analysis: str | None, generation: int | None, older: 
     click.echo(f"freed {show_size(freed.nbytes)} in whole generations: {freed.generations}")
 
 
-def described(kept: Kept) -> str:
+def described(kept: KeptFrames) -> str:
     """Return what there is to say of kept pairs, as lines."""
+    from himach.checkpoint.listing import entries, shown_frames
     from himach.io.store.sizes import show_size
-    from himach.keeping.listing import entries, shown_frames
 
     lines = [("pairs", str(kept.path if kept.out is None else kept.out))]
     if kept.holder:
@@ -101,19 +100,18 @@ def described(kept: Kept) -> str:
             ("frames", shown_frames(one)),
             ("pairs", f"{one.pairs:,}"),
             ("size", f"{show_size(one.nbytes)}, in parts: {one.parts:,}"),
-            ("last used", _when(one)),
+            ("last used", minute(one.used)),
             *(("trajectory", path) for path in one.trajectory),
             *(("parameter", f"{name} = {text}") for name, text in one.parameters.items()),
             *(("since then", text) for text in one.differs),
             *(("bad", text) for text in one.bad),
         ]
-    width = max(len(name) for name, _ in lines)
-    return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in lines)
+    return named_lines(lines)
 
 
-def _existing(directory: Path) -> Kept | None:
+def _existing(directory: Path) -> KeptFrames | None:
     """Return where pairs are kept in a directory that is there."""
-    from himach.keeping.listing import kept_in
+    from himach.checkpoint.listing import kept_in
 
     if not directory.exists():
         raise click.UsageError(f"there is no directory {directory}")
@@ -123,19 +121,16 @@ def _existing(directory: Path) -> Kept | None:
 
 
 def _row(one: Entry) -> tuple[str, ...]:
+    from himach.checkpoint.listing import shown_frames
     from himach.io.store.sizes import show_size
-    from himach.keeping.listing import shown_frames
 
-    return one.analysis, f"{one.generation}", shown_frames(one), f"{one.pairs:,}", show_size(one.nbytes), _when(one)
-
-
-def _when(one: Entry) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(one.used))
+    size, used = show_size(one.nbytes), minute(one.used)
+    return one.analysis, f"{one.generation}", shown_frames(one), f"{one.pairs:,}", size, used
 
 
 def _plain(one: Entry) -> dict[str, Any]:
     """Return an entry as JSON has it."""
-    from himach.keeping.parts.frames import stretches
+    from himach.checkpoint.parts.frames import stretches
 
     step, runs = stretches(one.covered)
     ranges = [[first, first + (count - 1) * step, step] for first, count in runs.tolist()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -42,15 +43,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @click.option("--machine", type=PATH, metavar="FILE", help="The machine, as 'himach bench machine' writes it.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N", help="Of what is drawn.")
 @click.option("--out", "-o", type=PATH, metavar="DIR", help="Write a CSV of each table and a picture here.")
-def plan(
-    records: tuple[Path, ...],
-    nodes: tuple[int, ...] | None,
-    ranks_per_node: int | None,
-    frames: float | None,
-    machine: Path | None,
-    seed: int,
-    out: Path | None,
-) -> None:
+def plan(records: tuple[Path, ...], nodes: tuple[int, ...] | None, out: Path | None, **options: Any) -> None:
     """Tell what a run would take on other nodes, from the records of real ones.
 
     RUN.JSON is what a run with --out leaves, or its folder; several are of the same analyses, on other nodes, from the
@@ -59,14 +52,7 @@ def plan(
     from himach.planning.plan import NODES
     from himach.planning.plan import plan as planned
 
-    found = planned(
-        list(records),
-        nodes=nodes or NODES,
-        ranks_per_node=ranks_per_node,
-        frames=frames,
-        machine=machine,
-        seed=seed,
-    )
+    found = planned(list(records), nodes=nodes or NODES, **options)
     click.echo(str(found))
     if out is not None:
         click.echo(f"written to {out}: {', '.join(found.save(out))}", err=True)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,6 +16,7 @@ from himach.cli.options import (
     chosen_cache,
     key_option,
     keywords_option,
+    options_of,
     quiet_option,
     ranks_option,
     required,
@@ -22,11 +26,28 @@ from himach.cli.options import (
 )
 from himach.cli.run_words import RunWords, complete_analyses, complete_parameters
 from himach.io.push.address import is_engine
-from himach.parallel.environment import under_launcher
+from himach.opening.options import LiveOptions, RunOptions
+from himach.parallel.environment import promised_rank, under_launcher
 
 __all__ = ["run"]
 
 BEGAN = time.time()  # before the imports that a run needs, which are part of what the user waits for
+
+
+def _check_files(analyses: tuple[str, ...], ctx: click.Context) -> None:
+    """Refuse files that stand where analyses do, before anything else is missed."""
+    files = [word for word in analyses if ":" not in word and Path(word).suffix not in ("", ".py")]
+    if files:
+        raise click.UsageError(
+            f"{', '.join(files)} stands where analyses do: a trajectory is named by -t PATH, a topology by -s PATH", ctx
+        )
+
+
+def _draw(wait: Callable[[], bytes]) -> bytes:
+    """Import Matplotlib while the ranks read, and draw what they found."""
+    from himach.output.plots import draw_when_asked
+
+    return draw_when_asked(wait)
 
 
 @click.command(cls=RunWords)
@@ -37,10 +58,6 @@ BEGAN = time.time()  # before the imports that a run needs, which are part of wh
 )  # fmt: skip
 @topology_option
 @keywords_option
-@click.option("--start", type=int, metavar="N", help="First frame; negative counts from the end.")
-@click.option("--stop", type=int, metavar="N", help="Frame before which to stop.")
-@click.option("--step", type=int, metavar="N", help="Every Nth frame.")
-@click.option("--frames", metavar="LIST", help="In place of these, frame numbers such as 0,5,10-20 or 0-1000:10.")
 @click.option(
     "-p",
     "parameters",
@@ -57,42 +74,12 @@ BEGAN = time.time()  # before the imports that a run needs, which are part of wh
 )  # fmt: skip
 @server_option
 @key_option
-@click.option(
-    "--memory", metavar="SIZE",
-    help="What pairs may take on a node, for example 2GB; the rest goes to its disk.  [default: a quarter of it]",
-)  # fmt: skip
-@click.option(
-    "--pairs", type=PATH, metavar="DIR",
-    help="Keep here what map() gave; a run with the same DIR maps only frames that are not there.",
-)  # fmt: skip
-@click.option(
-    "--reuse", type=click.Choice(["auto", "always", "never"]),
-    help="Kept pairs of other code, parameters or data: map again and say why, use them, never use any.  "
-    "[default: auto]",
-)  # fmt: skip
-@click.option(
-    "--max-time", metavar="TIME",
-    help="End mapping in time (55m, 1h30m, HH:MM:SS), keep it, exit with 75; the same command goes on.",
-)  # fmt: skip
+@options_of(RunOptions)
 @click.option(
     "--follow", is_flag=True,
     help="Go on while frames come to a file that grows, or to a dataset that is being pushed or staged.",
 )  # fmt: skip
-@click.option("--every", type=click.IntRange(min=1), metavar="N", help="Write --out anew every N frames that come.")
-@click.option(
-    "--idle", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-    help="End when no frame came for this long.  [default: never]",
-)  # fmt: skip
-@click.option("--dataset", metavar="NAME", help="Keep the frames of a running engine under this name.")
-@click.option(
-    "--buffer", metavar="SIZE",
-    help="Pause the engine where the analysis is behind by more than this.  [default: 2GB]",
-)  # fmt: skip
-@click.option(
-    "--stride-when-late", type=click.IntRange(min=1), metavar="N",
-    help="Where the analysis is late, keep every Nth frame, and do not pause the engine.",
-)  # fmt: skip
-@click.option("--out", "-o", type=PATH, metavar="DIR", help="Write tables, plot and record here.")
+@options_of(LiveOptions)
 @click.option(
     "--again", type=PATH, metavar="RUN.JSON",
     help="Repeat the run of this record, in place of ANALYSIS and --trajectory; other options change what they say.",
@@ -102,33 +89,19 @@ BEGAN = time.time()  # before the imports that a run needs, which are part of wh
 @click.pass_context
 def run(
     ctx: click.Context,
+    /,
     analyses: tuple[str, ...],
-    trajectories: tuple[Path, ...],
-    topology: Path | None,
-    keywords: tuple[str, ...],
-    start: int | None,
-    stop: int | None,
-    step: int | None,
-    frames: str | None,
     parameters: tuple[str, ...],
+    keywords: tuple[str, ...],
     ranks: int | None,
+    oversubscribe: bool,
     cache: str | None,
     server: str | None,
     key: Path | None,
-    memory: str | None,
-    pairs: Path | None,
-    reuse: str | None,
-    max_time: str | None,
     follow: bool,
-    every: int | None,
-    idle: float | None,
-    dataset: str | None,
-    buffer: str | None,
-    stride_when_late: int | None,
-    out: Path | None,
     again: Path | None,
     dry_run: bool,
-    quiet: bool,
+    **options: Any,
 ) -> None:
     """Run analyses over a trajectory.
 
@@ -137,52 +110,41 @@ def run(
 
     Under srun or mpiexec each process is a rank; otherwise -n starts the ranks on this machine.
     """
+    live = LiveOptions(**{each.name: options.pop(each.name) for each in fields(LiveOptions)})
+    given = {"cache": chosen_cache(cache, server, key), **options}
+    given = {name: value for name, value in given.items() if value not in (None, ()) and value is not False}
     if again is None:
-        required(ctx, analyses=analyses, trajectories=trajectories)
+        _check_files(analyses, ctx)
+        required(ctx, analyses=analyses, trajectories=given.get("trajectories"))
     elif analyses:
         raise click.UsageError(f"--again repeats the analyses of {again}; leave {' '.join(analyses)} out", ctx)
     elif ranks is None and not under_launcher():
-        from himach.runner.again import read_record, recorded_ranks
+        from himach.runner.rerun import read_record, recorded_ranks
 
         ranks = recorded_ranks(read_record(again))
 
+    helper = None
+    if "out" in given and not dry_run and promised_rank() == 0:
+        from himach.launch.helper import helping
+
+        helper = ctx.with_resource(helping(_draw))  # before imports that start threads
     from himach.runner.commands import RunCommand
     from himach.runner.run import on_ranks
 
-    command = RunCommand(
-        analyses=analyses,
-        parameters=parameters,
-        trajectories=trajectories,
-        topology=topology,
-        keywords=keywords,
-        start=start,
-        stop=stop,
-        step=step,
-        frames=frames,
-        cache=chosen_cache(cache, server, key),
-        memory=memory,
-        pairs=pairs,
-        reuse=reuse,
-        max_time=max_time,
-        out=out,
-        quiet=quiet,
-        again=again,
-        command=("himach", *sys.argv[1:]),
-        began=BEGAN,
-        dry=dry_run,
-    )
-    if dry_run and (follow or is_engine(trajectories)):
+    given["command"] = ("himach", *sys.argv[1:])
+    command = RunCommand(analyses, parameters, keywords, given, again, BEGAN, dry=dry_run, helper=helper)
+    comes = follow or is_engine(given.get("trajectories", ()))
+    if dry_run and comes:
         raise click.UsageError("--dry-run tells of frames that are there; leave --follow and imd:// out", ctx)
-    if follow or is_engine(trajectories):
+    if comes:
         if again is not None:
             raise click.UsageError("--again repeats a run over frames that are there; leave --follow out", ctx)
-        from himach.runner.commands import run_live
+        from himach.runner.commands import follow as follow_frames
 
-        asked = {"every": every, "idle": idle, "dataset": dataset, "buffer": buffer, "stride": stride_when_late}
-        summary = run_live(command, asked, started_ranks(ranks))
-    elif any(value is not None for value in (every, idle, dataset, buffer, stride_when_late)):
+        summary = follow_frames(command, live, started_ranks(ranks, oversubscribe))
+    elif live:
         raise click.UsageError("--every, --idle and their kin go with --follow, or with --trajectory imd://HOST:PORT")
     else:
-        summary = on_ranks(command, started_ranks(ranks), keeps=(pairs or out) is not None)
+        summary = on_ranks(command, started_ranks(ranks, oversubscribe), keeps=command.keeps)
     if summary is not None:
         print(summary, file=sys.stderr)

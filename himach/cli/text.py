@@ -1,7 +1,8 @@
-"""Facts as lines of text: `columns()` of rows, `listed()` with their names, `server_line()` for those of a server."""
+"""Facts as lines of text: `columns()` of rows, `listed()` with their names, `server_line()` of a server, `minute()`."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,8 +28,17 @@ def listed(facts: Mapping[str, Any]) -> str:
 
     sizes = {name: show_size(value) for name, value in facts.items() if name in SIZES and value is not None}
     shown = {name: "unknown" if value is None else value for name, value in {**facts, **sizes}.items()}
-    width = max(map(len, shown))
-    return "\n".join(f"{name.replace('_', ' '):<{width}}  {value}" for name, value in shown.items())
+    return named_lines([(name.replace("_", " "), value) for name, value in shown.items()])
+
+
+def named_lines(facts: Sequence[tuple[str, Any]]) -> str:
+    """Return facts with their names before them, one a line."""
+    return columns([(name, str(value)) for name, value in facts], left=frozenset([0, 1]))
+
+
+def minute(seconds: float) -> str:
+    """Return a time of the clock, in seconds since 1970, as people read it; 0 is an unknown one."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else "unknown"
 
 
 def server_line(facts: Mapping[str, Any]) -> str:

@@ -42,15 +42,15 @@ def info(
     run that did not end.
     """
     if path.is_dir():
-        from himach.keeping.listing import kept_in
+        from himach.checkpoint.listing import kept_in
 
         if (kept := kept_in(path)) is not None:
             click.echo(described(kept))
             return
 
-    from himach.io.dataset.describe import as_text, describe
+    from himach.opening.description import as_text, describe
+    from himach.opening.options import parse_keywords
     from himach.parallel.quiet import quiet_ranks
-    from himach.runner.job import parse_keywords
 
     with quiet_ranks(0, command=True):
         click.echo(as_text(describe([path], topology, parse_keywords(keywords), chosen_cache(cache, server, key))))
@@ -77,9 +77,9 @@ def split(
     It holds numbered files of frames, a manifest and the topology;
     ``himach run ... --trajectory DIR`` then needs nothing else.
     """
-    from himach.io.splitting.split import split as make
+    from himach.io.dataset.split import split as make
+    from himach.opening.options import parse_keywords
     from himach.parallel.quiet import quiet_ranks
-    from himach.runner.job import parse_keywords
 
     with quiet_ranks(0, command=True):
         n_frames = make(

@@ -1,13 +1,13 @@
 """`Clock`: how long the phases of a pass took on this rank. `FrameCosts`: how long its frames took.
 
-`OfRank` is what a rank tells the others of both, for the record.
+`RankTimes` is what a rank tells the others of both, for the record.
 """
 
 from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -19,10 +19,12 @@ T = TypeVar("T")
 
 #: Of tasks of light frames the first, second, fourth, ... are timed frame by frame, and from here on one in so many; a
 #: frame is light below so many seconds.
-ONE_IN = 64
-LIGHT = 1e-4
+LIGHT_FRAMES_PER_SAMPLE = 64
+LIGHT_FRAME_SECONDS = 1e-4
 #: Frames whose times are kept, at most: where there are more, every second one of them is.
-KEPT = 4096
+MAX_FRAME_TIMES = 4096
+#: Times of a third of the frames that tell nothing of the rest.
+FEW_FRAME_TIMES = 5
 #: Quantiles by which a distribution is told, from the least to the most.
 QUANTILES = 33
 
@@ -50,7 +52,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class OfRank:
+class RankTimes:
     """What one rank did in a pass; seconds.
 
     Attributes
@@ -61,6 +63,8 @@ class OfRank:
         From its first task to the end of its last, and its processor's part of that.
     read, compute
         A frame's mean time to be read, and in map(), of those that were timed.
+    drift
+        How many times as long as in the first third of these the last third's frames were in map(); 1 for few.
     quantiles
         Of the times in map(), from the least to the most; empty if no frame was timed.
     shuffle, reduce
@@ -76,6 +80,7 @@ class OfRank:
     cpu: float
     read: float
     compute: float
+    drift: float
     quantiles: list[float]
     shuffle: float
     reduce: float
@@ -108,8 +113,8 @@ class FrameCosts:
         self.frames += count
         self._task += 1
         if self._task == self._due:
-            self._due += min(self._due, ONE_IN)
-        elif self._read + self._compute <= LIGHT * self._sampled:
+            self._due += min(self._due, LIGHT_FRAMES_PER_SAMPLE)
+        elif self._read + self._compute <= LIGHT_FRAME_SECONDS * self._sampled:
             return frames
         return self._timed(frames)
 
@@ -128,16 +133,25 @@ class FrameCosts:
 
     def _keep(self, seconds: float) -> None:
         self._times.append(seconds)
-        if len(self._times) >= KEPT:
+        if len(self._times) >= MAX_FRAME_TIMES:
             self._times = self._times[::2]
             self._every *= 2
 
-    def of_rank(self, clock: Clock, pairs: int, keys: int, sent: int) -> OfRank:
+    def of_rank(self, clock: Clock, pairs: int, keys: int, sent: int) -> RankTimes:
         """Return what this rank tells of itself."""
         quantiles = np.quantile(self._times, np.linspace(0, 1, QUANTILES)).tolist() if self._times else []
         sampled = max(1, self._sampled)
         seconds = clock.seconds
-        return OfRank(
+        return RankTimes(
             *(self.frames, pairs, keys, self.busy, self.cpu, self._read / sampled, self._compute / sampled),
-            *(quantiles, seconds["shuffle"], seconds["reduce"], sent),
+            *(_drift(self._times), quantiles, seconds["shuffle"], seconds["reduce"], sent),
         )
+
+
+def _drift(times: Sequence[float]) -> float:
+    third = len(times) // 3
+    if third < FEW_FRAME_TIMES:
+        return 1.0
+    # Without the longest tenth: of these each may be as long as all others.
+    first, last = (float(np.sort(part)[: third - third // 10].mean()) for part in (times[:third], times[-third:]))
+    return last / max(1e-9, first)

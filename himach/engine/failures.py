@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
-import linecache
-import os
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 from himach.analysis import Analysis
-from himach.errors import AnalysisError, HimachError, cell_name
+from himach.errors import AnalysisError, HimachError, shown_place, text_of
 from himach.frame import Frame
 from himach.parallel.environment import is_interruption
+from himach.user_code import HIMACH
 
 #: What ends a run as a failure of the method that raised it: everything, for what passed would end this rank alone.
 RAISED = BaseException
 
 #: Longest key that a message shows in full.
-LONGEST = 200
-
-#: Where himach's own files lie.
-HIMACH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+MAX_KEY_CHARACTERS = 200
 
 Place = tuple[str, int, str]  # file, line, function
 
@@ -72,18 +69,18 @@ def failure(
         where = f" at frame {frame.number} (step {frame.step}, time {frame.time:.7g} ps)"
     elif key is not None:
         text = repr(key[0])
-        where = f" for key {text if len(text) <= LONGEST else text[:LONGEST] + '...'}"
-    what = str(error) if isinstance(error, HimachError) else f"{type(error).__name__}: {error}".rstrip(": ")
+        where = f" for key {text if len(text) <= MAX_KEY_CHARACTERS else text[:MAX_KEY_CHARACTERS] + '...'}"
+    what = str(error) if isinstance(error, HimachError) else f"{type(error).__name__}: {text_of(error)}".rstrip(": ")
     message = f"{analysis.label()}.{method}(){part} failed{where} on rank {rank}: {what}"
-    place = place or _place(analysis, method, error, items)
+    place = place or place_of(analysis, method, error, items)
     if place is not None:
-        message += f"\n  {_shown(place)}"
+        message += f"\n  {shown_place(*place)}"
     return AnalysisError(message)
 
 
-def _place(analysis: Analysis, method: str, error: BaseException, items: Any) -> Place | None:
+def place_of(analysis: Analysis, method: str, error: BaseException, items: Any = None) -> Place | None:
     """Return the innermost place in the analysis's own file, else the innermost outside of himach."""
-    places = [*_suspended(items), *traced(error)]
+    places = [*_returned(analysis, method, items), *_suspended(items), *_traced(error)]
     own = _source_of(analysis, method)
     for candidates in (
         [place for place in places if place[0] == own],
@@ -94,7 +91,7 @@ def _place(analysis: Analysis, method: str, error: BaseException, items: Any) ->
     return None
 
 
-def traced(error: BaseException) -> Iterator[Place]:
+def _traced(error: BaseException) -> Iterator[Place]:
     """Give the places that an exception came through, the innermost last."""
     traceback = error.__traceback__
     while traceback is not None:
@@ -110,6 +107,16 @@ def _suspended(items: Any) -> Iterator[Place]:
         items = items.gi_yieldfrom
 
 
+def _returned(analysis: Analysis, method: str, items: Any) -> Iterator[Place]:
+    """Give the line at which a method returned what is no generator, or its first line where several return."""
+    code = getattr(inspect.unwrap(getattr(type(analysis), method)), "__code__", None)
+    if not (items is None or code is None or inspect.isgenerator(items)):
+        ends = [one.positions for one in dis.get_instructions(code) if one.opname == "RETURN_VALUE"]
+        lines = {end.lineno for end in ends if end is not None}
+        line = lines.pop() if len(lines) == 1 else code.co_firstlineno
+        yield code.co_filename, line or code.co_firstlineno, code.co_name
+
+
 def _source_of(analysis: Analysis, method: str) -> str | None:
     """Return the file of the code that a method runs: of an adapted analysis, that of MDAnalysis's or the user's."""
     foreign = getattr(type(analysis), "foreign", None)
@@ -118,11 +125,3 @@ def _source_of(analysis: Analysis, method: str) -> str | None:
     function = inspect.unwrap(getattr(type(analysis), method))
     code = getattr(function, "__code__", None)
     return None if code is None else code.co_filename
-
-
-def _shown(place: Place) -> str:
-    filename, line, function = place
-    text = linecache.getline(filename, line).strip()
-    folder = os.path.join(os.getcwd(), "")
-    shown = cell_name(filename) or filename.removeprefix(folder)
-    return f"{shown}, line {line}, in {function}" + (f": {text}" if text else "")

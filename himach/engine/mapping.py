@@ -5,32 +5,35 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import MAPPING, Analysis
 from himach.engine.clock import FrameCosts
-from himach.engine.failures import RAISED, failure
+from himach.engine.failures import RAISED, failure, place_of
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import Block
-from himach.engine.pairs.emission import Emission
-from himach.engine.shuffle.packed import Packed
+from himach.engine.pairs.emission import Emission, RowEmission
+from himach.engine.shuffle.packed import CompactBlock
 from himach.engine.shuffle.runs import OnDisk, Runs
 from himach.engine.stamps.growing import Stamps
 from himach.engine.stamps.joined import Frames
 from himach.engine.stamps.table import FrameTable
-from himach.engine.watch import Watch, changing_line
+from himach.engine.state_guard import Snapshot
 from himach.errors import AnalysisError
 from himach.frame import Frame, RawFrame
+from himach.parallel.last_words import frame_cell
 from himach.selection import Selected, forward, numbers_at
 
+if TYPE_CHECKING:
+    from MDAnalysis import Universe
+
 #: Bytes of pairs that are put into order at a time: what a core's own cache holds.
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 #: Bytes that a frame counts for whoever keeps what was mapped, and has its stamps as columns then.
-FRAME = 48
+FRAME_BYTES = 48
 
 Steps = npt.NDArray[np.int64]
 Take = Callable[[], Steps | None]
@@ -79,7 +82,7 @@ class Mapped:
         How many map() yielded.
     """
 
-    blocks: Sequence[Block | Packed]
+    blocks: Sequence[Block | CompactBlock]
     first: int
     last: int
     pairs: int
@@ -147,6 +150,8 @@ class Work:
         Called with the number of frames that this rank has done, after each.
     wait
         Called when this rank has done all its frames; may wait until the other ranks have, too.
+    universes
+        For each analysis the Universe that its map() can reach.
     """
 
     frames: Selected
@@ -155,19 +160,21 @@ class Work:
     bind: Sequence[Bind]
     progress: Callable[[int], object]
     wait: Callable[[], object] = lambda: None
+    universes: Sequence[Universe | None] = ()
 
 
 def map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, costs: FrameCosts) -> None:
     """Map the frames of all tasks; `costs` gets how long they took."""
-    for mapper in mappers:
-        mapper.begin()
+    for mapper, universe in zip(mappers, work.universes or [None] * len(mappers), strict=True):
+        mapper.begin(universe)
     with costs.all_tasks():
         _map_tasks(mappers, work, keeper, costs)
+    frame_cell()[0] = 0
     if keeper is not None:
         keep_now(mappers, keeper)
     for mapper in mappers:
+        mapper.flush()  # with combine(), which keeps nothing either
         mapper.check(now=True)
-        mapper.flush()
     work.wait()
 
 
@@ -176,11 +183,13 @@ def _map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, cos
     done, due = 0, 1
     # The way of most passes, without a call that it can do without.
     single, bind = (mappers[0] if len(mappers) == 1 else None), work.bind[0]
+    at = frame_cell()
     while (task := work.take()) is not None:
         # In order of frame number, also where the selection runs backwards: series are in that order.
         steps = task if forward(frames) else task[::-1]
         numbers = numbers_at(frames, steps)
         for step, raw in costs.watch(zip(steps.tolist(), work.read(numbers), strict=True), len(steps)):
+            at[0] = raw.number + 1
             if single is not None:
                 try:
                     frame = bind(raw, step)
@@ -196,21 +205,22 @@ def _map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, cos
             if done == due:
                 due *= 2
                 for mapper in mappers:
-                    mapper.check(now=done == 1)
+                    mapper.check(now=done == 1, last=False)
             work.progress(done)
             if keeper is not None and keeper.due(sum(mapper.fresh_bytes for mapper in mappers)):
                 keep_now(mappers, keeper)
                 if not keeper.going_on:
                     return
         for mapper in mappers:
-            mapper.check()
+            mapper.check(last=False)
 
 
 def keep_now(mappers: Sequence[Mapper], keeper: Keeper) -> None:
     """Have kept what was mapped since the last time, if map() has changed nothing that it must leave as it is."""
+    mapped = [mapper.taken() for mapper in mappers]
     for mapper in mappers:
         mapper.check(now=True)
-    keeper.keep([mapper.taken() for mapper in mappers])
+    keeper.keep(mapped)
 
 
 class Mapper:
@@ -239,7 +249,7 @@ class Mapper:
         self.has: Collection[int] = frozenset()
         self.fresh_bytes = 0
         self._keeps = keeps
-        self._fresh: list[Block | Packed] = []
+        self._fresh: list[Block | CompactBlock] = []
         self._steps = StepRuns()  # that were mapped since they were taken
         self._first = 0  # row of the first frame that was put since then
         self._pairs_before = 0
@@ -249,32 +259,43 @@ class Mapper:
         self._frames = frames
         self._bind = bind
         self._combines = analysis.defines("combine")
-        self._watch: Watch | None = None
+        self._guard: Snapshot | None = None
+        self._change: tuple[AnalysisError, Frame] | None = None  # that map() made, and the frame at which it was seen
         self._frame: Frame | None = None  # the last one
         self._unchanged: int | None = None  # number of the last one after which nothing had changed
-        self._emission = Emission(Stamps()) if self._combines else Emission(self.stamps, self.runs.room)
+        kind = RowEmission if analysis.yields_rows() else Emission
+        self._emission = Emission(Stamps()) if self._combines else kind(self.stamps, self.runs.room)
 
-    def begin(self) -> None:
-        """Begin to watch what setup() left on the analysis."""
-        self._watch = Watch(self._analysis)
+    def begin(self, universe: Universe | None) -> None:
+        """Remember what setup() left on the analysis, and on its Universe."""
+        try:
+            self._guard = Snapshot(self._analysis, universe)
+        except AnalysisError as error:
+            raise failure(self._analysis, "map", error, self._rank) from None
 
-    def check(self, now: bool = False) -> None:
-        """Refuse what map() changed of that; unless it must be `now`, only where the last look is long ago."""
-        watch, frame = self._watch, self._frame
-        if watch is None or frame is None or not (now or watch.due):
+    def check(self, now: bool = False, last: bool = True) -> None:
+        """Refuse what map() changed of that; unless it must be `now`, only where the last look is long ago.
+
+        Where it is not the `last` time, an array may be written to once more, so that numpy tells by which line.
+        """
+        guard, frame = self._guard, self._frame
+        if guard is None or frame is None or not (now or guard.due):
             return
-        kept = watch.changed()
-        if kept is None:
+        change = guard.change()
+        if change is None:
             self._unchanged = frame.number
             return
-        error, place = watch.error(kept), changing_line(kept, partial(self._again, frame))
-        since = self._unchanged if place is None else None
-        raise failure(self._analysis, "map", error, self._rank, frame, since=since, place=place)
+        self._change = change, frame
+        if last or not guard.frozen:
+            self._refuse()
 
-    def _again(self, frame: Frame) -> None:
-        """Map a frame once more, for nothing."""
-        for _ in self._analysis.map(frame) or ():
-            pass
+    def _refuse(self, error: BaseException | None = None) -> None:
+        """Raise the error of what map() changed, at the line that `error` tells."""
+        assert self._change is not None and self._guard is not None
+        self._guard.release()
+        change, frame = self._change
+        place = None if error is None else place_of(self._analysis, "map", error)
+        raise failure(self._analysis, "map", change, self._rank, frame, since=self._unchanged, place=place) from None
 
     def bound(self, raw: RawFrame, step: int) -> Frame:
         """Return the frame for `map()`, after the transformations that setup() added."""
@@ -299,13 +320,17 @@ class Mapper:
             items = analysis.map(frame)
             emission.extend(items)
         except RAISED as error:
+            if self._change is not None and isinstance(error, ValueError):  # numpy's, of an array that is read-only
+                self._refuse(error)
             raise failure(analysis, "map", error, self._rank, frame, items=items) from error
         finally:
             state[MAPPING] = False
+        if self._change is not None:
+            self._refuse()
         if self._keeps:
             self._steps.add(frame.step)
-            self.fresh_bytes += FRAME
-        if emission.nbytes >= CHUNK:
+            self.fresh_bytes += FRAME_BYTES
+        if emission.nbytes >= CHUNK_BYTES:
             self.flush(last=False)
 
     def flush(self, last: bool = True) -> None:

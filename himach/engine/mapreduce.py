@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from himach.analysis import Analysis
-from himach.engine.clock import Clock, FrameCosts, OfRank
+from himach.engine.clock import Clock, FrameCosts, RankTimes
 from himach.engine.mapping import Keeper, Mapper, Work, map_tasks
 from himach.engine.pairs.block import shards_for
 from himach.engine.reducing import Reducer, Together, unguarded
@@ -52,7 +52,7 @@ class Passed:
     spilled: int
     seconds: dict[str, float]
     parts: list[int]
-    of_ranks: list[OfRank]
+    of_ranks: list[RankTimes]
 
 
 def run_pass(

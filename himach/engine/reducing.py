@@ -25,7 +25,7 @@ from himach.selection import Selected
 T = TypeVar("T")
 
 #: Into how many parts the shards are put together for the record; a power of two, as is the number of shards.
-PARTS = 64
+SHARD_GROUPS = 64
 
 
 class Together(Protocol):
@@ -50,7 +50,8 @@ class Reducer:
     keys
         How many keys this rank reduced, over all stages.
     parts
-        int64 (PARTS,): about how many bytes of pairs shards have, over all ranks and stages: neighbours are one part.
+        int64 (SHARD_GROUPS,): about how many bytes of pairs shards have, over all ranks and stages; neighbours are one
+        part.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Reducer:
     ) -> None:
         self.pairs = 0
         self.keys = 0
-        self.parts: npt.NDArray[np.int64] = np.zeros(PARTS, dtype=np.int64)
+        self.parts: npt.NDArray[np.int64] = np.zeros(SHARD_GROUPS, dtype=np.int64)
         self._exchange = Exchange(comm)
         self._comm = comm
         self._frames = frames
@@ -92,7 +93,7 @@ class Reducer:
             shuffle = Shuffle(
                 self._comm, self._exchange, runs, stamps, self._frames, self._memory.limit, self._together
             )
-            self.parts += shuffle.sizes.reshape(PARTS, -1).sum(axis=1)
+            self.parts += shuffle.sizes.reshape(SHARD_GROUPS, -1).sum(axis=1)
             self._together(partial(shuffle.prepare, 0))
         for wave in range(shuffle.waves):
             with self._clock("shuffle"):

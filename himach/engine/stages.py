@@ -11,7 +11,7 @@ import numpy as np
 
 from himach.analysis import Analysis
 from himach.engine.failures import RAISED, failure
-from himach.engine.mapping import CHUNK
+from himach.engine.mapping import CHUNK_BYTES
 from himach.engine.merging.merge import Keyed, Merge
 from himach.engine.merging.series import Series
 from himach.engine.pairs.block import Block, Form, objects
@@ -53,7 +53,7 @@ class Stage(ABC):
                 self._reduce_each(group)
 
     def _reduce_each(self, group: Keyed) -> None:
-        reduce, take = self._analysis.reduce, self.take
+        reduce, take = _rows if self._analysis.yields_rows() else self._analysis.reduce, self.take
         pairs = self._combined(group) if self._combines else zip(group.plain, group.series, strict=True)
         for key, series in pairs:
             try:
@@ -98,6 +98,11 @@ class Stage(ABC):
             raise failure(self._analysis, "reduce_many", error, self._rank, key=(key,), items=results) from error
 
 
+def _rows(key: Any, series: Series) -> Any:
+    """Return frame numbers, times and rows of a table by frame (`himach.engine.pairs.emission.RowEmission`)."""
+    return series.frames, series.times, list(series.values)
+
+
 class Chaining(Stage):
     """Reduces every key to pairs for the next stage."""
 
@@ -117,7 +122,7 @@ class Chaining(Stage):
         """Take the pairs that reduce() yielded; they carry the key's first frame."""
         self._emission.begin(*series.first(), source=encode(key))
         self._emission.extend(items)
-        if self._emission.nbytes >= CHUNK:
+        if self._emission.nbytes >= CHUNK_BYTES:
             self._close_chunk()
 
     def _close_chunk(self) -> None:

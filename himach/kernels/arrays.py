@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from himach.errors import UsageError
 
-MOST = 2**31 - 16
+MAX_ATOMS = 2**31 - 16
 
 
 def as_positions(name: str, positions: npt.ArrayLike) -> npt.NDArray[np.float32]:
@@ -17,8 +17,8 @@ def as_positions(name: str, positions: npt.ArrayLike) -> npt.NDArray[np.float32]
     array = np.ascontiguousarray(_real(name, positions), dtype=np.float32)
     if array.ndim != 2 or array.shape[1] != 3:
         raise UsageError(f"{name} must be an array of shape (n, 3), not {np.shape(positions)}")
-    if len(array) > MOST:
-        raise UsageError(f"{name} has {len(array)} positions; more than {MOST} are too many")
+    if len(array) > MAX_ATOMS:
+        raise UsageError(f"{name} has {len(array)} positions; more than {MAX_ATOMS} are too many")
     return array
 
 

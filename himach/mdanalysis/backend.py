@@ -7,8 +7,8 @@ from typing import Any
 
 from MDAnalysis.analysis.backends import BackendBase
 
+from himach.launch.ranks import Ranks
 from himach.mdanalysis.parts import compute, parts_by_default
-from himach.runner.staying.ranks import Ranks
 
 __all__ = ["Backend"]
 
@@ -19,7 +19,7 @@ class Backend(BackendBase):  # type: ignore[misc]
     Parameters
     ----------
     ranks
-        Ranks of this machine to start, or `himach.Ranks`, which stay. None: this process alone, or, where mpiexec or
+        Ranks of this machine to start, or `himach.Ranks`. None: this process alone, or, where mpiexec or
         srun started several, this process as one of them: each then calls the same ``run()``, and has all results.
     cache
         As of `himach.run`.

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
-import numpy as np
 from MDAnalysis.core.groups import AtomGroup, GroupBase
 
 from himach.io.universe.gather import mean_row, rows
@@ -44,21 +42,8 @@ def quick_groups() -> Iterator[None]:
         yield
         return
     AtomGroup.positions = property(_quick_positions, _positions.fset, doc=_positions.__doc__)
-    if _adds_in_turn():
-        GroupBase.center = _quick_center
+    GroupBase.center = _quick_center
     try:
         yield
     finally:
         AtomGroup.positions, GroupBase.center = _positions, _center
-
-
-@cache
-def _adds_in_turn() -> bool:
-    """Tell whether this numpy adds up rows one after the other, as it has ever done; so that the bits are the same."""
-    random = np.random.default_rng(2026)
-    vectors = (random.normal(size=(3001, 3)) * 10.0 ** random.integers(-6, 6, (3001, 3))).astype(np.float32)
-    for some in (vectors, vectors[:7], np.full((2, 3), -0.0, dtype=np.float32)):
-        found = mean_row(some, np.arange(len(some)))
-        if found is None or found.tobytes() != some.astype(np.float64).mean(axis=0).tobytes():
-            return False
-    return True

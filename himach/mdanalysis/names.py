@@ -1,4 +1,4 @@
-"""Names of datasets as MDAnalysis gets them: `is_url()`, `dataset_of()`, `cache_of()`, `url_of()`.
+"""Names of datasets as MDAnalysis gets them: `is_url()`, `dataset_of()`, `url_of()`; `open_url()` opens one.
 
 ``himach://NAME`` is a dataset that this node can reach; ``himach://NAME?server=HOST:PORT`` one that a server and its
 peers have.
@@ -7,9 +7,14 @@ peers have.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError
+from himach.opening.dataset import OpenDataset, OpenRequest, open_dataset
+from himach.opening.options import DatasetRequest
+from himach.parallel.communicator import alone
 
 SCHEME = "himach://"
 SERVER = "?server="
@@ -53,3 +58,28 @@ def cache_of(filename: str | os.PathLike[str], cache: str) -> str:
 def url_of(filename: str | os.PathLike[str]) -> str:
     """Return the same as ``himach://NAME``."""
     return SCHEME + dataset_of(filename) + "".join(os.fspath(filename).partition(SERVER)[1:])
+
+
+def open_url(
+    filename: str | os.PathLike[str], cache: str = "auto", keywords: Mapping[str, Any] | None = None
+) -> OpenDataset:  # fmt: skip
+    """Open a dataset, or a trajectory file, in this process alone.
+
+    Parameters
+    ----------
+    filename
+        As of `dataset_of`.
+    cache
+        As of `cache_of`.
+    keywords
+        Keywords of MDAnalysis for it: dt, time_offset, format.
+
+    Raises
+    ------
+    UsageError
+        There is no such dataset, or it cannot be opened in this way.
+    TrajectoryError
+        It cannot be read.
+    """
+    asked = DatasetRequest([Path(dataset_of(filename))], None, dict(keywords or {}), cache_of(filename, cache))
+    return open_dataset(alone(), OpenRequest(asked, reads_files=True))

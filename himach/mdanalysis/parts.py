@@ -20,29 +20,35 @@ import numpy.typing as npt
 from MDAnalysis.analysis.base import AnalysisBase
 from MDAnalysis.analysis.results import Results
 
-from himach.errors import HimachError, UsageError, as_himach
+from himach.errors import HimachError, as_himach
+from himach.launch.children import cannot_fork, in_children
+from himach.launch.ranks import Ranks
 from himach.mdanalysis.groups import quick_groups
 from himach.mdanalysis.results import lean
 from himach.mdanalysis.sending import pack, unpack
 from himach.parallel.collective import Meeting, is_everywhere
 from himach.parallel.communicator import alone
 from himach.parallel.environment import promised_rank, promised_ranks, under_launcher
-from himach.parallel.forking.children import cannot_fork, in_children
-from himach.parallel.progress import Progress
+from himach.parallel.last_words import frame_cell
+from himach.parallel.progress import Progress, is_watched
 from himach.parallel.quiet import quiet_ranks
-from himach.runner.run import on_ranks
-from himach.runner.staying.ranks import Ranks
+from himach.runner.run import check_ranks, on_ranks
 
 if TYPE_CHECKING:
+    from MDAnalysis.coordinates.timestep import Timestep
+
     from himach.parallel.communicator import World
 
-__all__ = ["Part", "compute", "parts_by_default", "watched"]
+__all__ = ["AnalysisPart", "compute", "parts_by_default"]
+
+#: Vectors of a time step of MDAnalysis.
+VECTORS = ("positions", "velocities", "forces")
 
 IndexedFrames = npt.NDArray[np.int64]
 
 
 @dataclass
-class Part:
+class AnalysisPart:
     """What an analysis found in some frames, as MDAnalysis asks for it of a backend."""
 
     frames: npt.NDArray[np.int64]
@@ -58,21 +64,10 @@ def parts_by_default(ranks: int | Ranks | None) -> int:
     UsageError
         That is not the number of ranks that a launcher started; or there are none.
     """
-    size = ranks.size if isinstance(ranks, Ranks) else ranks
+    check_ranks(ranks)
     if under_launcher():
-        if size is not None and size != promised_ranks():
-            raise UsageError(
-                f"ranks={size}, but a launcher started {promised_ranks()} ranks; leave ranks out under srun or mpiexec"
-            )
         return promised_ranks()
-    if size is not None and size < 1:
-        raise UsageError(f"ranks must be 1 or more, not {size}")
-    return size or 1
-
-
-def watched() -> bool:
-    """Tell whether a person sees standard error as it is written: a terminal or a notebook."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+    return ranks.size if isinstance(ranks, Ranks) else ranks or 1
 
 
 def compute(
@@ -89,7 +84,7 @@ def compute(
         Each an analysis, or any function, and its parts: of an analysis (index, frame) as rows of an array; of a
         function its arguments. Analyses of one Universe with equal parts are taken over the frames together.
     ranks
-        Ranks of this machine to start, or that stay; None: this process, or those that a launcher started.
+        Ranks of this machine to start, or `himach.Ranks`; None: this process, or those that a launcher started.
     cache
         As of `himach.run`.
     progress
@@ -98,7 +93,7 @@ def compute(
     Returns
     -------
     list
-        For each task, what came of its parts; of an analysis each a `Part`.
+        For each task, what came of its parts; of an analysis each a `AnalysisPart`.
 
     Raises
     ------
@@ -107,7 +102,7 @@ def compute(
     HimachError
         Ranks could not be started, or one died.
     """
-    quiet = not (watched() if progress is None else progress)
+    quiet = not (is_watched() if progress is None else progress)
     work = _Work(pack([task for task, _ in tasks], cache), [parts for _, parts in tasks], quiet)
     if ranks is None or under_launcher():
         with quiet_ranks(promised_rank()):
@@ -258,7 +253,7 @@ def _analysis_of(task: Any) -> AnalysisBase | None:
     return analysis if isinstance(analysis, AnalysisBase) else None
 
 
-def _take(tasks: Sequence[Any], frames: IndexedFrames, done: Callable[[], None]) -> list[Part]:
+def _take(tasks: Sequence[Any], frames: IndexedFrames, done: Callable[[], None]) -> list[AnalysisPart]:
     """Take analyses of one trajectory over some frames."""
     analyses = [_analysis_of(task) or task for task in tasks]
     if len(tasks) > 1:
@@ -267,7 +262,7 @@ def _take(tasks: Sequence[Any], frames: IndexedFrames, done: Callable[[], None])
         (analysis,) = analyses
         _count(analysis, done)
         (analysis._compute if tasks[0] is analysis else tasks[0])(frames)
-    return [Part(analysis.frames, analysis.times, lean(analysis.results)) for analysis in analyses]
+    return [AnalysisPart(analysis.frames, analysis.times, lean(analysis.results)) for analysis in analyses]
 
 
 def _count(analysis: AnalysisBase, done: Callable[[], None]) -> None:
@@ -275,10 +270,34 @@ def _count(analysis: AnalysisBase, done: Callable[[], None]) -> None:
     single_frame = analysis._single_frame
 
     def counted() -> None:
+        frame_cell()[0] = analysis._ts.frame + 1
         single_frame()
         done()
 
     analysis._single_frame = counted
+
+
+class _AsRead:
+    """A time step of MDAnalysis as it was read, for the next analysis."""
+
+    def __init__(self, ts: Timestep) -> None:
+        self._ts = ts
+        self._fields = {name: getattr(ts, name).copy() for name in VECTORS if getattr(ts, f"has_{name}")}
+        self._dimensions = None if ts.dimensions is None else ts.dimensions.copy()
+        self._frame, self._time, self._data = ts.frame, ts.time, dict(ts.data)
+
+    def restore(self) -> None:
+        """Undo what an analysis has changed."""
+        ts = self._ts
+        for name in VECTORS:
+            if name in self._fields:
+                setattr(ts, name, self._fields[name])
+            else:
+                setattr(ts, f"has_{name}", False)
+        ts.dimensions = self._dimensions
+        ts.frame, ts.time = self._frame, self._time
+        ts.data.clear()
+        ts.data.update(self._data)
 
 
 def _take_together(analyses: Sequence[AnalysisBase], frames: IndexedFrames, done: Callable[[], None]) -> None:
@@ -289,10 +308,11 @@ def _take_together(analyses: Sequence[AnalysisBase], frames: IndexedFrames, done
     if not len(frames):
         return
     for index, ts in enumerate(analyses[0]._sliced_trajectory):
-        positions = ts.positions.copy()
+        as_read = _AsRead(ts)
+        frame_cell()[0] = ts.frame + 1
         for place, analysis in enumerate(analyses):
             if place:
-                ts.positions = positions
+                as_read.restore()
             analysis._frame_index = index
             analysis._ts = ts
             analysis.frames[index] = ts.frame

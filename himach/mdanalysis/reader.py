@@ -11,10 +11,10 @@ from MDAnalysis.coordinates.base import ReaderBase
 from MDAnalysis.lib.util import store_init_arguments
 
 from himach.frame import RawFrame
-from himach.mdanalysis.ahead import FramesAhead
-from himach.mdanalysis.names import cache_of, dataset_of, is_url, url_of
-from himach.mdanalysis.opening import OpenDataset, open_dataset
+from himach.mdanalysis.names import is_url, open_url, url_of
 from himach.mdanalysis.writer import HimachWriter
+from himach.opening.dataset import OpenDataset
+from himach.opening.frames_ahead import FramesAhead
 
 __all__ = ["HimachReader"]
 
@@ -77,13 +77,9 @@ class HimachReader(ReaderBase):  # type: ignore[misc]
         self._read_frame(0)
 
     def _open(self, dataset: OpenDataset | None = None) -> None:
-        if dataset is None:
-            dataset = open_dataset(
-                [dataset_of(self.filename)], cache_of(self.filename, self.cache), self._frame_keywords
-            )
-        else:
+        if dataset is not None:
             dataset = copy(dataset)  # each reader has a writer of its own
-        self.dataset = dataset
+        self.dataset = dataset = dataset or open_url(self.filename, self.cache, self._frame_keywords)
         self.n_frames = dataset.origin.n_frames
         self.n_atoms = dataset.origin.n_atoms
         self._dt = dataset.origin.timestep or 0.0
@@ -102,7 +98,7 @@ class HimachReader(ReaderBase):  # type: ignore[misc]
     @classmethod
     def parse_n_atoms(cls, filename: str, cache: str = "auto", **kwargs: Any) -> int:
         """Return the number of atoms."""
-        return open_dataset([dataset_of(filename)], cache_of(filename, cache)).origin.n_atoms
+        return open_url(filename, cache).origin.n_atoms
 
     def _reopen(self) -> None:
         self._ahead.rewind()

@@ -18,7 +18,7 @@ __all__ = ["lean"]
 
 #: Numbers whose bits an array keeps, and gives out as the same type.
 NUMBERS = (np.float64, np.float32, np.int64, np.int32, np.bool_)
-FEW = 64  # numbers, or lists, that may well travel by themselves
+FEW_NUMBERS = 64  # numbers, or lists, that may well travel by themselves
 
 
 def lean(results: Results) -> Results:
@@ -40,7 +40,7 @@ def _lean(value: Any) -> Any:
     while len(types := set(map(type, items))) == 1:
         (kind,) = types
         if kind in NUMBERS:
-            return value if len(items) < FEW else _Numbers(np.array(items, dtype=kind), kinds)
+            return value if len(items) < FEW_NUMBERS else _Numbers(np.array(items, dtype=kind), kinds)
         if kind not in (list, tuple):
             break
         first, *others = set(map(len, items))
@@ -48,7 +48,7 @@ def _lean(value: Any) -> Any:
             break
         kinds.append((kind, first))
         items = list(chain.from_iterable(items))
-    return value if len(value) > FEW else [_lean(one) for one in value]
+    return value if len(value) > FEW_NUMBERS else [_lean(one) for one in value]
 
 
 class _Numbers:

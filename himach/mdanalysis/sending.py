@@ -16,15 +16,15 @@ from copy import copy
 from functools import partial
 from typing import Any
 
-import cloudpickle
 from MDAnalysis.analysis.base import AnalysisBase
 from MDAnalysis.coordinates.base import ReaderBase
 from MDAnalysis.core._get_readers import get_reader_for
 
 from himach.errors import AnalysisError, HimachError
-from himach.mdanalysis.names import SCHEME
-from himach.mdanalysis.opening import OpenDataset, open_dataset
+from himach.launch.code_pickle import CodePickler
+from himach.mdanalysis.names import SCHEME, open_url
 from himach.mdanalysis.reader import HimachReader
+from himach.opening.dataset import OpenDataset
 from himach.runner.job_pickle import sent_by_value
 
 __all__ = ["pack", "unpack"]
@@ -70,7 +70,7 @@ def unpack(content: bytes) -> Any:
         raise AnalysisError(f"an analysis cannot be rebuilt on a rank: {type(error).__name__}: {error}") from error
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(CodePickler):
     def __init__(self, file: io.BytesIO, cache: str) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
         self._cache = cache
@@ -107,7 +107,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         key = (os.path.abspath(reader.filename), *sorted(keywords.items()))
         if key not in self._opened:
             try:
-                self._opened[key] = open_dataset([reader.filename], self._cache, keywords)
+                self._opened[key] = open_url(reader.filename, self._cache, keywords)
             except HimachError as error:
                 warnings.warn(f"ranks read {reader.filename} without a cache: {error}", stacklevel=2)
                 return None

@@ -7,9 +7,8 @@ from typing import Any
 from MDAnalysis.core.topology import Topology
 from MDAnalysis.topology.base import TopologyReaderBase
 
-from himach.io.topology.parsed import copy_topology
-from himach.mdanalysis.names import cache_of, dataset_of, is_url
-from himach.mdanalysis.opening import open_dataset
+from himach.io.universe.parsed_topology import copy_topology
+from himach.mdanalysis.names import is_url, open_url
 
 __all__ = ["HimachParser"]
 
@@ -29,8 +28,8 @@ class HimachParser(TopologyReaderBase):  # type: ignore[misc]
         Raises
         ------
         UsageError, TrajectoryError
-            As `open_dataset` does.
+            As `open_url` does.
         """
-        dataset = open_dataset([dataset_of(self.filename)], cache_of(self.filename, cache))
-        found = dataset.topology({})
+        dataset = open_url(self.filename, cache)
+        found = dataset.find_topology({})
         return Topology(dataset.origin.n_atoms, 1, 1) if found is None else copy_topology(found)

@@ -25,7 +25,7 @@ __all__ = ["mount", "unmount"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 IDLE_THREADS = 10
-PATIENCE = 3.0  # seconds in which what is being read when a signal comes may be read to its end
+UNMOUNT_SECONDS = 3.0  # seconds in which what is being read when a signal comes may be read to its end
 
 
 def mount(datasets: Datasets, folder: Path, ready: Callable[[], None], others: bool = False) -> int:
@@ -117,7 +117,7 @@ class _Mounted:
 
     def _stop(self, number: int, _: object) -> None:
         self._signal = self._signal or number
-        self._until = time.monotonic() + PATIENCE
+        self._until = time.monotonic() + UNMOUNT_SECONDS
         unmount(self._place, lazy=True)
 
 
@@ -150,6 +150,10 @@ def _mountable(place: Path) -> Iterator[None]:
     try:
         place.mkdir(exist_ok=True)
         if any(place.iterdir()):
+            if os.path.ismount(place):
+                raise UsageError(
+                    f"{place} is mounted already: read it there, or end what mounted it ('fusermount3 -u {place}')"
+                )
             raise UsageError(f"{place} is not empty: mount at a new or an empty folder")
     except OSError as error:
         raise UsageError(f"{place}: {error.strerror}") from None

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 __all__ = ["path_of", "places_of"]
 
-LONGEST = 255  # bytes of a part of a path
+MAX_NAME_BYTES = 255  # bytes of a part of a path
 #: What is made of files of a dataset's folder; no folder may be called so.
 TAKEN = ("trajectory.", "topology.")
 
@@ -46,7 +46,7 @@ def _part(part: str) -> str:
     except UnicodeEncodeError:  # no name of a file, so that it needs another
         part = part.encode("utf-8", "replace").decode() + f"%{hashlib.sha256(repr(part).encode()).hexdigest()[:16]}"
         encoded = part.encode()
-    if len(encoded) <= LONGEST:
+    if len(encoded) <= MAX_NAME_BYTES:
         return part
     digest = hashlib.sha256(encoded).hexdigest()[:16]
-    return f"{encoded[: LONGEST - 17].decode('utf-8', 'ignore')}%{digest}"
+    return f"{encoded[: MAX_NAME_BYTES - 17].decode('utf-8', 'ignore')}%{digest}"

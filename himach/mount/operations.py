@@ -16,18 +16,20 @@ from typing import Any
 
 import numpy as np
 
+from himach.mount.block_cache import BlockCache
 from himach.mount.datasets import Datasets, Facts
 from himach.mount.formats.layout import Bytes
 from himach.mount.tree import FAILURES, File, Folder, Path, Tree, layout_of
-from himach.mount.window import Window
 
 __all__ = ["Operations"]
 
 log = logging.getLogger("himach.mount")
 
 BLOCK_SIZE = 1 << 16  # what programs are told to read at once
-BACKGROUND = 8  # reads ahead that the kernel sends at once: fewer than libfuse has threads, so that others get through
-REMEMBERED = 1000  # errors that were told
+MAX_BACKGROUND_READS = (
+    8  # reads ahead that the kernel sends at once: fewer than libfuse has threads, so that others get through
+)
+MAX_ERRORS = 1000  # errors that were told
 
 
 class _Fixed:
@@ -70,7 +72,7 @@ class _Trajectory:
         self._facts = facts
         self._now = now
         self._datasets = datasets
-        self._window = Window(layout_of(name, facts), lambda: datasets.open(self._facts))
+        self._window = BlockCache(layout_of(name, facts), lambda: datasets.open(self._facts))
         self._lock = threading.Lock()
 
     @property
@@ -119,8 +121,8 @@ class Operations:
     def init_with_config(self, connection: Any, config: Any) -> None:
         """Say how the kernel is to treat files."""
         if connection is not None:
-            connection.max_background = BACKGROUND
-            connection.congestion_threshold = BACKGROUND
+            connection.max_background = MAX_BACKGROUND_READS
+            connection.congestion_threshold = MAX_BACKGROUND_READS
         if config is not None:
             config.auto_cache = 1  # pages stay in memory until a file has another size or time
             config.entry_timeout = config.attr_timeout = 1.0
@@ -210,5 +212,5 @@ class Operations:
         if what not in self._told:
             self._told[what] = None
             log.warning(text)
-            if len(self._told) > REMEMBERED:
+            if len(self._told) > MAX_ERRORS:
                 self._told.popitem(last=False)

@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,17 +16,20 @@ from himach.errors import TrajectoryError, UsageError
 from himach.frame import POSITIONS, RawFrame
 from himach.io.dataset.attachment import suffix_of
 from himach.io.dataset.listing import open_existing
-from himach.io.dataset.lookup import Candidate, deputy, find, open_cache
+from himach.io.dataset.lookup import Candidate, find, offline_candidate, open_cache
+from himach.io.frame_source import ReadOptions
+from himach.io.store.cached_frames import base_name
 from himach.io.store.place import owner_of, store_place
 from himach.io.store.store import Dataset, Store, StoreNotFoundError
-from himach.io.timemajor.layout import SUFFIX
-from himach.mdanalysis.ahead import FramesAhead
-from himach.mdanalysis.opening import open_dataset
 from himach.mount.datasets import Facts
+from himach.opening.dataset import OpenRequest, open_dataset
+from himach.opening.frames_ahead import FramesAhead
+from himach.opening.options import DatasetRequest
+from himach.parallel.communicator import alone
 
 if TYPE_CHECKING:
-    from himach.io.server.client import Client
     from himach.io.server.served_store import ServedStore
+    from himach.io.store.cached_frames import CachedFrames
 
 __all__ = ["StoreDatasets"]
 
@@ -83,7 +87,7 @@ class StoreDatasets:
         names = getattr(store, "names", None)
         if names is None:
             raise UsageError(f"{self._cache} is another user's store, whose server does not tell what it holds")
-        return [name for name in names() if not name.endswith(SUFFIX)]
+        return [name for name in names() if base_name(name) == name]
 
     def facts(self, name: str) -> Facts | None:
         """Return what there is to know of a dataset without reading its frames; None if there is none now."""
@@ -101,7 +105,7 @@ class StoreDatasets:
         known = {suffix: size for suffix, size in sizes.items() if size}
         return Facts(name, version, stamp.n_frames, stamp.n_atoms, *has, changed, known)
 
-    def _size(self, dataset: Dataset | Client, attached: str) -> int:
+    def _size(self, dataset: CachedFrames, attached: str) -> int:
         """Return the bytes of a topology, whose name tells its content; 0 if it was not kept."""
         if isinstance(dataset, Dataset):
             try:
@@ -112,12 +116,14 @@ class StoreDatasets:
             self._sizes[attached] = len(dataset.attachment(attached) or b"")
         return self._sizes[attached]
 
-    def _has_box(self, name: str, version: bytes, dataset: Dataset | Client) -> bool:
+    def _has_box(self, name: str, version: bytes, dataset: CachedFrames) -> bool:
         """Tell by the first frame in the store, once, so that files stay as long as they are."""
         known = self._boxes.get(name)
         if known is None or known[0] != version:
             ends = dataset.ends()
-            frames = [] if ends is None else list(dataset.read([ends[0]], np.zeros(1, np.int64), POSITIONS))
+            frames = (
+                [] if ends is None else list(dataset.read([ends[0]], ReadOptions(np.zeros(1, np.int64), POSITIONS)))
+            )
             known = version, not any(frame is not None and frame.box is None for frame in frames)
             self._boxes[name] = known
         return known[1]
@@ -161,8 +167,10 @@ class StoreFrames:
     """
 
     def __init__(self, facts: Facts, cache: str, best: Candidate) -> None:
-        named = not os.path.isabs(facts.name)  # else its files are read, where they are there
-        self._dataset = open_dataset([facts.name], cache, json.loads(best.stamp.keywords), named)
+        asked = DatasetRequest([Path(facts.name)], keywords=json.loads(best.stamp.keywords), cache=cache)
+        files = os.path.isabs(facts.name)  # its files are read, where they are there
+        name, by_name = ("", None) if files else (facts.name, True)
+        self._dataset = open_dataset(alone(), OpenRequest(asked, name=name, by_name=by_name, reads_files=True))
         origin = self._dataset.origin
         if origin.n_atoms != facts.n_atoms or origin.n_frames < facts.n_frames:
             raise TrajectoryError(f"{facts.name} has changed: {origin.n_frames} frames of {origin.n_atoms} atoms now")
@@ -190,11 +198,11 @@ def _best(store: Store | ServedStore, name: str) -> Candidate | None:
     if not found:
         return None
     last = max(found, key=lambda one: one.stamp.sequence)
-    chosen = deputy(found, json.loads(last.stamp.keywords))
+    chosen = offline_candidate(found, json.loads(last.stamp.keywords))
     return None if chosen is None else chosen[0]
 
 
-def _last_written(dataset: Dataset | Client) -> int:
+def _last_written(dataset: CachedFrames) -> int:
     """Return when frames were last written to a dataset of this node, ns since 1970."""
     if not isinstance(dataset, Dataset):
         return 0

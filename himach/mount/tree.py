@@ -12,11 +12,11 @@ from functools import partial
 from himach.errors import HimachError
 from himach.mount.datasets import Datasets, Facts
 from himach.mount.formats.dcd import Dcd
-from himach.mount.formats.layout import Content, Layout
+from himach.mount.formats.layout import Content, FileLayout
 from himach.mount.formats.netcdf import NetCdf
 from himach.mount.formats.trr import Trr
-from himach.mount.fresh import Fresh
 from himach.mount.names import places_of
+from himach.mount.ttl_cache import TtlCache
 
 __all__ = ["FAILURES", "File", "Folder", "Tree", "layout_of"]
 
@@ -24,7 +24,7 @@ log = logging.getLogger("himach.mount")
 
 #: What asking for datasets or frames may end with.
 FAILURES = (HimachError, OSError)
-FORMATS: dict[str, Callable[[Content], Layout]] = {f"trajectory{one.suffix}": one for one in (Trr, Dcd, NetCdf)}
+FORMATS: dict[str, Callable[[Content], FileLayout]] = {f"trajectory{one.suffix}": one for one in (Trr, Dcd, NetCdf)}
 
 Path = tuple[str, ...]
 
@@ -71,8 +71,8 @@ class Tree:
         self._datasets = datasets
         self._begun = time.time_ns()
         self._lock = threading.Lock()
-        self._listed = Fresh(self._list, _Listing(places_of([])))
-        self._facts: dict[str, Fresh[Facts | None]] = {}
+        self._listed = TtlCache(self._list, _Listing(places_of([])))
+        self._facts: dict[str, TtlCache[Facts | None]] = {}
         self._last: dict[str, Facts] = {}
         self._told: dict[str, str] = {}
 
@@ -101,7 +101,7 @@ class Tree:
             with self._lock:
                 names = list(self._facts)
         with self._lock:
-            self._facts = {name: self._facts.get(name) or Fresh(partial(self._ask, name), None) for name in names}
+            self._facts = {name: self._facts.get(name) or TtlCache(partial(self._ask, name), None) for name in names}
         return _Listing(places_of(names))
 
     def look(self, name: str) -> Facts | None:
@@ -131,7 +131,7 @@ class Tree:
             log.warning(text)
 
 
-def layout_of(name: str, facts: Facts) -> Layout:
+def layout_of(name: str, facts: Facts) -> FileLayout:
     """Return the layout of a trajectory file of a dataset."""
     return FORMATS[name](Content(facts.n_frames, facts.n_atoms, facts.has_velocities, facts.has_forces, facts.has_box))
 

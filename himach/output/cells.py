@@ -17,7 +17,7 @@ from himach.output.plain import plain
 #: A column of a table: an array (n,) where the cells are numbers, a list where they are objects.
 Cells: TypeAlias = npt.NDArray[Any] | list[Any]
 
-EDGE = 6  # cells at either end of a long column that stand for it
+EDGE_CELLS = 6  # cells at either end of a long column that stand for it
 WIDEST_CELL = 40
 LARGE, SMALL = 1e7, 1e-4  # floats of a column are written out between these
 MOST_LINES = 20  # of a value
@@ -36,7 +36,7 @@ def alignment(cells: Cells) -> str:
     """Return the side to which the cells of a column are aligned: numbers to the right."""
     if isinstance(cells, np.ndarray):
         return "right" if cells.dtype.kind in "iufcm" else "left"
-    numbers = [isinstance(cell, int | float) for cell in cells[:EDGE] + cells[-EDGE:] if cell is not None]
+    numbers = [isinstance(cell, int | float) for cell in cells[:EDGE_CELLS] + cells[-EDGE_CELLS:] if cell is not None]
     return "right" if numbers and all(numbers) else "left"
 
 

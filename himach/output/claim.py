@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from himach.errors import UsageError
-from himach.output.lock import HeldError, Lock
+from himach.locks import HeldError, Lock
 
 FOLDER = ".himach"
 LOCK = "lock"

@@ -9,25 +9,32 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from himach.analysis import Analysis
 from himach.errors import HimachError, UsageError
+from himach.files import write_bytes
 from himach.output.claim import FOLDER, RECORD, Claim
-from himach.output.files import write_bytes
 from himach.output.formats import content, suffix
 from himach.output.jsonable import to_json
-from himach.output.names import unique_names
+from himach.output.names import unique_labels, unique_names
 from himach.output.parts import parts
-from himach.output.plots import figure, png
-from himach.output.record import Record
+from himach.output.plots import drawn_by, figure, png
+from himach.output.record import Record, Seconds
+
+if TYPE_CHECKING:
+    from himach.launch.helper import Helper
+
+#: Bytes that are kept free for the record and the names of files, beside what the record takes twice.
+ROOM_BYTES = 1 << 13
 
 
-def prepare_out(out: str | os.PathLike[str], labels: Sequence[str] = ()) -> Claim:
+def prepare_out(out: str | os.PathLike[str], labels: Sequence[str] = (), force: bool = False) -> Claim:
     """Make and claim the directory of a run, before the run, so that no run ends without a place for its outcome.
 
     Parameters
@@ -35,7 +42,9 @@ def prepare_out(out: str | os.PathLike[str], labels: Sequence[str] = ()) -> Clai
     out
         Directory to make, or an empty one, or an earlier run's, be it that it was killed.
     labels
-        Labels of the analyses.
+        Labels of the analyses; of none, whatever an earlier run left may be replaced.
+    force
+        Replace what a run of other analyses left.
 
     Returns
     -------
@@ -45,8 +54,13 @@ def prepare_out(out: str | os.PathLike[str], labels: Sequence[str] = ()) -> Clai
     Raises
     ------
     UsageError
-        If it is no directory, cannot be made or written, another run writes there, or it holds anything while no
-        run.json of himach is there.
+        If it is no directory, cannot be made or written, another run writes there, it holds anything while no run.json
+        of himach is there, or what is there is of other analyses, and `force` is not set.
+
+    Warns
+    -----
+    UserWarning
+        Of what `force` replaces.
     """
     out = Path(out)
     try:
@@ -61,6 +75,7 @@ def prepare_out(out: str | os.PathLike[str], labels: Sequence[str] = ()) -> Clai
         ) from None
     try:
         _check(out, labels)  # as it is now that nobody else changes it
+        _check_earlier(out, labels, force)
     except BaseException:
         claim.release()
         raise
@@ -81,6 +96,25 @@ def _check(out: Path, labels: Sequence[str]) -> None:
             raise UsageError(f"output directory {out}: {folder!r} in it is no directory; remove it, or name another")
 
 
+def _check_earlier(out: Path, labels: Sequence[str], force: bool) -> None:
+    """Refuse to replace what an earlier run of other analyses left, or tell of it."""
+    record = _record_in(out) or {}
+    try:
+        earlier = unique_labels([entry["name"] for entry in record["analyses"]])
+    except (KeyError, TypeError):  # a record that says nothing of it
+        return
+    files = record.get("files")
+    if not labels or earlier == list(labels) or not files or not isinstance(files, list):
+        return
+    there = f"what {', '.join(earlier)} left there ({', '.join(map(str, files))})"
+    if not force:
+        raise UsageError(
+            f"output directory {out}: {', '.join(labels)} would replace {there}; name another directory, or replace it "
+            "by --force (force=True)"
+        )
+    warnings.warn(f"output directory {out}: {', '.join(labels)} replaces {there}", stacklevel=2)
+
+
 def _may_be_folder(place: Path) -> bool:
     """Whether a folder is there, and no link to one, or nothing is; by one look, as another run's comes and goes."""
     try:
@@ -96,6 +130,8 @@ def write_run(
     outcomes: Sequence[Any],
     record: Record,
     drawing: Callable[[Analysis], AbstractContextManager[None]] = lambda analysis: nullcontext(),
+    helper: Helper | None = None,
+    units: bool = False,
 ) -> list[str]:
     """Write outcomes, plots and the record beside the files of an earlier run, and then put them in their place.
 
@@ -107,9 +143,13 @@ def write_run(
     labels, analyses, outcomes
         One of each for every analysis.
     record
-        The record; `files` is added to what is written.
+        The record; `files` is added to what is written, and to `errors` what could not be written.
     drawing
-        A context for each plot(), in which the caller may tell its errors from those of writing.
+        A context for each plot(), in which the caller may say more of its errors.
+    helper
+        A process that draws (`himach.output.plots.drawn_by`).
+    units
+        Whether the headers of tables say units.
 
     Returns
     -------
@@ -119,28 +159,71 @@ def write_run(
     Raises
     ------
     HimachError
-        If a file cannot be written; an earlier run's are there still, unless its place was what it could not have.
-    Exception
-        What plot() raised; outcomes and a run.json that names the error are written by then.
+        If a file cannot have its place; an earlier run's are there still, unless that place was one of theirs.
+
+    Warns
+    -----
+    UserWarning
+        Of an error of plot(): there is no picture then.
     """
     files: list[str] = []
+    lost: list[str] = []
     folders = _folders(labels)
+    clock = _Clock(record["seconds"])
+    room = claim.staged / "room"  # on a full disk, for the record and for names that are noted
+    if not _kept(room, bytes(2 * len(to_json(record)) + ROOM_BYTES), lost):
+        record["errors"] = [
+            *record["errors"],
+            f"nothing could be written to {claim.out} {lost[0].partition(' ')[2]}; make room there, or name another "
+            "directory, and run again",
+        ]
+        return []
     for folder, label, outcome in zip(folders, labels, outcomes, strict=True):
         _make_folder(claim.staged / folder)
-        files += [str(PurePosixPath(folder, name)) for name in write_outcome(outcome, label, claim.staged / folder)]
+        written = write_outcome(outcome, label, claim.staged / folder, lost, units)
+        files += [str(PurePosixPath(folder, name)) for name in written]
+    clock.lap("write")
+    plots = [plot for plot in zip(labels, analyses, outcomes, strict=True) if plot[1].defines("plot")]
+    places = [folder for folder, analysis in zip(folders, analyses, strict=True) if analysis.defines("plot")]
     try:
-        for folder, label, analysis, outcome in zip(folders, labels, analyses, outcomes, strict=True):
-            if analysis.defines("plot"):
-                name = str(PurePosixPath(folder, unique_names([label], [".png"])[0]))
+        for folder, plot, drawn in zip(places, plots, drawn_by(helper, plots), strict=True):
+            label, analysis, _ = plot
+            name = str(PurePosixPath(folder, unique_names([label], [".png"])[0]))
+            try:
                 with drawing(analysis):
-                    picture = png(figure([(label, analysis, outcome)]))
-                write_bytes(claim.staged / name, picture)
+                    picture = drawn or png(figure([plot]))
+            except Exception as error:
+                warnings.warn(f"there is no {name}: {_told(error)}", stacklevel=2)
+                continue
+            if _kept(claim.staged / name, picture, lost):
                 files.append(name)
-    except BaseException as error:
+        clock.lap("draw")
+    except BaseException as error:  # Ctrl-C, by which the outcome is not lost
+        room.unlink()
         _put_in_place(claim, files, record, [*record["errors"], _told(error)])
         raise
+    room.unlink()
+    if lost:
+        record["errors"] = [
+            *record["errors"],
+            f"{claim.out} lacks {', '.join(lost)}; make room there, or name another directory, and run again",
+        ]
     _put_in_place(claim, files, record, record["errors"])
     return files
+
+
+class _Clock:
+    """Notes what writing and drawing take in the seconds of a record."""
+
+    def __init__(self, seconds: Seconds) -> None:
+        self._seconds = seconds
+        self._last = time.perf_counter()
+
+    def lap(self, phase: Literal["write", "draw"]) -> None:
+        """Note the time since the last lap for a phase."""
+        now = time.perf_counter()
+        self._seconds[phase], self._last = now - self._last, now
+        self._seconds["whole"] = self._seconds["total"] + self._seconds["write"] + self._seconds["draw"]
 
 
 def _put_in_place(claim: Claim, files: Sequence[str], record: Record, errors: Sequence[str]) -> None:
@@ -150,7 +233,8 @@ def _put_in_place(claim: Claim, files: Sequence[str], record: Record, errors: Se
     """
     out = claim.out
     write_bytes(claim.staged / RECORD, to_json({**record, "errors": errors, "files": files}))
-    owned = [*(_earlier(out) or []), *_noted(claim.note)]
+    files_before = (_record_in(out) or {}).get("files")
+    owned = [*(files_before if isinstance(files_before, list) else []), *_noted(claim.note)]
     write_bytes(claim.note, to_json([*owned, *files]))
     (out / RECORD).unlink(missing_ok=True)
     remove_listed(out, owned)
@@ -172,24 +256,44 @@ def _told(error: BaseException) -> str:
     return str(error) if isinstance(error, HimachError) else f"{type(error).__name__}: {error}"
 
 
-def write_outcome(outcome: Any, label: str, directory: str | os.PathLike[str]) -> list[str]:
+def _kept(path: Path, content: bytes, lost: list[str]) -> bool:
+    """Write a file, or add to `lost` that, and why, it cannot be."""
+    try:
+        write_bytes(path, content)
+    except HimachError as error:
+        lost.append(f"{path.name} ({str(error).partition(' cannot be written (')[2].rstrip(')') or error})")
+        return False
+    return True
+
+
+def write_outcome(
+    outcome: Any,
+    label: str,
+    directory: str | os.PathLike[str],
+    lost: list[str] | None = None,
+    units: bool = False,
+) -> list[str]:
     """Write an outcome into a directory that is there; return the names of the files.
 
-    The analysis's label is the name of an outcome that is one thing. What has no form in a file is named in a warning.
+    What cannot be written is added to `lost`; without it, it is an error. The analysis's label is the name of an
+    outcome that is one thing. What has no form in a file is named in a warning.
     """
     named = parts(outcome, label)
     written = []
     files = unique_names([name for name, _ in named], [suffix(thing) for _, thing in named], taken=[RECORD])
     for file, (name, thing) in zip(files, named, strict=True):
         try:
-            encoded = content(thing)
+            encoded = content(thing, units)
         except TypeError as error:
             warnings.warn(
                 f"{label}: {name!r} of the outcome was not written: {error}; return a table, an array or plain values",
                 stacklevel=2,
             )
             continue
-        write_bytes(Path(directory) / file, encoded)
+        if lost is None:
+            write_bytes(Path(directory) / file, encoded)
+        elif not _kept(Path(directory) / file, encoded, lost):
+            continue
         written.append(file)
     return written
 
@@ -233,8 +337,8 @@ def _folders(labels: Sequence[str]) -> list[str]:
     return [""] * len(labels) if len(labels) < 2 else unique_names(labels, taken=[RECORD, FOLDER])
 
 
-def _earlier(out: Path) -> list[Any] | None:
-    """Return the files that an earlier run says it left in `out`; None if none of himach's run.json is there."""
+def _record_in(out: Path) -> dict[str, Any] | None:
+    """Return the record of an earlier run in `out`; None if none of himach's run.json is there."""
     try:
         return _told_by((out / RECORD).read_bytes())
     except OSError:
@@ -251,16 +355,13 @@ def _is_foreign(record: Path) -> bool:
         return True
 
 
-def _told_by(record: bytes) -> list[Any] | None:
-    """Return the files that a run's record says the run left; None if it is not himach's."""
+def _told_by(record: bytes) -> dict[str, Any] | None:
+    """Return what a run's record says; None if it is not himach's."""
     try:
         said = json.loads(record)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(said, dict) or "himach" not in said:
-        return None
-    files = said.get("files", [])
-    return files if isinstance(files, list) else []
+    return said if isinstance(said, dict) and "himach" in said else None
 
 
 def _below(name: Any) -> PurePosixPath | None:

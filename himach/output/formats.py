@@ -1,7 +1,7 @@
 """The formats of files: a CSV per table, a .npy per array, JSON for the rest.
 
-A CSV has a header line; floats in the shortest form that reads back exactly; times as people write them; None as an
-empty cell; other objects as str() shows them. JSON is described in `himach.output.jsonable`.
+A CSV has a header line, on request with units; floats in the shortest form that reads back exactly; times as people
+write them; None as an empty cell; other objects as str() shows them. JSON is described in `himach.output.jsonable`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from himach.output.table import Table
 
 #: Names of columns that hold times: with a unit of time at their end, or as a word of theirs.
 TIME = re.compile(r"_(fs|ps|ns|us)$|(^|_)(time|times)(_|$)")
-SHORT = 12  # significant digits that people may have written
+SHORT_DIGITS = 12  # significant digits that people may have written
 
 
 def suffix(thing: Any) -> str:
@@ -32,11 +32,14 @@ def suffix(thing: Any) -> str:
     return ".npy" if pure else ".json"
 
 
-def content(thing: Any) -> bytes:
-    """Return the bytes of the file for a part of an outcome; raises TypeError if it has no form in JSON."""
+def content(thing: Any, units: bool = False) -> bytes:
+    """Return the bytes of the file for a part of an outcome; raises TypeError if it has no form in JSON.
+
+    With `units` the header of a table says those that its columns have and their names do not.
+    """
     kind = suffix(thing)
     if kind == ".csv":
-        return _csv(thing)
+        return _csv(thing, [_with_unit(name, thing.units.get(name)) if units else name for name in thing])
     if kind == ".json":
         return to_json(thing)
     buffer = io.BytesIO()
@@ -44,17 +47,21 @@ def content(thing: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _csv(table: Table) -> bytes:
-    text = _csv_text(table, csv.QUOTE_MINIMAL)
+def _with_unit(name: str, unit: str | None) -> str:
+    return name if not unit or name.endswith(f"_{unit}") else f"{name} ({unit})"
+
+
+def _csv(table: Table, header: list[str]) -> bytes:
+    text = _csv_text(table, header, csv.QUOTE_MINIMAL)
     if "\r" in text:  # the csv module of Python 3.11 does not quote it by itself, and reads it as the end of a row
-        text = _csv_text(table, csv.QUOTE_NONNUMERIC)
+        text = _csv_text(table, header, csv.QUOTE_NONNUMERIC)
     return text.encode(errors="backslashreplace")
 
 
-def _csv_text(table: Table, quoting: Literal[0, 2]) -> str:
+def _csv_text(table: Table, header: list[str], quoting: Literal[0, 2]) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n", quoting=quoting)
-    writer.writerow(table)
+    writer.writerow(header)
     writer.writerows(zip(*(_cells(name, column) for name, column in table.items()), strict=True))
     return text.getvalue()
 
@@ -79,11 +86,11 @@ def _time_text(time: float) -> str:
     rounding of a product. So the text holds all that the trajectory said: `float32()` of it is the same.
     """
     exact = repr(time)
-    if len(exact) <= SHORT or not np.isfinite(time):
+    if len(exact) <= SHORT_DIGITS or not np.isfinite(time):
         return exact
     single = np.float32(time)
     if float(single) == time:
         return str(single)
-    rounded = float(f"{time:.{SHORT}g}")
+    rounded = float(f"{time:.{SHORT_DIGITS}g}")
     near = abs(rounded - time) <= 4 * np.spacing(abs(time))
     return repr(rounded) if near else exact

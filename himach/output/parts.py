@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from himach.output.plain import plain
-from himach.output.table import Column, Table, as_table, default_outcome
+from himach.output.table import Column, Table, as_table, default_outcome, uneven
 
 
 def parts(outcome: Any, label: str) -> list[tuple[str, Any]]:
@@ -30,6 +30,16 @@ def parts(outcome: Any, label: str) -> list[tuple[str, Any]]:
     if named and not names and not any(isinstance(thing, Table | np.ndarray) for thing in named.values()):
         return [(label, default_outcome(outcome))]
     return [(name if isinstance(name, str) else str(plain(name)), thing) for name, thing in named.items()]
+
+
+def uneven_parts(outcome: Any, label: str) -> list[str]:
+    """Say of each part of an outcome that would be a table if its columns were equally long how long they are."""
+    return [
+        f"{label}: {name!r} of the outcome is no table, as its columns are not equally long "
+        f"({', '.join(f'{column}: {rows}' for column, rows in lengths.items())}): it is kept as it is"
+        for name, thing in parts(outcome, label)
+        if (lengths := uneven(thing))
+    ]
 
 
 def units_of(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str, str]]:

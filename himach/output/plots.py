@@ -1,22 +1,36 @@
-"""Pictures: an analysis's plot() on a figure of its own.
+"""Pictures: an analysis's plot() on a figure of its own, drawn here or by a process that has Matplotlib already.
 
 Figures are made without pyplot: no global state, no display, and the same bytes for the same outcome.
 """
 
 from __future__ import annotations
 
+import gc
 import io
-from collections.abc import Sequence
-from typing import Any
+import pickle
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from himach.analysis import Analysis
+from himach.analysis import Analysis, state_without_universe
 from himach.output.parts import parts
 from himach.output.table import Table
 
-SIZE = (6.4, 4.2)  # inches, of one plot
+if TYPE_CHECKING:
+    from himach.launch.helper import Helper
+
+SIZE_INCHES = (6.4, 4.2)  # inches, of one plot
 DPI = 150
+#: What plot() does not call, whose modules (MDAnalysis, SciPy) need not be imported where it is called.
+LEFT_OUT = frozenset(
+    {"setup", "atoms", "map", "combine", "reduce", "reduce_many", "finish", "then", "__dict__", "__weakref__"}
+)
+#: Bytes of what is drawn elsewhere, at most: a copy of it is made.
+MOST_SENT = 1 << 26
 
 
 def figure(plots: Sequence[tuple[str, Analysis, Any]]) -> Any:
@@ -24,7 +38,7 @@ def figure(plots: Sequence[tuple[str, Analysis, Any]]) -> Any:
 
     Title, analysis and outcome of each are given; exceptions of plot() pass through.
     """
-    picture = _picture_class()(figsize=(SIZE[0], SIZE[1] * len(plots)), dpi=DPI, layout="constrained")
+    picture = canvas((SIZE_INCHES[0], SIZE_INCHES[1] * len(plots)))
     rows = picture.subplots(len(plots), squeeze=False)[:, 0]
     for axes, (title, analysis, outcome) in zip(rows, plots, strict=True):
         draw(analysis, outcome, axes, title)
@@ -73,18 +87,78 @@ def png(picture: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _picture_class() -> Any:
+def canvas(size: tuple[float, float]) -> Any:
+    """Return an empty figure of so many inches, which a notebook shows without pyplot."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     class Picture(Figure):  # type: ignore[misc, unused-ignore]
-        """A figure that a notebook shows without pyplot."""
-
-        def __init__(self, **options: Any) -> None:
-            super().__init__(**options)
-            FigureCanvasAgg(self)
-
         def _repr_png_(self) -> bytes:
             return png(self)
 
-    return Picture
+    picture = Picture(figsize=size, dpi=DPI, layout="constrained")
+    FigureCanvasAgg(picture)
+    return picture
+
+
+def drawn_by(helper: Helper | None, plots: Sequence[tuple[str, Analysis, Any]]) -> list[bytes | None]:
+    """Have a helper that does `draw_when_asked` draw each plot alone; return their PNGs, None for what is left to do.
+
+    What does not travel is left, as is what raises, warns or prints, so that it does so here. So is all of it where
+    Matplotlib was imported here: the user's code may have set its style.
+    """
+    nothing: list[bytes | None] = [None] * len(plots)
+    if helper is None or not plots or "matplotlib" in sys.modules:
+        return nothing
+    request = pickle.dumps((list(sys.path), [_packed(*plot) for plot in plots]))
+    answer = helper.answer(request)
+    return nothing if answer is None else list(pickle.loads(answer))
+
+
+def draw_when_asked(wait: Callable[[], bytes]) -> bytes:
+    """Import Matplotlib and wait for what `drawn_by` asks for."""
+    gc.disable()  # a short life, of which most is imports
+    import himach.launch.code_pickle  # noqa: F401 (what is packed needs it)
+
+    canvas(SIZE_INCHES).subplots()
+    sys.path[:], packed = pickle.loads(wait())
+    return pickle.dumps([None if one is None else _drawn(one) for one in packed])
+
+
+def _packed(label: str, analysis: Analysis, outcome: Any) -> bytes | None:
+    """Return a plot as bytes, with the code of the analysis that it may call; None if it cannot travel."""
+    from himach.launch.code_pickle import CodePickler, by_value
+
+    given = Analysis.__mro__
+    classes = [cls for cls in type(analysis).__mro__ if cls not in given]
+    body = {name: value for cls in reversed(classes) for name, value in vars(cls).items() if name not in LEFT_OUT}
+    modules = [sys.modules[name] for name in {cls.__module__ for cls in classes} - {"__main__"}]
+    file = _Bounded()
+    try:
+        drawer: Any = object.__new__(type(type(analysis).__name__, (Analysis,), {**body, "__module__": "__main__"}))
+        with by_value(modules):
+            CodePickler(file).dump((label, drawer, state_without_universe(analysis), outcome))
+    except Exception:
+        return None
+    return file.getvalue()
+
+
+def _drawn(packed: bytes) -> bytes | None:
+    said = io.StringIO()
+    try:
+        with redirect_stdout(said), redirect_stderr(said), warnings.catch_warnings(record=True) as heard:
+            label, drawer, state, outcome = pickle.loads(packed)
+            drawer.__dict__.update({name: pickle.loads(value) for name, value in state.items()})
+            picture = png(figure([(label, drawer, outcome)]))
+    except Exception:
+        return None
+    return None if heard or said.getvalue() else picture
+
+
+class _Bounded(io.BytesIO):
+    """A file that takes `MOST_SENT` bytes."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() + memoryview(data).nbytes > MOST_SENT:
+            raise OverflowError("too much to be sent")
+        return super().write(data)

@@ -58,7 +58,7 @@ class Bytes(TypedDict):
 
 
 class Seconds(TypedDict):
-    """Wall time by phase."""
+    """Wall time by phase; `total` is up to the outcome, `whole` with writing and drawing."""
 
     startup: float
     zazen: float
@@ -67,10 +67,15 @@ class Seconds(TypedDict):
     reduce: float
     finish: float
     total: float
+    write: float
+    draw: float
+    whole: float
 
 
 class Request(TypedDict):
     """What a run was asked for, and by what: enough to ask for it again, and to see what is different then.
+
+    Beside it stand the options, as `himach.opening.options.RunOptions.recorded` has them.
 
     Attributes
     ----------
@@ -78,10 +83,10 @@ class Request(TypedDict):
         As they were asked for, with absolute paths; a dataset by its name.
     universe
         Keywords for MDAnalysis; ``{"python": text}`` for a value that JSON has no form of.
-    start, stop, step, cache, memory, pairs_directory, reuse
-        As they were asked for.
     selected
         The frame numbers, if they were asked for by number, as ``0,5,10-20``; else None.
+    pairs_directory
+        Where pairs are kept, if a place was named.
     topology_digest
         Of the topology of the Universe that the run was given; None if it was given none.
     command, directory
@@ -96,15 +101,9 @@ class Request(TypedDict):
     trajectory: list[str]
     topology: str | None
     universe: dict[str, Any]
-    start: int | None
-    stop: int | None
-    step: int | None
     selected: str | None
-    topology_digest: str | None
-    cache: str
-    memory: int | None
     pairs_directory: str | None
-    reuse: str
+    topology_digest: str | None
     command: list[str] | None
     directory: str
     digests: dict[str, str]
@@ -134,7 +133,7 @@ class Planning(TypedDict):
         Seconds of the first node for its sets and for the rounds, and how many reductions of bitmaps there were.
     ranks
         Columns of a table of ranks, of many ranks some: rank, node, ``startup``, of that ``opening``, ``zazen``,
-        ``cache_bytes``, ``origin_bytes``, ``memory`` (high-water mark), and what `himach.engine.clock.OfRank` has.
+        ``cache_bytes``, ``origin_bytes``, ``memory`` (high-water mark), and what `himach.engine.clock.RankTimes` has.
     totals
         By column its sum, median and largest value over all ranks.
     """

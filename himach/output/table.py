@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from himach.analysis import FRAME, TIME
 from himach.errors import UsageError
 from himach.output.cells import Cells
 from himach.output.tabular import table_html, table_text
@@ -179,6 +180,19 @@ def default_outcome(results: Mapping[Any, Any], key_names: Sequence[str] = ()) -
     return Table(_unique_names(columns))
 
 
+def row_table(
+    frames: Sequence[int], times: Sequence[float], rows: Sequence[tuple[tuple[str, ...], tuple[Any, ...]]]
+) -> Table:
+    """Return the table of what map() yielded as `himach.Row`: of each frame the names of its cells, and these."""
+    names = dict.fromkeys(name for row_names in dict.fromkeys(names for names, _ in rows) for name in row_names)
+    if len({names for names, _ in rows}) == 1:
+        cells = dict(zip(names, zip(*(values for _, values in rows), strict=True), strict=True))
+    else:
+        by_name = [dict(zip(*row, strict=True)) for row in rows]
+        cells = {name: tuple(row.get(name) for row in by_name) for name in names}
+    return Table({TIME: Column(np.asarray(times, np.float64), "ps"), **cells, FRAME: np.asarray(frames, np.int64)})
+
+
 def _key_columns(keys: list[Any], names: Sequence[str]) -> list[tuple[str, list[Any]]]:
     names = [names] if isinstance(names, str) else [str(name) for name in names]
     lengths = {len(key) if isinstance(key, tuple) else 0 for key in keys} or {len(names) if len(names) > 1 else 0}
@@ -217,12 +231,22 @@ def fields_of(result: Any) -> dict[str, Any] | None:
 
 
 def _from_mapping(value: Mapping[Any, Any]) -> Table | None:
-    columns = list(value.values())
-    if not columns or not all(_is_column(cells) and not _is_nested(cells) for cells in columns):
-        return None
-    if len({len(cells) for cells in columns}) > 1:
+    if not _are_columns(value) or uneven(value):
         return None
     return Table(_unique_names(value.items()))
+
+
+def _are_columns(value: Mapping[Any, Any]) -> bool:
+    columns = list(value.values())
+    return bool(columns) and all(_is_column(cells) and not _is_nested(cells) for cells in columns)
+
+
+def uneven(value: Any) -> dict[str, int]:
+    """Return the lengths of columns that differ, by name, where they keep a dict of columns from being a table."""
+    if isinstance(value, Table) or not isinstance(value, Mapping) or not _are_columns(value):
+        return {}
+    lengths = {str(name): len(cells) for name, cells in value.items()}
+    return lengths if len(set(lengths.values())) > 1 else {}
 
 
 def _from_structured(value: npt.NDArray[Any]) -> Table | None:

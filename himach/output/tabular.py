@@ -12,11 +12,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from himach.output.cells import EDGE, Cells, alignment, cells_text, count, printable
+from himach.output.cells import EDGE_CELLS, Cells, alignment, cells_text, count, printable
 
 Columns: TypeAlias = Mapping[str, Cells]
 
-MOST_ROWS = 20  # a longer table shows its first and last EDGE rows
+MOST_ROWS = 20  # a longer table shows its first and last EDGE_CELLS rows
 MOST_COLUMNS = 20  # in HTML; text shows what fits into the terminal
 GAP = "  "
 
@@ -86,8 +86,8 @@ def _shown(cells: Cells) -> tuple[list[str], int]:
     if len(cells) <= MOST_ROWS:
         return cells_text(cells), 0
     if isinstance(cells, np.ndarray):
-        return cells_text(np.concatenate([cells[:EDGE], cells[-EDGE:]])), EDGE
-    return cells_text(cells[:EDGE] + cells[-EDGE:]), EDGE
+        return cells_text(np.concatenate([cells[:EDGE_CELLS], cells[-EDGE_CELLS:]])), EDGE_CELLS
+    return cells_text(cells[:EDGE_CELLS] + cells[-EDGE_CELLS:]), EDGE_CELLS
 
 
 def _rows(columns: Columns) -> str:

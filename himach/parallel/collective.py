@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -20,8 +21,8 @@ from himach.parallel.communicator import Communicator, node_name
 
 T = TypeVar("T")
 
-STOP = 7002  # tag of the message by which a rank that failed asks another to stop
-PATIENCE = 5.0  # seconds that a rank that failed waits for the others, which may be in a long map()
+STOP_TAG = 7002  # tag of the message by which a rank that failed asks another to stop
+FAILURE_SECONDS = 5.0  # seconds that a rank that failed waits for the others, which may be in a long map()
 LOOK_EVERY = 0.1  # seconds between two looks for that message
 
 
@@ -41,7 +42,7 @@ def on_first_rank(comm: Communicator, function: Callable[[], T], share: bool = F
 def on_every_rank(comm: Communicator, function: Callable[[], T]) -> T:
     """Call `function` on every rank; if it failed on some, raise the first one's error on all, told by its rank.
 
-    If the others do not come within `PATIENCE`, a rank that failed raises its own error alone.
+    If the others do not come within `FAILURE_SECONDS`, a rank that failed raises its own error alone.
     """
     value, error = _attempt(comm, function)
     _meet(comm, error)
@@ -70,6 +71,13 @@ def told_by_every_rank(comm: Communicator, function: Callable[[], T]) -> list[T]
     return [one for one, _ in told]
 
 
+def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:
+    """Warn on the first rank, with the first rank's reason that has one (collective)."""
+    said = [reason for rank in comm.allgather(list(reasons)) for reason in rank]
+    if said and comm.rank == 0:
+        warnings.warn(said[0], stacklevel=2)
+
+
 class Meeting:
     """Where ranks meet after each phase, whether it went well or not.
 
@@ -94,7 +102,7 @@ class Meeting:
         now = time.monotonic()
         if now >= self._next_look and self._comm.size > 1:
             self._next_look = now + LOOK_EVERY
-            if self._comm.iprobe(tag=STOP):
+            if self._comm.iprobe(tag=STOP_TAG):
                 raise _Stopped
 
     def watched(self, display: Callable[[int], object]) -> Callable[[int], None]:
@@ -112,20 +120,20 @@ class Meeting:
         Raises
         ------
         HimachError
-            The first failed rank's, on all ranks. If the others do not come within `PATIENCE`, this rank's own error,
-            on this rank alone.
+            The first failed rank's, on all ranks. If the others do not come within `FAILURE_SECONDS`, this rank's own
+            error, on this rank alone.
         """
         if self._comm.size == 1:
             return part()
         value, error = _attempt(self._comm, part)
         if isinstance(error, _Stopped):
             error = None
-        sent = [] if error is None else [self._comm.isend(None, dest=rank, tag=STOP) for rank in self._others()]
+        sent = [] if error is None else [self._comm.isend(None, dest=rank, tag=STOP_TAG) for rank in self._others()]
         _meet(self._comm, error, self.meanwhile)
         words = self._comm.allgather(_portable(error))
         for rank in self._others():
             if words[rank] is not None:
-                self._comm.recv(source=rank, tag=STOP)
+                self._comm.recv(source=rank, tag=STOP_TAG)
         for request in sent:
             request.wait()
         _raise_everywhere(error, next((word for word in words if word is not None), None))
@@ -154,7 +162,7 @@ def _await(
     arrival: Any, error: BaseException | None, meanwhile: Callable[[], object] = _nothing, pause: float = 1e-5
 ) -> None:
     """Wait as `_meet` does for what all ranks have begun; `pause` is that between the first two looks."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + FAILURE_SECONDS
     while not arrival.Test():
         meanwhile()
         time.sleep(pause)

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from himach.errors import RankError
-from himach.parallel import leaving
+from himach.parallel import process_exit
 from himach.parallel.communicator import OwnWords, Words, World, node_name
 from himach.parallel.environment import promised_ranks
 from himach.parallel.segments import forget_segments
@@ -34,8 +34,8 @@ def connect() -> World:
         If no MPI library can be loaded, if the launcher started several ranks that do not know of each other, or if
         one node name stands for several hosts.
     """
-    leaving.end_with_launcher()
-    leaving.guard_step()
+    process_exit.end_with_launcher()
+    process_exit.guard_step()
     with _told():
         _initialise()
         from mpi4py import MPI
@@ -49,8 +49,8 @@ def connect() -> World:
         )
     if comm.size > 1:
         if not _worlds:
-            leaving.watch_exit(comm, abort)
-        leaving.arrive(comm)
+            process_exit.watch_exit(comm, abort)
+        process_exit.enter_run(comm)
     # Kept, because a process may run many analyses, and MPI libraries have some thousand communicators at most.
     names = tuple(comm.allgather(node_name()))
     world = _worlds.get(names)
@@ -63,7 +63,7 @@ def connect() -> World:
 def load() -> str:
     """Load MPI without initialising it, which `connect()` then does in a forked process; return what it says of itself.
 
-    Such a process ends without finalising it: see `himach.parallel.forking`.
+    Such a process ends without finalising it: see `himach.launch`.
 
     Raises
     ------
@@ -204,19 +204,19 @@ def end_together(code: int) -> NoReturn:
     """
     from mpi4py import MPI
 
-    leaving.flush()
+    process_exit.flush()
     MPI.COMM_WORLD.barrier()
-    leaving.sign_off()
-    leaving.leave(code)
+    process_exit.pmi_finalize()
+    process_exit.leave(code)
 
 
 def abort(code: int) -> NoReturn:
     """End every rank at once with `code`."""
     from mpi4py import MPI
 
-    leaving.say("told")
-    leaving.flush()
+    process_exit.say("told")
+    process_exit.flush()
     time.sleep(0.2)  # a launcher passes on what was printed as long as ranks live
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # who aborts has said why; the MPI library would say that it does
     MPI.COMM_WORLD.Abort(code)
-    leaving.leave(code, "told")  # the launcher was told and is about to end this rank
+    process_exit.leave(code, "told")  # the launcher was told and is about to end this rank

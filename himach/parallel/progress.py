@@ -17,21 +17,27 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Protocol, TextIO
 
+from himach.parallel import last_words
 from himach.parallel.communicator import Communicator
 
-TAG = 0x4D9  # of the counts' messages
-SEND_EVERY = 0.1  # seconds, for up to SENDERS ranks; more ranks send more rarely, so that rank 0 keeps up
-SENDERS = 50
+COUNT_TAG = 0x4D9  # of the counts' messages
+SEND_SECONDS = 0.1  # seconds, for up to MAX_PROMPT_SENDERS ranks; more ranks send more rarely, so that rank 0 keeps up
+MAX_PROMPT_SENDERS = 50
 LOOK_EVERY = 0.1  # seconds between looks for messages and refreshed bars
-FIRST_LINE = 5.0  # seconds: a shorter run prints nothing
-LINE_EVERY = 10.0
-PATIENCE = 120.0  # seconds, after which a line a minute is enough
+FIRST_LINE_SECONDS = 5.0  # seconds: a shorter run prints nothing
+LINE_SECONDS = 10.0
+FREQUENT_LINE_SECONDS = 120.0  # seconds, after which a line a minute is enough
 LATER_LINE_EVERY = 60.0
 FINAL_WAIT = 0.02  # seconds between looks while other ranks still work
 SMOOTHING = 0.02  # of a bar's rate: counts of other ranks come in lumps
 
 # Every rank numbers its displays alike, so that messages of one that ended early are not taken for another's.
 _numbers = itertools.count()
+
+
+def is_watched() -> bool:
+    """Tell whether a person sees standard error as it is written: a terminal or a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 class Progress:
@@ -62,7 +68,7 @@ class Progress:
         self._sender: _Sender | None = None
         self._gatherer: _Gatherer | None = None
         if not quiet and comm.rank == 0:
-            self._gatherer = _Gatherer(comm, number, _display(total, stream, unit))
+            self._gatherer = _Gatherer(comm, number, _display(total, stream, unit, number))
         elif not quiet:
             self._sender = _Sender(comm, number)
         self._next = float("inf") if quiet else 0.0
@@ -125,14 +131,14 @@ class _Sender:
         self._comm = comm
         self._number = number
         self._requests: list[Any] = []  # kept until they are complete: MPI reads from their buffers
-        self.interval = SEND_EVERY * max(1.0, comm.size / SENDERS)
+        self.interval = SEND_SECONDS * max(1.0, comm.size / MAX_PROMPT_SENDERS)
 
     def send(self, done: int, last: bool = False) -> None:
         self._requests = [request for request in self._requests if not request.test()[0]]
         # A count that is still under way makes the next one superfluous, unless it is the last.
         if last or not self._requests:
             message = (self._number, self._comm.rank, done, last)
-            self._requests.append(self._comm.isend(message, dest=0, tag=TAG))
+            self._requests.append(self._comm.isend(message, dest=0, tag=COUNT_TAG))
 
     def finish(self, done: int) -> None:
         self.send(done, last=True)
@@ -149,8 +155,8 @@ class _Gatherer:
         self.display = display
 
     def look(self, done: int) -> None:
-        while self._working and self._comm.iprobe(tag=TAG):
-            number, rank, count, last = self._comm.recv(tag=TAG)
+        while self._working and self._comm.iprobe(tag=COUNT_TAG):
+            number, rank, count, last = self._comm.recv(tag=COUNT_TAG)
             if number != self._number:
                 continue
             self._counts[rank] = count
@@ -174,12 +180,60 @@ class _Display(Protocol):
     def close(self) -> None: ...
 
 
-def _display(total: int, stream: TextIO, unit: str, environ: Mapping[str, str] = os.environ) -> _Display:
-    if _in_notebook() and stream is sys.stderr:
+def _display(total: int, stream: TextIO, unit: str, number: int, environ: Mapping[str, str] = os.environ) -> _Display:
+    if in_notebook() and stream is sys.stderr:
         return _Bar(total, stream, unit, notebook=True)
+    if environ.get("HIMACH_PROGRESS") == "notebook":
+        return _Said(total, number)
     if stream.isatty() or environ.get("HIMACH_PROGRESS") == "tty":
         return _Bar(total, stream, unit)
     return _Lines(total, stream, unit)
+
+
+class _Said:
+    """Says it to the notebook that started the ranks, whose bar is `NotebookBar`."""
+
+    def __init__(self, total: int, number: int) -> None:
+        self._total, self._number = total, number
+
+    def show(self, done: int) -> None:
+        last_words.say_progress(self._number + 1, self._total, done)
+
+    def close(self) -> None:
+        pass
+
+
+class NotebookBar:
+    """The bar of what ranks do that a notebook has started.
+
+    Parameters
+    ----------
+    words
+        The file with their last words.
+    """
+
+    def __init__(self, words: int) -> None:
+        self._words, self._number = words, 0
+        self._bar: _Bar | None = None
+
+    def look(self) -> None:
+        """Show how far they are."""
+        number, total, done = last_words.progress_at(self._words)
+        if number != self._number:
+            self._end()
+            self._number, self._bar = number, _Bar(total, sys.stderr, "frame", notebook=True)
+        if self._bar is not None:
+            self._bar.show(done)
+
+    def close(self) -> None:
+        """Leave the bar as it is then."""
+        self.look()
+        self._end()
+
+    def _end(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
 
 
 class _Bar:
@@ -215,19 +269,19 @@ class _Lines:
     def __init__(self, total: int, stream: TextIO, unit: str) -> None:
         self._total, self._stream, self._unit = total, stream, unit
         self._start = time.monotonic()
-        self._next = self._start + FIRST_LINE
+        self._next = self._start + FIRST_LINE_SECONDS
         self._done = 0
 
     def show(self, done: int) -> None:
         self._done = done
         now = time.monotonic()
         if now >= self._next:
-            self._next = now + (LINE_EVERY if now - self._start < PATIENCE else LATER_LINE_EVERY)
+            self._next = now + (LINE_SECONDS if now - self._start < FREQUENT_LINE_SECONDS else LATER_LINE_EVERY)
             self._print(now)
 
     def close(self) -> None:
         now = time.monotonic()
-        if now - self._start >= FIRST_LINE:
+        if now - self._start >= FIRST_LINE_SECONDS:
             self._print(now)
 
     def _print(self, now: float) -> None:
@@ -268,7 +322,8 @@ def _columns(environ: Mapping[str, str] = os.environ) -> int:
     return int(columns) if columns.isdigit() and int(columns) > 0 else 80
 
 
-def _in_notebook() -> bool:
+def in_notebook() -> bool:
+    """Tell whether this process is a notebook's."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"

@@ -10,6 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
+from himach.user_code import HIMACH
+
+#: Texts that are noted of the warnings of one line of code.
+MOST_TEXTS = 10
+
 
 @contextmanager
 def quiet_ranks(rank: int, command: bool = False) -> Iterator[None]:
@@ -37,19 +42,35 @@ def quiet_ranks(rank: int, command: bool = False) -> Iterator[None]:
 
 @contextmanager
 def heard() -> Iterator[list[str]]:
-    """Give the texts of the warnings that this process shows while the context lasts, each once, as they come."""
+    """Give the texts of the warnings that this process shows while the context lasts, each once, as they come.
+
+    Of those that one line of somebody's code gives, with other texts each time, the first is shown, and in the end how
+    many came after it; `MOST_TEXTS` are given.
+    """
     texts: list[str] = []
+    kinds: dict[tuple[Any, ...], list[Any]] = {}  # the first of each kind, and how many there are
     with warnings.catch_warnings():
         show = warnings.showwarning
 
-        def note(message: Warning | str, *arguments: Any, **options: Any) -> None:
+        def note(
+            message: Warning | str, category: type[Warning], filename: str, *arguments: Any, **options: Any
+        ) -> None:
             text = " ".join(str(message).split())
-            if text not in texts:
+            kind = (category, filename, *arguments[:1], text if filename.startswith(HIMACH) else "")
+            first = kinds.setdefault(kind, [(message, category, filename, *arguments), 0])
+            first[1] += 1
+            if first[1] <= MOST_TEXTS and text not in texts:
                 texts.append(text)
-            show(message, *arguments, **options)
+            if first[1] == 1:
+                show(message, category, filename, *arguments, **options)
 
         warnings.showwarning = note
-        yield texts
+        try:
+            yield texts
+        finally:
+            for (message, *arguments), count in kinds.values():
+                if count > 1:
+                    show(UserWarning(f"{count - 1:,} more like this: {message}"), *arguments)
 
 
 class _Once:
@@ -105,11 +126,11 @@ def _no_stdout() -> Iterator[None]:
 def flush_all() -> None:
     """Flush what was printed, by libraries in C too."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):  # user's code may have closed it
-            _flush(stream)
+        _flush(stream)
 
 
 def _flush(stream: TextIO) -> None:
     """Flush Python's and the C library's buffers, so that what was printed goes where it was printed to."""
-    stream.flush()
+    with suppress(OSError, ValueError, AttributeError):  # user's code may have closed it
+        stream.flush()
     ctypes.CDLL(None).fflush(None)

@@ -14,7 +14,7 @@ SHARED = Path("/dev/shm")
 #: MPICH's, that of UCX below it, Open MPI's; the last are attached late, so that their names must stay in a run.
 MPICH = "mpich_shm_*"
 NAMES = (MPICH, "mpich_shar_tmp*", "ucx_shm_posix_*", "sm_segment.*", "vader_segment.*")
-CLOCK = 1.0  # seconds by which a file may seem older than it is
+CLOCK_SECONDS = 1.0  # seconds by which a file may seem older than it is
 
 
 def forget_segments() -> None:
@@ -44,7 +44,7 @@ def _is_ours(path: Path, since: float) -> bool:
         found = path.lstat()
     except OSError:
         return False
-    return found.st_uid == os.geteuid() and found.st_ctime >= since - CLOCK
+    return found.st_uid == os.geteuid() and found.st_ctime >= since - CLOCK_SECONDS
 
 
 def _held() -> Iterator[str]:

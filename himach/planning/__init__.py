@@ -1,1 +1,1 @@
-"""What a run would take on other nodes: closed forms where nothing is shared, events where something is."""
+"""What a run would take on other nodes, by closed forms that are fitted to records of runs."""

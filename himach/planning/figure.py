@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from himach.output.plots import DPI, png
+from himach.output.plots import canvas, png
+from himach.output.table import Table
 from himach.planning.predict import PHASES
 
-if TYPE_CHECKING:
-    from himach.planning.plan import Plan
+__all__ = ["drawn"]
 
-__all__ = ["drawn", "picture"]
-
-SIZE = (9.6, 4.2)
+SIZE_INCHES = (9.6, 4.2)
 COLOURS = {"first": "C0", "second": "C1", "stage": "C2"}
 
 
-def picture(plan: Plan) -> Any:
-    """Draw a plan on a figure of its own."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
+def drawn(plan: Mapping[str, Table]) -> bytes:
+    """Draw the tables of a plan; return the picture as a PNG."""
+    figure = canvas(SIZE_INCHES)
     left, right = figure.subplots(1, 2)
     _draw_times(plan, left)
     _draw_phases(plan, right)
-    return figure
+    return png(figure)
 
 
-def drawn(plan: Plan) -> bytes:
-    """Return the picture as a PNG."""
-    return png(picture(plan))
-
-
-def _rows(plan: Plan, kind: str) -> Any:
+def _rows(plan: Mapping[str, Table], kind: str) -> Any:
     return np.array([one == kind for one in plan["times"]["run"]])
 
 
-def _draw_times(plan: Plan, axes: Any) -> None:
+def _draw_times(plan: Mapping[str, Table], axes: Any) -> None:
     """Draw the time of each kind of run over nodes, with its range, beside what ideal scaling would be."""
     times = plan["times"]
     for kind in dict.fromkeys(times["run"]):
@@ -54,7 +44,7 @@ def _draw_times(plan: Plan, axes: Any) -> None:
     axes.legend()
 
 
-def _draw_phases(plan: Plan, axes: Any) -> None:
+def _draw_phases(plan: Mapping[str, Table], axes: Any) -> None:
     """Draw what the second run's time is made of (the first's, if there is no second)."""
     times, phases = plan["times"], plan["phases"]
     kind = "second" if "second" in times["run"] else times["run"][0]

@@ -14,21 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
+from himach.planning.closed_forms import exchange_seconds, loads, steps
 from himach.planning.machine import Machine
 from himach.planning.records import Observed
-from himach.planning.shuffle import exchange_seconds, loads
-from himach.planning.tree import steps
 
 __all__ = ["Costs", "Reading", "Sum", "fit", "fit_sum"]
 
 Floats = npt.NDArray[np.float64]
 
 #: What a phase in which ranks do little but meet takes: a constant, and steps of trees.
-TOGETHER = ("one", "steps")
+MEETING_TERMS = ("one", "steps")
 #: Bytes of pairs below which they cost nothing that could be told from what a shuffle costs without any.
-LITTLE = 1e6
+FREE_PAIR_BYTES = 1e6
 #: The part of squared misses that may be left where another term is taken.
-WORTH = 0.5
+WORTHWHILE_FRACTION = 0.5
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,9 @@ class Costs:
     compute, cpu_part
         A frame's seconds in map(); which part of a rank's time in its tasks its processor is busy.
     first, again
-        Reading from the origin, and from the cache; None where no run has done it for all its frames.
+        Reading from the origin, and from the cache; where no run has done it for all its frames, as runs read at all.
+    from_origin, from_cache
+        Whether a run has.
     startup, opening, zazen, after_map, shuffle, reduce, finish, rest
         Seconds of phases: beside what map() and reduce() take themselves; `opening` is of starting what staging does,
         too, until frames can be read. A trajectory that a cache does not know yet is read in part when it is opened, so
@@ -87,15 +88,15 @@ class Costs:
         Standard deviation of the time of a frame in map(); of a rank's mean, as a part of it.
     rank_memory
         Bytes of a rank without its pairs.
-    residual
-        What the fits miss of the total, as a part of it: standard deviation over the records.
     """
 
     records: Sequence[Observed]
     compute: float
     cpu_part: float
-    first: Reading | None
-    again: Reading | None
+    first: Reading
+    again: Reading
+    from_origin: bool
+    from_cache: bool
     startup: Sum
     opening: Sum
     zazen: Sum
@@ -118,19 +119,9 @@ class Costs:
         return max(one.frames for one in self.records)
 
     @property
-    def most_nodes(self) -> int:
-        """Nodes of the widest run."""
-        return max(one.nodes for one in self.records)
-
-    @property
     def most_ranks(self) -> int:
         """Ranks of the widest run."""
         return max(one.ranks for one in self.records)
-
-    @property
-    def shared_host(self) -> bool:
-        """Whether nodes of the records shared a host."""
-        return any(one.hosts < one.nodes or one.ranks > one.cores * one.hosts for one in self.records)
 
 
 def fit(records: Sequence[Observed], machine: Machine | None = None) -> Costs:
@@ -148,18 +139,22 @@ def fit(records: Sequence[Observed], machine: Machine | None = None) -> Costs:
     total = float(parts.sum())
     reduced = sum(float(one.of_ranks["reduce"].mean()) * one.ranks for one in records)
     reduce_byte = reduced / total if total else 0.0
+    from_origin = [one for one in records if one.first and not one.mixed]
+    from_cache = [one for one in records if not one.first and not one.mixed]
     return Costs(
         records=records,
         compute=compute,
         cpu_part=sum(one.cpu for one in records) / max(1e-12, sum(one.busy for one in records)),
-        first=_reading([one for one in records if one.first and not one.mixed]),
-        again=_reading([one for one in records if not one.first and not one.mixed]),
-        startup=_phase(records, "startup", [*TOGETHER, "first"]),
-        opening=_fit(records, [one.opening for one in records], [*TOGETHER, "first"]),
-        zazen=_phase(records, "zazen", TOGETHER),
-        after_map=_fit(records, [max(0.0, one.seconds["map"] - _longest(one)) for one in records], TOGETHER),
+        first=_reading(from_origin or records),
+        again=_reading(from_cache or records),
+        from_origin=bool(from_origin),
+        from_cache=bool(from_cache),
+        startup=_phase(records, "startup", [*MEETING_TERMS, "first"]),
+        opening=_fit(records, [one.opening for one in records], [*MEETING_TERMS, "first"]),
+        zazen=_phase(records, "zazen", MEETING_TERMS),
+        after_map=_fit(records, [max(0.0, one.seconds["map"] - _longest(one)) for one in records], MEETING_TERMS),
         shuffle=_shuffle(records, machine or Machine(), total),
-        reduce=_fit(records, [_beside(one, reduce_byte) for one in records], TOGETHER),
+        reduce=_fit(records, [_beside(one, reduce_byte) for one in records], MEETING_TERMS),
         finish=_phase(records, "finish", ["keys", "one"]),
         rest=_rest(records),
         reduce_byte=reduce_byte,
@@ -194,7 +189,7 @@ def _beside(one: Observed, reduce_byte: float) -> float:
 
 def _shuffle(records: Sequence[Observed], machine: Machine, total: float) -> Sum:
     """Fit the shuffle: what bytes cost a processor, and how much longer they travel than the network's rate says."""
-    names = ["bytes", "one", "ranks", "others"] if total > LITTLE else ["one", "ranks", "others"]
+    names = ["bytes", "one", "ranks", "others"] if total > FREE_PAIR_BYTES else ["one", "ranks", "others"]
     quantities = [_quantities(one) | {"travel": travel_seconds(one, machine)} for one in records]
     if any(values["travel"] > 0 for values in quantities):
         names = ["travel", *names]
@@ -252,7 +247,7 @@ def fit_sum(quantities: Sequence[Mapping[str, float]], seconds: Sequence[float],
             factors, *_ = np.linalg.lstsq(columns, target, rcond=None)
             missed = float(np.square(columns @ factors - target).sum())
             # Another term must tell much: what it is fitted to has its own chance.
-            bound = least * (1 - 1e-6 if count <= len(best.terms) or not best.terms else WORTH) - 1e-18
+            bound = least * (1 - 1e-6 if count <= len(best.terms) or not best.terms else WORTHWHILE_FRACTION) - 1e-18
             if factors.min() >= 0 and missed < bound:
                 best, least = Sum({names[i]: float(f / scale[i]) for i, f in zip(chosen, factors, strict=True)}), missed
     return best
@@ -265,13 +260,10 @@ def _rest(records: Sequence[Observed]) -> Sum:
     return Sum({"one": float(np.median(values))})
 
 
-def _reading(records: Sequence[Observed]) -> Reading | None:
-    if not records:
-        return None
+def _reading(records: Sequence[Observed]) -> Reading:
     alone = min(records, key=lambda one: (one.reading / one.frames, one.ranks))
-    part = 1 - alone.cached if alone.first else alone.cached
-    nbytes = (alone.origin_bytes if alone.first else alone.cache_bytes) / (alone.frames * part)
-    seen = max((one.origin_bytes if one.first else one.cache_bytes) / max(1e-9, one.seconds["map"]) for one in records)
+    nbytes = (alone.origin_bytes + alone.cache_bytes) / alone.frames
+    seen = max((one.origin_bytes + one.cache_bytes) / max(1e-9, one.seconds["map"]) for one in records)
     return Reading(alone.reading / alone.frames, nbytes, seen)
 
 

@@ -19,14 +19,14 @@ from himach.output.record import Planning
 
 if TYPE_CHECKING:
     from himach.engine import Passed
-    from himach.engine.clock import OfRank
+    from himach.engine.clock import RankTimes
     from himach.parallel.communicator import World
     from himach.zazen.share import Share
 
 __all__ = ["observed"]
 
 #: Ranks that are listed, at most; of more, as many at even distances, the first and the last among them.
-LISTED = 256
+MAX_RANKS = 256
 #: A name of this start of the machine, the same on all its virtual ones.
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -63,7 +63,7 @@ def observed(
         hosts=len(set(boots)),
         cores=len(os.sched_getaffinity(0)),
         node_memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        share_frames=[shares[nodes.index(node)] for node in range(min(len(counts), LISTED))],
+        share_frames=[shares[nodes.index(node)] for node in range(min(len(counts), MAX_RANKS))],
         frame_seconds=_distribution(passed.of_ranks),
         pair_bytes=passed.parts,
         spilled=passed.spilled,
@@ -81,11 +81,11 @@ def _boot() -> str:
         return os.uname().nodename
 
 
-def _columns(one: OfRank) -> dict[str, Any]:
+def _columns(one: RankTimes) -> dict[str, Any]:
     return {name: value for name, value in asdict(one).items() if name != "quantiles"}
 
 
-def _table(ranks: Sequence[Mapping[str, Any]], most: int = LISTED) -> dict[str, list[Any]]:
+def _table(ranks: Sequence[Mapping[str, Any]], most: int = MAX_RANKS) -> dict[str, list[Any]]:
     """Return the columns of a table of ranks."""
     listed = np.unique(np.linspace(0, len(ranks) - 1, min(most, len(ranks))).astype(int)).tolist()
     return {"rank": listed, **{name: [_rounded(ranks[i][name]) for i in listed] for name in ranks[0]}}
@@ -96,7 +96,7 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def _distribution(ranks: Sequence[OfRank]) -> list[float]:
+def _distribution(ranks: Sequence[RankTimes]) -> list[float]:
     """Return the quantiles of the times of frames in map(), over all ranks."""
     every = [quantile for one in ranks for quantile in one.quantiles]
     return [_rounded(value) for value in np.quantile(every, np.linspace(0, 1, QUANTILES)).tolist()] if every else []

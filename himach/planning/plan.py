@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from himach.errors import UsageError
-from himach.output.files import write_bytes
+from himach.files import write_bytes
 from himach.output.formats import content
 from himach.output.show import parts_html, parts_text
 from himach.output.table import Column, Table
-from himach.planning.accuracy import Accuracy, accuracy
 from himach.planning.fitting import Costs, fit
 from himach.planning.machine import Machine, read_machine
-from himach.planning.predict import KINDS, PHASES, Asked, Kind, Prediction, predict
+from himach.planning.predict import ACCURACY, KINDS, LOOSE, PHASES, Kind, Prediction, PredictionInput, predict
 from himach.planning.records import Observed, observe, read_records
 
 __all__ = ["NODES", "Plan", "check_length", "plan", "planned"]
@@ -28,7 +27,11 @@ __all__ = ["NODES", "Plan", "check_length", "plan", "planned"]
 #: Frames, as a multiple of those of the longest record, for which its ranks must have mapped for so many seconds.
 MANY, SHORT = 10, 0.1
 
-#: The part of a node's memory that pairs take, at most (`himach.runner.memory.default_memory`).
+#: Beyond how many times as long, at the end of a run as at its beginning, frames do not cost the same; below which part
+#: of map() a processor was not its own.
+DRIFT, BUSY = 1.25, 0.8
+
+#: The part of a node's memory that pairs take, at most (`himach.launch.memory.default_memory`).
 MEMORY_PART = 4
 
 NODES = (1, 2, 4, 8, 16, 32, 64)
@@ -126,7 +129,7 @@ def plan(
     costs = fit(observed, known)
     per_node = ranks_per_node or max(1, round(observed[0].ranks / observed[0].nodes))
     check_length(costs, frames)
-    askeds = [Asked(count, per_node, frames or costs.frames, seed) for count in counts]
+    askeds = [PredictionInput(count, per_node, frames or costs.frames, seed) for count in counts]
     found = planned(costs, known, askeds)
     if out is not None:
         found.save(out)
@@ -166,44 +169,48 @@ def check_length(costs: Costs, frames: int | None) -> None:
         )
 
 
-def planned(costs: Costs, machine: Machine, askeds: Sequence[Asked], kinds: Sequence[Kind] = KINDS) -> Plan:
+def planned(costs: Costs, machine: Machine, askeds: Sequence[PredictionInput], kinds: Sequence[Kind] = KINDS) -> Plan:
     """Return the tables of what is asked."""
     found: list[Prediction] = []
     alone: dict[Kind, float] = {}
     notes: list[str] = []
     for kind in kinds:
         missing: list[tuple[int, str]] = []
+        of_kind: list[Prediction] = []
         for asked in askeds:
             one = predict(costs, machine, asked, kind)
             if isinstance(one, str):
                 missing.append((asked.nodes, one))
             else:
-                found.append(one)
-        notes += _not_predicted(kind, missing)
+                of_kind.append(one)
+        notes += _on_nodes(kind, "is not predicted", missing)
+        notes += _on_nodes(
+            kind, "is a guess in part", [(one.asked.nodes, why) for one in of_kind for why in one.unknown]
+        )
         base = predict(costs, machine, replace(askeds[0], nodes=1), kind)
-        fewest = min((one for one in found if one.kind == kind), key=lambda one: one.asked.nodes, default=None)
+        fewest = min(of_kind, key=lambda one: one.asked.nodes, default=None)
         if not isinstance(base, str):
             alone[kind] = base.total
         elif fewest is not None:
             alone[kind] = fewest.total * fewest.asked.nodes
+        found += of_kind
     if not found:
-        raise UsageError("nothing can be predicted; " + "; ".join(notes))
-    known = accuracy()
-    tables = {"times": _times(found, alone, known), "phases": _phases(found), "nodes": _nodes(found)}
+        raise UsageError("; ".join(notes))
+    tables = {"times": _times(found, alone), "phases": _phases(found), "nodes": _nodes(found)}
     if any(one.restarted is not None for one in found):
         tables["failures"] = _failures(found)
-    return Plan(tables, [*notes, *_covered(costs, machine, found, known)])
+    return Plan(tables, [*notes, *_covered(costs, machine, found)])
 
 
-def _not_predicted(kind: Kind, missing: Sequence[tuple[int, str]]) -> list[str]:
-    """Say on how many nodes a run is not predicted, and why: reasons that differ in their numbers alone are one."""
+def _on_nodes(kind: Kind, what: str, told: Sequence[tuple[int, str]]) -> list[str]:
+    """Say what is so on how many nodes, and why: reasons that differ in their numbers alone are one."""
     reasons: dict[str, list[tuple[int, str]]] = {}
-    for nodes, why in missing:
+    for nodes, why in told:
         reasons.setdefault(re.sub(r"[\d.,]+( [GM]B)?", "", why), []).append((nodes, why))
     notes = []
     for several in reasons.values():
         counts = ", ".join(f"{nodes:,}" for nodes, _ in several)
-        notes.append(f"{_words(kind)} on {counts} node{'s' * (counts != '1')} is not predicted: {several[0][1]}")
+        notes.append(f"{_words(kind)} on {counts} node{'s' * (counts != '1')} {what}: {several[0][1]}")
     return notes
 
 
@@ -211,7 +218,7 @@ def _words(kind: str) -> str:
     return {"first": "a first run", "second": "a second run", "stage": "staging"}[kind]
 
 
-def _times(found: Sequence[Prediction], alone: Mapping[Kind, float], known: Mapping[str, Accuracy]) -> Table:
+def _times(found: Sequence[Prediction], alone: Mapping[Kind, float]) -> Table:
     columns: dict[str, Any] = {
         "run": [one.kind for one in found],
         "nodes": [one.asked.nodes for one in found],
@@ -219,7 +226,7 @@ def _times(found: Sequence[Prediction], alone: Mapping[Kind, float], known: Mapp
     }
     columns |= {
         "total": Column([_short(one.total) for one in found], unit="s"),
-        "error": [_error(one, known) for one in found],
+        "error": [f"±{one.error:.0%}" for one in found],
         "efficiency": [
             round(alone[one.kind] / one.asked.nodes / one.total, 4) if one.kind in alone else None for one in found
         ],
@@ -236,14 +243,6 @@ def _phases(found: Sequence[Prediction]) -> Table:
     for phase in PHASES:
         columns[phase] = Column([_short(one.phases.get(phase, 0.0)) for one in found], unit="s")
     return Table(columns)
-
-
-def _error(one: Prediction, known: Mapping[str, Accuracy]) -> str:
-    """Return the error that predictions of this kind had, or that none was looked at."""
-    seen = known.get(one.kind)
-    if seen is None:
-        return "unknown"
-    return f"±{seen.worst:.1%}" if one.asked.nodes <= seen.nodes else f"±{seen.worst:.1%} to {seen.nodes} nodes"
 
 
 def _short(value: float) -> float:
@@ -271,14 +270,35 @@ def _failures(found: Sequence[Prediction]) -> Table:
     })  # fmt: skip
 
 
-def _covered(costs: Costs, machine: Machine, found: Sequence[Prediction], known: Mapping[str, Accuracy]) -> list[str]:
+def _noticed(records: Sequence[Observed]) -> list[str]:
+    """Say what of the records makes a frame's cost doubtful."""
+    notes = []
+    for one in records:
+        if not 1 / DRIFT < one.drift < DRIFT:
+            notes.append(
+                f"{one.name}: the last frames that a rank mapped took {one.drift:.2g} times as long in map() as its "
+                "first ones; other frames may cost more or less than the mean that is taken"
+            )
+        if one.cpu < BUSY * one.computing:
+            notes.append(
+                f"{one.name}: processors were busy for {one.cpu / one.computing:.0%} of map(); unless map() waits "
+                "itself, others used the machine, and on a free one it takes less"
+            )
+    return notes
+
+
+def _covered(costs: Costs, machine: Machine, found: Sequence[Prediction]) -> list[str]:
     """Say how well such predictions have done, and what of these no measurement covers."""
-    kinds = {one.kind for one in found}
-    notes = [f"error of predictions of {_words(kind)}: {seen}" for kind, seen in known.items() if kind in kinds]
-    if not notes:
-        notes.append("error: these predictions have not been compared with a measurement on this installation")
+    kinds = {one.kind for one in found if one.error < LOOSE}
+    notes = [f"error of predictions of {_words(kind)}: {seen}" for kind, seen in ACCURACY.items() if kind in kinds]
+    if any(one.error >= LOOSE for one in found):
+        notes.append(
+            f"±{LOOSE:.0%}: so far off were such predictions at most. Records of first and second runs on 1, 2 and 4 "
+            "nodes, and 'himach bench machine', tell more"
+        )
+    notes += _noticed(costs.records)
     most = max(one.asked.nodes for one in found)
-    seen = max((one.nodes for kind, one in known.items() if kind in KINDS), default=1)
+    seen = max(one.nodes for one in ACCURACY.values())
     if most > seen:
         notes.append(f"not covered by any measurement: more than {seen} nodes")
     if not machine.one_host and most > 1:
@@ -290,6 +310,11 @@ def _covered(costs: Costs, machine: Machine, found: Sequence[Prediction], known:
         notes.append(
             f"not covered by any record: {longest:,} frames, {longest / costs.frames:.3g} times those of the longest "
             "run; pairs are taken to grow with frames, and keys as in the records"
+        )
+    counts = {one.ranks for one in costs.records}
+    if len(counts) == 1 and any(one.asked.ranks > max(counts) for one in found):
+        notes.append(
+            f"not covered by any record: more than {max(counts)} ranks; starting and meeting are taken to last as long"
         )
     per_node = max(one.asked.ranks_per_node for one in found)
     if per_node > max(one.ranks for one in costs.records):

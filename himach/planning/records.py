@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.reducing import PARTS
+from himach.engine.reducing import SHARD_GROUPS
 from himach.errors import UsageError
 
 __all__ = ["Observed", "observe", "read_records"]
@@ -58,6 +58,8 @@ class Observed:
         High-water mark of a rank.
     keys
         Over all ranks.
+    drift
+        See `himach.engine.clock.RankTimes`: of the median rank.
     opening
         Seconds from the start until frames can be read, before the topology is known.
     """
@@ -85,6 +87,7 @@ class Observed:
     pair_bytes: Floats
     memory: float
     keys: int
+    drift: float
     opening: float
 
     @property
@@ -153,8 +156,8 @@ def _check(record: Mapping[str, Any], told: Mapping[str, Any], ranks: Mapping[st
     listed = {len(ranks[column]) for column in ("frames", "busy", "read", "compute", "reduce")}
     if len(listed) != 1 or 0 in listed:
         raise ValueError("a table of ranks without rows, or of uneven columns")
-    if len(told["pair_bytes"]) != PARTS:
-        raise ValueError(f"pair_bytes has {len(told['pair_bytes'])} parts, not {PARTS}")
+    if len(told["pair_bytes"]) != SHARD_GROUPS:
+        raise ValueError(f"pair_bytes has {len(told['pair_bytes'])} parts, not {SHARD_GROUPS}")
 
 
 def _observed(record: Mapping[str, Any], told: Mapping[str, Any], name: str) -> Observed:
@@ -191,5 +194,6 @@ def _observed(record: Mapping[str, Any], told: Mapping[str, Any], name: str) -> 
         pair_bytes=np.asarray(told["pair_bytes"], float),
         memory=float(totals["memory"]["most"]),
         keys=int(totals["keys"]["sum"]),
+        drift=float(totals["drift"]["median"]),
         opening=float(totals["opening"]["most"]),
     )

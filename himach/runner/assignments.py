@@ -98,8 +98,13 @@ def _assign(chains: Sequence[Sequence[_Stage]], assignment: str) -> None:
         raise UsageError(f"-p {assignment}: a parameter is set as NAME=VALUE")
     owner, dot, parameter = name.rpartition(".")
     if not dot and len(chains) > 1:
+        stages = [stage for chain in chains for stage in chain]
+        whose = dict.fromkeys(f"{stage.label}.{assignment}" for stage in stages if name in stage.parameters)
+        if not whose:
+            known = {parameter for stage in stages for parameter in stage.parameters}
+            raise UsageError(f"-p {assignment}: no analysis of this run has a parameter {name!r}{nearest(name, known)}")
         raise UsageError(
-            f"-p {assignment}: with several analyses say whose parameter it is, as {chains[0][0].label}.{name}=..."
+            f"-p {assignment}: with several analyses say whose parameter it is: -p {' or -p '.join(map(repr, whose))}"
         )
     owners = _owners(chains, owner, assignment) if dot else _holder(chains[0], parameter)
     for stage in owners:

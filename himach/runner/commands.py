@@ -12,29 +12,32 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from himach.launch.helper import Helper
+    from himach.launch.ranks import Ranks
+    from himach.opening.options import Job, LiveOptions, StageOptions
     from himach.parallel.communicator import World
-    from himach.runner.job import Job
+    from himach.result import Result
     from himach.runner.live.updates import Update
-    from himach.runner.staging import StageJob
 
-__all__ = ["RunCommand", "StageCommand", "run_live"]
+__all__ = ["RunCommand", "StageCommand", "follow"]
 
 
 @dataclass(frozen=True)
 class RunCommand:
-    """Run analyses and print their outcome; see `himach.runner.job.Job`.
+    """Run analyses and print their outcome.
 
     Attributes
     ----------
     analyses, parameters
         As of `himach.runner.scripts.find_analyses`.
-    trajectories, topology, start, stop, step, frames, cache, memory, pairs, reuse, max_time, out, quiet, command
-        As of a job; what is None, or empty, is as by default, or as in the run that is repeated.
     keywords
         ``NAME=VALUE`` for MDAnalysis.
+    given
+        Fields of `himach.opening.options.Job` that were given; others are as by default, or as in the run that is
+        repeated.
     again
         The record of a run to repeat, or its folder; None for a new one, which has analyses and trajectories.
     began
@@ -43,47 +46,54 @@ class RunCommand:
         Of a live run, which of its runs this is.
     dry
         Tell what the run would do, and do it not.
+    helper
+        A process that draws, if there is one.
     """
 
     analyses: tuple[str, ...]
     parameters: tuple[str, ...]
-    trajectories: tuple[Path, ...]
-    topology: Path | None
     keywords: tuple[str, ...]
-    start: int | None
-    stop: int | None
-    step: int | None
-    frames: str | None
-    cache: str | None
-    memory: str | None
-    pairs: Path | None
-    reuse: str | None
-    max_time: str | None
-    out: Path | None
-    quiet: bool
+    given: Mapping[str, Any]
     again: Path | None
-    command: tuple[str, ...]
     began: float
     update: Update | None = None
     dry: bool = False
+    helper: Helper | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether there is a place in which pairs may be kept, as far as the command line tells."""
+        return "pairs" in self.given or "out" in self.given
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no line is printed."""
+        return bool(self.given.get("quiet"))
+
+    def asked(self) -> dict[str, Any]:
+        """Return fields of a `Job` with the keywords among them."""
+        from himach.opening.options import parse_keywords
+
+        return {**self.given, "keywords": parse_keywords(self.keywords)}
 
     def __call__(self, world: World) -> str | None:
         """Do it as one of the ranks; return a line that sums it up, on rank 0 and unless quiet."""
-        from himach.parallel.collective import on_every_rank
+        from himach.launch.lazy_mdanalysis import import_mdanalysis
+        from himach.parallel.collective import on_every_rank, on_first_rank
         from himach.parallel.quiet import quiet_ranks
-        from himach.runner.starting.lean import import_mdanalysis
 
         with quiet_ranks(world.comm.rank, command=True):
             import_mdanalysis()
             from himach.result import print_outcome, summary
             from himach.runner.run import run_here
+            from himach.runner.scripts import scripts_run
 
-            job = on_every_rank(world.comm, self._maker(world))
-            scripts = _scripts(job)
+            job = replace(on_every_rank(world.comm, partial(self._noted, self._maker(world))), helper=self.helper)
+            scripts = scripts_run(job.analyses)
             first = world.comm.bcast(list(scripts.values()))
             on_every_rank(world.comm, partial(_same_scripts, first, scripts))
             if self.dry:
-                from himach.runner.plans.dry_run import dry_run
+                from himach.runner.dry_run import dry_run
 
                 text = dry_run(world, job)
                 if text is not None:
@@ -92,77 +102,45 @@ class RunCommand:
             result = run_here(world, job, self.began)
             if self.update is None or self.update.last:
                 print_outcome(result, sys.stdout)
+            on_first_rank(world.comm, partial(_refuse_losses, result))
             return None if self.quiet or result.outcome is None else f"\n{summary(result.record, result.out)}"
 
-    def updated(self, update: Update) -> RunCommand:
-        """Return the same as one of the runs of a live run."""
-        return replace(
-            self, trajectories=tuple(update.trajectories), stop=update.stop, update=update, began=time.time()
-        )
+    def _noted(self, make: Callable[[], Job]) -> Job:
+        """Make the job; where pairs may be kept, it notes which files are opened while modules are loaded."""
+        if not self.keeps and self.again is None and self.update is None:
+            return make()
+        from himach.checkpoint.opened_files import OpenedFiles
+
+        files = OpenedFiles()
+        with files.looking():
+            job = make()
+        return replace(job, loaded=files.digests)
 
     def _maker(self, world: World) -> Callable[[], Job]:
         """Return what makes the job on every rank, after the record that it repeats was read on the first."""
         if self.again is None:
             return self._job
         from himach.parallel.collective import on_first_rank
-        from himach.runner.again import read_record
+        from himach.runner.rerun import read_record, recorded_job
 
-        return partial(self._recorded_job, on_first_rank(world.comm, partial(read_record, self.again), share=True))
+        record = on_first_rank(world.comm, partial(read_record, self.again), share=True)
+        return lambda: recorded_job(record, self.parameters, self.asked())
 
     def _job(self) -> Job:
-        from himach.runner.job import Job, parse_keywords
+        from himach.opening.options import Job
         from himach.runner.scripts import find_analyses
 
-        return Job(
-            analyses=find_analyses(self.analyses, self.parameters),
-            trajectories=self.trajectories,
-            topology=self.topology,
-            keywords=parse_keywords(self.keywords),
-            start=self.start,
-            stop=self.stop,
-            step=self.step,
-            frames=self.frames,
-            cache=self.cache or "auto",
-            memory=self.memory,
-            pairs=self.pairs,
-            reuse=self.reuse or "auto",
-            max_time=self.max_time,
-            out=self.out,
-            quiet=self.quiet or not (self.update is None or self.update.last),
-            several=len(self.analyses) > 1,
-            command=self.command,
-            between=None if self.update is None else self.update.pairs,
-            live=None if self.update is None else self.update.told,
-        )
-
-    def _recorded_job(self, record: dict[str, Any]) -> Job:
-        from himach.runner.again import absolute, recorded_job
-        from himach.runner.job import parse_keywords, wherever
-
-        given = {
-            # A dataset's name stays one.
-            "trajectories": [absolute(path) if path.exists() else path for path in self.trajectories] or None,
-            "topology": absolute(self.topology),
-            "start": self.start,
-            "stop": self.stop,
-            "step": self.step,
-            "frames": self.frames,
-            "cache": None if self.cache is None else wherever(self.cache),
-            "memory": self.memory,
-            "pairs": absolute(self.pairs),
-            "reuse": self.reuse,
-            "max_time": self.max_time,
-            "out": absolute(self.out),
-            "quiet": self.quiet,
-            "command": self.command,
-        }
-        return recorded_job(record, self.parameters, parse_keywords(self.keywords), given)
+        changes = {} if self.update is None else self.update.changes(self.quiet)
+        analyses = find_analyses(self.analyses, self.parameters)
+        return Job(**{**self.asked(), **changes}, analyses=analyses, several=len(analyses) > 1)
 
 
-def _scripts(job: Job) -> dict[str, bytes]:
-    from himach.runner.scripts import scripts_run
+def _refuse_losses(result: Result) -> None:
+    """Raise the error of what could not be written, after the outcome was printed."""
+    from himach.errors import HimachError
 
-    return scripts_run(job.analyses)
+    if result.record["errors"]:
+        raise HimachError("; ".join(result.record["errors"]))
 
 
 def _same_scripts(first: list[bytes], own: dict[str, bytes]) -> None:
@@ -179,118 +157,71 @@ def _same_scripts(first: list[bytes], own: dict[str, bytes]) -> None:
 
 @dataclass(frozen=True)
 class StageCommand:
-    """Stage a trajectory; see `himach.runner.staging.StageJob`.
+    """Stage a trajectory.
 
     Attributes
     ----------
-    trajectories, topology, dataset, placement, follow, idle, quiet, copies, repair, server, layout
-        As of a job of staging.
-    cache, quota
-        The same, as words; None for the default.
     keywords
         ``NAME=VALUE`` for MDAnalysis.
+    given
+        Fields of `himach.opening.options.StageOptions` that were given.
     assemble
         Put together what was pushed as slices under the name that is the trajectory.
     """
 
-    trajectories: tuple[Path, ...]
-    topology: Path | None
-    dataset: str | None
-    placement: Literal["spread", "runs"]
-    cache: str | None
-    quota: str | None
-    follow: bool
-    idle: float | None
     keywords: tuple[str, ...]
-    quiet: bool
+    given: Mapping[str, Any]
     assemble: bool = False
-    copies: int | None = None
-    repair: bool = False
-    server: str = ""
-    layout: Literal["frame", "time", "both"] | None = None
 
     def __call__(self, world: World) -> str | None:
         """Do it as one of the ranks; return what came of it, on rank 0 and unless quiet."""
         from himach.errors import UsageError
+        from himach.launch.lazy_mdanalysis import import_mdanalysis
         from himach.parallel.collective import on_every_rank
         from himach.parallel.quiet import quiet_ranks
-        from himach.runner.starting.lean import import_mdanalysis
 
         with quiet_ranks(world.comm.rank, command=True):
             import_mdanalysis()
-            from himach.runner.staging import stage
+            from himach.staging.stage import stage
 
-            job = on_every_rank(world.comm, self._job)
+            options = on_every_rank(world.comm, self._options)
             if self.assemble:
-                if self.layout is not None:
+                if options.layout is not None:
                     raise UsageError("--layout is of frames that are there: --assemble first, then stage with --layout")
-                from himach.runner.assembling.here import assemble_here
+                from himach.staging.assembly.api import assemble_here
 
-                done = assemble_here(world, job)
-                return None if self.quiet or world.comm.rank else done
-            staged = stage(world, job)
-            return None if self.quiet or world.comm.rank else str(staged)
+                done = assemble_here(world, options)
+            else:
+                done = str(stage(world, options))
+            return None if options.quiet or world.comm.rank else done
 
-    def _job(self) -> StageJob:
-        from himach.io.store.sizes import parse_size
-        from himach.runner.job import parse_keywords
-        from himach.runner.staging import StageJob
+    def _options(self) -> StageOptions:
+        from himach.opening.options import StageOptions, parse_keywords
 
-        return StageJob(
-            trajectories=self.trajectories,
-            topology=self.topology,
-            keywords=parse_keywords(self.keywords),
-            dataset=self.dataset,
-            placement=self.placement,
-            cache=self.cache or "auto",
-            quota=None if self.quota is None else parse_size(self.quota),
-            follow=self.follow,
-            idle=self.idle,
-            quiet=self.quiet,
-            copies=self.copies,
-            repair=self.repair,
-            server=self.server,
-            layout=self.layout,
-        )
+        return StageOptions(**self.given, keywords=parse_keywords(self.keywords))
 
 
-def run_live(command: RunCommand, asked: Mapping[str, Any], ranks: int) -> str | None:
+def follow(command: RunCommand, live: LiveOptions, ranks: int) -> str | None:
     """Run again and again while frames come; return a line that sums up the last run, as the command does.
 
     Parameters
     ----------
     command
         What each run does.
-    asked
-        What is asked of all together: every, idle, dataset, buffer and stride of a `LiveJob`.
+    live
+        What is asked of all together.
     ranks
         Ranks of this machine to start, once for all runs; 0 for none.
     """
-    from himach.parallel.communicator import alone
-    from himach.runner.job import parse_keywords
-    from himach.runner.live.updates import LiveJob, give_way, go_live
-    from himach.runner.run import on_ranks
-    from himach.runner.staying.ranks import Ranks
+    from himach.opening.options import RunOptions
+    from himach.runner.run import on_ranks, run_live
 
-    live = LiveJob(
-        command.trajectories,
-        command.topology,
-        parse_keywords(command.keywords),
-        command.cache or "auto",
-        *(command.pairs, command.out, command.start, command.stop, command.step),
-        **asked,
-    )
-    live.check()
-    keeps = (command.pairs or command.out) is not None
-
-    def update(one: Update, do: Callable[[RunCommand], str | None]) -> str | None:
-        summary = do(command.updated(one))
+    def update(world: World, held: Ranks | None, one: Update) -> str | None:
+        work = replace(command, update=one, began=time.time())
+        summary = work(world) if held is None else on_ranks(work, held, command.keeps)
         if summary is not None and not one.last:
             print(summary.lstrip("\n"), file=sys.stderr)
         return summary
 
-    if ranks:
-        with Ranks(ranks) as held:
-            on_held = partial(update, do=partial(on_ranks, ranks=held, keeps=keeps))
-            return go_live(alone(), live, command.quiet, on_held, lambda: on_ranks(give_way, held))
-    return on_ranks(lambda world: go_live(world, live, command.quiet, partial(update, do=lambda one: one(world))))
+    asked = RunOptions(**{name: value for name, value in command.asked().items() if name != "command"})
+    return run_live(asked, live, ranks or None, update)

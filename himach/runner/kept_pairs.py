@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING
 
 from himach.analysis import Analysis
 from himach.errors import UsageError
+from himach.launch.memory import default_memory
+from himach.opening.options import Job
 from himach.output.claim import FOLDER, PAIRS
 from himach.parallel.communicator import Communicator, World
-from himach.runner.job import Job
-from himach.runner.memory import default_memory
 
 if TYPE_CHECKING:
+    from himach.checkpoint.checkpoint_run import CheckpointRun
+    from himach.checkpoint.checkpoint_writer import CheckpointWriter
+    from himach.checkpoint.map_fingerprint import MapFingerprint
+    from himach.checkpoint.opened_files import OpenedFiles
     from himach.io.dataset.source import Source
     from himach.io.universe.view import View
-    from himach.keeping.keeper import PassKeeper
-    from himach.keeping.kept_run import KeptRun
-    from himach.keeping.maps.identity import MapIdentity
-    from himach.runner.opening import Opened
+    from himach.opening.dataset import Opened
 
-__all__ = ["keeper_of", "kept_pairs", "mapping_ends", "not_kept", "place_of"]
+__all__ = ["files_of", "keeper_of", "kept_pairs", "mapping_ends", "not_kept", "place_of"]
 
 #: Environment variable: seconds between two commits; keeping without being asked begins after twice as many.
 EVERY = "HIMACH_KEEP_EVERY"
@@ -43,6 +44,17 @@ def place_of(job: Job, out: Path | None) -> Path | None:
     return None if out is None or job.unkept else out / FOLDER / PAIRS
 
 
+def files_of(comm: Communicator, job: Job, opened: Opened) -> OpenedFiles | None:
+    """Return what notes the files that the analyses open; None where no pairs are kept (collective)."""
+    if not comm.bcast(job.keeps or job.between is not None):
+        return None
+    from himach.checkpoint.opened_files import OpenedFiles
+
+    files = OpenedFiles([*opened.origin.paths, *([] if job.topology is None else [str(job.topology)])])
+    files.digests.update(job.loaded)
+    return files
+
+
 @contextmanager
 def kept_pairs(
     world: World,
@@ -52,24 +64,25 @@ def kept_pairs(
     chains: Sequence[Sequence[Analysis]],
     views: Sequence[View],
     opened: Opened,
-) -> Iterator[KeptRun | None]:
+    files: OpenedFiles | None,
+) -> Iterator[CheckpointRun | None]:
     """Have the pairs that are kept, if they are, until the outcome is there (collective)."""
     comm = world.comm
     pairs, reuse = comm.bcast((place_of(job, out), job.reuse))
-    if pairs is None:
+    if pairs is None or files is None:  # both as the first rank says
         yield None
         return
-    from himach.keeping.kept_run import open_kept
-    from himach.keeping.maps.identity import map_identity
+    from himach.checkpoint.checkpoint_run import open_kept
+    from himach.checkpoint.map_fingerprint import map_fingerprint
+    from himach.parallel.collective import warn_once
     from himach.parallel.quiet import say
-    from himach.runner.opening import warn_once
 
     firsts = [chain[0] for chain in chains]
 
-    def identities() -> list[MapIdentity]:
+    def fingerprints() -> list[MapFingerprint]:
         stamp = opened.stamp(job.keywords)
         return [
-            map_identity(first, view.universe, dataset=stamp, frames=opened.frames, first=opened.first)
+            map_fingerprint(first, view.universe, dataset=stamp, frames=opened.frames)
             for first, view in zip(firsts, views, strict=True)
         ]
 
@@ -77,11 +90,14 @@ def kept_pairs(
     memory = int(job.memory or default_memory()) // world.node.size // IN_MEMORY
     combined = [first.defines("combine") for first in firsts]
     homes = [type(first).__module__ for first in firsts]
-    kept = open_kept(comm, pairs, labels, identities, combined, homes, opened.frames, reuse, lasting, memory)
+    kept = open_kept(comm, pairs, labels, fingerprints, combined, homes, opened.frames, reuse, lasting, memory, files)
+    files.mapping = [vars(first) for first in firsts]
     well = False
     try:
         warn_once(comm, [_bad(pairs, kept.found.bad)] if kept.found.bad else [])
-        if comm.rank == 0 and not job.quiet and job.between is None and (said := _goes_on(job, out, kept)):
+        asked = lasting or job.max_time is not None
+        warn_once(comm, list(_unstable(pairs, labels, kept)) if comm.rank == 0 and asked else [])
+        if comm.rank == 0 and job.between is None and (said := _goes_on(job, out, kept)):
             say(f"himach: {said}", sys.stderr)
         yield kept
         well = True
@@ -90,17 +106,17 @@ def kept_pairs(
             kept.release(well)
 
 
-def keeper_of(kept: KeptRun, comm: Communicator, total: int, source: Source, memory: int) -> PassKeeper:
+def keeper_of(kept: CheckpointRun, comm: Communicator, total: int, source: Source, memory: int) -> CheckpointWriter:
     """Return what keeps the pairs of this rank's map phase, of `total` frames on all ranks."""
-    from himach.keeping.keeper import EVERY as USUAL
-    from himach.keeping.keeper import PassKeeper
+    from himach.checkpoint.checkpoint_writer import EVERY as USUAL
+    from himach.checkpoint.checkpoint_writer import CheckpointWriter
 
     every = _seconds(os.environ.get(EVERY), USUAL)
     after = 0.0 if kept.lasting else 2 * every
-    return PassKeeper(kept, comm, total, source.confirm, source.hurry, memory, after, every)
+    return CheckpointWriter(kept, comm, total, source.confirm, source.hurry, memory, after, every)
 
 
-def not_kept(kept: KeptRun | None, keeper: PassKeeper) -> list[str]:
+def not_kept(kept: CheckpointRun | None, keeper: CheckpointWriter) -> list[str]:
     """Return why this rank ended keeping, to be warned of."""
     where = "" if kept is None else f" in {kept.directory.path}"
     return [f"not all pairs of this run are kept{where}: {keeper.reason}"] if keeper.reason else []
@@ -121,15 +137,29 @@ def _seconds(text: str | None, usual: float) -> float:
         raise UsageError(f"{EVERY}={text}: it is a number of seconds") from None
 
 
-def _goes_on(job: Job, out: Path | None, kept: KeptRun) -> str:
-    """Say, before the frames are mapped, which need not be, or why all are mapped again."""
+def _goes_on(job: Job, out: Path | None, kept: CheckpointRun) -> str:
+    """Say, before the frames are mapped, which need not be, also in a quiet run; or why all are mapped again."""
     total, reused, reason = len(kept.frames), kept.found.reused, kept.reason
+    if not reused and job.quiet:
+        return ""
     if not reused:
         every = f"all {total:,} frames" if total > 1 else "the frame"
         return f"mapping {every} again: {reason}" if reason else ""
     before = f"pairs in {job.pairs}" if kept.lasting else f"by a run into {out} that did not end"
     told = f"{reused:,} of {total:,} frames were mapped before ({'; '.join(filter(None, [before, reason]))})"
-    return f"{told}; mapping {total - reused:,}" if reused < total else ""
+    if reused < total:
+        return f"{told}; mapping {total - reused:,}"
+    return told if job.quiet else ""  # which else the summary says
+
+
+def _unstable(path: Path, labels: Sequence[str], kept: CheckpointRun) -> Iterator[str]:
+    """Say what is never the same, so that no later run uses the pairs."""
+    for label, found in zip(labels, kept.unstable, strict=True):
+        for name, reason in found.items():
+            yield (
+                f"{label}: {name} ({reason}) cannot be compared with that of another run, so no later run uses the "
+                f"pairs that are kept in {path}; make it in map(), or name it in `caches` if no result depends on it"
+            )
 
 
 def _bad(path: Path, texts: Sequence[str]) -> str:

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -21,47 +22,46 @@ from himach.engine import Memory, Work, run_pass
 from himach.engine.failures import RAISED, failure
 from himach.errors import UsageError
 from himach.frame import POSITIONS, Needs
+from himach.launch.memory import default_memory, scratch_directory
+from himach.launch.stop_requests import StopRequests
+from himach.opening.options import Job
 from himach.output.claim import Claim
 from himach.output.directory import prepare_out, write_run
 from himach.output.names import unique_labels
-from himach.output.parts import units_of
+from himach.output.parts import uneven_parts, units_of
 from himach.output.record import Bytes, Record, Reused, Times
-from himach.output.table import default_outcome
-from himach.parallel.collective import Meeting, is_everywhere, on_every_rank, on_first_rank
+from himach.output.table import Table, default_outcome, row_table
+from himach.parallel.collective import Meeting, is_everywhere, on_every_rank, on_first_rank, warn_once
 from himach.parallel.communicator import Communicator, World
-from himach.parallel.orders import Orders
 from himach.parallel.progress import Progress
 from himach.parallel.quiet import heard
 from himach.planning.observed import observed
-from himach.runner.job import Job
-from himach.runner.kept_pairs import keeper_of, kept_pairs, mapping_ends, not_kept
-from himach.runner.memory import default_memory, scratch_directory
+from himach.runner.kept_pairs import files_of, keeper_of, kept_pairs, mapping_ends, not_kept
 from himach.selection import Selected
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from himach.checkpoint.checkpoint_run import CheckpointRun
+    from himach.checkpoint.opened_files import OpenedFiles
     from himach.engine import Passed
     from himach.io.dataset.source import Source
     from himach.io.dataset.writeback import Written
-    from himach.io.server.client import Client
-    from himach.io.store.store import Dataset as Cached
+    from himach.io.store.cached_frames import CachedFrames
     from himach.io.universe.view import View
-    from himach.keeping.kept_run import KeptRun
-    from himach.runner.given.universe import Given
-    from himach.runner.opening import Opened
+    from himach.launch.helper import Helper
+    from himach.opening.dataset import Assemble, Opened
+    from himach.opening.universe_input import UniverseInput
     from himach.zazen.share import Share
 
     Steps = npt.NDArray[np.int64]
     Atoms = npt.NDArray[np.int64]
 
-__all__ = ["Done", "assign_frames", "open_frames", "perform", "stages"]
+__all__ = ["Done", "assign_frames", "needed_atoms", "perform", "set_up", "stages"]
 
 #: Stages of a chain, at most: more are the work of a `then` that makes new ones for ever.
 MOST_STAGES = 1000
-#: Seconds of map() from which on it is seen whether another layout would spare the next run some.
-WORTH_COUNTING = 1.0
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Done:
     last_stages: list[Analysis]
 
 
-def perform(world: World, job: Job, started: float) -> Done:
+def perform(world: World, job: Job, started: float, assemble: Assemble | None = None) -> Done:
     """Carry out `job` as one of the ranks of `world`.
 
     Parameters
@@ -94,6 +94,8 @@ def perform(world: World, job: Job, started: float) -> Done:
         The same on every rank.
     started
         `time.time()` at which the user started the run.
+    assemble
+        See `himach.opening.dataset.OpenRequest`.
 
     Raises
     ------
@@ -105,10 +107,11 @@ def perform(world: World, job: Job, started: float) -> Done:
     # What a script asks for on its first rank alone holds for all.
     out, quiet = comm.bcast((job.out, job.quiet))
     on_first_rank(comm, job.check_place)
-    claim = None if out is None else on_first_rank(comm, partial(prepare_out, out, labels))
+    claim = None if out is None else on_first_rank(comm, partial(prepare_out, out, labels, job.force))
     try:
         with heard() as said:
-            return _perform(world, job, started, quiet, _Out(out, claim, labels), said)
+            place = _Out(out, claim, labels, job.helper, job.units)
+            return _perform(world, job, started, quiet, place, said, assemble)
     finally:
         if claim is not None:  # on the first rank
             claim.release()
@@ -121,19 +124,38 @@ class _Out:
     path: Path | None
     claim: Claim | None
     labels: Sequence[str]
+    helper: Helper | None
+    units: bool
 
-    def write(self, *parts: Any) -> list[str]:
-        """Write analyses, outcomes and record; on the first rank."""
+    def write(self, analyses: Sequence[Analysis], outcomes: Sequence[Any], record: Record) -> list[str]:
+        """Write outcomes, plots and record; on the first rank."""
         assert self.claim is not None
-        return write_run(self.claim, self.labels, *parts)
+        drawing = partial(located, method="plot", rank=0)
+        return write_run(self.claim, self.labels, analyses, outcomes, record, drawing, self.helper, self.units)
 
 
-def _perform(world: World, job: Job, started: float, quiet: bool, out: _Out, said: list[str]) -> Done:
+def _perform(
+    world: World, job: Job, started: float, quiet: bool, out: _Out, said: list[str], assemble: Assemble | None
+) -> Done:  # fmt: skip
     """Carry out `job`, and write to `out` on the first rank; `said` gets what is warned of."""
+    from himach.opening.dataset import open_frames
+
     chains = [stages(analysis) for analysis in job.analyses]
-    opened = open_frames(world, job)
-    with _freed(world.comm, opened):
+    opened = open_frames(world, job, assemble)
+    with _freed(world.comm, opened), _one_thread():
         return _analyse(world, job, chains, opened, started, quiet, out, said)
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    """Let BLAS use one thread, as ranks that are started do: more give other last bits, by which ranks would show."""
+    if "OMP_NUM_THREADS" in os.environ:
+        return nullcontext()
+    from threadpoolctl import threadpool_limits
+
+    import himach.io.universe.view  # noqa: F401 (loads it)
+
+    limits: AbstractContextManager[object] = threadpool_limits(1, "blas")
+    return limits
 
 
 def _analyse(
@@ -147,17 +169,18 @@ def _analyse(
     said: list[str],
 ) -> Done:
     """Take the frames that are open through all methods of the analyses."""
-    from himach.runner.provenance import asked_for
+    from himach.runner.run_record import asked_for
 
     comm = world.comm
     asked = on_first_rank(comm, partial(asked_for, job, opened, world.library()), share=True)
-    views = on_every_rank(comm, partial(_set_up, comm.rank, chains, opened, job.given))
-    with kept_pairs(world, job, out.path, out.labels, chains, views, opened) as kept:
+    files = files_of(comm, job, opened)
+    views = on_every_rank(comm, partial(set_up, comm.rank, chains, opened, job.given, files))
+    with kept_pairs(world, job, out.path, out.labels, chains, views, opened, files) as kept:
         ready = time.time()
-        share = assign_frames(world, opened, kept, _union([view.needs for view in views]))
+        share = assign_frames(world, opened, kept, needed_atoms(views))
         assigned = time.time()
         with _freed(comm, share):
-            passed, read, one_by_one = _map_and_reduce(world, job, chains, opened, views, share, kept, quiet, started)
+            passed, read = _map_and_reduce(world, job, chains, opened, views, share, kept, quiet, started)
         _say_empty(chains, opened.frames, passed.mapped)
         reduced = time.time()
         ends = [chain[-1] for chain in chains]
@@ -165,15 +188,14 @@ def _analyse(
         before = {"startup": ready - started, "zazen": assigned - ready}
         seconds = {**before, **passed.seconds, "finish": time.time() - reduced}
         seconds = _slowest(comm, {**seconds, "total": time.time() - started})
+        seconds |= {"write": 0.0, "draw": 0.0, "whole": seconds["total"]}
         record = _record(world, asked, share, kept, passed, read, seconds, (started, said))
         record["planning"] = observed(world, passed, share, read, {**before, "opening": opened.at - started})
         record["units"] = on_first_rank(comm, lambda: _units(out.labels, outcomes)) or {}
         if job.live is not None:
             record["live"] = dict(job.live)
         if out.path is not None:
-            drawing = partial(located, method="plot", rank=0)
-            record["files"] = on_first_rank(comm, partial(out.write, ends, outcomes, record, drawing)) or []
-    _lay_out(world, job, opened, views, out.path, one_by_one, seconds["map"])
+            record["files"] = on_first_rank(comm, partial(out.write, ends, outcomes or [], record)) or []
     return Done(outcomes, record, ends)
 
 
@@ -189,29 +211,21 @@ def stages(analysis: Analysis) -> list[Analysis]:
             raise UsageError(f"{analysis.label()}: its stages come back to {stage.label()}; a chain must end")
         begun.add(then)
         chain.append(stage)
-    needed = [(chain[0], "map"), *((stage, "reduce") for stage in chain)]
+    rows = len(chain) == 1 and analysis.yields_rows()
+    needed = [(chain[0], "map"), *((stage, "reduce") for stage in chain if not rows)]
     for stage, method in needed:
         if not stage.defines(method):
             raise UsageError(f"{stage.label()} has no {method}(): every analysis needs one")
     return chain
 
 
-def open_frames(world: World, job: Job) -> Opened:
-    """Open what the job works on: files and caches, or frames in the memory of a Universe (collective)."""
-    if job.given is not None and job.given.frames is not None:
-        from himach.runner.given.memory import open_memory
-
-        return open_memory(world, job)
-    from himach.runner.opening import open_job, warn_once
-
-    opened = open_job(world, job)
-    if job.given is not None and job.given.n_frames != opened.origin.n_frames:
-        counts = f"the Universe has {job.given.n_frames} frames, and the run sees {opened.origin.n_frames}"
-        warn_once(world.comm, [f"{counts}: frames that a restart wrote again are dropped, and files may have grown"])
-    return opened
-
-
-def _set_up(rank: int, chains: Sequence[Sequence[Analysis]], opened: Opened, given: Given | None) -> list[View]:
+def set_up(
+    rank: int,
+    chains: Sequence[Sequence[Analysis]],
+    opened: Opened,
+    given: UniverseInput | None,
+    files: OpenedFiles | None = None,
+) -> list[View]:
     """Give every analysis its own Universe and call setup(); return what binds frames to each."""
     from himach.io.universe.view import View
 
@@ -233,7 +247,7 @@ def _set_up(rank: int, chains: Sequence[Sequence[Analysis]], opened: Opened, giv
                 stage.select_groups(view.universe)
             except UsageError as error:
                 raise UsageError(f"{stage.label()}: {error}") from error
-            with located(stage, "setup", rank):
+            with located(stage, "setup", rank), nullcontext() if files is None else files.looking():
                 stage.setup(view.universe)
         if chain[0].defines("atoms"):
             with located(chain[0], "atoms", rank):
@@ -244,12 +258,12 @@ def _set_up(rank: int, chains: Sequence[Sequence[Analysis]], opened: Opened, giv
     return views
 
 
-def assign_frames(world: World, opened: Opened, kept: KeptRun | None, atoms: Atoms | None = None) -> Share:
+def assign_frames(world: World, opened: Opened, kept: CheckpointRun | None, atoms: Atoms | None = None) -> Share:
     """Agree with all nodes who reads which frame, of those that are to be mapped; `atoms` of them, None: all."""
-    from himach.io.timemajor.holding import holding
+    from himach.io.dataset.subsets import readable
     from himach.zazen import assign
 
-    held = None if world.leaders is None else holding(opened.cached, atoms)
+    held = None if world.leaders is None else readable(opened.cached, atoms, opened.origin)
     origin, whole = opened.origin.present, not opened.pushed
     frames = opened.frames if kept is None or kept.found.remaining is None else kept.found.remaining
     return on_every_rank(world.comm, lambda: assign(world, held, frames, origin=origin, whole=whole))
@@ -257,7 +271,7 @@ def assign_frames(world: World, opened: Opened, kept: KeptRun | None, atoms: Ato
 
 @contextmanager
 def _freed(comm: Communicator, shared: Share | Opened) -> Iterator[None]:
-    """Free what the ranks of a node share, also where all of them fail: ranks that stay would lose that memory."""
+    """Free what the ranks of a node share, also where all of them fail: a process may run again, with less memory."""
     try:
         yield
     except BaseException as error:
@@ -274,33 +288,34 @@ def _map_and_reduce(
     opened: Opened,
     views: Sequence[View],
     share: Share,
-    kept: KeptRun | None,
+    kept: CheckpointRun | None,
     quiet: bool,
     started: float,
-) -> tuple[Passed, Mapping[str, int], int]:
+) -> tuple[Passed, Mapping[str, int]]:
     """Take every frame of this rank through map(), all pairs through reduce().
 
     Returns
     -------
     tuple
-        What the pass gave; the bytes read, by place; the frames that were read one by one from the cache.
+        What the pass gave, and the bytes read, by place.
     """
     from himach.io.dataset.lookup import server_of
     from himach.io.dataset.origin_watch import OriginChangedError
     from himach.io.dataset.source import Source
-    from himach.runner.opening import warn_once
 
     comm, frames = world.comm, opened.frames
-    needs = Needs(_union([view.needs for view in views]), POSITIONS)
+    needs = Needs(needed_atoms(views), POSITIONS)
     server, ranks = server_of(opened.cached), world.node.size
-    source = Source(opened.origin, opened.cached, opened.quota > 0, server, needs, opened.watch, ranks)
+    source = Source(
+        opened.origin, opened.cached, opened.quota > 0, server, needs, opened.watch, ranks, first=opened.frames[0]
+    )
     binds = [partial(view.bind, late=source.late) for view in views]
     memory = Memory(int(job.memory or default_memory()) // world.node.size, scratch_directory())
     total = sum(share.counts.values())
     with Progress(comm, total, sys.stderr, quiet=quiet) as display:
         meeting = Meeting(comm)
         keeper = None if kept is None else keeper_of(kept, comm, total, source, memory.limit)
-        orders = Orders(mapping_ends(job, started), source.hurry if keeper is None else keeper.hurry, comm=comm)
+        requests = StopRequests(mapping_ends(job, started), source.hurry if keeper is None else keeper.hurry, comm=comm)
 
         if keeper is not None:
             meeting.meanwhile = keeper.look
@@ -309,17 +324,23 @@ def _map_and_reduce(
             meeting.look()
             meeting.meanwhile()
 
+        def wait() -> None:
+            for view in views:
+                view.go_back()
+            display.finish(look)
+
         work = Work(
             frames=frames,
             take=partial(_take, share, source),
             read=source.read,
             bind=binds,
             progress=meeting.watched(display),
-            wait=partial(display.finish, look),
+            wait=wait,
+            universes=[view.universe for view in views],
         )
         keep, well = True, False
         try:
-            with orders, nullcontext() if keeper is None else keeper.heeding(orders):
+            with requests, nullcontext() if keeper is None else keeper.heeding(requests):
                 passed = run_pass(comm, chains, work, meeting.together, memory, keeper)
             well = True
         except OriginChangedError:
@@ -334,7 +355,7 @@ def _map_and_reduce(
         warn_once(comm, not_kept(kept, keeper))
     _settle(world, opened.cached, share, written)
     warn_once(comm, [source.lost] if source.lost else [])
-    return passed, {"cache": source.bytes_cache, "origin": source.bytes_origin}, source.one_by_one
+    return passed, {"cache": source.bytes_cache, "origin": source.bytes_origin}
 
 
 def _say_empty(chains: Sequence[Sequence[Analysis]], frames: Selected, mapped: Sequence[int]) -> None:
@@ -349,7 +370,7 @@ def _record(
     world: World,
     asked: Mapping[str, Any],
     share: Share,
-    kept: KeptRun | None,
+    kept: CheckpointRun | None,
     passed: Passed,
     read: Mapping[str, int],
     seconds: Mapping[str, float],
@@ -385,22 +406,21 @@ def _record(
     return cast(Record, {**asked, **done})
 
 
-def _union(needs: Sequence[npt.NDArray[np.int64] | None]) -> npt.NDArray[np.int64] | None:
+def needed_atoms(views: Sequence[View]) -> Atoms | None:
     """Return the atoms that any analysis needs, ascending; None for all."""
     import numpy as np
 
-    some = [atoms for atoms in needs if atoms is not None]
-    if len(some) < len(needs):
+    some = [view.needs for view in views if view.needs is not None]
+    if len(some) < len(views):
         return None
     union = np.unique(np.concatenate(some))
     union.flags.writeable = False
     return union
 
 
-def _settle(world: World, cached: Cached | Client | None, share: Share, written: Written) -> None:
+def _settle(world: World, cached: CachedFrames | None, share: Share, written: Written) -> None:
     """Drop the copies that other nodes' make superfluous, and say what could not be kept."""
     from himach.io.store.store import Dataset, StoreError
-    from himach.runner.opening import warn_once
 
     if isinstance(cached, Dataset) and world.leaders is not None:
         with suppress(StoreError):  # they are surplus in the next run, too
@@ -414,23 +434,6 @@ def _settle(world: World, cached: Cached | Client | None, share: Share, written:
         )
         reasons.append(f"{skipped} frames were not kept in the cache: {why} (node {world.name})")
     warn_once(world.comm, reasons)
-
-
-def _lay_out(
-    world: World, job: Job, opened: Opened, views: Sequence[View], out: Path | None, n_read: int, seconds: float
-) -> None:
-    """See whether runs like this one have earned a part of the time-major form; `seconds` is the same everywhere.
-
-    Not where the outcome is in other processes' memory alone, nor where somebody waits for the end, or time is set.
-    """
-    if seconds < WORTH_COUNTING or (out is None and world.comm.size > 1):
-        return
-    if world.comm.bcast(job.live is not None or job.max_time is not None):
-        return
-    from himach.runner.layouts.by_use import Asked, lay_out_by_use
-
-    asked = Asked(_union([view.needs for view in views]), opened.origin.n_atoms, n_read, seconds, opened.quota)
-    lay_out_by_use(world, opened.cached, asked, job.quiet)
 
 
 def _take(share: Share, source: Source) -> Steps | None:
@@ -454,12 +457,15 @@ def located(analysis: Analysis, method: str, rank: int) -> Iterator[None]:
 
 def _finish(stages: Sequence[Analysis], results: Sequence[Mapping[Any, Any]]) -> list[Any]:
     outcomes = []
-    for stage, found in zip(stages, results, strict=True):
+    for stage, given in zip(stages, results, strict=True):
+        found = row_table(*given.get(0, ([], [], []))) if stage.yields_rows() else given
         if stage.defines("finish"):
             with located(stage, "finish", 0):
                 outcomes.append(stage.finish(found))
+            for text in uneven_parts(outcomes[-1], stage.label()):
+                warnings.warn(text, stacklevel=2)
         else:
-            outcomes.append(default_outcome(found, stage.key_names))
+            outcomes.append(found if isinstance(found, Table) else default_outcome(found, stage.key_names))
     return outcomes
 
 

@@ -6,25 +6,29 @@ them), or in ranks that it starts on this machine.
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
-from himach.errors import HimachError, UsageError, as_himach
+from himach.errors import HimachError, UsageError, as_himach, knowing_arguments
 from himach.io.push.address import is_engine
-from himach.parallel.collective import on_first_rank
+from himach.launch.rank_pool import spawn
+from himach.launch.ranks import RANK, Ranks, check_machine
+from himach.launch.stop_requests import sigusr1_ignored
+from himach.opening.options import Job, LiveOptions, RunOptions, this_command
+from himach.parallel.collective import on_every_rank, on_first_rank
 from himach.parallel.environment import is_interruption, promised_rank, promised_ranks, under_launcher
-from himach.parallel.leaving import working
-from himach.parallel.orders import spared
+from himach.parallel.process_exit import working
+from himach.parallel.progress import is_watched
 from himach.parallel.quiet import quiet_ranks
-from himach.parallel.spawn import spawn
-from himach.runner.job import Job, this_command
-from himach.runner.staying.ranks import RANK, Ranks
 
 if TYPE_CHECKING:
     from MDAnalysis import Universe
@@ -32,17 +36,18 @@ if TYPE_CHECKING:
     from himach.analysis import Analysis
     from himach.parallel.communicator import World
     from himach.result import Result
-    from himach.runner.live.updates import LiveJob, Update
+    from himach.runner.live.updates import Update
 
-__all__ = ["on_ranks", "report", "run", "run_here"]
+__all__ = ["check_ranks", "on_ranks", "report", "run", "run_here", "run_live"]
 
 PathLike = str | os.PathLike[str]
 
 T = TypeVar("T")
 
 
+@knowing_arguments
 def run(
-    analysis: Analysis | type[Analysis] | Sequence[Analysis | type[Analysis]],
+    analysis: Analysis | type[Analysis] | str | Sequence[Analysis | type[Analysis] | str],
     trajectory: PathLike | Sequence[PathLike] | Universe,
     topology: PathLike | None = None,
     *,
@@ -57,6 +62,8 @@ def run(
     reuse: Literal["auto", "always", "never"] = "auto",
     max_time: float | str | None = None,
     out: PathLike | None = None,
+    force: bool = False,
+    units: bool = False,
     progress: bool | None = None,
     verbose: bool | None = None,
     universe: Mapping[str, Any] | None = None,
@@ -72,7 +79,8 @@ def run(
     Parameters
     ----------
     analysis
-        One analysis or several, which then share one pass over the frames.
+        One analysis or several, which then share one pass over the frames. A text is what ``himach run`` calls one:
+        ``"rdf"``, ``"script.py"``, ``"module:Class"``; its parameters are the default ones.
     trajectory
         A trajectory file, several that follow one another, a frame directory, or the name of a staged dataset; or a
         running engine, ``imd://HOST:PORT``. Or a Universe of MDAnalysis: the same frames, of its files or of its
@@ -88,7 +96,7 @@ def run(
     ranks
         None: this process alone, or, where mpiexec or srun started several, this process as one of them. A number:
         that many MPI ranks are started on this machine; the analyses may be defined in a notebook's cells. `Ranks`:
-        the run takes these, which stay for the next one.
+        the run takes these, which are ready.
     cache
         ``"auto"``: frames are kept on the node's local disk, and read from there the next time; ``"off"``: they are
         not; or a directory on that disk, in which ``{node}`` stands for the node's name.
@@ -107,6 +115,10 @@ def run(
         mapped is kept in `pairs`, or under `out`, and a `TimeUpError` is raised; the same call then goes on.
     out
         Directory for tables, arrays, plots and the record of the run.
+    force
+        Whether to replace what a run of other analyses left in `out`.
+    units
+        Whether the headers of CSV files in `out` name the units of columns: ``r (Å)``, where it is ``r`` without.
     progress
         Whether to show progress on standard error; None shows it in a terminal or notebook only. As `out`, it is what
         the first rank says where there are several.
@@ -146,107 +158,119 @@ def run(
     TimeUpError
         If `max_time` was over before all frames were mapped.
     """
+    asked = partial(_asked, locals())
     started = time.time()
+    # A mistake that all ranks make is told once.
+    job, live = on_ranks(lambda world: on_every_rank(world.comm, asked)) if under_launcher() else asked()
+    held = None if under_launcher() else ranks
+    if live or on_update is not None or is_engine(job.trajectories):
+        return _run_live(job, live, held, on_update)
+    if held is not None:
+        return _told(_run_on_spawned_ranks(job, started, held))
+    with quiet_ranks(promised_rank()):
+        return _told(on_ranks(lambda world: run_here(world, job, started)))
+
+
+def _asked(given: Mapping[str, Any]) -> tuple[Job, LiveOptions]:
+    """Return what the arguments of `run` ask for."""
+    progress, verbose = given["progress"], given["verbose"]
     if progress is not None and verbose is not None and progress != verbose:
         raise UsageError(f"verbose={verbose} is another word for progress, which is {progress}; give one of them")
     progress = verbose if progress is None else progress
-    analyses = [_instance(item) for item in _as_list(analysis)]
+    analyses = [_instance(item) for item in _as_list(given["analysis"])]
     for one in analyses:
         _forget_groups(one)
+    options = {each.name: given[each.name] for each in fields(RunOptions) if each.metadata}
+    paths = {name: None if given[name] is None else Path(given[name]) for name in ("pairs", "out")}
     job = Job(
+        **{**options, **paths, **_where(given["trajectory"], given["topology"], given["universe"])},
+        cache=os.fspath(given["cache"]),
+        quiet=not (is_watched() if progress is None else progress),
         analyses=analyses,
-        **_where(trajectory, topology, universe),
-        frames=frames,
-        start=start,
-        stop=stop,
-        step=step,
-        cache=os.fspath(cache),
-        memory=memory,
-        pairs=None if pairs is None else Path(pairs),
-        reuse=reuse,
-        max_time=max_time,
-        out=None if out is None else Path(out),
-        quiet=not (_watched() if progress is None else progress),
-        several=_is_several(analysis),
+        several=_is_several(given["analysis"]),
         command=this_command(),
     )
-    live = _live(job, every, on_update, idle, dataset, stride_when_late, buffer)
-    if ranks is None or under_launcher():
-        _check_size(ranks)
-    if live is not None:
-        return _run_live(job, live, ranks, on_update)
-    return _run_once(job, ranks, started)
+    live = LiveOptions(**{each.name: given[each.name] for each in fields(LiveOptions)})
+    check_ranks(given["ranks"])
+    return job, live
 
 
-def _check_size(ranks: int | Ranks | None) -> None:
-    """Refuse another number of ranks than a launcher has started."""
+def _told(result: Result) -> Result:
+    """Warn of what of the outcome could not be written; it is in the result."""
+    for error in result.record["errors"]:
+        warnings.warn(error, stacklevel=4)
+    return result
+
+
+def check_ranks(ranks: int | Ranks | None) -> None:
+    """Refuse a number of ranks that is none, too large for this machine, or another one than a launcher has started."""
     size = ranks.size if isinstance(ranks, Ranks) else ranks
-    if size is not None and size != promised_ranks():
+    if size is None:
+        return
+    if not isinstance(size, int):
+        raise UsageError(f"ranks is {size!r}: it is a whole number of ranks, or himach.Ranks")
+    if under_launcher() and size != promised_ranks():
         raise UsageError(
             f"ranks={size}, but a launcher started {promised_ranks()} ranks; leave ranks out under srun or mpiexec"
         )
-
-
-def _run_once(job: Job, ranks: int | Ranks | None, started: float) -> Result:
-    if ranks is not None and not under_launcher():
-        return _run_on_spawned_ranks(job, started, ranks)
-    with quiet_ranks(promised_rank()):
-        return on_ranks(lambda world: run_here(world, job, started))
-
-
-def _live(
-    job: Job,
-    every: int | None,
-    on_update: Callable[[Result], object] | None,
-    idle: float | None,
-    dataset: str | None,
-    stride: int | None,
-    buffer: int | str | None,
-) -> LiveJob | None:
-    """Return what of it is a live run's; None if it is none."""
-    if (every, on_update, idle, dataset, stride, buffer) == (None,) * 6 and not is_engine(job.trajectories):
-        return None
-    from himach.runner.live.updates import LiveJob
-
-    live = LiveJob.of(job, every=every, idle=idle, dataset=dataset, buffer=buffer, stride=stride)
-    live.check()
-    return live
+    if size < 1:
+        raise UsageError(f"ranks must be 1 or more, not {size}")
+    if not (isinstance(ranks, Ranks) or under_launcher()):
+        check_machine(size)
 
 
 def _run_live(
-    job: Job, live: LiveJob, ranks: int | Ranks | None, on_update: Callable[[Result], object] | None
+    job: Job, live: LiveOptions, ranks: int | Ranks | None, on_update: Callable[[Result], object] | None
 ) -> Result:
     """Run again and again while frames come; each run has the analyses as they were given."""
-    from himach.parallel.communicator import alone
-    from himach.runner.live.showing import shown_to
-    from himach.runner.live.updates import give_way, go_live, nothing
+    from himach.runner.live.display import shown_to
 
     show = shown_to(on_update)
 
-    def updating(world: World, run: Callable[[Job, float], Result]) -> Callable[[Update], Result]:
-        def update(one: Update) -> Result:
-            result = run(one.job(job), time.time())
-            on_first_rank(world.comm, lambda: show(result) if one.new else None)
-            return result
+    def update(world: World, held: Ranks | None, one: Update) -> Result:
+        asked = replace(job, analyses=copy.deepcopy(job.analyses), **one.changes(job.quiet))
+        began = time.time()
+        result = run_here(world, asked, began) if held is None else _run_on_spawned_ranks(asked, began, held)
+        on_first_rank(world.comm, lambda: show(result) if one.new else None)
+        return result
 
-        return update
+    with quiet_ranks(promised_rank() if ranks is None else 0):
+        return run_live(job, live, ranks, update)
 
-    if ranks is not None and not under_launcher():
-        with nullcontext(ranks) if isinstance(ranks, Ranks) else Ranks(ranks) as held:
-            world = alone()
-            update = updating(world, partial(_run_on_spawned_ranks, ranks=held))
-            ready = nothing if held is ranks else give_way
-            return go_live(world, live, job.quiet, update, lambda: on_ranks(ready, held))
-    with quiet_ranks(promised_rank()):
-        return on_ranks(lambda world: go_live(world, live, job.quiet, updating(world, partial(run_here, world))))
+
+def run_live(
+    asked: RunOptions, live: LiveOptions, ranks: int | Ranks | None, update: Callable[[World, Ranks | None, Update], T]
+) -> T:
+    """Run again and again while frames come; return what the last run gave.
+
+    Parameters
+    ----------
+    asked, live
+        What is asked of all runs together.
+    ranks
+        Ranks of this machine to start, once for all runs, whose number was checked, or `Ranks`; None: this process
+        works alone, or is one of the ranks that a launcher started.
+    update
+        Does one run: in the world, or on the ranks that are held.
+    """
+    from himach.parallel.communicator import alone
+    from himach.runner.live.updates import check_live, give_way, go_live, nothing
+
+    check_live(asked, live)
+    if ranks is None:
+        return on_ranks(lambda world: go_live(world, asked, live, partial(update, world, None)))
+    with nullcontext(ranks) if isinstance(ranks, Ranks) else Ranks(ranks, oversubscribe=True) as held:
+        ready = nothing if held is ranks else give_way
+        return go_live(alone(), asked, live, partial(update, alone(), held), lambda: on_ranks(ready, held))
 
 
 def run_here(world: World, job: Job, started: float) -> Result:
     """Run `job` as one of the ranks of `world`."""
     from himach.result import Result
     from himach.runner.rank import perform
+    from himach.staging.assembly.api import assemble_for_run
 
-    done = perform(world, job, started)
+    done = perform(world, job, started, assemble_for_run)
     return Result(done.last_stages, done.outcomes, done.record, job.several, job.labels, job.out)
 
 
@@ -258,7 +282,7 @@ def on_ranks(work: Callable[[World], T], ranks: int | Ranks = 0, keeps: bool = F
     work
         Called with the world on every rank; can be pickled if ranks are to be started.
     ranks
-        Ranks of this machine to start, or those that stay; 0: this process works alone, or is one of the ranks that a
+        Ranks of this machine to start, or `Ranks`; 0: this process works alone, or is one of the ranks that a
         launcher started.
     keeps
         Whether it may keep pairs, for which ranks of this machine get time when they are told to end.
@@ -269,7 +293,7 @@ def on_ranks(work: Callable[[World], T], ranks: int | Ranks = 0, keeps: bool = F
         As it was raised by `work`. One that only this rank of several has ends all ranks, after it was printed.
     """
     if ranks:
-        from himach.runner.job_pickle import pack_work, unpack_value
+        from himach.launch.work_pickle import pack_work, unpack_value
 
         packed = pack_work(work)
         value: T = unpack_value(
@@ -280,7 +304,7 @@ def on_ranks(work: Callable[[World], T], ranks: int | Ranks = 0, keeps: bool = F
 
     world = _world_of_this_process()
     try:
-        with working(), spared():
+        with working(), sigusr1_ignored():
             return work(world)
     except BaseException as error:
         if world.comm.size > 1 and not is_everywhere(error):
@@ -321,8 +345,6 @@ def report(error: BaseException) -> None:
 def _run_on_spawned_ranks(job: Job, started: float, ranks: int | Ranks) -> Result:
     from himach.runner.job_pickle import PickledJob, unpack_result
 
-    if not isinstance(ranks, Ranks) and ranks < 1:
-        raise UsageError(f"ranks must be 1 or more, not {ranks}")
     packed = on_ranks(PickledJob.of(job, started), ranks, job.keeps)
     assert packed is not None
     return unpack_result(packed, job)
@@ -337,8 +359,15 @@ def _as_list(analysis: Any) -> list[Any]:
 
 
 def _instance(item: Any) -> Analysis:
+    from himach.adapted import is_foreign
     from himach.analysis import Analysis
 
+    if isinstance(item, str):
+        from himach.runner.scripts import find_class
+
+        return find_class(item)()
+    if is_foreign(item) or is_foreign(type(item)):
+        raise UsageError(f"{item!r} is an analysis of MDAnalysis: himach.mdanalysis.run(...) runs what it is made of")
     if isinstance(item, type) and issubclass(item, Analysis):
         return item()
     if not isinstance(item, Analysis):
@@ -360,7 +389,7 @@ def _forget_groups(analysis: Analysis) -> None:
 
 def _where(trajectory: Any, topology: PathLike | None, keywords: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the fields of a job that say what is analysed: of files, or of a Universe."""
-    from himach.runner.given.universe import is_universe, taken
+    from himach.opening.universe_input import from_universe, is_universe
 
     if not is_universe(trajectory):
         trajectories = _paths(trajectory)
@@ -372,7 +401,7 @@ def _where(trajectory: Any, topology: PathLike | None, keywords: Mapping[str, An
     for name, value in (("topology", topology), ("universe", keywords)):
         if value:
             raise UsageError(f"{name}: the run takes that of the Universe which it is given; leave it out")
-    given = taken(trajectory)
+    given = from_universe(trajectory)
     return {
         "trajectories": given.trajectories,
         "topology": given.topology_file,
@@ -390,8 +419,3 @@ def _paths(trajectory: PathLike | Sequence[PathLike]) -> list[Path]:
         raise UsageError(
             f"{trajectory!r:.80} is no trajectory; give a file, several, the name of a dataset, or a Universe"
         ) from None
-
-
-def _watched() -> bool:
-    """Tell whether a person sees standard error as it is written: a terminal or a notebook."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules

@@ -5,7 +5,6 @@ That is a built-in's name, ``script.py``, ``script.py:ClassName`` or ``package.m
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
 import inspect
@@ -27,12 +26,10 @@ from himach.analysis import Analysis
 from himach.errors import AnalysisError, UsageError, nearest
 from himach.parallel.environment import is_interruption
 from himach.runner.assignments import set_parameters, written_stages
+from himach.user_code import SCRIPT_MODULE
 
 #: What scripts define, by their paths.
 Loaded: TypeAlias = dict[str, Mapping[str, type[Analysis]]]
-
-#: Beginning of the names of modules that scripts are.
-SCRIPT_MODULE = "himach_script_"
 
 
 def find_analyses(
@@ -196,22 +193,31 @@ def foreign_analyses(package: str) -> dict[str, str]:
     Raises
     ------
     UsageError
-        There is no such module.
+        There is no such module, or none in it.
     AnalysisError
         It cannot be imported.
     """
+    from himach import examples
+
     if package == "MDAnalysis":
         package = "MDAnalysis.analysis"
+    if not all(part.isidentifier() for part in package.split(".")) or not _is_there(package.partition(".")[0]):
+        raise UsageError(f"there is no analysis and no module {package!r}{nearest(package, examples.BUILTINS)}")
     _load_module(package)
     with warnings.catch_warnings():
         warnings.showwarning = lambda *arguments, **options: None
         logging.disable()
         for found in pkgutil.walk_packages(getattr(sys.modules[package], "__path__", ()), f"{package}."):
-            with contextlib.suppress(Exception):  # what needs a package that is not there
+            if found.name.endswith(".__main__"):
+                continue
+            try:
                 importlib.import_module(found.name)
+            except BaseException as error:  # what needs a package that is not there, or a test's Skipped
+                if is_interruption(error):
+                    raise
         logging.disable(logging.NOTSET)
     modules = [name for name in sorted(sys.modules) if name == package or name.startswith(f"{package}.")]
-    return {
+    analyses = {
         f"{name}:{key}": (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
         for name in modules
         for key, cls in vars(sys.modules[name]).items()
@@ -220,6 +226,13 @@ def foreign_analyses(package: str) -> dict[str, str]:
         and cls._analysis_algorithm_is_parallelizable
         and not takes_function(cls)
     }
+    if not analyses:
+        raise UsageError(f"{package} has no analyses of MDAnalysis that can be divided among ranks")
+    return analyses
+
+
+def _is_there(name: str) -> bool:
+    return name in sys.modules or importlib.util.find_spec(name) is not None
 
 
 def describe_analysis(cls: type[Analysis]) -> str:

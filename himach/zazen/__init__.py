@@ -1,9 +1,8 @@
 """The Zazen protocol: ranks agree who reads which frame. Knows frame numbers, no molecules.
 
 In reading order: `node_frames` (what a node tells of its store, as bitmaps), `protocol` (the rules; `assign`),
-`reduction` (by bits or by patterns), `rounds` (what node leaders exchange), `share` (how ranks of a node take
-tasks); below them `patterns`, `finder` and `folding` (patterns in bitmaps, and bits of classes), `positions`
-(what a share is made of) and `bitmaps` (kernels over words).
+`rounds` (what node leaders exchange), `claims` (what a node has after them), `share` (how ranks of a node take
+tasks); below them `positions` (what a share is made of) and `bitmaps` (kernels over words).
 """
 
 from himach.zazen.node_frames import NOTHING, Cached, InMemory

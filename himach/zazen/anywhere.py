@@ -9,10 +9,10 @@ import numpy as np
 from himach.parallel.communicator import Words, World
 from himach.selection import Selected
 from himach.zazen.bitmaps import decode, popcount
-from himach.zazen.node_frames import Cached, mark
-from himach.zazen.positions import n_words
+from himach.zazen.node_frames import NOTHING, Cached, bitmaps_of
+from himach.zazen.remaining import Positions
 
-NAMED = 5
+MAX_NAMED_FRAMES = 5
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,7 @@ class Anywhere:
 
 def mark_all(cached: Cached | None, frames: Selected) -> Words:
     """Return the bits of the `frames` that a store holds in any way, uint64 (n_words(len(frames)),)."""
-    native, alien = (np.zeros(n_words(len(frames)), dtype=np.uint64) for _ in range(2))
-    if cached is not None:
-        mark(cached, frames, native, alien)
+    native, alien = bitmaps_of(cached or NOTHING, frames)
     native |= alien
     return native
 
@@ -60,10 +58,25 @@ def find_anywhere(world: World, here: Words | None, n: int) -> Anywhere:
     return found
 
 
+def find_listed(world: World, here: Positions | None, n: int) -> tuple[Anywhere, Positions]:
+    """Return the same where few of `n` frames are there, and the positions of all of these (collective over the world).
+
+    `here` are those of what the node's store holds, on its first rank.
+    """
+    some = [one for one in world.comm.allgather(here) if one is not None]
+    there = np.unique(np.concatenate([np.empty(0, np.int64), *some]))
+    missing = np.setdiff1d(np.arange(min(n, len(there) + MAX_NAMED_FRAMES)), there)[:MAX_NAMED_FRAMES]
+    return Anywhere(len(there), tuple(there[_some(len(there))].tolist()), tuple(missing.tolist())), there
+
+
+def _some(n: int) -> list[int]:
+    """Return where the first two of `n` are, the two in the middle, and the last two."""
+    return sorted(i for i in {0, 1, n // 2 - 1, n // 2, n - 2, n - 1} if 0 <= i < n)
+
+
 def describe(words: Words, n: int) -> Anywhere:
     """Return what is there of a selection of `n` frames, by the bits of those that are."""
     n_there = popcount(words)
-    wanted = {0, 1, n_there // 2 - 1, n_there // 2, n_there - 2, n_there - 1}
-    some = [int(decode(words, 0, i, 1)[0]) for i in sorted(wanted) if 0 <= i < n_there]
-    missing = decode(~words, 0, 0, NAMED).tolist()  # behind the last frame there is nothing either
+    some = [int(decode(words, 0, i, 1)[0]) for i in _some(n_there)]
+    missing = decode(~words, 0, 0, MAX_NAMED_FRAMES).tolist()  # behind the last frame there is nothing either
     return Anywhere(n_there, tuple(some), tuple(position for position in missing if position < n))

@@ -182,16 +182,3 @@ def priority_plane(const int64_t[::1] word_numbers, uint64_t[::1] plane, int shi
                     word |= run << (position & 63)
                 position += width
             plane[i] = word
-
-
-def priority_bits(const int64_t[::1] positions, uint64_t[::1] plane, int shift, uint64_t node, uint64_t prime,
-                  int bit) -> None:
-    """Do as `priority_plane`, for bits whose positions are given, int64 (64 n,)."""
-    cdef Py_ssize_t i
-    same("positions", positions.shape[0], 64 * plane.shape[0])
-    with nogil:
-        for i in range(positions.shape[0]):
-            if i & 63 == 0:
-                plane[i >> 6] = 0
-            if not (priority(positions[i] >> shift, node, prime) >> bit) & 1:
-                plane[i >> 6] |= <uint64_t>1 << (i & 63)

@@ -17,11 +17,8 @@ is native on several nodes: then these are counted with two bits too, and one of
 holds more than twice its part leaves the rest to others while the origin can be reached: natives before round one, so
 that an alien copy elsewhere may claim them, aliens after round two.
 
-Where what is cached follows patterns, the same is done with one bit for all frames that are alike on every node, so
-that the cost follows the patterns and what deviates from them.
-
-`assign()` is the protocol: `himach.zazen.reduction` has both ways, with a bit a frame and with a bit a class,
-`himach.zazen.rounds` what is exchanged, and what a node gets is a `himach.zazen.share.Share`.
+`assign()` is the protocol: `himach.zazen.rounds` has what is exchanged, and what a node gets is a
+`himach.zazen.share.Share`.
 """
 
 from __future__ import annotations
@@ -31,18 +28,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from himach.errors import TrajectoryError, UsageError
-from himach.parallel.communicator import Words, World
-from himach.zazen.node_frames import NOTHING, Cached, NodeFrames
-from himach.zazen.positions import Bits, Pieces, n_words
-from himach.zazen.reduction import ByBits, ByPatterns, Reduced, by_patterns
+from himach.parallel.communicator import World
+from himach.zazen.claims import Claims
+from himach.zazen.node_frames import NOTHING, Cached, bitmaps_of, count_chunks
+from himach.zazen.positions import Bits, n_words
 from himach.zazen.remaining import Selection
-from himach.zazen.rounds import CHUNK_WORDS, Leaders, Rules
+from himach.zazen.rounds import CHUNK_WORDS, Leaders, Rules, negotiate
 from himach.zazen.share import Share
 
-ENOUGH = 2  # times its part of all frames: what a node holds beyond it, others read
-NAMED = 5  # frames that an error message names
-FRAMES_PER_CLASS = 1 << 14  # at least, on average: more classes cost more than bitmaps save
-FEW = 1 << 22  # frames whose bitmaps cost less than looking for patterns
+MAX_SHARE_FACTOR = 2  # times its part of all frames: what a node holds beyond it, others read
+MAX_NAMED_FRAMES = 5  # frames that an error message names
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,6 @@ class _Request:
     origin: bool
     whole: bool
     chunk_words: int
-    classes: int
 
 
 @dataclass
@@ -74,7 +68,6 @@ def assign(
     origin: bool = True,
     whole: bool = True,
     chunk_words: int = CHUNK_WORDS,
-    classes: int | None = None,
 ) -> Share:
     """Assign every frame to one node (collective over the world).
 
@@ -93,9 +86,6 @@ def assign(
         where there is no origin.
     chunk_words
         Bitmap words that are exchanged and decided at a time, the same on every rank.
-    classes
-        Into how many classes patterns may fold the selection, the same on every rank; 0: patterns are not sought.
-        None: as many as are cheaper than bitmaps.
 
     Returns
     -------
@@ -111,95 +101,77 @@ def assign(
     """
     if len(frames) and min(frames[0], frames[-1]) < 0:
         raise UsageError(f"frames must not be negative, got {frames}")
-    if classes is None:
-        classes = len(frames) // FRAMES_PER_CLASS if len(frames) >= FEW else 0
-    leader: _Leader | None = None
-    if world.leaders is not None:
-        request = _Request(frames, origin, whole, chunk_words, classes if frames else 0)
-        leader = _Leader(world, cached or NOTHING, request)
-    # Patterns give a share as small as they are; bitmaps are made where they stay, in the node's memory.
-    n_shared, in_pieces = world.node.bcast(leader and leader.begin())
-    shared = world.share_words(n_shared)
-    told: _Outcome = world.node.bcast(leader and leader.finish(shared.words))
+    leader = None if world.leaders is None else _Leader(world, _Request(frames, origin, whole, chunk_words))
+    n = n_words(len(frames))
+    shared = world.share_words(Bits.n_words(n))
+    positions = Bits(shared.words, n)
+    told: _Outcome = world.node.bcast(leader and leader.fill(positions, cached or NOTHING))
     if told.error:
         shared.close()
         raise TrajectoryError(told.error)
     return Share(
         frames=frames,
-        positions=Pieces.of_words(shared.words) if in_pieces else Bits(shared.words, n_words(len(frames))),
+        positions=positions,
         shared=shared,
         counter=world.make_counter(),
         ranks=world.node.size,
         counts=told.counts,
         rounds=told.rounds,
         seconds=told.seconds,
-        surplus=leader.reduced.surplus if leader else list,
+        surplus=leader.claims.surplus if leader else list,
     )
 
 
 class _Leader:
-    """The part of a node's first rank, in two steps, between which the node makes room for its share.
+    """The part of a node's first rank.
 
     Attributes
     ----------
-    reduced
+    claims
         What came of the rounds for this node.
     """
 
-    reduced: Reduced
+    claims: Claims
 
-    def __init__(self, world: World, cached: Cached, request: _Request) -> None:
+    def __init__(self, world: World, request: _Request) -> None:
         self._started = time.perf_counter()
         self._leaders = Leaders(world)
+        self._ranks = world.node.size
         self._request = request
-        self._by_patterns: ByPatterns | None = None
-        self._error = ""
-        self._here = NodeFrames(cached, request.frames, request.classes)
-        told = (world.node.size, cached.identity, self._here.promising())
-        weights, identities, promising = zip(*self._leaders.comm.allgather(told), strict=True)
-        if not _first_of_its_kind(identities, self._leaders.node):
-            self._here = NodeFrames(NOTHING, request.frames, request.classes)
-        self._weights: Sequence[int] = weights
-        self._limits = [-(-ENOUGH * len(request.frames) * weight // sum(weights)) for weight in weights]
-        self._promising = all(promising)
 
-    def begin(self) -> tuple[int, bool]:
-        """Reduce by patterns if that works; return how many words the share needs, and whether it is in pieces."""
-        if self._promising:
-            self._by_patterns = by_patterns(self._leaders, self._here, self._limits, self._request.classes)
-        if self._by_patterns is not None:
-            self._divide(self._by_patterns)
-            return len(self._by_patterns.share), True
-        return Bits.n_words(n_words(len(self._request.frames))), False
-
-    def finish(self, words: Words) -> _Outcome:
-        """Fill the share's `words`, after reducing by bits if need be."""
+    def fill(self, share: Bits, cached: Cached) -> _Outcome:
+        """Find out which frames are this node's; `share` becomes theirs."""
         request, leaders = self._request, self._leaders
-        if self._by_patterns is not None:
-            words[:] = self._by_patterns.share
-        else:
-            n = len(request.frames)
-            rules = Rules(n, n, self._limits, request.origin, request.chunk_words)
-            self._divide(ByBits(leaders, self._here, Bits(words, n_words(n)), rules))
-        own = self._here.seconds
-        seconds = {"sets": own, "rounds": time.perf_counter() - self._started - own}
-        return _Outcome(self._error, self._counts, dict(leaders.rounds), seconds)
+        weights, identities = zip(*leaders.comm.allgather((self._ranks, cached.identity)), strict=True)
+        asked = time.perf_counter()
+        here = cached if _first_of_its_kind(identities, leaders.node) else NOTHING
+        native, alien = bitmaps_of(here, request.frames)
+        counts = count_chunks(native, alien, request.chunk_words)
+        sets = time.perf_counter() - asked
 
-    def _divide(self, reduced: Reduced) -> None:
+        n = len(request.frames)
+        limits = [-(-MAX_SHARE_FACTOR * n * weight // sum(weights)) for weight in weights]
+        rules = Rules(n, limits, request.origin, request.chunk_words)
+        self.claims = negotiate(leaders, native, alien, counts, share, rules)
+        outcome = self._divide(weights)
+        outcome.rounds = dict(leaders.rounds)
+        outcome.seconds = {"sets": sets, "rounds": time.perf_counter() - self._started - sets}
+        return outcome
+
+    def _divide(self, weights: Sequence[int]) -> _Outcome:
         """Take this node's part of what nobody holds."""
-        self.reduced = reduced
-        every = self._leaders.comm.allgather((reduced.native, reduced.alien, reduced.contested))
+        claims, request = self.claims, self._request
+        every = self._leaders.comm.allgather((claims.native, claims.alien, claims.contested))
         native, alien, contested = map(sum, zip(*every, strict=True))
-        self._counts = {"native": native, "alien": alien, "residue": contested}
-        if reduced.n_nowhere and not self._request.origin:
-            if self._request.whole:
-                self._error = _unreachable(reduced, self._request.frames)
-            reduced.take(0, 0)  # nobody reads them
-            return
-        self._counts["residue"] += reduced.n_nowhere
-        parts = fill_evenly([sum(claimed) for claimed in every], self._weights, reduced.n_nowhere)
+        counts = {"native": native, "alien": alien, "residue": contested}
+        if claims.n_nowhere and not request.origin:
+            claims.take(0, 0)  # nobody reads them
+            return _Outcome(_unreachable(claims, request.frames) if request.whole else "", counts)
+        counts["residue"] += claims.n_nowhere
+        parts = fill_evenly([sum(claimed) for claimed in every], weights, claims.n_nowhere)
         node = self._leaders.node
-        reduced.take(sum(parts[:node]), parts[node])
+        claims.take(sum(parts[:node]), parts[node])
+        return _Outcome("", counts)
 
 
 def _first_of_its_kind(identities: Sequence[str | None], node: int) -> bool:
@@ -242,10 +214,12 @@ def fill_evenly(loads: Sequence[int], weights: Sequence[int], amount: int) -> li
     return parts
 
 
-def _unreachable(reduced: Reduced, frames: Selection) -> str:
+def _unreachable(claims: Claims, frames: Selection) -> str:
     """Say which frames lie nowhere."""
-    count = reduced.n_nowhere
-    named = ", ".join(str(frames[int(p)]) for p in reduced.nowhere(NAMED)) + (", ..." if count > NAMED else "")
+    count = claims.n_nowhere
+    named = ", ".join(str(frames[int(p)]) for p in claims.nowhere(MAX_NAMED_FRAMES)) + (
+        ", ..." if count > MAX_NAMED_FRAMES else ""
+    )
     return (
         f"{count} of {len(frames)} frames lie in no cache, and the origin is not read: frame {named}; make it readable "
         "again, or name it as the trajectory if you gave a dataset's name, or select frames that are cached"

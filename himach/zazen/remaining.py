@@ -17,7 +17,7 @@ from himach.selection import numbers_at as numbers_of_selected
 
 Positions = npt.NDArray[np.int64]
 #: Bits of a bitmap that are moved at a time: a multiple of the bits of a word.
-AT_ONCE = 1 << 24
+CHUNK_BITS = 1 << 24
 WORD = 64
 
 
@@ -71,8 +71,8 @@ class Remaining:
     def choose(self, words: Words, out: Words) -> None:
         """Set those bits in `out` that are set in `words`, a bit for each step: a bit for each frame that is left."""
         n = len(self)
-        for first in range(0, n, AT_ONCE):
-            last = min(first + AT_ONCE, n)
+        for first in range(0, n, CHUNK_BITS):
+            last = min(first + CHUNK_BITS, n)
             steps = self.steps(np.arange(first, last, dtype=np.int64))
             low = int(steps[0]) // WORD
             high = int(steps[-1]) // WORD + 1

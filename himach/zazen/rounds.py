@@ -1,15 +1,15 @@
 """The rounds in which node leaders learn who holds which frame.
 
 `Leaders` are the reductions over node leaders, counted by kind. `negotiate()` runs the rounds under given `Rules`,
-chunk by chunk: a chunk's bits are exchanged and decided on while they are in cache. It returns `Claims`: what
-this node reads, and what remains.
+chunk by chunk: a chunk's bits are exchanged and decided on while they are in cache. It returns
+`himach.zazen.claims.Claims`: what this node reads, and what remains.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,10 @@ from himach.zazen.bitmaps import (
     merge_counts,
     open_counts,
     popcount,
-    priority_bits,
     priority_plane,
 )
+from himach.zazen.claims import Claims
+from himach.zazen.positions import Bits
 
 # Bitmap words in a chunk: a chunk's bitmaps and counts, seven times this, stay in cache between the steps.
 CHUNK_WORDS = 1 << 16
@@ -86,10 +87,8 @@ class Rules:
 
     Attributes
     ----------
-    n_bits
-        Bits of the bitmaps.
     n_frames
-        Frames that they stand for.
+        Frames of the selection, a bit each.
     limits
         As many frames are enough for each node: beyond that it claims contested frames after others.
     give_up
@@ -97,62 +96,17 @@ class Rules:
         elsewhere).
     chunk_words
         Bitmap words in a chunk.
-    places
-        int64: position of each bit in the selection, the bits being whole words; None if bit p is position p.
-    crowds
-        uint64: bits that stand for several positions, which one of several holders must not get all; None: no bits do.
     """
 
-    n_bits: int
     n_frames: int
     limits: Sequence[int]
     give_up: bool
     chunk_words: int = CHUNK_WORDS
-    places: npt.NDArray[np.int64] | None = None
-    crowds: Words | None = None
 
     @property
     def n_chunks(self) -> int:
         """Number of chunks."""
-        return -(-self.n_bits // (64 * self.chunk_words))
-
-
-Decided = Callable[[int, int], None]
-
-
-@dataclass
-class Claims:
-    """What one node has after the rounds.
-
-    Attributes
-    ----------
-    share
-        uint64: frames that this node claims.
-    residue
-        uint64, a chunk each: frames that no node claims, the same on every node; None where there are none.
-    residue_counts
-        int64 (n_chunks,): bits of `residue` a chunk.
-    native, alien, contested
-        Number of frames in `share` by native copy, by the one alien copy, and by one of several alien copies.
-    surplus
-        First bit and bits of those chunks in which alien frames of this node are needed no more.
-    torn
-        Whether a bit that stands for several positions has several holders. Then the rest is of no use; all nodes know.
-    """
-
-    share: Words
-    residue: list[Words | None]
-    residue_counts: npt.NDArray[np.int64]
-    native: int = 0
-    alien: int = 0
-    contested: int = 0
-    surplus: list[tuple[int, Words]] = field(default_factory=list)
-    torn: bool = False
-
-    @property
-    def size(self) -> int:
-        """Number of bits in `share`."""
-        return self.native + self.alien + self.contested
+        return -(-self.n_frames // (64 * self.chunk_words))
 
 
 def negotiate(
@@ -160,8 +114,7 @@ def negotiate(
     native: Words,
     alien: Words,
     counts: npt.NDArray[np.int64],
-    decided: Decided,
-    share: Words,
+    share: Bits,
     rules: Rules,
 ) -> Claims:
     """Decide who reads which of the frames that nodes hold (collective over the leaders), by rules that all nodes know.
@@ -172,13 +125,11 @@ def negotiate(
         The reductions; the frames that this node has, uint64.
     counts
         int64 (2, n_chunks): how many of them there are in each chunk.
-    decided
-        ``decided(first, stop)`` is called when words `first` to `stop` of `share` are decided on.
     share
-        uint64: becomes `Claims.share`; need not be zeroed.
+        Becomes `Claims.share`; need not be zeroed.
     """
     try:
-        return _Negotiation(leaders, native, alien, share, rules).run(counts, decided)
+        return _Negotiation(leaders, native, alien, share, rules).run(counts)
     finally:
         leaders.close()
 
@@ -212,7 +163,7 @@ class _Chunk:
 class _Negotiation:
     """The state of `negotiate()`: the node's claims, and buffers of a chunk."""
 
-    def __init__(self, leaders: Leaders, native: Words, alien: Words, share: Words, rules: Rules) -> None:
+    def __init__(self, leaders: Leaders, native: Words, alien: Words, share: Bits, rules: Rules) -> None:
         self.leaders = leaders
         self.native, self.alien = native, alien
         self.rules = rules
@@ -220,11 +171,11 @@ class _Negotiation:
         self.limited = min(rules.limits) < rules.n_frames
         self.prime = _prime_from(leaders.size)
         self.shift = max(1, rules.n_frames // (BLOCKS_PER_NODE * leaders.size)).bit_length() - 1
-        self.claims = Claims(share, [None] * rules.n_chunks, np.zeros(rules.n_chunks, dtype=np.int64))
-        size = min(rules.chunk_words, len(share))
+        self.claims = Claims(share)
+        size = min(rules.chunk_words, len(share.bitmap))
         self._buffers = [np.empty(times * size, dtype=np.uint64) for times in (1, 1, 2, 2)]
 
-    def run(self, counts: npt.NDArray[np.int64], decided: Decided) -> Claims:
+    def run(self, counts: npt.NDArray[np.int64]) -> Claims:
         claims = self.claims
         claimed = counts.copy()
         if self.rules.give_up:  # the first `limit` natives; the rest counts as not held
@@ -240,20 +191,20 @@ class _Negotiation:
             else:
                 chunk.share[...] = chunk.native
             left = self._decide(chunk, natives[i], aliens[i])
-            decided(chunk.first, chunk.first + len(chunk.share))
-            claims.residue_counts[i] = left
+            claims.share.count_bits(chunk.first, chunk.first + len(chunk.share))
             if left:
-                claims.residue[i] = chunk.rest.copy()
+                claims.residue.append((chunk.first, chunk.rest.copy(), left))
         return claims
 
     def _chunk(self, number: int) -> _Chunk:
         first = number * self.rules.chunk_words
         native, mine, share = (
-            words[first : first + self.rules.chunk_words] for words in (self.native, self.alien, self.claims.share)
+            words[first : first + self.rules.chunk_words]
+            for words in (self.native, self.alien, self.claims.share.bitmap)
         )
         taken, rest, own, counts = self._buffers
         n = len(share)
-        n_bits = min(64 * n, self.rules.n_bits - 64 * first)
+        n_bits = min(64 * n, self.rules.n_frames - 64 * first)
         return _Chunk(first, n_bits, native, mine, share, taken[:n], rest[:n], own[: 2 * n], counts[: 2 * n])
 
     def _decide(self, chunk: _Chunk, natives: int, aliens: int) -> int:
@@ -340,8 +291,6 @@ class _Negotiation:
         node comes after all others; None: no node can be full.
         """
         at = np.flatnonzero(more)
-        if self.rules.crowds is not None:
-            self.claims.torn |= bool((more[at] & self.rules.crowds[at + first]).any())
         candidates = mine[at] & more[at]
         others = np.empty_like(candidates)
         for clear in self._planes(at + first, full):
@@ -356,19 +305,13 @@ class _Negotiation:
         plane = np.zeros(len(word_numbers), dtype=np.uint64)
         if full is not None:
             yield plane if full else ~plane
-        places = self.rules.places
-        if places is not None:
-            places = places.reshape(-1, 64)[word_numbers].ravel()
         for bit in range((self.prime - 1).bit_length() - 1, -1, -1):
-            if places is None:
-                priority_plane(word_numbers, plane, self.shift, self.leaders.node, self.prime, bit)
-            else:
-                priority_bits(places, plane, self.shift, self.leaders.node, self.prime, bit)
+            priority_plane(word_numbers, plane, self.shift, self.leaders.node, self.prime, bit)
             yield plane
 
     def _shed(self, chunk: _Chunk, surplus: Words) -> None:
         if surplus.any():
-            self.claims.surplus.append((64 * chunk.first, surplus))
+            self.claims.shed.append((64 * chunk.first, surplus))
 
 
 def _prime_from(n: int) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.parallel.communicator import Counter, SharedWords
-from himach.zazen.positions import PositionSet
+from himach.zazen.positions import Bits
 from himach.zazen.remaining import Remaining, Selection, numbers_at
 
 MAX_TASK_FRAMES = 512
@@ -70,8 +70,8 @@ class Share:
     rounds
         Allreduces of bitmaps that it took, by kind; empty on one node.
     seconds
-        Time of this node for ``sets`` (finding patterns in what the cache holds, or turning it into bitmaps) and
-        ``rounds`` (all else: what is exchanged and decided, and waiting for other nodes).
+        Time of this node for ``sets`` (turning what the cache holds into bitmaps) and ``rounds`` (all else: what is
+        exchanged and decided, and waiting for other nodes).
     size
         Frames in the node's share.
     """
@@ -80,7 +80,7 @@ class Share:
         self,
         *,
         frames: Selection,
-        positions: PositionSet,
+        positions: Bits,
         shared: SharedWords,
         counter: Counter,
         ranks: int,
@@ -94,7 +94,7 @@ class Share:
         self.seconds = dict(seconds)
         self.size = positions.count
         self._frames = frames
-        self._positions: PositionSet | None = positions
+        self._positions: Bits | None = positions
         self._shared = shared
         self._counter = counter
         self._tasks = Tasks(self.size, ranks)

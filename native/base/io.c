@@ -87,7 +87,7 @@ void io_expect_sparse(int fd) {
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM); /* no more than a hint */
 }
 
-bool io_write(int fd, const struct iovec *parts, int n, uint64_t offset) {
+bool io_write_parts(int fd, const struct iovec *parts, int n, uint64_t offset) {
     struct iovec left[8];
     for (int i = 0; i < n; i++) {
         left[i] = parts[i];
@@ -115,6 +115,11 @@ bool io_write(int fd, const struct iovec *parts, int n, uint64_t offset) {
         }
     }
     return true;
+}
+
+bool io_write(int fd, const void *data, size_t size, uint64_t offset) {
+    const struct iovec part = {.iov_base = (void *)(uintptr_t)data, .iov_len = size};
+    return io_write_parts(fd, &part, 1, offset);
 }
 
 int io_duplicate(int fd) {
@@ -151,14 +156,20 @@ bool io_sync_parent(int directory) {
         return (errno == EACCES || errno == EPERM) && bodhi_io.syncfs(directory) == 0;
     }
     bool done = io_sync(parent);
-    int error = errno;
-    (void)io_close(parent);
-    errno = error;
+    io_drop(parent);
     return done;
 }
 
 bool io_close(int fd) {
     return bodhi_io.close(fd) == 0; /* not again on EINTR: Linux has closed it */
+}
+
+void io_drop(int fd) {
+    int error = errno;
+    if (fd >= 0) {
+        (void)io_close(fd);
+    }
+    errno = error;
 }
 
 /* --- Locks ------------------------------------------------------------------------------------------------------- */
@@ -196,10 +207,8 @@ bool io_locked(int fd, uint64_t byte) {
 DIR *io_list(int directory, const char *path) {
     int fd = io_open(directory, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
     DIR *listed = fd < 0 ? NULL : fdopendir(fd);
-    if (listed == NULL && fd >= 0) {
-        int error = errno;
-        (void)io_close(fd);
-        errno = error;
+    if (listed == NULL) {
+        io_drop(fd);
     }
     return listed;
 }
@@ -214,35 +223,37 @@ bool io_random(void *buffer, size_t size) {
     return got == (ssize_t)size;
 }
 
-static bool write_temporary(int directory, const char *name, const void *data, size_t size) {
-    int fd = io_open(directory, name, O_WRONLY | O_CREAT | O_EXCL);
-    if (fd < 0) {
-        return false;
-    }
-    struct iovec part = {.iov_base = (void *)(uintptr_t)data, .iov_len = size};
-    bool done = io_write(fd, &part, 1, 0) && io_sync(fd);
-    int error = errno;
-    done = io_close(fd) && done;
-    errno = done ? errno : error;
-    return done;
-}
-
-bool io_write_file(int directory, const char *name, const void *data, size_t size, bool replace) {
+bool io_begin_file(io_temporary *file, int directory) {
     uint64_t random;
-    char temporary[64];
+    file->directory = directory;
     if (!io_random(&random, sizeof random)) {
         return false;
     }
-    (void)snprintf(temporary, sizeof temporary, "tmp-%016" PRIx64, random);
-    bool done = write_temporary(directory, temporary, data, size);
+    (void)snprintf(file->name, sizeof file->name, "tmp-%016" PRIx64, random);
+    file->fd = io_open(directory, file->name, O_WRONLY | O_CREAT | O_EXCL);
+    return file->fd >= 0;
+}
+
+bool io_end_file(io_temporary *file, bool written, const char *name, enum file_end how) {
+    bool done = written && (how == FILE_UNSYNCED || io_sync(file->fd));
     if (done) {
-        done = (replace ? bodhi_io.renameat(directory, temporary, directory, name)
-                        : bodhi_io.linkat(directory, temporary, directory, name, 0)) == 0;
+        done = io_close(file->fd);
+    } else {
+        io_drop(file->fd);
+    }
+    if (done) {
+        done = (how != FILE_NEW ? bodhi_io.renameat(file->directory, file->name, file->directory, name)
+                                : bodhi_io.linkat(file->directory, file->name, file->directory, name, 0)) == 0;
     }
     int error = errno;
-    if (!done || !replace) {
-        (void)bodhi_io.unlinkat(directory, temporary, 0);
+    if (!done || how == FILE_NEW) {
+        (void)bodhi_io.unlinkat(file->directory, file->name, 0);
     }
     errno = error;
     return done;
+}
+
+bool io_write_file(int directory, const char *name, const void *data, size_t size, enum file_end how) {
+    io_temporary file;
+    return io_begin_file(&file, directory) && io_end_file(&file, io_write(file.fd, data, size, 0), name, how);
 }

@@ -62,8 +62,11 @@ ssize_t io_read(int fd, void *buffer, size_t size, uint64_t offset, enum read_mo
 /* Have the system read no more of an open file than what is asked for. */
 void io_expect_sparse(int fd);
 
-/* Write all parts, `n` <= 8; false and errno on failure. A call that writes nothing counts as ENOSPC. */
-bool io_write(int fd, const struct iovec *parts, int n, uint64_t offset);
+/* Write all of it; false and errno on failure. A call that writes nothing counts as ENOSPC. */
+bool io_write(int fd, const void *data, size_t size, uint64_t offset);
+
+/* The same of `n` <= 8 parts. */
+bool io_write_parts(int fd, const struct iovec *parts, int n, uint64_t offset);
 
 /* dup() with O_CLOEXEC. */
 int io_duplicate(int fd);
@@ -84,6 +87,9 @@ bool io_sync_parent(int directory);
 
 bool io_close(int fd);
 
+/* Close what may be open (-1: it is not), whatever comes of that; errno stays. */
+void io_drop(int fd);
+
 /* A lock on one byte of a file, which ends with the last descriptor of that open file, at the latest with the process.
  */
 enum lock_byte { LOCK_WRITER = 0, LOCK_READERS = 1 }; /* of a segment */
@@ -96,9 +102,27 @@ bool io_locked(int fd, uint64_t byte);
 /* The entries of a directory below `directory`, for readdir() and closedir(); NULL and errno on failure. */
 DIR *io_list(int directory, const char *path);
 
-/* Write a small file under a temporary name and move it into place; with `replace` over what is there, else errno is
- * EEXIST if something is. */
-bool io_write_file(int directory, const char *name, const void *data, size_t size, bool replace);
+/* A file in the making, under a temporary name. */
+typedef struct {
+    int directory, fd;
+    char name[24];
+} io_temporary;
+
+/* Begin one in a directory; false and errno on failure. */
+bool io_begin_file(io_temporary *file, int directory);
+
+enum file_end {
+    FILE_NEW,     /* moved into place, synced; errno is EEXIST if something is there */
+    FILE_REPLACE, /* the same over what is there */
+    FILE_UNSYNCED /* over what is there, and not synced: a power cut may leave it torn */
+};
+
+/* End it by moving it into place, unless `written` is false: errno then says why it could not be written. False and
+ * errno: nothing is left behind. */
+bool io_end_file(io_temporary *file, bool written, const char *name, enum file_end how);
+
+/* Write a file at once. */
+bool io_write_file(int directory, const char *name, const void *data, size_t size, enum file_end how);
 
 /* Fill `size` <= 256 random bytes. */
 bool io_random(void *buffer, size_t size);

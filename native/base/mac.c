@@ -1,116 +1,133 @@
-/* Message authentication; see mac.h.
- *
- * Poly1305 is libsodium's, which is compiled in; of long messages that of OpenSSL, where the system has it: its vector
- * instructions take a third of the time. It is looked for when the first long message comes, so that nothing needs it.
- */
+/* Message authentication; see mac.h. */
 #include "base/mac.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "base/hmac.h"
-#include "sodium/crypto_verify_16.h"
-#include "sodium/onetimeauth_poly1305.h"
+#include "base/status.h"
+
+#define LIBRARY "libcrypto.so.3"
 
 enum {
-    LONG = 16 << 10, /* bytes of a message */
-    STRIDE = 128     /* eight blocks of Poly1305: OpenSSL takes twice as long over what is not a multiple of them */
+    BLOCK = 16,            /* bytes of Poly1305 */
+    STRIDE = 128,          /* OpenSSL takes a quarter longer over what is not a multiple of them */
+    UTF8 = 4,              /* OSSL_PARAM_UTF8_STRING */
+    NO_ATEXIT = 0x00080000 /* OPENSSL_INIT_NO_ATEXIT: threads may be at work while a program ends */
 };
 
-/* Which of libsodium's is the fastest here; see native/meson.build. */
-extern crypto_onetimeauth_poly1305_implementation BODHI_POLY1305;
+/* OSSL_PARAM of OpenSSL 3. */
+typedef struct {
+    const char *name;
+    unsigned type;
+    const void *data;
+    size_t size, returned;
+} parameter;
 
-bool mac_portable;
-
-/* --- OpenSSL's --------------------------------------------------------------------------------------------------- */
-
-/* Of libcrypto.so.3; all are there, or none is used. */
 static struct {
-    void *(*fetch)(void *, const char *, const char *);
-    void *(*new_state)(void *);
-    void (*free_state)(void *);
-    int (*init)(void *, const unsigned char *, size_t, const void *);
-    int (*update)(void *, const unsigned char *, size_t);
-    int (*final)(void *, unsigned char *, size_t *, size_t);
-    void *poly1305;
+    int (*start)(uint64_t options, const void *settings);
+    void *(*fetch)(void *context, const char *algorithm, const char *properties);
+    void *(*new_state)(void *algorithm);
+    void (*free_state)(void *state);
+    int (*init)(void *state, const unsigned char *key, size_t size, const parameter *parameters);
+    int (*update)(void *state, const unsigned char *data, size_t size);
+    int (*final)(void *state, unsigned char *out, size_t *written, size_t size);
+    int (*compare)(const void *one, const void *other, size_t size);
+    void *poly1305, *hmac;
+    char missing[256]; /* "": all is there */
 } openssl;
 
-static pthread_once_t looked = PTHREAD_ONCE_INIT;
+/* --- The library ------------------------------------------------------------------------------------------------- */
 
-static bool find_function(void *library, const char *name, void *function) {
-    void *found = dlsym(library, name);
-    memcpy(function, &found, sizeof found);
-    return found != NULL;
-}
-
-static void look_for_openssl(void) {
-    void *library = dlopen("libcrypto.so.3", RTLD_NOW | RTLD_LOCAL);
-    if (library != NULL && find_function(library, "EVP_MAC_fetch", &openssl.fetch) &&
-        find_function(library, "EVP_MAC_CTX_new", &openssl.new_state) &&
-        find_function(library, "EVP_MAC_CTX_free", &openssl.free_state) &&
-        find_function(library, "EVP_MAC_init", &openssl.init) &&
-        find_function(library, "EVP_MAC_update", &openssl.update) &&
-        find_function(library, "EVP_MAC_final", &openssl.final)) {
-        openssl.poly1305 = openssl.fetch(NULL, "POLY1305", NULL);
-    }
-}
-
-/* What of a message waits for the rest of a stride. */
-typedef struct {
-    void *state;
-    unsigned char bytes[STRIDE];
-    size_t n;
-} strides;
-
-static bool add_part(strides *s, const unsigned char *data, size_t size) {
-    bool done = true;
-    if (s->n > 0) {
-        size_t some = size < STRIDE - s->n ? size : STRIDE - s->n;
-        memcpy(s->bytes + s->n, data, some);
-        s->n += some;
-        data += some;
-        size -= some;
-        if (s->n < STRIDE) {
-            return true;
+static bool find_functions(void *library) {
+    const struct {
+        const char *name;
+        void *function;
+    } wanted[] = {{"OPENSSL_init_crypto", &openssl.start}, {"EVP_MAC_fetch", &openssl.fetch},
+                  {"EVP_MAC_CTX_new", &openssl.new_state}, {"EVP_MAC_CTX_free", &openssl.free_state},
+                  {"EVP_MAC_init", &openssl.init},         {"EVP_MAC_update", &openssl.update},
+                  {"EVP_MAC_final", &openssl.final},       {"CRYPTO_memcmp", &openssl.compare}};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        void *found = dlsym(library, wanted[i].name);
+        if (found == NULL) {
+            return false;
         }
-        done = openssl.update(s->state, s->bytes, STRIDE) == 1;
+        memcpy(wanted[i].function, &found, sizeof found);
     }
-    size_t whole = size / STRIDE * STRIDE;
-    s->n = size - whole;
-    if (s->n > 0) {
-        memcpy(s->bytes, data + whole, s->n);
-    }
-    return done && (whole == 0 || openssl.update(s->state, data, whole) == 1);
+    return true;
 }
 
-static bool tag_by_openssl(const uint8_t once[HMAC_BYTES], const mac_part *parts, int n, uint8_t tag[MAC_BYTES]) {
+static void look_for_library(void) {
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    const char *reason = library == NULL ? dlerror() : NULL;
+    if (library != NULL && find_functions(library) && openssl.start(NO_ATEXIT, NULL) == 1) {
+        openssl.poly1305 = openssl.fetch(NULL, "POLY1305", NULL);
+        openssl.hmac = openssl.fetch(NULL, "HMAC", NULL);
+    }
+    if (openssl.poly1305 == NULL || openssl.hmac == NULL) {
+        (void)snprintf(openssl.missing, sizeof openssl.missing, "%s",
+                       reason != NULL ? reason : LIBRARY " has no Poly1305 or HMAC here");
+    }
+}
+
+int mac_find(void) {
+    static pthread_once_t looked = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&looked, look_for_library);
+    if (openssl.missing[0] == '\0') {
+        return BODHI_OK;
+    }
+    return bodhi_fail(
+        BODHI_ERROR_SYSTEM,
+        "servers and clients of other machines need OpenSSL's libcrypto, version 3 (%s); install it, such "
+        "as Debian's package libssl3",
+        openssl.missing);
+}
+
+/* --- Computing --------------------------------------------------------------------------------------------------- */
+
+static bool add(void *state, const unsigned char *data, size_t size) {
+    return size == 0 || openssl.update(state, data, size) == 1;
+}
+
+/* Add a part behind `before` bytes: up to the next block, then whole strides, then the rest. */
+static bool add_part(void *state, const mac_part *part, size_t before) {
+    const unsigned char *data = part->data;
+    size_t begin = (BLOCK - before % BLOCK) % BLOCK;
+    if (part->size <= begin) {
+        return add(state, data, part->size);
+    }
+    size_t whole = (part->size - begin) / STRIDE * STRIDE;
+    return add(state, data, begin) && add(state, data + begin, whole) &&
+           add(state, data + begin + whole, part->size - begin - whole);
+}
+
+static bool compute(void *algorithm, const parameter *parameters, const void *key, size_t key_bytes,
+                    const mac_part *parts, int n, uint8_t *out, size_t size) {
+    size_t before = 0;
     size_t written = 0;
-    (void)pthread_once(&looked, look_for_openssl);
-    strides s = {.state = openssl.poly1305 == NULL ? NULL : openssl.new_state(openssl.poly1305)};
-    bool done = s.state != NULL && openssl.init(s.state, once, HMAC_BYTES, NULL) == 1;
+    void *state = openssl.new_state(algorithm);
+    bool done = state != NULL && openssl.init(state, key, key_bytes, parameters) == 1;
     for (int i = 0; done && i < n; i++) {
-        done = parts[i].size == 0 || add_part(&s, parts[i].data, parts[i].size);
+        done = add_part(state, &parts[i], before);
+        before += parts[i].size;
     }
-    done = done && (s.n == 0 || openssl.update(s.state, s.bytes, s.n) == 1) &&
-           openssl.final(s.state, tag, &written, MAC_BYTES) == 1 && written == MAC_BYTES;
-    if (s.state != NULL) {
-        openssl.free_state(s.state);
-    }
+    done = done && openssl.final(state, out, &written, size) == 1 && written == size;
+    openssl.free_state(state);
     return done;
 }
 
-/* --- libsodium's ------------------------------------------------------------------------------------------------- */
-
-static void tag_by_sodium(const uint8_t once[HMAC_BYTES], const mac_part *parts, int n, uint8_t tag[MAC_BYTES]) {
-    crypto_onetimeauth_poly1305_state state;
-    (void)BODHI_POLY1305.onetimeauth_init(&state, once);
-    for (int i = 0; i < n; i++) {
-        if (parts[i].size > 0) {
-            (void)BODHI_POLY1305.onetimeauth_update(&state, parts[i].data, parts[i].size);
-        }
+int mac_hmac(const void *key, size_t key_bytes, const mac_part *parts, int n, uint8_t out[HMAC_BYTES]) {
+    static const parameter sha256[] = {{"digest", UTF8, "SHA256", 6, 0}, {NULL, 0, NULL, 0, 0}};
+    int status = mac_find();
+    if (status != BODHI_OK) {
+        return status;
     }
-    (void)BODHI_POLY1305.onetimeauth_final(&state, tag);
+    return compute(openssl.hmac, sha256, key, key_bytes, parts, n, out, HMAC_BYTES) ? BODHI_OK : bodhi_fail_memory();
+}
+
+bool mac_is_same(const uint8_t *one, const uint8_t *other, size_t size) {
+    return mac_find() == BODHI_OK && openssl.compare(one, other, size) == 0;
 }
 
 /* --- Messages ---------------------------------------------------------------------------------------------------- */
@@ -120,25 +137,27 @@ void mac_begin(mac_stream *stream, const uint8_t key[MAC_KEY], bool client_sends
     memcpy(stream->key, key, MAC_KEY);
 }
 
-void mac_next(mac_stream *stream, const mac_part *parts, int n, uint8_t tag[MAC_BYTES]) {
+static bool tag_next(mac_stream *stream, const mac_part *parts, int n, uint8_t tag[MAC_BYTES]) {
     uint8_t named[9] = {stream->sender};
+    const mac_part name = {named, sizeof named};
     uint8_t once[HMAC_BYTES];
-    size_t size = 0;
     for (int i = 0; i < 8; i++) {
         named[1 + i] = (uint8_t)(stream->number >> 8 * i);
     }
-    for (int i = 0; i < n; i++) {
-        size += parts[i].size;
-    }
     stream->number++;
-    bodhi_hmac(stream->key, MAC_KEY, named, sizeof named, once);
-    if (size < LONG || mac_portable || !tag_by_openssl(once, parts, n, tag)) {
-        tag_by_sodium(once, parts, n, tag);
+    bool done = mac_hmac(stream->key, MAC_KEY, &name, 1, once) == BODHI_OK &&
+                compute(openssl.poly1305, NULL, once, sizeof once, parts, n, tag, MAC_BYTES);
+    explicit_bzero(once, sizeof once);
+    return done;
+}
+
+void mac_next(mac_stream *stream, const mac_part *parts, int n, uint8_t tag[MAC_BYTES]) {
+    if (!tag_next(stream, parts, n, tag)) {
+        memset(tag, 0, MAC_BYTES);
     }
 }
 
 bool mac_is_next(mac_stream *stream, const mac_part *parts, int n, const uint8_t tag[MAC_BYTES]) {
     uint8_t wanted[MAC_BYTES];
-    mac_next(stream, parts, n, wanted);
-    return crypto_verify_16(wanted, tag) == 0;
+    return tag_next(stream, parts, n, wanted) && mac_is_same(wanted, tag, MAC_BYTES);
 }

@@ -1,6 +1,8 @@
-/* Message authentication: what only two who have the same session's key can say of the messages that one of them sends,
- * each by its running number. Poly1305 (RFC 8439) under a key of its own for each message: HMAC-SHA256 of who sends it
- * and its number. */
+/* Message authentication: what only two who have the same key can say. Of OpenSSL's libcrypto, which is looked for when
+ * it is first needed, so that nothing else needs it.
+ *
+ * A session's messages each have a tag: Poly1305 (RFC 8439) under a key of its own, which is HMAC-SHA256 of who sends
+ * the message and its running number. */
 #ifndef BODHI_MAC_H
 #define BODHI_MAC_H
 
@@ -8,7 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAC_KEY = 32, MAC_BYTES = 16 };
+#include "bodhi.h"
+
+enum { MAC_KEY = 32, MAC_BYTES = 16, HMAC_BYTES = 32 };
 
 /* The messages of one side of a session; all zero: they are not authenticated. */
 typedef struct {
@@ -23,12 +27,19 @@ typedef struct {
     size_t size;
 } mac_part;
 
-/* Do without the system's OpenSSL, for tests. */
-extern bool mac_portable;
+/* Whether there is a libcrypto; SYSTEM: none of use, and the message says what to install. */
+BODHI_CHECKED int mac_find(void);
+
+/* HMAC-SHA256 (RFC 2104) of all parts under a key. Errors: as mac_find; MEMORY. */
+BODHI_CHECKED int mac_hmac(const void *key, size_t key_bytes, const mac_part *parts, int n, uint8_t out[HMAC_BYTES]);
+
+/* Compare in a time that does not tell where they differ. */
+bool mac_is_same(const uint8_t *one, const uint8_t *other, size_t size);
 
 void mac_begin(mac_stream *stream, const uint8_t key[MAC_KEY], bool client_sends);
 
-/* The tag of the next message, which has these parts; its number is used up. */
+/* The tag of the next message, which has these parts; its number is used up. Without memory (or libcrypto): zeros,
+ * which the other side refuses. */
 void mac_next(mac_stream *stream, const mac_part *parts, int n, uint8_t tag[MAC_BYTES]);
 
 /* Whether `tag` is the one of the next message; its number is used up. Takes as long whether it is or not. */

@@ -3,12 +3,12 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/io.h"
-#include "base/large.h"
+#include "base/memory.h"
+#include "base/thread.h"
 
 enum {
     BLOCK = 4096, /* of all file systems and disks, or a multiple of it */
@@ -55,8 +55,7 @@ struct stream {
 /* --- Writing ------------------------------------------------------------------------------------------------------ */
 
 static bool put(int fd, const unsigned char *bytes, size_t size, uint64_t at) {
-    struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = size};
-    return size == 0 || io_write(fd, &part, 1, at);
+    return size == 0 || io_write(fd, bytes, size, at);
 }
 
 /* Write whole blocks past the page cache; what a file system refuses to take so goes the other way from then on. */
@@ -68,7 +67,7 @@ static bool put_blocks(stream *s, const unsigned char *bytes, size_t size, uint6
         if (errno != EINVAL) {
             return false;
         }
-        (void)io_close(s->direct);
+        io_drop(s->direct);
         s->direct = -1;
     }
     return put(s->fd, bytes, size, at);
@@ -265,9 +264,7 @@ unsigned char *stream_room(stream *s, size_t size) {
 
 void stream_to(stream *s, int fd, int direct, uint64_t offset) {
     stream_wait(s);
-    if (s->direct >= 0) {
-        (void)io_close(s->direct);
-    }
+    io_drop(s->direct);
     s->fd = fd;
     s->direct = direct;
     s->failed = false;
@@ -278,17 +275,6 @@ void stream_to(stream *s, int fd, int direct, uint64_t offset) {
 
 /* --- Opening ------------------------------------------------------------------------------------------------------ */
 
-/* The thread, with all signals left to others. */
-static bool start_thread(stream *s) {
-    sigset_t all;
-    sigset_t before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    bool started = pthread_create(&s->thread, NULL, run, s) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
-}
-
 stream *stream_open(void) {
     stream *s = calloc(1, sizeof *s);
     if (s != NULL) {
@@ -296,7 +282,7 @@ stream *stream_open(void) {
         (void)pthread_mutex_init(&s->mutex, NULL);
         (void)pthread_cond_init(&s->given, NULL);
         (void)pthread_cond_init(&s->taken, NULL);
-        s->threaded = start_thread(s);
+        s->threaded = thread_start(&s->thread, run, s);
     }
     return s;
 }

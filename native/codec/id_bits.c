@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/memory.h"
+
 enum { WORD = 64, MOST_OF_RUN = 10 /* bytes */ };
 
 /* Word k of what is in one of two sets and not in the other; of a set alone, its own. */
@@ -75,7 +77,7 @@ static bool write_runs(id_bytes *out, id_bits set, const uint64_t *base, uint64_
     if (!*shorter) {
         return true;
     }
-    if (!id_bytes_reserve(out, most + MOST_OF_RUN + IDS_UNIT)) {
+    if (!ARRAY_FIT(out->bytes, out->capacity, most + MOST_OF_RUN + IDS_UNIT)) {
         return false;
     }
     size_t size = runs_of(set, base, most, out->bytes, &count);
@@ -119,7 +121,7 @@ bool id_bits_write(id_bytes *out, id_bits set, size_t n) {
         return true;
     }
     size = ids_whole_units(size);
-    if (!id_bytes_reserve(out, size)) {
+    if (!ARRAY_FIT(out->bytes, out->capacity, size)) {
         return false;
     }
     out->size = size;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/large.h"
+#include "base/memory.h"
 
 enum { WORD = 64, PART = 16, MOST_DENSE = 1 << 24, FEW = 128, MOST_NEAR = 4 << 20 };
 

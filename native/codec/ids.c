@@ -5,24 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+#include "base/memory.h"
+
 enum { WORD_BITS = 64 };
 
 /* --- Sets and bytes ----------------------------------------------------------------------------------------------- */
 
-static bool set_reserve(id_set *set, size_t n) {
-    if (n > set->capacity) {
-        uint32_t *grown = realloc(set->ids, n * sizeof *grown);
-        if (grown == NULL) {
-            return false;
-        }
-        set->ids = grown;
-        set->capacity = n;
-    }
-    return true;
-}
-
 bool id_set_copy(id_set *to, const uint32_t *ids, size_t n) {
-    if (!set_reserve(to, n)) {
+    if (!ARRAY_FIT(to->ids, to->capacity, n)) {
         to->n = 0;
         return false;
     }
@@ -34,28 +25,6 @@ bool id_set_copy(id_set *to, const uint32_t *ids, size_t n) {
 void id_set_free(id_set *set) {
     free(set->ids);
     *set = (id_set){0};
-}
-
-bool id_bytes_reserve(id_bytes *out, size_t size) {
-    if (size > out->capacity) {
-        unsigned char *grown = realloc(out->bytes, size);
-        if (grown == NULL) {
-            return false;
-        }
-        out->bytes = grown;
-        out->capacity = size;
-    }
-    return true;
-}
-
-static void put32(unsigned char *out, uint32_t value) {
-    for (int i = 0; i < 4; i++) {
-        out[i] = (unsigned char)(value >> 8 * i);
-    }
-}
-
-static uint32_t get32(const unsigned char *data) {
-    return (uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 | (uint32_t)data[3] << 24;
 }
 
 /* coding u8 | 0 u24 | ids that are told u32 | offset u64, of a delta; else first id u32 | 0 u32 */
@@ -201,7 +170,7 @@ bool ids_write(id_bytes *out, const uint32_t *ids, size_t n) {
     size_t of_runs = runs_size(ids, n, of_bits);
     bool runs = of_runs < of_bits; /* else they were not all counted */
     size_t size = ids_whole_units(runs ? of_runs : of_bits);
-    if (!id_bytes_reserve(out, size)) {
+    if (!ARRAY_FIT(out->bytes, out->capacity, size)) {
         return false;
     }
     out->size = size;
@@ -269,7 +238,7 @@ static size_t change(uint32_t *out, const uint32_t *changes, size_t n, const uin
 
 bool ids_write_delta(id_bytes *out, const uint32_t *ids, size_t n, const id_set *base, uint64_t offset, size_t most,
                      id_set *scratch, bool *shorter) {
-    if (!set_reserve(scratch, n + base->n)) {
+    if (!ARRAY_FIT(scratch->ids, scratch->capacity, n + base->n)) {
         return false;
     }
     scratch->n = differ(scratch->ids, ids, n, base->ids, base->n);
@@ -278,7 +247,7 @@ bool ids_write_delta(id_bytes *out, const uint32_t *ids, size_t n, const id_set 
     if (!*shorter) {
         return true;
     }
-    if (!id_bytes_reserve(out, size)) {
+    if (!ARRAY_FIT(out->bytes, out->capacity, size)) {
         return false;
     }
     out->size = size;

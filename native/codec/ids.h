@@ -49,7 +49,6 @@ bool ids_read(const unsigned char *data, size_t size, const id_set *base, uint32
 static inline size_t ids_whole_units(size_t size) {
     return (size + IDS_UNIT - 1) / IDS_UNIT * IDS_UNIT;
 }
-bool id_bytes_reserve(id_bytes *out, size_t size);
 void ids_write_head(id_bytes *out, enum ids_coding coding, size_t count, uint64_t offset);
 size_t ids_varint_size(uint32_t value);
 unsigned char *ids_varint_write(unsigned char *at, uint32_t value);

@@ -5,6 +5,7 @@
  * each other. All of this decides about size only. */
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "codec/pack.h"
 
 enum {
@@ -95,14 +96,8 @@ static bool add_section(pack_plan *plan, pack_section s) {
     if (s.molecules == 0) {
         return true;
     }
-    if (plan->n_sections == plan->capacity) {
-        size_t capacity = plan->capacity == 0 ? 64 : plan->capacity * 2;
-        pack_section *grown = realloc(plan->sections, capacity * sizeof *grown);
-        if (grown == NULL) {
-            return false;
-        }
-        plan->sections = grown;
-        plan->capacity = capacity;
+    if (!ARRAY_GROW(plan->sections, plan->capacity, plan->n_sections + 1)) {
+        return false;
     }
     plan->sections[plan->n_sections++] = s;
     return true;

@@ -297,7 +297,8 @@ enum xtc_status xtc_decode_steps(const xtc_frame *frame, size_t n_atoms, size_t 
     return begin(&d, frame, n_atoms) ? go_on(&d, needed, steps) : XTC_SENSELESS;
 }
 
-enum xtc_status xtc_decode(const xtc_frame *frame, float unit, float scale, size_t n_atoms, size_t needed, float *out) {
+enum xtc_status xtc_decode(const xtc_frame *frame, float unit, float scale, size_t n_atoms, size_t needed, float *out,
+                           size_t *used) {
     int32_t steps[3 * (SCALED_AT_ONCE + MOST_OF_RUN)] = {0};
     decoder d;
     enum xtc_status status = begin(&d, frame, n_atoms) ? XTC_OK : XTC_SENSELESS;
@@ -308,5 +309,6 @@ enum xtc_status xtc_decode(const xtc_frame *frame, float unit, float scale, size
             scale_coordinates(steps, 3 * (d.done - first), unit, scale, out + 3 * first);
         }
     }
+    *used = status == XTC_OK ? (size_t)(d.in.at + 7) / 8 : 0;
     return status;
 }

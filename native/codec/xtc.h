@@ -30,8 +30,10 @@ typedef struct {
     int index;                     /* of the small sizes */
 } xtc_frame;
 
-/* Decode the first `needed` of n_atoms atoms, and maybe more, to out, 3 * n_atoms floats. unit: 1 / precision. */
-enum xtc_status xtc_decode(const xtc_frame *frame, float unit, float scale, size_t n_atoms, size_t needed, float *out);
+/* Decode the first `needed` of n_atoms atoms, and maybe more, to out, 3 * n_atoms floats. unit: 1 / precision. `used`
+ * becomes how many bytes, from the first on, that took. */
+enum xtc_status xtc_decode(const xtc_frame *frame, float unit, float scale, size_t n_atoms, size_t needed, float *out,
+                           size_t *used);
 
 /* The same to integers: position i is at (float)steps[i] * unit * scale, two roundings. */
 enum xtc_status xtc_decode_steps(const xtc_frame *frame, size_t n_atoms, size_t needed, int32_t *steps);

@@ -18,7 +18,10 @@ program push
   integer(c_int) :: status, closed
   real :: steps(3, n_atoms)
 
-  if (command_argument_count() /= 3) stop "usage: push KEY_FILE FRAMES SERVER"
+  if (command_argument_count() /= 3) then
+    write (error_unit, "(a)") "usage: push KEY_FILE FRAMES SERVER"
+    stop 2
+  end if
   call get_command_argument(1, key_file)
   call get_command_argument(2, frames)
   call get_command_argument(3, server)

@@ -101,7 +101,7 @@ static void read_and_write(bodhi_dataset *dataset) {
     read_frames(dataset, numbers, count, &slices);
     read_frames(dataset, numbers, count, &whole); /* last: what it finds damaged is given up */
     float positions[3] = {1, 2, 3};
-    bodhi_frame written = {.number = INT64_MAX, .n_atoms = 1, .positions = positions};
+    bodhi_frame written = {.number = BODHI_MAX_NUMBER, .n_atoms = 1, .positions = positions};
     bodhi_writer *writer;
     if (bodhi_writer_open(dataset, BODHI_ALIEN, NULL, &writer) == BODHI_OK) {
         int appended = bodhi_append(writer, &written);

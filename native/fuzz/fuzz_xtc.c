@@ -141,7 +141,12 @@ static xtc_frame coded(const frame *f) {
 
 static enum xtc_status decode(const frame *f, size_t needed, float *out) {
     const xtc_frame whole = coded(f);
-    return xtc_decode(&whole, unit, scale, f->n_atoms, needed, out);
+    size_t used = 0;
+    enum xtc_status status = xtc_decode(&whole, unit, scale, f->n_atoms, needed, out, &used);
+    if (used > whole.n_bytes) {
+        abort();
+    }
+    return status;
 }
 
 /* Decode to integers, and make positions of those of the needed atoms. */

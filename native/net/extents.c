@@ -89,7 +89,7 @@ static void expect(wire_link *link, request *q) {
 static bool is_whole(const request *q) {
     bool whole = true;
     for (size_t i = 0; i < q->n; i++) {
-        whole = whole && wire_get32(q->counts + 4 * i) == q->parts[i].size;
+        whole = whole && get32(q->counts + 4 * i) == q->parts[i].size;
     }
     return whole;
 }
@@ -106,7 +106,7 @@ static bool take(const wire_link *link, const request *q) {
     }
     for (size_t i = 0; i < q->n; i++) {
         fetched *of = q->parts[i].of;
-        uint32_t got = wire_get32(body + 4 * i);
+        uint32_t got = get32(body + 4 * i);
         uint32_t bytes = got == WIRE_GONE ? 0 : got;
         if (bytes > q->parts[i].size || bytes > link->in.size - at) {
             return false;

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/hmac.h"
 #include "base/io.h"
 #include "base/status.h"
 
@@ -38,16 +37,20 @@ static int check_key_file(int fd, const char *path) {
 }
 
 int link_read_key(const char *path, uint8_t key[KEY_MOST], size_t *size) {
+    int status = mac_find();
+    if (status != BODHI_OK) {
+        return status;
+    }
     int fd = io_open(AT_FDCWD, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) {
         return bodhi_fail_system(errno, "open of the key file", path);
     }
-    int status = check_key_file(fd, path);
+    status = check_key_file(fd, path);
     ssize_t got = status == BODHI_OK ? io_read(fd, key, KEY_MOST, 0, READ_ANY) : 0;
     if (got < 0) {
         status = bodhi_fail_system(errno, "read of the key file", path);
     }
-    (void)io_close(fd);
+    io_drop(fd);
     while (got > 0 && strchr(" \t\r\n", key[got - 1]) != NULL) {
         got--;
     }
@@ -159,7 +162,7 @@ static bool connect_to(wire_link *link, const struct sockaddr *name, socklen_t s
     bool there = result == 0 || ((errno == EINPROGRESS || errno == EINTR) && await(link, POLLOUT, deadline) &&
                                  getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &error_size) == 0 && error == 0);
     if (!there) {
-        (void)io_close(link->fd);
+        io_drop(link->fd);
         link->fd = -1;
     }
     return there;
@@ -222,20 +225,18 @@ static int dial_remote(wire_link *link, int64_t deadline) {
     return BODHI_OK;
 }
 
-/* Prove to each other that both have the key:
- * server: "BdhAuth2" and 32 random bytes S; client: 32 random bytes C and HMAC(key, "client" S C);
- * server: u32 0 and HMAC(key, "server" S C), or u32 1 and zeros.
- * HMAC(key, "session" S C) is the key by which all messages are then authenticated. */
-static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, int64_t deadline) {
+/* What only a side with the key can say to both random numbers. */
+static int prove(const uint8_t *key, size_t key_bytes, const char *side, const uint8_t nonces[2 * NONCE],
+                 uint8_t out[HMAC_BYTES]) {
+    const mac_part parts[] = {{side, strlen(side)}, {nonces, (size_t)2 * NONCE}};
+    return mac_hmac(key, key_bytes, parts, 2, out);
+}
+
+/* Tell the server that this side has the key, and receive its reply to both random numbers. */
+static int introduce(wire_link *link, const uint8_t *key, size_t key_bytes, uint8_t nonces[2 * NONCE],
+                     uint8_t reply[REPLY], int64_t deadline) {
     uint8_t greeting[GREETING];
-    static const uint8_t client_side[] = {'c', 'l', 'i', 'e', 'n', 't'};
-    static const uint8_t server_side[] = {'s', 'e', 'r', 'v', 'e', 'r'};
-    static const uint8_t session_side[] = {'s', 'e', 's', 's', 'i', 'o', 'n'};
-    uint8_t proof[sizeof session_side + NONCE + NONCE];
-    const size_t proof_bytes = sizeof client_side + NONCE + NONCE;
     uint8_t answer[NONCE + HMAC_BYTES];
-    uint8_t reply[REPLY];
-    uint8_t wanted[HMAC_BYTES];
     int status = receive_bytes(link, greeting, sizeof greeting, deadline);
     if (status != BODHI_OK) {
         return status;
@@ -246,35 +247,43 @@ static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, in
     if (!io_random(answer, NONCE)) {
         return bodhi_fail_system(errno, "getrandom", link->address);
     }
-    memcpy(proof, client_side, sizeof client_side);
-    memcpy(proof + 6, greeting + 8, NONCE);
-    memcpy(proof + 6 + NONCE, answer, NONCE);
-    bodhi_hmac(key, key_bytes, proof, proof_bytes, answer + NONCE);
-    status = link_send(link, answer, sizeof answer, deadline);
+    memcpy(nonces, greeting + 8, NONCE);
+    memcpy(nonces + NONCE, answer, NONCE);
+    status = prove(key, key_bytes, "client", nonces, answer + NONCE);
     if (status == BODHI_OK) {
-        status = receive_bytes(link, reply, sizeof reply, deadline);
+        status = link_send(link, answer, sizeof answer, deadline);
+    }
+    return status == BODHI_OK ? receive_bytes(link, reply, REPLY, deadline) : status;
+}
+
+/* Prove to each other that both have the key:
+ * server: "BdhAuth2" and 32 random bytes S; client: 32 random bytes C and HMAC(key, "client" S C);
+ * server: u32 0 and HMAC(key, "server" S C), or u32 1 and zeros.
+ * HMAC(key, "session" S C) is the key by which all messages are then authenticated. */
+static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, int64_t deadline) {
+    uint8_t nonces[2 * NONCE];
+    uint8_t reply[REPLY];
+    uint8_t wanted[HMAC_BYTES];
+    int status = introduce(link, key, key_bytes, nonces, reply, deadline);
+    if (status == BODHI_OK) {
+        status = prove(key, key_bytes, "server", nonces, wanted);
     }
     if (status != BODHI_OK) {
         return status;
     }
-    memcpy(proof, server_side, sizeof server_side);
-    bodhi_hmac(key, key_bytes, proof, proof_bytes, wanted);
-    uint8_t differ = 0;
-    for (int i = 0; i < HMAC_BYTES; i++) {
-        differ |= (uint8_t)(wanted[i] ^ reply[4 + i]);
-    }
-    if (wire_get32(reply) != 0) {
+    if (get32(reply) != 0) {
         return bodhi_fail(BODHI_ERROR_UNSAFE, "%s: the server refuses the key", link->address);
     }
-    if (differ != 0) {
+    if (!mac_is_same(wanted, reply + 4, HMAC_BYTES)) {
         return bodhi_fail(BODHI_ERROR_UNSAFE, "%s: the server does not have the key itself", link->address);
     }
-    memmove(proof + sizeof session_side, proof + sizeof server_side, NONCE + NONCE);
-    memcpy(proof, session_side, sizeof session_side);
-    bodhi_hmac(key, key_bytes, proof, sizeof proof, wanted);
-    mac_begin(&link->mac, wanted, true);
-    mac_begin(&link->in.mac, wanted, false);
-    return BODHI_OK;
+    status = prove(key, key_bytes, "session", nonces, wanted);
+    if (status == BODHI_OK) {
+        mac_begin(&link->mac, wanted, true);
+        mac_begin(&link->in.mac, wanted, false);
+    }
+    explicit_bzero(wanted, sizeof wanted);
+    return status;
 }
 
 int link_dial(wire_link *link, char *address, uid_t owner, const uint8_t *key, size_t key_bytes, int64_t deadline) {
@@ -295,11 +304,9 @@ int link_dial(wire_link *link, char *address, uid_t owner, const uint8_t *key, s
 
 void link_close(wire_link *link) {
     while (link->n_descriptors > 0) {
-        (void)io_close(link->descriptors[--link->n_descriptors]);
+        io_drop(link->descriptors[--link->n_descriptors]);
     }
-    if (link->fd >= 0) {
-        (void)io_close(link->fd);
-    }
+    io_drop(link->fd);
     link->fd = -1;
     wire_free(&link->in);
 }
@@ -352,7 +359,7 @@ static void take_descriptors(wire_link *link, struct msghdr *message) {
             if (link->n_descriptors < WIRE_MAX_SEGMENTS) {
                 link->descriptors[link->n_descriptors++] = fd;
             } else {
-                (void)io_close(fd);
+                io_drop(fd);
             }
         }
     }
@@ -420,7 +427,7 @@ int link_receive(wire_link *link, int64_t deadline) {
 }
 
 static int link_error(const wire_link *link) {
-    int status = (int)wire_get32(link->in.body);
+    int status = (int)get32(link->in.body);
     return bodhi_fail(status < 0 ? status : BODHI_ERROR_PROTOCOL, "%s: %.*s", link->address, (int)link->in.size - 4,
                       (const char *)link->in.body + 4);
 }

@@ -23,7 +23,7 @@ typedef struct {
 } wire_link;
 
 /* Read a key file into `key`: a regular file of this user that nobody else may read or write. Errors: UNSAFE, SYSTEM,
- * ARGUMENT (too short or long). */
+ * ARGUMENT (too short or long); as mac_find(), without which no key is of use. */
 BODHI_CHECKED int link_read_key(const char *path, uint8_t key[KEY_MOST], size_t *size);
 
 /* Of `link` only `interrupted` is set before; every function below can then fail with INTERRUPTED. Connect to

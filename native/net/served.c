@@ -55,7 +55,7 @@ static bool is_remote(const grants *g) {
 
 static void forget(granted *g) {
     while (g->n_descriptors > 0) {
-        (void)io_close(g->descriptors[--g->n_descriptors]);
+        io_drop(g->descriptors[--g->n_descriptors]);
     }
     g->count = 0;
 }
@@ -140,7 +140,7 @@ static int ask_ahead(grants *g, const wanted *list, size_t n) {
     }
     for (size_t i = 0; i < g->asked; i++) {
         uint64_t number = list[i].place.number;
-        wire_put64(numbers + 8 * i, number > INT64_MAX ? INT64_MAX : number); /* negative: it is a miss, too */
+        put64(numbers + 8 * i, number > INT64_MAX ? INT64_MAX : number); /* negative: it is a miss, too */
     }
     int status = d->link.fd < 0 ? bodhi_fail(BODHI_ERROR_UNREACHABLE, "the connection is closed") : receive_due(d);
     if (status == BODHI_OK) {
@@ -220,9 +220,7 @@ static void end_turn(locator *l) {
 
 static void let_go(grants *g) {
     for (int i = 0; i < g->now.n_descriptors; i++) {
-        if (g->direct[i] >= 0) {
-            (void)io_close(g->direct[i]);
-        }
+        io_drop(g->direct[i]);
     }
     forget(&g->now);
     end_turn(&g->head);

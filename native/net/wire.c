@@ -9,27 +9,6 @@
 
 #define MAGIC_WIRE 0x57686442U /* "BdhW" */
 
-/* --- Numbers ----------------------------------------------------------------------------------------------------- */
-
-uint32_t wire_get32(const unsigned char *data) {
-    return (uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 | (uint32_t)data[3] << 24;
-}
-
-uint64_t wire_get64(const unsigned char *data) {
-    return wire_get32(data) | (uint64_t)wire_get32(data + 4) << 32;
-}
-
-void wire_put32(unsigned char *data, uint32_t value) {
-    for (int i = 0; i < 4; i++) {
-        data[i] = (unsigned char)(value >> 8 * i);
-    }
-}
-
-void wire_put64(unsigned char *data, uint64_t value) {
-    wire_put32(data, (uint32_t)value);
-    wire_put32(data + 4, (uint32_t)(value >> 32));
-}
-
 /* --- Limits of the verbs ----------------------------------------------------------------------------------------- */
 
 /* Who sends a verb, and how long its body may be: at least `least`, at most `most`, in steps of `unit`. */
@@ -95,8 +74,8 @@ static enum wire_result check_header(wire_parser *parser) {
     const unsigned char *h = parser->header;
     unsigned verb = h[6] | (unsigned)h[7] << 8;
     parser->version = (uint16_t)(h[4] | (unsigned)h[5] << 8);
-    parser->size = wire_get32(h + 8);
-    if (wire_get32(h) != MAGIC_WIRE) {
+    parser->size = get32(h + 8);
+    if (get32(h) != MAGIC_WIRE) {
         return WIRE_BAD_MAGIC;
     }
     if (parser->version != WIRE_VERSION) {
@@ -143,7 +122,7 @@ static enum wire_result end_body(wire_parser *parser) {
         return end_tag(parser);
     }
     if (parser->verb != WIRE_TAKEN && !bodhi_bypass_checksums &&
-        bodhi_crc32c(0, parser->body, parser->size) != wire_get32(parser->header + 12)) {
+        bodhi_crc32c(0, parser->body, parser->size) != get32(parser->header + 12)) {
         return WIRE_BAD_CHECKSUM;
     }
     return complete(parser);
@@ -308,10 +287,10 @@ void wire_header(unsigned char out[WIRE_HEADER], enum wire_verb verb, const wire
 }
 
 void wire_header_of(unsigned char out[WIRE_HEADER], enum wire_verb verb, size_t size, uint32_t crc) {
-    wire_put32(out, MAGIC_WIRE);
-    wire_put32(out + 4, WIRE_VERSION | (uint32_t)verb << 16);
-    wire_put32(out + 8, (uint32_t)size);
-    wire_put32(out + 12, crc);
+    put32(out, MAGIC_WIRE);
+    put32(out + 4, WIRE_VERSION | (uint32_t)verb << 16);
+    put32(out + 8, (uint32_t)size);
+    put32(out + 12, crc);
 }
 
 size_t wire_tag(mac_stream *mac, const unsigned char header[WIRE_HEADER], const wire_part *parts, int n,
@@ -331,10 +310,10 @@ size_t wire_tag(mac_stream *mac, const unsigned char header[WIRE_HEADER], const 
 
 void wire_write_open(unsigned char out[WIRE_OPEN_HEAD], uint32_t flags, const uint8_t token[WIRE_TOKEN],
                      size_t name_bytes, size_t generation_bytes, size_t identity_bytes) {
-    wire_put32(out, flags);
-    wire_put32(out + 4, (uint32_t)name_bytes);
-    wire_put32(out + 8, (uint32_t)generation_bytes);
-    wire_put32(out + 12, (uint32_t)identity_bytes);
+    put32(out, flags);
+    put32(out + 4, (uint32_t)name_bytes);
+    put32(out + 8, (uint32_t)generation_bytes);
+    put32(out + 12, (uint32_t)identity_bytes);
     memcpy(out + 16, token, WIRE_TOKEN);
 }
 
@@ -342,9 +321,9 @@ bool wire_parse_open(const unsigned char *body, size_t size, wire_open *open) {
     if (size < WIRE_OPEN_HEAD) {
         return false;
     }
-    uint32_t name_bytes = wire_get32(body + 4);
-    uint32_t generation_bytes = wire_get32(body + 8);
-    uint32_t identity_bytes = wire_get32(body + 12);
+    uint32_t name_bytes = get32(body + 4);
+    uint32_t generation_bytes = get32(body + 8);
+    uint32_t identity_bytes = get32(body + 12);
     if (name_bytes == 0 || name_bytes > WIRE_MAX_NAME || generation_bytes > WIRE_MAX_NAME ||
         identity_bytes > WIRE_MAX_NAME ||
         size != (size_t)WIRE_OPEN_HEAD + name_bytes + generation_bytes + identity_bytes) {
@@ -356,7 +335,7 @@ bool wire_parse_open(const unsigned char *body, size_t size, wire_open *open) {
     }
     memcpy(open->identity, identity, identity_bytes);
     open->identity[identity_bytes] = '\0';
-    open->flags = wire_get32(body);
+    open->flags = get32(body);
     memcpy(open->token, body + 16, WIRE_TOKEN);
     memcpy(open->name, body + WIRE_OPEN_HEAD, name_bytes);
     open->name[name_bytes] = '\0';
@@ -369,9 +348,9 @@ void wire_write_frame(unsigned char out[WIRE_FRAME_HEAD], const bodhi_frame *fra
     uint64_t time;
     memcpy(&time, &frame->time, sizeof time);
     memset(out, 0, WIRE_FRAME_HEAD);
-    wire_put64(out, (uint64_t)frame->number);
-    wire_put64(out + 8, time);
-    wire_put32(out + 16, (uint32_t)frame->n_atoms);
+    put64(out, (uint64_t)frame->number);
+    put64(out + 8, time);
+    put32(out + 16, (uint32_t)frame->n_atoms);
     out[20] = (unsigned char)(BODHI_POSITIONS | (frame->velocities != NULL ? BODHI_VELOCITIES : 0) |
                               (frame->forces != NULL ? BODHI_FORCES : 0) | (frame->ids != NULL ? BODHI_IDS : 0));
     out[21] = frame->box != NULL;
@@ -395,12 +374,12 @@ bool wire_parse_frame(unsigned char *body, size_t size, bodhi_frame *frame) {
     if (size < WIRE_FRAME_HEAD) {
         return false;
     }
-    uint64_t number = wire_get64(body);
-    uint64_t time = wire_get64(body + 8);
-    uint32_t n_atoms = wire_get32(body + 16);
+    uint64_t number = get64(body);
+    uint64_t time = get64(body + 8);
+    uint32_t n_atoms = get32(body + 16);
     unsigned fields = body[20];
     uint64_t field = (uint64_t)n_atoms * 12;
-    if (number > INT64_MAX || n_atoms == 0 || fields >= 1U << FIELD_COUNT || (fields & BODHI_POSITIONS) == 0 ||
+    if (number > BODHI_MAX_NUMBER || n_atoms == 0 || fields >= 1U << FIELD_COUNT || (fields & BODHI_POSITIONS) == 0 ||
         body[21] > 1 ||
         size != WIRE_FRAME_HEAD + field * count_fields(fields & VECTOR_FIELDS) +
                     ((fields & BODHI_IDS) != 0 ? (uint64_t)n_atoms * 4 : 0)) {
@@ -426,14 +405,14 @@ bool wire_parse_frame(unsigned char *body, size_t size, bodhi_frame *frame) {
 }
 
 void wire_write_ack(unsigned char out[WIRE_ACK_BYTES], uint64_t number, int32_t status) {
-    wire_put64(out, number);
-    wire_put32(out + 8, (uint32_t)status);
-    wire_put32(out + 12, 0);
+    put64(out, number);
+    put32(out + 8, (uint32_t)status);
+    put32(out + 12, 0);
 }
 
 void wire_parse_ack(const unsigned char data[WIRE_ACK_BYTES], uint64_t *number, int32_t *status) {
-    *number = wire_get64(data);
-    *status = (int32_t)wire_get32(data + 8);
+    *number = get64(data);
+    *status = (int32_t)get32(data + 8);
 }
 
 void wire_write_held(unsigned char *answers, const bodhi_place *places, size_t n) {
@@ -443,53 +422,51 @@ void wire_write_held(unsigned char *answers, const bodhi_place *places, size_t n
 }
 
 void wire_write_place(unsigned char out[WIRE_PLACE_BYTES], const wire_place *place) {
-    wire_put64(out, place->segment);
-    wire_put64(out + 8, place->offset);
-    wire_put64(out + 16, place->length);
-    wire_put32(out + 24, (uint32_t)place->descriptor);
-    wire_put32(out + 28, place->kind | (uint32_t)place->fields << 8 | (uint32_t)place->head << 16);
+    put64(out, place->segment);
+    put64(out + 8, place->offset);
+    put64(out + 16, place->length);
+    put32(out + 24, (uint32_t)place->descriptor);
+    put32(out + 28, place->kind | (uint32_t)place->fields << 8 | (uint32_t)place->head << 16);
 }
 
 void wire_parse_place(const unsigned char data[WIRE_PLACE_BYTES], wire_place *place) {
-    *place = (wire_place){.segment = wire_get64(data),
-                          .offset = wire_get64(data + 8),
-                          .length = wire_get64(data + 16),
-                          .descriptor = (int32_t)wire_get32(data + 24),
+    *place = (wire_place){.segment = get64(data),
+                          .offset = get64(data + 8),
+                          .length = get64(data + 16),
+                          .descriptor = (int32_t)get32(data + 24),
                           .kind = data[28],
                           .fields = data[29],
                           .head = (uint16_t)(data[30] | (unsigned)data[31] << 8)};
 }
 
 void wire_write_extent(unsigned char out[WIRE_EXTENT_BYTES], const wire_extent *extent) {
-    wire_put64(out, extent->segment);
-    wire_put64(out + 8, extent->offset);
-    wire_put32(out + 16, extent->size);
-    wire_put32(out + 20, extent->kind);
+    put64(out, extent->segment);
+    put64(out + 8, extent->offset);
+    put32(out + 16, extent->size);
+    put32(out + 20, extent->kind);
 }
 
 void wire_parse_extent(const unsigned char data[WIRE_EXTENT_BYTES], wire_extent *extent) {
-    *extent = (wire_extent){.segment = wire_get64(data),
-                            .offset = wire_get64(data + 8),
-                            .size = wire_get32(data + 16),
-                            .kind = wire_get32(data + 20)};
+    *extent = (wire_extent){
+        .segment = get64(data), .offset = get64(data + 8), .size = get32(data + 16), .kind = get32(data + 20)};
 }
 
 void wire_write_opened(unsigned char out[WIRE_OPENED_BYTES], const wire_opened *opened) {
-    wire_put64(out, opened->native);
-    wire_put64(out + 8, opened->alien);
+    put64(out, opened->native);
+    put64(out + 8, opened->alien);
     memcpy(out + 16, opened->identity, sizeof opened->identity);
-    wire_put64(out + 32, opened->dataset);
-    wire_put64(out + 40, opened->generation);
-    wire_put64(out + 48, opened->bytes);
-    wire_put64(out + 56, opened->in_turns);
+    put64(out + 32, opened->dataset);
+    put64(out + 40, opened->generation);
+    put64(out + 48, opened->bytes);
+    put64(out + 56, opened->in_turns);
 }
 
 void wire_parse_opened(const unsigned char data[WIRE_OPENED_BYTES], wire_opened *opened) {
-    *opened = (wire_opened){.native = wire_get64(data),
-                            .alien = wire_get64(data + 8),
-                            .dataset = wire_get64(data + 32),
-                            .generation = wire_get64(data + 40),
-                            .bytes = wire_get64(data + 48),
-                            .in_turns = wire_get64(data + 56) != 0};
+    *opened = (wire_opened){.native = get64(data),
+                            .alien = get64(data + 8),
+                            .dataset = get64(data + 32),
+                            .generation = get64(data + 40),
+                            .bytes = get64(data + 48),
+                            .in_turns = get64(data + 56) != 0};
     memcpy(opened->identity, data + 16, sizeof opened->identity);
 }

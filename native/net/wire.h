@@ -61,6 +61,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bytes.h"
 #include "base/mac.h"
 #include "bodhi.h"
 
@@ -294,10 +295,5 @@ typedef struct {
 #define WIRE_GONE UINT32_MAX
 void wire_write_extent(unsigned char out[WIRE_EXTENT_BYTES], const wire_extent *extent);
 void wire_parse_extent(const unsigned char data[WIRE_EXTENT_BYTES], wire_extent *extent);
-
-uint32_t wire_get32(const unsigned char *data);
-uint64_t wire_get64(const unsigned char *data);
-void wire_put32(unsigned char *data, uint32_t value);
-void wire_put64(unsigned char *data, uint64_t value);
 
 #endif

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/status.h"
 #include "read/locator.h"
 
@@ -9,7 +10,7 @@ typedef struct {
     locator head;
     bodhi_dataset *dataset;
     segment_key *keys;
-    size_t n_keys;
+    size_t n_keys, key_capacity;
 } lookup;
 
 static lookup *of(locator *l) {
@@ -38,15 +39,14 @@ static int locate(locator *head, wanted *list, size_t n, size_t *count) {
     lookup *l = of(head);
     bodhi_dataset *dataset = l->dataset;
     pthread_mutex_lock(head->mutex);
-    segment_key *keys = realloc(l->keys, (dataset->n_segments + 1) * sizeof *keys);
-    if (keys == NULL) {
+    if (!ARRAY_GROW(l->keys, l->key_capacity, dataset->n_segments)) {
         pthread_mutex_unlock(head->mutex);
         return bodhi_fail_memory();
     }
-    l->head.keys = l->keys = keys;
+    l->head.keys = l->keys;
     l->n_keys = dataset->n_segments;
     for (size_t i = 0; i < l->n_keys; i++) {
-        keys[i] = dataset->segments[i]->key;
+        l->keys[i] = dataset->segments[i]->key;
     }
     for (size_t i = 0; i < n; i++) {
         choose(l, &list[i]);

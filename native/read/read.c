@@ -6,12 +6,13 @@
  * filled, and take the checksums. */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "read/reader.h"
 
 enum { SMALL_WINDOW = 128 << 10 }; /* bytes, for what is cached: it is read into a core's own cache, and used there */
@@ -102,17 +103,12 @@ static window *await_window(bodhi_reader *r) {
     return w;
 }
 
-/* Start the threads, with all signals left to the caller's. False if there is none. */
+/* Start the threads. False if there is none. */
 static bool start_threads(bodhi_reader *r) {
-    sigset_t all;
-    sigset_t before;
     r->planned = r->next;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    while (r->n_threads < MAX_THREADS && pthread_create(&r->threads[r->n_threads], NULL, read_ahead, r) == 0) {
+    while (r->n_threads < MAX_THREADS && thread_start(&r->threads[r->n_threads], read_ahead, r)) {
         r->n_threads++;
     }
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     return r->n_threads > 0;
 }
 
@@ -212,12 +208,7 @@ static enum taken take_ids(bodhi_reader *r, const found_record *found, const wan
     const record_header *header = &found->header;
     uint32_t size;
     (void)slice_told_at(found->bytes, header, &size);
-    if (header->n_atoms > r->id_capacity) {
-        free(r->ids);
-        r->ids = malloc((size_t)header->n_atoms * sizeof *r->ids);
-        r->id_capacity = r->ids == NULL ? 0 : header->n_atoms;
-    }
-    if (r->ids == NULL) {
+    if (!ARRAY_FIT(r->ids, r->id_capacity, header->n_atoms)) {
         return TAKEN_NO_MEMORY;
     }
     const segment_key *key = &r->locator->keys[w->place.segment];

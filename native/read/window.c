@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "base/io.h"
+#include "base/memory.h"
 #include "read/reader.h"
 
 enum {
@@ -58,14 +59,8 @@ static bool add_piece(layout *l, uint64_t begin, uint64_t end, uint64_t gap) {
         last->end = end > last->end ? end : last->end;
         return true;
     }
-    if (l->count == l->capacity) {
-        size_t capacity = l->capacity == 0 ? 64 : l->capacity * 2;
-        piece *grown = realloc(l->pieces, capacity * sizeof *grown);
-        if (grown == NULL) {
-            return false;
-        }
-        l->pieces = grown;
-        l->capacity = capacity;
+    if (!ARRAY_GROW(l->pieces, l->capacity, l->count + 1)) {
+        return false;
     }
     l->pieces[l->count++] = (piece){.begin = begin, .end = end};
     return true;
@@ -85,15 +80,6 @@ static bool lay_pieces(layout *l, const record_header *header, const selection *
         done = add_piece(l, block.offset - before, end, gap);
     }
     return done;
-}
-
-static bool reserve_head(layout *l, size_t size) {
-    if (size > l->head_capacity) {
-        free(l->head);
-        l->head = malloc(size);
-        l->head_capacity = l->head == NULL ? 0 : size;
-    }
-    return l->head != NULL;
 }
 
 /* Read the head of a record; -1: it cannot be read now. */
@@ -120,7 +106,7 @@ static ssize_t read_head(const bodhi_reader *r, const place *p, unsigned char *h
 static bool learn_layout(const bodhi_reader *r, layout *l, const place *p, enum fill_mode mode, bool exact) {
     size_t size = (size_t)p->head * UNIT;
     l->known = false;
-    if (p->head == UINT16_MAX || !reserve_head(l, size)) {
+    if (p->head == UINT16_MAX || !ARRAY_FIT(l->head, l->head_capacity, size)) {
         return true; /* records are read whole */
     }
     ssize_t got = read_head(r, p, l->head, size, mode);
@@ -347,15 +333,9 @@ static void read_separately(const bodhi_reader *r, window *w, const extent *e, c
 
 /* Put a request into the window's batch. */
 static void add_to_batch(window *w, const extent *e, const request *q) {
-    if (w->n_batch == w->batch_capacity) {
-        size_t capacity = w->batch_capacity == 0 ? 64 : w->batch_capacity * 2;
-        fetched *grown = realloc(w->batch, capacity * sizeof *grown);
-        if (grown == NULL) {
-            w->status = BODHI_ERROR_MEMORY;
-            return;
-        }
-        w->batch = grown;
-        w->batch_capacity = capacity;
+    if (!ARRAY_GROW(w->batch, w->batch_capacity, w->n_batch + 1)) {
+        w->status = BODHI_ERROR_MEMORY;
+        return;
     }
     w->batch[w->n_batch++] = (fetched){.segment = e->segment,
                                        .offset = q->begin,

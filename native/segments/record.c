@@ -3,39 +3,22 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/crc32c.h"
 
 /* Headers of other versions are checked up to this length. */
 enum { MAX_FOREIGN_HEADER = 65536 };
 
-/* --- Little-endian numbers -------------------------------------------------------------------------------------- */
-
-static void put(unsigned char *out, uint64_t value, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++) {
-        out[i] = (unsigned char)(value >> 8 * i);
-    }
-}
-
-static uint64_t get(const unsigned char *data, size_t bytes) {
-    uint64_t value = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        value |= (uint64_t)data[i] << 8 * i;
-    }
-    return value;
-}
-
-static uint32_t get32(const unsigned char *data) {
-    return (uint32_t)get(data, 4);
-}
+/* --- Numbers ----------------------------------------------------------------------------------------------------- */
 
 static void put_double(unsigned char *out, double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
-    put(out, bits, 8);
+    put64(out, bits);
 }
 
 static double get_double(const unsigned char *data) {
-    uint64_t bits = get(data, 8);
+    uint64_t bits = get64(data);
     double value;
     memcpy(&value, &bits, sizeof value);
     return value;
@@ -62,11 +45,11 @@ static uint32_t checksum_of_header(const unsigned char *data, size_t bytes) {
 }
 
 static void write_prefix(unsigned char *out, uint32_t magic, unsigned type, size_t bytes) {
-    put(out, magic, 4);
-    put(out + 4, FORMAT_VERSION, 2);
-    put(out + 6, type, 2);
-    put(out + 8, bytes, 4);
-    put(out + 12, checksum_of_header(out, bytes), 4);
+    put32(out, magic);
+    put16(out + 4, FORMAT_VERSION);
+    put16(out + 6, (uint16_t)type);
+    put32(out + 8, (uint32_t)bytes);
+    put32(out + 12, checksum_of_header(out, bytes));
 }
 
 /* Check magic, length, checksum and version of the header at `data`, of which `size` bytes are there. *bytes is set to
@@ -86,7 +69,7 @@ static enum parsed check_prefix(const unsigned char *data, size_t size, uint32_t
     if (get32(data + 12) != checksum_of_header(data, *bytes) && !bodhi_bypass_checksums) {
         return PARSED_DAMAGED;
     }
-    *version = (unsigned)get(data + 4, 2);
+    *version = get16(data + 4);
     return *version == FORMAT_VERSION ? PARSED : PARSED_VERSION;
 }
 
@@ -119,17 +102,17 @@ enum parsed parse_identity(const unsigned char *data, size_t size, uint8_t ident
 
 void write_file_header(unsigned char out[SEGMENT_HEADER_BYTES], uint32_t magic, const segment_key *key, unsigned kind) {
     memset(out, 0, SEGMENT_HEADER_BYTES);
-    put(out + 16, key->segment, 8);
-    put(out + 24, key->dataset, 8);
-    put(out + 32, key->generation, 8);
+    put64(out + 16, key->segment);
+    put64(out + 24, key->dataset);
+    put64(out + 32, key->generation);
     write_prefix(out, magic, kind, SEGMENT_HEADER_BYTES);
 }
 
 enum parsed parse_file_header(const unsigned char *data, size_t size, uint32_t magic, const segment_key *key,
                               unsigned kind, unsigned *version) {
     enum parsed parsed = check_whole(data, size, magic, SEGMENT_HEADER_BYTES, version);
-    if (parsed == PARSED && (get(data + 16, 8) != key->segment || get(data + 24, 8) != key->dataset ||
-                             get(data + 32, 8) != key->generation || get(data + 6, 2) != kind)) {
+    if (parsed == PARSED && (get64(data + 16) != key->segment || get64(data + 24) != key->dataset ||
+                             get64(data + 32) != key->generation || get16(data + 6) != kind)) {
         return PARSED_FOREIGN;
     }
     return parsed;
@@ -139,8 +122,8 @@ size_t write_meta(unsigned char *out, const char *name, size_t name_bytes, const
                   size_t generation_bytes) {
     size_t bytes = PREFIX_BYTES + 8 + name_bytes + generation_bytes;
     if (out != NULL) {
-        put(out + 16, name_bytes, 4);
-        put(out + 20, generation_bytes, 4);
+        put32(out + 16, (uint32_t)name_bytes);
+        put32(out + 20, (uint32_t)generation_bytes);
         memcpy(out + 24, name, name_bytes);
         if (generation_bytes > 0) {
             memcpy(out + 24 + name_bytes, generation, generation_bytes);
@@ -174,30 +157,46 @@ enum parsed parse_meta(const unsigned char *data, size_t size, const char **name
 
 static uint32_t checksum_of_entry(const unsigned char *data, uint64_t segment) {
     unsigned char seed[8];
-    put(seed, segment, 8); /* an entry of another segment's index does not pass */
+    put64(seed, segment); /* an entry of another segment's index does not pass */
     return bodhi_crc32c(bodhi_crc32c(0, seed, sizeof seed), data, ENTRY_BYTES - 4);
 }
 
+index_entry entry_of(const record_header *header) {
+    if (header->type == RECORD_TOMBSTONE) {
+        return (index_entry){.type = ENTRY_TOMBSTONE,
+                             .number = header->number,
+                             .offset = header->target_offset,
+                             .length = header->target_segment};
+    }
+    uint32_t units = header->head_bytes / UNIT;
+    return (index_entry){.type = ENTRY_FRAME,
+                         .fields = (uint8_t)(header->fields | header->encoding << 4),
+                         .head_units = units < UINT16_MAX ? (uint16_t)units : UINT16_MAX,
+                         .number = header->number,
+                         .offset = header->offset,
+                         .length = header->length};
+}
+
 void write_entry(unsigned char out[ENTRY_BYTES], const index_entry *entry, uint64_t segment) {
-    put(out, entry->number, 8);
-    put(out + 8, entry->offset, 8);
-    put(out + 16, entry->length, 8);
+    put64(out, entry->number);
+    put64(out + 8, entry->offset);
+    put64(out + 16, entry->length);
     out[24] = (unsigned char)entry->type;
     out[25] = entry->fields;
-    put(out + 26, entry->head_units, 2);
-    put(out + 28, checksum_of_entry(out, segment), 4);
+    put16(out + 26, entry->head_units);
+    put32(out + 28, checksum_of_entry(out, segment));
 }
 
 enum parsed parse_entry(const unsigned char data[ENTRY_BYTES], index_entry *entry, uint64_t segment) {
     if (get32(data + 28) != checksum_of_entry(data, segment) && !bodhi_bypass_checksums) {
         return PARSED_DAMAGED;
     }
-    entry->number = get(data, 8);
-    entry->offset = get(data + 8, 8);
-    entry->length = get(data + 16, 8);
+    entry->number = get64(data);
+    entry->offset = get64(data + 8);
+    entry->length = get64(data + 16);
     entry->type = data[24];
     entry->fields = data[25];
-    entry->head_units = (uint16_t)get(data + 26, 2);
+    entry->head_units = get16(data + 26);
     if (entry->type == ENTRY_TOMBSTONE) {
         return PARSED;
     }
@@ -221,7 +220,7 @@ bool layout_record(record_header *header) {
     }
     header->n_blocks = (uint32_t)blocks;
     if (header->encoding == ENCODING_RAW) {
-        header->payload_bytes = count_fields(header->fields & VECTOR_FIELDS) * field_bytes(header) + header->told_bytes;
+        header->payload_bytes = count_fields(header->fields & VECTOR_FIELDS) * field_bytes(header) + header->ids_bytes;
     }
     header->head_bytes = (uint32_t)round_up(RECORD_HEADER_BYTES + blocks * BLOCK_ENTRY_BYTES, UNIT);
     header->length = header->head_bytes + round_up(header->payload_bytes, UNIT);
@@ -229,15 +228,15 @@ bool layout_record(record_header *header) {
 }
 
 static void write_common(unsigned char *out, const record_header *header, const segment_key *key) {
-    put(out + 16, header->number, 8);
+    put64(out + 16, header->number);
     put_double(out + 24, header->time);
-    put(out + 32, key->dataset, 8);
-    put(out + 40, key->generation, 8);
-    put(out + 48, key->segment, 8);
-    put(out + 56, header->offset, 8);
-    put(out + 64, header->payload_bytes, 8);
-    put(out + 72, header->n_atoms, 4);
-    put(out + 76, header->block_atoms, 4);
+    put64(out + 32, key->dataset);
+    put64(out + 40, key->generation);
+    put64(out + 48, key->segment);
+    put64(out + 56, header->offset);
+    put64(out + 64, header->payload_bytes);
+    put32(out + 72, header->n_atoms);
+    put32(out + 76, header->block_atoms);
     out[80] = header->kind;
     out[81] = header->fields;
     out[82] = header->encoding;
@@ -245,9 +244,9 @@ static void write_common(unsigned char *out, const record_header *header, const 
     for (size_t i = 0; i < 6; i++) {
         uint32_t bits;
         memcpy(&bits, &header->box[i], sizeof bits);
-        put(out + 84 + 4 * i, bits, 4);
+        put32(out + 84 + 4 * i, bits);
     }
-    put(out + 108, header->n_blocks, 4);
+    put32(out + 108, header->n_blocks);
 }
 
 void write_record_head(unsigned char *out, const record_header *header, const segment_key *key,
@@ -260,8 +259,8 @@ void write_record_head(unsigned char *out, const record_header *header, const se
         for (uint32_t block = 0; data != NULL && block < blocks_per_field(header); block++) {
             const uint32_t *sizes = fields[field].sizes;
             size_t bytes = sizes != NULL ? sizes[block] : (size_t)atoms_in_block(header, block) * 12;
-            put(entry, bytes, 4);
-            put(entry + 4, bodhi_crc32c(0, data, bytes), 4);
+            put32(entry, (uint32_t)bytes);
+            put32(entry + 4, bodhi_crc32c(0, data, bytes));
             entry += BLOCK_ENTRY_BYTES;
             data += bytes;
         }
@@ -272,17 +271,17 @@ void write_record_head(unsigned char *out, const record_header *header, const se
 void write_tombstone(unsigned char out[TOMBSTONE_BYTES], const record_header *header, const segment_key *key) {
     memset(out, 0, TOMBSTONE_BYTES);
     write_common(out, header, key);
-    put(out + 112, header->target_segment, 8);
-    put(out + 120, header->target_offset, 8);
+    put64(out + 112, header->target_segment);
+    put64(out + 120, header->target_offset);
     write_prefix(out, MAGIC_RECORD, RECORD_TOMBSTONE, TOMBSTONE_BYTES);
 }
 
 static bool read_common(const unsigned char *data, const segment_key *key, uint64_t offset, record_header *header) {
-    header->type = (enum record_type)get(data + 6, 2);
-    header->number = get(data + 16, 8);
+    header->type = (enum record_type)get16(data + 6);
+    header->number = get64(data + 16);
     header->time = get_double(data + 24);
-    header->offset = get(data + 56, 8);
-    header->payload_bytes = get(data + 64, 8);
+    header->offset = get64(data + 56);
+    header->payload_bytes = get64(data + 64);
     header->n_atoms = get32(data + 72);
     header->block_atoms = get32(data + 76);
     header->kind = data[80];
@@ -294,14 +293,14 @@ static bool read_common(const unsigned char *data, const segment_key *key, uint6
         memcpy(&header->box[i], &bits, sizeof bits);
     }
     header->n_blocks = get32(data + 108);
-    return get(data + 32, 8) == key->dataset && get(data + 40, 8) == key->generation &&
-           get(data + 48, 8) == key->segment && header->offset == offset && header->kind <= 1 &&
+    return get64(data + 32) == key->dataset && get64(data + 40) == key->generation &&
+           get64(data + 48) == key->segment && header->offset == offset && header->kind <= 1 &&
            header->number <= INT64_MAX;
 }
 
 /* Check the numbers of a frame record against each other; `bytes` is header and table. */
 static bool read_layout(record_header *header, uint32_t bytes) {
-    header->told_bytes = 0; /* where they matter, the block table says it */
+    header->ids_bytes = 0; /* where they matter, the block table says it */
     record_header computed = *header;
     if (header->n_atoms == 0 || header->payload_bytes > INT64_MAX / 2 ||
         bytes != RECORD_HEADER_BYTES + (uint64_t)header->n_blocks * BLOCK_ENTRY_BYTES) {
@@ -310,7 +309,7 @@ static bool read_layout(record_header *header, uint32_t bytes) {
     if (header->encoding == ENCODING_RAW || header->encoding == ENCODING_PACKED) {
         uint64_t vectors = count_fields(header->fields & VECTOR_FIELDS) * field_bytes(header);
         bool tells = (header->fields >> FIELD_IDS & 1U) != 0;
-        computed.told_bytes = tells && header->payload_bytes > vectors ? header->payload_bytes - vectors : 0;
+        computed.ids_bytes = tells && header->payload_bytes > vectors ? header->payload_bytes - vectors : 0;
         if (!layout_record(&computed) || computed.n_blocks != header->n_blocks ||
             computed.payload_bytes != header->payload_bytes) {
             return false;
@@ -323,10 +322,10 @@ static bool read_layout(record_header *header, uint32_t bytes) {
 
 /* Cheap checks before a checksum is taken: bytes that only look like a record must not make a scan slow. */
 static bool plausible(const unsigned char *data, const segment_key *key, uint64_t offset) {
-    if (get(data + 4, 2) != FORMAT_VERSION) {
+    if (get16(data + 4) != FORMAT_VERSION) {
         return get32(data + 8) <= MAX_FOREIGN_HEADER;
     }
-    return get(data + 48, 8) == key->segment && get(data + 56, 8) == offset && get32(data + 8) >= RECORD_HEADER_BYTES &&
+    return get64(data + 48) == key->segment && get64(data + 56) == offset && get32(data + 8) >= RECORD_HEADER_BYTES &&
            get32(data + 8) <= UINT32_MAX - UNIT;
 }
 
@@ -350,8 +349,8 @@ enum parsed parse_record(const unsigned char *data, size_t size, const segment_k
         return PARSED_DAMAGED;
     }
     if (header->type == RECORD_TOMBSTONE && bytes == TOMBSTONE_BYTES) {
-        header->target_segment = get(data + 112, 8);
-        header->target_offset = get(data + 120, 8);
+        header->target_segment = get64(data + 112);
+        header->target_offset = get64(data + 120);
         header->n_blocks = 0;
         header->payload_bytes = 0;
         header->head_bytes = TOMBSTONE_BYTES;
@@ -359,10 +358,6 @@ enum parsed parse_record(const unsigned char *data, size_t size, const segment_k
         return PARSED;
     }
     return header->type == RECORD_FRAME && read_layout(header, bytes) ? PARSED : PARSED_DAMAGED;
-}
-
-uint32_t read_record_atoms(const unsigned char data[RECORD_ATOMS_BYTES]) {
-    return get32(data);
 }
 
 block_entry read_block_entry(const unsigned char *record, uint32_t index) {

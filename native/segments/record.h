@@ -61,7 +61,7 @@ typedef struct {
     uint32_t n_blocks;
     uint64_t offset;                        /* of the record in its segment */
     uint64_t payload_bytes;                 /* without padding */
-    uint64_t told_bytes;                    /* of these, those that tell which atoms it has; 0: a whole frame */
+    uint64_t ids_bytes;                     /* of these, those that tell which atoms it has; 0: a whole frame */
     uint32_t head_bytes;                    /* header and block table, padded */
     uint64_t length;                        /* of the whole record, padded */
     uint64_t target_segment, target_offset; /* of a tombstone */
@@ -105,10 +105,13 @@ size_t write_meta(unsigned char *out, const char *name, size_t name_bytes, const
 enum parsed parse_meta(const unsigned char *data, size_t size, const char **name, size_t *name_bytes,
                        const void **generation, size_t *generation_bytes, unsigned *version);
 
+/* The index entry of a record. */
+index_entry entry_of(const record_header *header);
+
 void write_entry(unsigned char out[ENTRY_BYTES], const index_entry *entry, uint64_t segment);
 enum parsed parse_entry(const unsigned char data[ENTRY_BYTES], index_entry *entry, uint64_t segment);
 
-/* Complete the computed members (n_blocks, head_bytes, length) from fields, n_atoms, block_atoms and told_bytes, and
+/* Complete the computed members (n_blocks, head_bytes, length) from fields, n_atoms, block_atoms and ids_bytes, and
  * payload_bytes too where the encoding is raw. Returns false if the frame is too large for the format. */
 bool layout_record(record_header *header);
 
@@ -129,9 +132,6 @@ void write_tombstone(unsigned char out[TOMBSTONE_BYTES], const record_header *he
  * more bytes are needed (*needed). Encodings that are not known are parsed: the caller decides. */
 enum parsed parse_record(const unsigned char *data, size_t size, const segment_key *key, uint64_t offset,
                          record_header *header, size_t *needed);
-
-/* The number of atoms by those bytes of a record alone, unchecked. */
-uint32_t read_record_atoms(const unsigned char data[RECORD_ATOMS_BYTES]);
 
 /* Check all blocks of a record, of any encoding, that is there completely. */
 bool check_payload(const unsigned char *record, const record_header *header);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/memory.h"
 #include "segments/segment.h"
 
 /* The part of the segment that is in memory. */
@@ -31,14 +32,9 @@ static const unsigned char *look(window *w, uint64_t at, uint64_t size) {
     if (at >= w->start && at + size <= w->start + w->filled) {
         return w->buffer + (at - w->start);
     }
-    if (size > w->capacity) {
-        unsigned char *grown = realloc(w->buffer, (size_t)size);
-        if (grown == NULL) {
-            errno = ENOMEM;
-            return NULL;
-        }
-        w->buffer = grown;
-        w->capacity = (size_t)size;
+    if (!ARRAY_FIT(w->buffer, w->capacity, (size_t)size)) {
+        errno = ENOMEM;
+        return NULL;
     }
     uint64_t there = w->limit - at;
     ssize_t got = io_read(w->fd, w->buffer, there < w->capacity ? (size_t)there : w->capacity, at, READ_ANY);

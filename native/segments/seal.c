@@ -1,46 +1,22 @@
-/* Putting together the table of a segment; see sealed.h. */
+/* Putting together the table of a segment; see frame_table.h. */
 #include <stdlib.h>
 
+#include "base/bytes.h"
 #include "base/crc32c.h"
-#include "segments/sealed.h"
+#include "base/memory.h"
+#include "segments/frame_table.h"
 
-enum {
-    REGULAR_LEAST = 64, /* frames that are told by a span or a stretch; of fewer, each costs more memory than a page */
-    PLACES_IN_PAGE = TABLE_PAYLOAD / PLACE_BYTES
-};
+enum { REGULAR_LEAST = 64 }; /* frames that are told by a run alone; of fewer, each costs more memory than a page */
 
-/* Bytes that grow. */
-typedef struct {
-    unsigned char *data;
-    size_t size, capacity;
-} bytes;
-
-/* A table in the making. The pages of places are behind those of numbers, whose number is known at last. */
+/* A table in the making. */
 typedef struct {
     const place *places;
     size_t n;
-    uint64_t stamp;
-    bytes spans, stretches, number_pages, place_pages;
-    bool no_memory;
+    table_run *runs;
+    size_t n_runs, run_capacity;
+    unsigned char *pages;
+    size_t page_bytes, page_capacity;
 } layout;
-
-/* Room for `size` more bytes, which are zeros; NULL: memory is out. */
-static unsigned char *more(layout *l, bytes *b, size_t size) {
-    if (b->size + size > b->capacity) {
-        size_t capacity = b->size + size > 2 * b->capacity ? b->size + size : 2 * b->capacity;
-        unsigned char *grown = realloc(b->data, capacity);
-        if (grown == NULL) {
-            l->no_memory = true;
-            return NULL;
-        }
-        b->data = grown;
-        b->capacity = capacity;
-    }
-    unsigned char *at = b->data + b->size;
-    memset(at, 0, size);
-    b->size += size;
-    return at;
-}
 
 uint32_t table_page_checksum(uint64_t stamp, uint32_t number, const unsigned char page[TABLE_PAGE]) {
     unsigned char where[12];
@@ -49,155 +25,79 @@ uint32_t table_page_checksum(uint64_t stamp, uint32_t number, const unsigned cha
     return bodhi_crc32c(bodhi_crc32c(0, where, sizeof where), page + 4, TABLE_PAGE - 4);
 }
 
-/* --- Numbers ----------------------------------------------------------------------------------------------------- */
-
-/* How many frames from `at` on are `*step` apart. */
-static size_t count_even(const layout *l, size_t at, uint64_t *step) {
-    size_t end = at + 1;
-    *step = 1;
-    if (end < l->n) {
-        *step = l->places[end].number - l->places[at].number;
-        while (*step <= UINT32_MAX && end < l->n && l->places[end].number - l->places[end - 1].number == *step) {
-            end++;
-        }
-    }
-    return end - at;
-}
-
-/* How many frames from `at` on a page of bits takes. */
-static size_t count_dense(const layout *l, size_t at) {
-    uint64_t end = l->places[at].number + LEAF_NUMBERS;
-    size_t low = at;
-    size_t high = l->n - at > LEAF_NUMBERS ? at + LEAF_NUMBERS : l->n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (l->places[middle].number < end) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low - at;
-}
-
-static void add_span(layout *l, const table_span *s) {
-    unsigned char *out = more(l, &l->spans, SPAN_BYTES);
-    if (out != NULL) {
-        put64(out, s->first);
-        put64(out + 8, s->rank);
-        put32(out + 16, s->step);
-        put32(out + 20, s->page);
-    }
-}
-
-/* Add a page of `n` frames: as bits from `first` on, or as numbers. */
-static void add_leaf(layout *l, size_t at, size_t n, bool list) {
-    uint64_t first = l->places[at].number;
-    table_span s = {
-        .first = first, .rank = at, .page = (uint32_t)(l->number_pages.size / TABLE_PAGE) | (list ? SPAN_LIST : 0)};
-    unsigned char *page = more(l, &l->number_pages, TABLE_PAGE);
-    add_span(l, &s);
-    if (page == NULL) {
-        return;
-    }
-    unsigned char *payload = page + TABLE_PAGE_HEAD;
-    if (list) {
-        memset(payload, 0xFF, TABLE_PAYLOAD); /* what is not used is above all numbers */
-        for (size_t i = 0; i < n; i++) {
-            put64(payload + 8 * i, l->places[at + i].number);
-        }
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        uint64_t bit = l->places[at + i].number - first;
-        payload[bit / 8] |= (unsigned char)(1U << bit % 8);
-    }
-}
-
-static void lay_out_numbers(layout *l) {
-    for (size_t at = 0; at < l->n && !l->no_memory;) {
-        uint64_t step;
-        size_t even = count_even(l, at, &step);
-        size_t dense = count_dense(l, at);
-        size_t listed = l->n - at < LEAF_WORDS ? l->n - at : LEAF_WORDS;
-        size_t in_page = dense > listed ? dense : listed;
-        if (even >= REGULAR_LEAST && even >= in_page / (TABLE_PAGE / SPAN_BYTES)) {
-            table_span s = {.first = l->places[at].number, .rank = at, .step = (uint32_t)step};
-            add_span(l, &s);
-            at += even;
-        } else {
-            add_leaf(l, at, in_page, dense < listed);
-            at += in_page;
-        }
-    }
-}
-
-/* --- Places ------------------------------------------------------------------------------------------------------ */
+/* --- Runs -------------------------------------------------------------------------------------------------------- */
 
 static bool is_alike(const place *a, const place *b) {
     return a->length == b->length && a->head == b->head && a->fields == b->fields && b->offset > a->offset;
 }
 
-/* How many places from `at` on are alike and `*stride` apart. */
-static size_t count_strided(const layout *l, size_t at, uint32_t *stride) {
-    const place *p = l->places;
-    size_t end = at + 1;
-    *stride = 1;
-    if (end < l->n && is_alike(&p[at], &p[end])) {
-        *stride = p[end].offset - p[at].offset;
-        while (end < l->n && is_alike(&p[end - 1], &p[end]) && p[end].offset - p[end - 1].offset == *stride) {
-            end++;
-        }
+/* How many of `n` frames are as far apart as the first two, in number and place, and else alike. */
+static size_t count_regular(const place *p, size_t n) {
+    size_t end = 1;
+    while (end < n && end < UINT32_MAX && is_alike(&p[end - 1], &p[end]) &&
+           p[end].number - p[end - 1].number == p[1].number - p[0].number &&
+           p[end].offset - p[end - 1].offset == p[1].offset - p[0].offset) {
+        end++;
     }
-    return end - at;
+    return n > 1 && p[1].number - p[0].number > UINT32_MAX ? 1 : end;
 }
 
-static void add_stretch(layout *l, const table_stretch *s) {
-    unsigned char *out = more(l, &l->stretches, STRETCH_BYTES);
-    if (out != NULL) {
-        put64(out, s->rank);
-        put32(out + 8, s->offset);
-        put32(out + 12, s->stride);
-        put32(out + 16, s->length);
-        put16(out + 20, s->head);
-        out[22] = s->fields;
-        put32(out + 24, s->page);
+/* How far apart the numbers of frames are, of which there are as many as a page takes; 0: not evenly. */
+static uint32_t step_of(const place *p, size_t n) {
+    uint64_t step = n > 1 ? p[1].number - p[0].number : 1;
+    for (size_t i = 1; i < n && step > 0; i++) {
+        step = p[i].number - p[i - 1].number == step ? step : 0;
     }
+    return (uint32_t)step;
 }
 
-static void add_places(layout *l, size_t at, size_t n) {
-    table_stretch s = {.rank = at, .page = (uint32_t)(l->place_pages.size / TABLE_PAGE)};
-    unsigned char *page = more(l, &l->place_pages, TABLE_PAGE);
-    add_stretch(l, &s);
-    for (size_t i = 0; page != NULL && i < n; i++) {
-        unsigned char *out = page + TABLE_PAGE_HEAD + i * PLACE_BYTES;
-        const place *p = &l->places[at + i];
-        put32(out, p->offset);
-        put32(out + 4, p->length);
-        put16(out + 8, p->head);
-        out[10] = p->fields;
+/* Tell frames, each by itself, by a page. Returns how many; 0: memory is out. */
+static size_t add_page(layout *l, const place *p, size_t n) {
+    size_t count = 0;
+    if (!ARRAY_GROW(l->pages, l->page_capacity, l->page_bytes + TABLE_PAGE)) {
+        return 0;
     }
+    unsigned char *page = l->pages + l->page_bytes;
+    memset(page, 0, TABLE_PAGE);
+    for (; count < n && count < PLACES_IN_PAGE && p[count].number - p[0].number <= UINT32_MAX; count++) {
+        unsigned char *out = page + TABLE_PAGE_HEAD + count * PLACE_BYTES;
+        put32(out, (uint32_t)(p[count].number - p[0].number));
+        put32(out + 4, p[count].offset);
+        put32(out + 8, p[count].length);
+        put16(out + 12, p[count].head);
+        out[14] = p[count].fields;
+    }
+    l->page_bytes += TABLE_PAGE;
+    return count;
 }
 
-static void lay_out_places(layout *l) {
-    for (size_t at = 0; at < l->n && !l->no_memory;) {
-        uint32_t stride;
-        size_t n = count_strided(l, at, &stride);
+/* False: memory is out. */
+static bool lay_out(layout *l) {
+    for (size_t at = 0; at < l->n;) {
+        const place *p = &l->places[at];
+        size_t n = count_regular(p, l->n - at);
+        table_run run = {.first = p->number};
         if (n >= REGULAR_LEAST) {
-            const place *p = &l->places[at];
-            table_stretch s = {.rank = at,
-                               .offset = p->offset,
-                               .stride = stride,
-                               .length = p->length,
-                               .head = p->head,
-                               .fields = p->fields};
-            add_stretch(l, &s);
+            run = (table_run){.first = p->number,
+                              .step = (uint32_t)(p[1].number - p[0].number),
+                              .offset = p->offset,
+                              .stride = p[1].offset - p[0].offset,
+                              .length = p->length,
+                              .head = p->head,
+                              .fields = p->fields};
         } else {
-            n = l->n - at < PLACES_IN_PAGE ? l->n - at : PLACES_IN_PAGE;
-            add_places(l, at, n);
+            run.offset = (uint32_t)(l->page_bytes / TABLE_PAGE);
+            n = add_page(l, p, l->n - at);
+            run.step = step_of(p, n);
         }
+        run.count = (uint32_t)n;
+        if (n == 0 || !ARRAY_GROW(l->runs, l->run_capacity, l->n_runs + 1)) {
+            return false;
+        }
+        l->runs[l->n_runs++] = run;
         at += n;
     }
+    return true;
 }
 
 /* --- The whole --------------------------------------------------------------------------------------------------- */
@@ -230,43 +130,35 @@ static size_t arrange(place *places, size_t n) {
 }
 
 static void put_facts(unsigned char *out, const table_facts *f) {
-    const uint64_t numbers[10] = {f->stamp, f->covered, f->index_at, f->index_inode, f->frames,
-                                  f->low,   f->high,    f->n_spans,  f->n_stretches, f->n_tombstones};
+    const uint64_t numbers[9] = {f->stamp, f->covered, f->index_at, f->index_inode, f->frames,
+                                 f->low,   f->high,    f->n_runs,   f->n_tombstones};
     put32(out + 4, f->n_pages);
-    for (size_t i = 0; i < 10; i++) {
+    for (size_t i = 0; i < 9; i++) {
         put64(out + 8 + 8 * i, numbers[i]);
     }
 }
 
-/* Pages follow the directory: the numbers of those that spans and stretches tell become those in the file. */
-static void number_pages(layout *l, uint32_t first) {
-    uint32_t n_leaves = (uint32_t)(l->number_pages.size / TABLE_PAGE);
-    for (size_t at = 0; at < l->spans.size; at += SPAN_BYTES) {
-        unsigned char *s = l->spans.data + at;
-        if (get32(s + 16) == 0) {
-            put32(s + 20, get32(s + 20) + first);
-        }
+/* Pages follow the directory, from number `first` on. */
+static unsigned char *put_runs(unsigned char *out, const layout *l, uint32_t first) {
+    for (size_t i = 0; i < l->n_runs; i++, out += RUN_BYTES) {
+        const table_run *r = &l->runs[i];
+        put64(out, r->first);
+        put32(out + 8, r->count);
+        put32(out + 12, r->step);
+        put32(out + 16, r->stride == 0 ? r->offset + first : r->offset);
+        put32(out + 20, r->stride);
+        put32(out + 24, r->length);
+        put16(out + 28, r->head);
+        out[30] = r->fields;
     }
-    for (size_t at = 0; at < l->stretches.size; at += STRETCH_BYTES) {
-        unsigned char *s = l->stretches.data + at;
-        if (get32(s + 12) == 0) {
-            put32(s + 24, get32(s + 24) + first + n_leaves);
-        }
-    }
+    return out;
 }
 
-static unsigned char *append(unsigned char *out, const bytes *b) {
-    if (b->size > 0) {
-        memcpy(out, b->data, b->size);
-    }
-    return out + b->size;
-}
-
-static unsigned char *put_together(layout *l, const segment *s, table_facts *facts, const tombstone *tombstones,
+static unsigned char *put_together(const layout *l, const segment *s, table_facts *facts, const tombstone *tombstones,
                                    size_t *size) {
-    size_t directory = l->spans.size + l->stretches.size + facts->n_tombstones * TOMBSTONE_ENTRY_BYTES;
+    size_t directory = l->n_runs * RUN_BYTES + facts->n_tombstones * TOMBSTONE_ENTRY_BYTES;
     uint32_t first = (uint32_t)(round_up(TABLE_HEAD_BYTES + directory, TABLE_PAGE) / TABLE_PAGE);
-    facts->n_pages = first + (uint32_t)((l->number_pages.size + l->place_pages.size) / TABLE_PAGE);
+    facts->n_pages = first + (uint32_t)(l->page_bytes / TABLE_PAGE);
     *size = (size_t)facts->n_pages * TABLE_PAGE;
     unsigned char *out = calloc(1, *size);
     if (out == NULL) {
@@ -274,8 +166,7 @@ static unsigned char *put_together(layout *l, const segment *s, table_facts *fac
     }
     write_file_header(out, MAGIC_TABLE, &s->key, s->kind);
     put_facts(out + SEGMENT_HEADER_BYTES, facts);
-    number_pages(l, first);
-    unsigned char *at = append(append(out + TABLE_HEAD_BYTES, &l->spans), &l->stretches);
+    unsigned char *at = put_runs(out + TABLE_HEAD_BYTES, l, first);
     for (size_t i = 0; i < facts->n_tombstones; i++, at += TOMBSTONE_ENTRY_BYTES) {
         put64(at, tombstones[i].segment);
         put64(at + 8, tombstones[i].offset);
@@ -283,7 +174,9 @@ static unsigned char *put_together(layout *l, const segment *s, table_facts *fac
     }
     unsigned char *checked = out + SEGMENT_HEADER_BYTES + 4;
     put32(out + SEGMENT_HEADER_BYTES, bodhi_crc32c(0, checked, TABLE_FACTS_BYTES - 4 + directory));
-    (void)append(append(out + (size_t)first * TABLE_PAGE, &l->number_pages), &l->place_pages);
+    if (l->page_bytes > 0) {
+        memcpy(out + (size_t)first * TABLE_PAGE, l->pages, l->page_bytes);
+    }
     for (uint32_t page = first; page < facts->n_pages; page++) {
         unsigned char *p = out + (size_t)page * TABLE_PAGE;
         put32(p, table_page_checksum(facts->stamp, page, p));
@@ -293,9 +186,8 @@ static unsigned char *put_together(layout *l, const segment *s, table_facts *fac
 
 unsigned char *seal_layout(const segment *s, uint64_t stamp, place *places, size_t n, const tombstone *tombstones,
                            size_t n_tombstones, size_t *size) {
-    layout l = {.places = places, .n = arrange(places, n), .stamp = stamp};
-    lay_out_numbers(&l);
-    lay_out_places(&l);
+    layout l = {.places = places, .n = arrange(places, n)};
+    bool laid_out = lay_out(&l);
     table_facts facts = {.stamp = stamp,
                          .covered = s->covered,
                          .index_at = s->index_at,
@@ -303,13 +195,10 @@ unsigned char *seal_layout(const segment *s, uint64_t stamp, place *places, size
                          .frames = l.n,
                          .low = l.n == 0 ? 1 : places[0].number,
                          .high = l.n == 0 ? 0 : places[l.n - 1].number,
-                         .n_spans = l.spans.size / SPAN_BYTES,
-                         .n_stretches = l.stretches.size / STRETCH_BYTES,
+                         .n_runs = l.n_runs,
                          .n_tombstones = n_tombstones};
-    unsigned char *out = l.no_memory ? NULL : put_together(&l, s, &facts, tombstones, size);
-    free(l.spans.data);
-    free(l.stretches.data);
-    free(l.number_pages.data);
-    free(l.place_pages.data);
+    unsigned char *out = laid_out ? put_together(&l, s, &facts, tombstones, size) : NULL;
+    free(l.runs);
+    free(l.pages);
     return out;
 }

@@ -33,17 +33,17 @@ typedef struct {
     size_t n_words, capacity;
     unsigned n_deltas; /* to it */
     id_set differing;  /* scratch */
-} slice_teller;
+} ids_encoder;
 
 /* Tell the atoms of the record at `offset` of a segment, which as a set alone take `most` bytes at most. False: memory
  * is out. */
-bool slice_tell(slice_teller *t, slice_atoms atoms, const segment_key *key, uint64_t offset, size_t most);
+bool ids_encode(ids_encoder *t, slice_atoms atoms, const segment_key *key, uint64_t offset, size_t most);
 
 size_t slice_told_most(slice_atoms atoms);
 
 /* What was told may have been undone: nothing more is told by it. */
-void slice_teller_forget(slice_teller *t);
-void slice_teller_free(slice_teller *t);
+void ids_encoder_forget(ids_encoder *t);
+void ids_encoder_free(ids_encoder *t);
 
 /* Take the atoms of the record at `record`, of which `told` are the bytes that tell them and are right: header.n_atoms
  * ids. What it differs from is read from the segment at `fd` (-1: cannot be), unless it is in `base`, which it is put

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+
 void table_free(table *t) {
     free(t->places);
     free(t->recent);
@@ -32,13 +34,7 @@ static bool reserve(table *t, size_t n) {
     }
     size_t slack = t->count < 65536 ? t->count : t->count / 8;
     size_t capacity = t->count + n > t->count + slack ? t->count + n : t->count + slack;
-    place *grown = realloc(t->places, capacity * sizeof *grown);
-    if (grown == NULL) {
-        return false;
-    }
-    t->places = grown;
-    t->capacity = capacity;
-    return true;
+    return ARRAY_FIT(t->places, t->capacity, capacity);
 }
 
 /* Merge `n` sorted places from the back; room is there. */
@@ -66,16 +62,8 @@ static bool flush_recent(table *t) {
 
 /* First position in sorted `places` that is not below `number`. */
 static size_t lower_bound(const place *places, size_t n, uint64_t number) {
-    size_t low = 0;
-    while (n > 0) {
-        size_t half = n / 2;
-        if (places[low + half].number < number) {
-            low += half + 1;
-            n -= half + 1;
-        } else {
-            n = half;
-        }
-    }
+    size_t low;
+    ARRAY_SEARCH(low, n, i, places[i].number < number);
     return low;
 }
 
@@ -184,16 +172,11 @@ bool table_dead(const table *t, uint32_t segment, place **places, size_t *n) {
         if (next->segment != segment || next->dead == PLACE_LIVING) {
             continue;
         }
-        if (*n == capacity) {
-            capacity = capacity == 0 ? 64 : 2 * capacity;
-            place *grown = realloc(*places, capacity * sizeof *grown);
-            if (grown == NULL) {
-                free(*places);
-                *places = NULL;
-                *n = 0;
-                return false;
-            }
-            *places = grown;
+        if (!ARRAY_GROW(*places, capacity, *n + 1)) {
+            free(*places);
+            *places = NULL;
+            *n = 0;
+            return false;
         }
         (*places)[(*n)++] = *next;
     }
@@ -240,15 +223,7 @@ static size_t skip_to(const place *places, size_t n, size_t at, uint64_t number)
         stride *= 2;
     }
     size_t end = stride < n - at ? at + stride : n;
-    while (at < end) {
-        size_t middle = at + (end - at) / 2;
-        if (places[middle].number < number) {
-            at = middle + 1;
-        } else {
-            end = middle;
-        }
-    }
-    return at;
+    return at < end ? at + lower_bound(places + at, end - at, number) : at;
 }
 
 /* Set the bits of living places. `step` is the selection's; the compiler makes a loop of its own where it is 1. */

@@ -10,7 +10,7 @@
 #include "server/contents/contents.h"
 #include "server/contents/survey.h"
 #include "server/open_datasets.h"
-#include "server/turns.h"
+#include "server/read_queue.h"
 #include "store/dataset.h"
 
 /* --- Output ------------------------------------------------------------------------------------------------------ */
@@ -209,7 +209,7 @@ static bool take_numbers(connection *c, int64_t **numbers, size_t *n) {
     *numbers = (int64_t *)(void *)c->in.body;
     *n = c->in.size / 8;
     for (size_t i = 0; i < *n; i++) {
-        uint64_t number = wire_get64(c->in.body + 8 * i);
+        uint64_t number = get64(c->in.body + 8 * i);
         if (number > INT64_MAX) {
             return false;
         }
@@ -258,8 +258,8 @@ static bool answer_keep(bodhi_server *server, connection *c) {
 }
 
 static bool answer_list(connection *c) {
-    uint32_t kind = wire_get32(c->in.body);
-    uint64_t from = wire_get64(c->in.body + 8);
+    uint32_t kind = get32(c->in.body);
+    uint64_t from = get64(c->in.body + 8);
     if (kind > BODHI_ALIEN || from > INT64_MAX) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "the kind or the first frame number is out of range");
     }
@@ -271,7 +271,7 @@ static bool answer_list(connection *c) {
     size_t size = 8 * (size_t)count;
     unsigned char *body = status == BODHI_OK ? output_body(c, size) : NULL;
     for (int64_t i = 0; i < count && body != NULL; i++) {
-        wire_put64(body + 8 * i, numbers[i]);
+        put64(body + 8 * i, numbers[i]);
     }
     free(numbers);
     if (body == NULL) {
@@ -309,7 +309,7 @@ static bool answer_status(bodhi_server *server, connection *c) {
             server->connections[i].fd >= 0 && server->connections[i].turn == TURN_WAITING;
     }
     for (int i = 0; i < N_COUNTERS; i++) {
-        wire_put64(body + (size_t)i * 8, server->counters[i]);
+        put64(body + (size_t)i * 8, server->counters[i]);
     }
     output_done(c, WIRE_COUNTERS, 8 * (size_t)N_COUNTERS);
     return true;

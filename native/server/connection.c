@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/memory.h"
 
 enum {
     TURN_BYTES = 8 << 20,     /* read from one connection before the next has its turn */
@@ -85,16 +86,8 @@ void connections_unclog(bodhi_server *server, int64_t now) {
 
 unsigned char *output_body(connection *c, size_t size) {
     size_t needed = c->n_out + WIRE_HEADER + size + MAC_BYTES;
-    if (needed > c->out_capacity) {
-        size_t capacity = needed < OUTPUT_ENOUGH ? 2 * needed + OUTPUT_STEP : needed;
-        unsigned char *grown = realloc(c->out, capacity);
-        if (grown == NULL) {
-            return NULL;
-        }
-        c->out = grown;
-        c->out_capacity = capacity;
-    }
-    return c->out + c->n_out + WIRE_HEADER;
+    size_t wanted = needed <= c->out_capacity || needed >= OUTPUT_ENOUGH ? needed : 2 * needed + OUTPUT_STEP;
+    return ARRAY_FIT(c->out, c->out_capacity, wanted) ? c->out + c->n_out + WIRE_HEADER : NULL;
 }
 
 /* All output has gone: its memory goes, too, if it is much. */
@@ -123,7 +116,7 @@ bool output_error(connection *c, int status, const char *text) {
     size_t size = strnlen(text, WIRE_MAX_TEXT);
     unsigned char *body = output_body(c, 4 + size);
     if (body != NULL) {
-        wire_put32(body, (uint32_t)status);
+        put32(body, (uint32_t)status);
         memcpy(body + 4, text, size);
         output_done(c, WIRE_ERROR, 4 + size);
     }
@@ -132,7 +125,7 @@ bool output_error(connection *c, int status, const char *text) {
 
 static void close_descriptors(connection *c) {
     while (c->n_descriptors > 0) {
-        (void)io_close(c->descriptors[--c->n_descriptors]);
+        io_drop(c->descriptors[--c->n_descriptors]);
     }
 }
 
@@ -192,14 +185,14 @@ uint64_t connection_id(const bodhi_server *server, const connection *c) {
 
 void connection_close_attachment(connection *c) {
     if (c->attachment[0] != '\0') {
-        (void)io_close(c->attachment_fd);
+        io_drop(c->attachment_fd);
     }
     c->attachment[0] = '\0';
 }
 
 void connection_drop(bodhi_server *server, connection *c) {
     (void)bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_DEL, c->fd, NULL);
-    (void)io_close(c->fd);
+    io_drop(c->fd);
     c->fd = -1;
     close_descriptors(c);
     connection_close_attachment(c);
@@ -334,7 +327,7 @@ void connection_refuse(bodhi_server *server, int fd, const uint8_t *session, int
     (void)output_error(&told, status, text);
     (void)connection_send(server, &told);
     free(told.out);
-    (void)io_close(fd);
+    io_drop(fd);
     server->counters[COUNT_REFUSED]++;
 }
 
@@ -364,7 +357,7 @@ void connection_add(bodhi_server *server, int fd, unsigned rights, const caller 
     }
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = connection_id(server, c)};
     if (bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
-        (void)io_close(fd);
+        io_drop(fd);
         c->fd = -1;
         return;
     }

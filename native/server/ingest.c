@@ -3,7 +3,6 @@
 #include "server/ingest.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +10,9 @@
 
 #include "base/io.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "store/dataset.h"
-#include "write/stored.h"
+#include "write/compare.h"
 #include "write/writer.h"
 
 enum {
@@ -112,7 +112,7 @@ static int append_first(ingest *in, const task *t) {
     if (status == BODHI_OK) {
         status = bodhi_flush(in->writer, 0);
     }
-    (void)io_close(lock);
+    io_drop(lock);
     return status;
 }
 
@@ -222,7 +222,7 @@ static int look_up(ingest *in, task *t) {
     int status = bodhi_dataset_refresh(in->dataset);
     for (size_t i = 0; i < t->n && status == BODHI_OK; i++) {
         const unsigned char *asked = t->body + i * WIRE_KEEP_BYTES;
-        t->body[i] = (unsigned char)is_kept(in, wire_get64(asked), wire_get32(asked + 8), t->durable, &synced);
+        t->body[i] = (unsigned char)is_kept(in, get64(asked), get32(asked + 8), t->durable, &synced);
     }
     return status;
 }
@@ -407,16 +407,11 @@ static void end_syncer(ingest *in) {
 }
 
 static bool start_threads(ingest *in) {
-    sigset_t all;
-    sigset_t before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the main thread's */
-    bool started = pthread_create(&in->syncer, NULL, sync_for, in) == 0;
-    if (started && pthread_create(&in->thread, NULL, work, in) != 0) {
+    bool started = thread_start(&in->syncer, sync_for, in);
+    if (started && !thread_start(&in->thread, work, in)) {
         end_syncer(in);
         started = false;
     }
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     return started;
 }
 

@@ -47,7 +47,7 @@ static bool is_named(const open_dataset *d, const wire_open *open) {
 }
 
 /* Who pushes says who it is. */
-static int claim(const open_dataset *d, const wire_open *open) {
+static int claim_for_pusher(const open_dataset *d, const wire_open *open) {
     bool tells = (open->flags & WIRE_PUSHES) != 0 && open->identity[0] != '\0';
     return tells ? dataset_claim(d->dataset, open->identity, is_idle(d)) : BODHI_OK;
 }
@@ -93,7 +93,7 @@ int datasets_acquire(bodhi_server *server, const wire_open *open, open_dataset *
     if (status != BODHI_OK || d == NULL) {
         return status;
     }
-    status = claim(d, open);
+    status = claim_for_pusher(d, open);
     if (status == BODHI_OK) {
         d->users++;
         dataset_use(d->dataset);

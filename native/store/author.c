@@ -27,10 +27,9 @@ static int read_author(const bodhi_dataset *dataset, char author[MAX_NAME + 1]) 
         return errno == ENOENT ? BODHI_OK : bodhi_fail_system(errno, "open of author", dataset->directory);
     }
     ssize_t got = io_read(fd, author, MAX_NAME, 0, READ_ANY);
-    int error = errno;
-    (void)io_close(fd);
+    io_drop(fd);
     author[got < 0 ? 0 : got] = '\0';
-    return got < 0 ? bodhi_fail_system(error, "read of author", dataset->directory) : BODHI_OK;
+    return got < 0 ? bodhi_fail_system(errno, "read of author", dataset->directory) : BODHI_OK;
 }
 
 static int fail_conflict(const bodhi_dataset *dataset, const char *author, const char *identity) {
@@ -52,7 +51,7 @@ static int remember(bodhi_dataset *dataset, const char *identity) {
     return BODHI_OK;
 }
 
-static int claim(bodhi_dataset *dataset, const char *identity, bool alone) {
+static int claim_vacant(bodhi_dataset *dataset, const char *identity, bool alone) {
     char author[MAX_NAME + 1];
     int status = read_author(dataset, author);
     if (status != BODHI_OK) {
@@ -60,7 +59,8 @@ static int claim(bodhi_dataset *dataset, const char *identity, bool alone) {
     }
     bool vacant = author[0] == '\0' || (alone && dataset_living(dataset, BODHI_NATIVE) == 0);
     if (strcmp(author, identity) != 0 && vacant) {
-        if (io_write_file(dataset->fd, author_file, identity, strlen(identity), author[0] != '\0')) {
+        if (io_write_file(dataset->fd, author_file, identity, strlen(identity),
+                          author[0] != '\0' ? FILE_REPLACE : FILE_NEW)) {
             return remember(dataset, identity);
         }
         if (errno != EEXIST) {
@@ -115,9 +115,7 @@ int store_lock(const bodhi_store *store) {
     int fd = io_open(store->fd, ".", O_RDONLY | O_DIRECTORY);
     for (int i = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
         if ((errno != EWOULDBLOCK && errno != EINTR) || i == STEPS) {
-            int error = errno;
-            (void)io_close(fd);
-            errno = error;
+            io_drop(fd);
             return -1;
         }
         (void)nanosleep(&(struct timespec){.tv_nsec = STEP_NS}, NULL);
@@ -127,7 +125,7 @@ int store_lock(const bodhi_store *store) {
 
 int dataset_claim(bodhi_dataset *dataset, const char *identity, bool alone) {
     pthread_mutex_lock(&dataset->mutex);
-    int status = claim(dataset, identity, alone);
+    int status = claim_vacant(dataset, identity, alone);
     pthread_mutex_unlock(&dataset->mutex);
     return status;
 }
@@ -150,7 +148,7 @@ int dataset_check_author(bodhi_dataset *dataset) {
 
 int dataset_restore_author(const bodhi_dataset *dataset) {
     return dataset->author == NULL ||
-                   io_write_file(dataset->fd, author_file, dataset->author, strlen(dataset->author), false) ||
+                   io_write_file(dataset->fd, author_file, dataset->author, strlen(dataset->author), FILE_NEW) ||
                    errno == EEXIST
                ? BODHI_OK
                : bodhi_fail_system(errno, "write of author", dataset->directory);

@@ -8,25 +8,20 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "store/dataset.h"
 
 /* --- The list of segments ---------------------------------------------------------------------------------------- */
 
+static bool is_below(const segment *s, unsigned kind, uint64_t id) {
+    return s->kind < kind || (s->kind == kind && s->key.segment < id);
+}
+
 /* Position in by_id of the first segment that is not below (kind, id). */
 static size_t id_bound(const bodhi_dataset *dataset, unsigned kind, uint64_t id) {
-    size_t low = 0;
-    size_t n = dataset->n_segments;
-    while (n > 0) {
-        size_t half = n / 2;
-        const segment *s = dataset->segments[dataset->by_id[low + half]];
-        if (s->kind < kind || (s->kind == kind && s->key.segment < id)) {
-            low += half + 1;
-            n -= half + 1;
-        } else {
-            n = half;
-        }
-    }
+    size_t low;
+    ARRAY_SEARCH(low, dataset->n_segments, i, is_below(dataset->segments[dataset->by_id[i]], kind, id));
     return low;
 }
 
@@ -43,30 +38,11 @@ segment *dataset_find(const bodhi_dataset *dataset, unsigned kind, uint64_t id, 
     return s;
 }
 
-static bool room_for_segment(bodhi_dataset *dataset) {
-    if (dataset->n_segments < dataset->segment_capacity) {
-        return true;
-    }
-    size_t capacity = dataset->segment_capacity == 0 ? 16 : dataset->segment_capacity * 2;
-    segment **segments =
-        realloc((void *)dataset->segments, capacity * sizeof *segments); // NOLINT(bugprone-sizeof-expression): pointers
-    if (segments != NULL) {
-        dataset->segments = segments;
-    }
-    uint32_t *by_id = realloc(dataset->by_id, capacity * sizeof *by_id);
-    if (by_id != NULL) {
-        dataset->by_id = by_id;
-    }
-    if (segments == NULL || by_id == NULL) {
-        return false;
-    }
-    dataset->segment_capacity = capacity;
-    return true;
-}
-
 segment *dataset_add(bodhi_dataset *dataset, const segment *made, uint32_t *ordinal) {
     segment *s = malloc(sizeof *s);
-    if (s == NULL || !room_for_segment(dataset)) {
+    size_t n = dataset->n_segments + 1;
+    if (s == NULL || !ARRAY_GROW(dataset->segments, dataset->segment_capacity, n) ||
+        !ARRAY_GROW(dataset->by_id, dataset->id_capacity, n)) {
         free(s);
         return NULL;
     }
@@ -95,13 +71,11 @@ static bool apply_tombstone(bodhi_dataset *dataset, unsigned kind, const tombsto
 /* Apply `n` tombstones of one kind; those that match nothing yet wait. False: memory is out. */
 static bool apply_tombstones(bodhi_dataset *dataset, unsigned kind, const tombstone *dead, size_t n) {
     size_t waiting = dataset->n_tombstones[kind];
+    if (!ARRAY_GROW(dataset->tombstones[kind], dataset->tombstone_capacity[kind], waiting + n)) {
+        return false;
+    }
     if (n > 0) {
-        tombstone *grown = realloc(dataset->tombstones[kind], (waiting + n) * sizeof *grown);
-        if (grown == NULL) {
-            return false;
-        }
-        memcpy(grown + waiting, dead, n * sizeof *dead);
-        dataset->tombstones[kind] = grown;
+        memcpy(dataset->tombstones[kind] + waiting, dead, n * sizeof *dead);
     }
     size_t still = 0;
     for (size_t i = 0; i < waiting + n; i++) {
@@ -159,7 +133,7 @@ static void repair(bodhi_dataset *dataset, segment *s) {
     if (io_lock(fd, LOCK_WRITER, true) == LOCK_GOT) {
         (void)segment_recover(dataset->fd, s, fd);
     }
-    (void)io_close(fd);
+    io_drop(fd);
 }
 
 void dataset_mend(bodhi_dataset *dataset) {
@@ -205,16 +179,11 @@ static ssize_t list_names(const bodhi_dataset *dataset, char (**names)[SEGMENT_N
         if (!segment_from_name(&s, entry->d_name, 0, 0)) {
             continue;
         }
-        if (n == capacity) {
-            capacity = capacity == 0 ? 64 : capacity * 2;
-            char(*grown)[SEGMENT_NAME] = realloc(*names, capacity * SEGMENT_NAME);
-            if (grown == NULL) {
-                (void)closedir(directory);
-                free(*names);
-                errno = ENOMEM;
-                return -1;
-            }
-            *names = grown;
+        if (!ARRAY_GROW(*names, capacity, n + 1)) {
+            (void)closedir(directory);
+            free(*names);
+            errno = ENOMEM;
+            return -1;
         }
         memcpy((*names)[n++], s.name, SEGMENT_NAME);
     }
@@ -275,7 +244,7 @@ static int follow_directory(bodhi_dataset *dataset) {
     }
     atomic_fetch_add(&dataset->directory_number, 1); /* first: who works in it sees it, and syncs the name */
     int error = io_replace(fd, dataset->fd) ? 0 : errno;
-    (void)io_close(fd);
+    io_drop(fd);
     return error;
 }
 
@@ -301,14 +270,21 @@ static int refresh(bodhi_dataset *dataset) {
     return error;
 }
 
-/* Whether the directory is as it was listed. Times of files are coarse: what changed just before may not show. */
+static int64_t ns_between(const struct timespec *from, const struct timespec *to) {
+    return ((int64_t)to->tv_sec - from->tv_sec) * 1000000000 + to->tv_nsec - from->tv_nsec;
+}
+
+/* Whether the directory is as it was listed a moment ago. Times of files are coarse: what changed just before may not
+ * show; and what is appended to a segment does not change the directory. */
 static bool is_listed(const bodhi_dataset *dataset) {
-    enum { COARSE_NS = 50000000 };
+    enum { COARSE_NS = 50000000, MOMENT_NS = 500000000 };
     struct stat now;
+    struct timespec clock;
     const struct timespec *changed = &dataset->listed.st_mtim;
-    int64_t age = ((int64_t)dataset->listed_at.tv_sec - changed->tv_sec) * 1000000000 + dataset->listed_at.tv_nsec -
-                  changed->tv_nsec;
-    return dataset->listed.st_ino != 0 && age > COARSE_NS && io_status(dataset->store->fd, dataset->directory, &now) &&
+    (void)clock_gettime(CLOCK_REALTIME, &clock);
+    int64_t age = ns_between(&dataset->listed_at, &clock);
+    return dataset->listed.st_ino != 0 && ns_between(changed, &dataset->listed_at) > COARSE_NS && age >= 0 &&
+           age < MOMENT_NS && io_status(dataset->store->fd, dataset->directory, &now) &&
            is_same(&now, &dataset->listed) && now.st_mtim.tv_sec == changed->tv_sec &&
            now.st_mtim.tv_nsec == changed->tv_nsec;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "store/dataset.h"
 
 enum {
@@ -29,12 +30,10 @@ bool dataset_add_sealed(bodhi_dataset *dataset, uint32_t ordinal) {
             return true;
         }
     }
-    sealed_range *grown = realloc(dataset->ranges[s->kind], (n + 1) * sizeof *grown);
-    if (grown == NULL) {
+    if (!ARRAY_GROW(dataset->ranges[s->kind], dataset->range_capacity[s->kind], n + 1)) {
         return false;
     }
-    grown[n] = (sealed_range){.low = s->sealed->low, .high = s->sealed->high, .ordinal = ordinal};
-    dataset->ranges[s->kind] = grown;
+    dataset->ranges[s->kind][n] = (sealed_range){.low = s->sealed->low, .high = s->sealed->high, .ordinal = ordinal};
     dataset->n_ranges[s->kind] = n + 1;
     return true;
 }

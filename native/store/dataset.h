@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "bodhi.h"
-#include "segments/sealed.h"
+#include "segments/frame_table.h"
 #include "segments/segment.h"
 #include "segments/table.h"
 
@@ -48,13 +48,15 @@ struct bodhi_dataset {
     segment **segments;    /* positions are for good; those that are gone stay as such */
     size_t n_segments, segment_capacity;
     uint32_t *by_id; /* positions, sorted by kind and id */
+    size_t id_capacity;
     table tables[2]; /* by kind: what is not sealed */
     sealed_range *ranges[2];
-    size_t n_ranges[2], hint[2];          /* hint: the range in which a frame was found last */
+    size_t n_ranges[2], range_capacity[2];
+    size_t hint[2];                       /* the range in which a frame was found last */
     bool torn;                            /* a sealed table cannot be read any more ... */
     void (*mend)(bodhi_dataset *dataset); /* ... so that this is to be called: dataset_mend() */
     tombstone *tombstones[2];
-    size_t n_tombstones[2]; /* those that wait for their segment */
+    size_t n_tombstones[2], tombstone_capacity[2]; /* those that wait for their segment */
     unsigned open_segments;
     unsigned readers;
     spare_memory *spare; /* NULL: none */
@@ -92,7 +94,7 @@ void dataset_forget(bodhi_dataset *dataset, uint32_t ordinal);
 /* Make the directory again if it was deleted, and take in what there is. */
 int dataset_restore(bodhi_dataset *dataset);
 
-/* Refresh if segments have come or gone since the last time. Takes the mutex. */
+/* Refresh if segments have come or gone since the last time, or that was half a second ago. Takes the mutex. */
 int dataset_keep_up(bodhi_dataset *dataset);
 
 /* Refresh; if the directory is gone, make it again (`create`) or fail with NOT_FOUND. Takes the mutex. */
@@ -122,6 +124,15 @@ int dataset_check_author(bodhi_dataset *dataset);
 
 /* Say so again in a directory that was made anew. */
 int dataset_restore_author(const bodhi_dataset *dataset);
+
+/* --- launches.c: these take no mutex ------------------------------------------------------------------------------ */
+
+/* Of slices, the ids from which on segments are not set aside, as their launch is known to be followed by another. */
+uint64_t dataset_followed(const bodhi_dataset *dataset);
+
+/* The least id of a new segment: of slices, later than those of all other launches and than what those are followed by.
+ */
+uint64_t dataset_least_segment(const bodhi_dataset *dataset);
 
 /* --- meta.c: these take no mutex -----------------------------------------------------------------------------------
  */

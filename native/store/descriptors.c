@@ -8,11 +8,9 @@
 /* --- Descriptors ------------------------------------------------------------------------------------------------- */
 
 static void close_segment(bodhi_dataset *dataset, segment *s) {
-    if (s->direct_fd >= 0) {
-        (void)io_close(s->direct_fd);
-    }
+    io_drop(s->direct_fd);
     if (s->fd >= 0) {
-        (void)io_close(s->fd);
+        io_drop(s->fd);
         dataset->open_segments--;
     }
     s->fd = s->direct_fd = -1;
@@ -65,7 +63,7 @@ static bool open_pinned(bodhi_dataset *dataset, segment *s) {
         return false;
     }
     if (!lock_against_eviction(fd)) {
-        (void)io_close(fd);
+        io_drop(fd);
         errno = ENOENT;
         return false;
     }
@@ -121,7 +119,7 @@ void dataset_remove_reader(bodhi_dataset *dataset) {
 static int share(const bodhi_dataset *dataset, const char *name) {
     int fd = io_open(dataset->fd, name, O_RDONLY);
     if (fd >= 0 && !lock_against_eviction(fd)) {
-        (void)io_close(fd);
+        io_drop(fd);
         errno = ENOENT;
         fd = -1;
     }
@@ -152,7 +150,7 @@ bool dataset_sync_segment(bodhi_dataset *dataset, uint32_t ordinal) {
         return false;
     }
     bool synced = io_sync(fd);
-    (void)io_close(fd);
+    io_drop(fd);
     if (!synced) {
         dataset_doubt(dataset, ordinal);
     }

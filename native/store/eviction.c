@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "store/dataset.h"
 
@@ -17,6 +18,8 @@ enum { RESERVED_SHARE = 20 }; /* a twentieth of the file system stays free, or L
 
 /* Beside its frames a dataset has this file if its origin is known (himach/io/dataset/attachment.py). */
 static const char origin_file[] = "x-origin.json";
+/* Some atoms of the frames of such a one have this (himach/io/dataset/subsets.py). */
+static const char atoms_file[] = "x-atoms";
 /* The time-major form of a dataset has this one (himach/io/timemajor/layout.py). */
 static const char derived_file[] = "x-time-major.json";
 
@@ -29,14 +32,8 @@ typedef struct {
 } listing;
 
 static bool list_file(listing *list, const segment *s, int64_t bytes) {
-    if (list->n == list->capacity) {
-        size_t capacity = list->capacity == 0 ? 256 : list->capacity * 2;
-        bodhi_stored_segment *grown = realloc(list->found, capacity * sizeof *grown);
-        if (grown == NULL) {
-            return false;
-        }
-        list->found = grown;
-        list->capacity = capacity;
+    if (!ARRAY_GROW(list->found, list->capacity, list->n + 1)) {
+        return false;
     }
     list->found[list->n++] = (bodhi_stored_segment){.id = s->key.segment, .kind = s->kind, .bytes = bytes};
     return true;
@@ -81,7 +78,7 @@ static bool list_dataset(listing *list, int store, const char *name) {
             enough = list_file(list, &s, status.st_size);
         } else if (strcmp(entry->d_name, "meta") == 0) {
             last_used = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
-        } else if (strcmp(entry->d_name, origin_file) == 0) {
+        } else if (strcmp(entry->d_name, origin_file) == 0 || strcmp(entry->d_name, atoms_file) == 0) {
             pushed = false;
         } else if (strcmp(entry->d_name, derived_file) == 0) {
             derived = true;
@@ -189,7 +186,7 @@ int bodhi_survey(const char *directory, bodhi_usage *usage, bodhi_stored_segment
     size_t count = 0;
     int status = survey_store(fd, usage, segments, &count);
     *n = (int64_t)count;
-    (void)io_close(fd);
+    io_drop(fd);
     return status;
 }
 
@@ -226,11 +223,15 @@ static size_t living_tombstones(int directory, const segment *s, tombstone *tomb
     return living;
 }
 
-/* Write a segment of nothing but tombstones. */
+/* Write a segment of nothing but tombstones. It is begun no earlier than the one that they are from, whatever the clock
+ * says: launches are ordered by that (launches.c). */
 static int write_tombstones(int directory, const segment *from, const tombstone *tombstones, size_t n) {
     segment s = {.key = from->key};
     if (!segment_new_name(&s, from->kind)) {
         return bodhi_fail_system(errno, "getrandom", from->name);
+    }
+    if (s.key.segment < from->key.segment) {
+        segment_name(&s, from->kind, from->key.segment >> 32 << 32 | (uint32_t)s.key.segment);
     }
     size_t records = SEGMENT_HEADER_BYTES + n * TOMBSTONE_BYTES;
     size_t entries = SEGMENT_HEADER_BYTES + n * ENTRY_BYTES;
@@ -248,15 +249,12 @@ static int write_tombstones(int directory, const segment *from, const tombstone 
                                       .offset = SEGMENT_HEADER_BYTES + i * TOMBSTONE_BYTES,
                                       .target_segment = tombstones[i].segment,
                                       .target_offset = tombstones[i].offset};
-        const index_entry entry = {.type = ENTRY_TOMBSTONE,
-                                   .number = tombstones[i].number,
-                                   .offset = tombstones[i].offset,
-                                   .length = tombstones[i].segment};
+        const index_entry entry = entry_of(&header);
         write_tombstone(bytes + header.offset, &header, &s.key);
         write_entry(index + SEGMENT_HEADER_BYTES + i * ENTRY_BYTES, &entry, s.key.segment);
     }
-    bool written = io_write_file(directory, s.index_name, index, entries, false) &&
-                   io_write_file(directory, s.name, bytes, records, false) && io_sync(directory);
+    bool written = io_write_file(directory, s.index_name, index, entries, FILE_NEW) &&
+                   io_write_file(directory, s.name, bytes, records, FILE_NEW) && io_sync(directory);
     int status = written ? BODHI_OK : bodhi_fail_system(errno, "write", s.name);
     free(bytes);
     return status;
@@ -341,7 +339,7 @@ static int evict_segment(int directory, const segment *s, bodhi_store *store, co
         status = status == BODHI_OK ? carry_tombstones(directory, s) : status;
         status = status == BODHI_OK ? unlink_files(directory, s) : status;
     }
-    (void)io_close(fd);
+    io_drop(fd);
     return status;
 }
 
@@ -358,7 +356,7 @@ static int evict_stored(bodhi_store *store, const bodhi_stored_segment *stored, 
                                : bodhi_fail_system(errno, "open", stored->directory);
     }
     int status = evict_segment(fd, &s, only_empty ? store : NULL, stored->directory);
-    (void)io_close(fd);
+    io_drop(fd);
     return status;
 }
 

@@ -1,5 +1,4 @@
-/* Which frames of a selection a dataset holds, as bits or as stretches: what nodes exchange to find out who reads what.
- */
+/* Which frames a dataset holds: as bits, by which nodes find out who reads what; as runs, which servers tell. */
 #include <stdlib.h>
 
 #include "base/status.h"

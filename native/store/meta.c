@@ -17,7 +17,7 @@ unsigned char *dataset_read_meta(int directory, size_t *size) {
         return NULL;
     }
     ssize_t got = io_read(fd, data, MOST, 0, READ_ANY);
-    (void)io_close(fd);
+    io_drop(fd);
     *size = got < 0 ? 0 : (size_t)got;
     return data;
 }
@@ -26,7 +26,7 @@ int dataset_write_meta(const bodhi_dataset *dataset, bool replace) {
     unsigned char data[PREFIX_BYTES + 8 + 2 * MAX_NAME];
     size_t size =
         write_meta(data, dataset->name, strlen(dataset->name), dataset->generation, dataset->generation_bytes);
-    if (io_write_file(dataset->fd, "meta", data, size, replace) || errno == EEXIST) {
+    if (io_write_file(dataset->fd, "meta", data, size, replace ? FILE_REPLACE : FILE_NEW) || errno == EEXIST) {
         return BODHI_OK;
     }
     return bodhi_fail_system(errno, "write of meta", dataset->directory);

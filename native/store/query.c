@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/io.h"
 #include "base/status.h"
 #include "store/dataset.h"
@@ -93,7 +94,7 @@ static bodhi_segment_facts segment_facts(bodhi_dataset *dataset, const segment *
     int fd = io_open(dataset->fd, s->name, O_RDONLY);
     if (fd >= 0) {
         facts.busy = io_locked(fd, LOCK_WRITER);
-        (void)io_close(fd);
+        io_drop(fd);
     }
     return facts;
 }
@@ -108,7 +109,7 @@ static uint32_t atoms_at(bodhi_dataset *dataset, const place *at) {
     uint64_t offset = (uint64_t)at->offset * UNIT + RECORD_ATOMS_AT;
     bool whole = io_read(fd, told, sizeof told, offset, READ_ANY) == (ssize_t)sizeof told;
     dataset_unpin(dataset, at->segment);
-    return whole ? read_record_atoms(told) : 0;
+    return whole ? get32(told) : 0;
 }
 
 int bodhi_dataset_atoms(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, uint32_t *atoms) {

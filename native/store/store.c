@@ -101,10 +101,9 @@ static int read_identity(bodhi_store *store, enum parsed *parsed) {
     }
     unsigned version = 0;
     ssize_t got = io_read(fd, data, sizeof data, 0, READ_ANY);
-    int error = errno;
-    (void)io_close(fd);
+    io_drop(fd);
     if (got < 0) {
-        return bodhi_fail_system(error, "read of identity", store->path);
+        return bodhi_fail_system(errno, "read of identity", store->path);
     }
     *parsed = parse_identity(data, (size_t)got, store->identity, &version);
     if (*parsed == PARSED_VERSION) {
@@ -122,7 +121,7 @@ static int make_identity(bodhi_store *store, bool replace) {
         return bodhi_fail_system(errno, "getrandom", store->path);
     }
     write_identity(data, store->identity);
-    if (io_write_file(store->fd, "identity", data, sizeof data, replace)) {
+    if (io_write_file(store->fd, "identity", data, sizeof data, replace ? FILE_REPLACE : FILE_NEW)) {
         return BODHI_OK;
     }
     if (errno != EEXIST) {
@@ -190,9 +189,7 @@ void bodhi_store_set_quota(bodhi_store *store, int64_t bytes) {
 
 void bodhi_close(bodhi_store *store) {
     if (store != NULL) {
-        if (store->fd >= 0) {
-            (void)io_close(store->fd);
-        }
+        io_drop(store->fd);
         free(store->path);
         free(store);
     }

@@ -13,13 +13,6 @@ static bool worth_trying(const segment *s, unsigned kind, uint64_t length, uint6
            s->checked && s->covered + length <= segment_bytes;
 }
 
-/* Slices of a launch that is known to be followed by another are set aside, but for those in segments that were begun
- * later (himach/io/slices/followed.py): a start that says it is the same launch needs segments of its own. */
-static uint64_t least_segment(const bodhi_dataset *dataset) {
-    struct stat status;
-    return io_status(dataset->fd, "x-followed", &status) ? (uint64_t)status.st_mtim.tv_sec << 32 : 0;
-}
-
 /* Whether a tombstone speaks of a record that the segment does not have: a power cut has lost it, and a record of the
  * same frame that came to lie there would be dropped with it. */
 static bool has_lost_dropped(const bodhi_dataset *dataset, const segment *s) {
@@ -61,12 +54,8 @@ static bool claim_existing(bodhi_dataset *dataset, uint32_t ordinal, uint64_t le
         ours = index_fd >= 0 && io_truncate(index_fd, s->index_at); /* an entry that was cut short */
     }
     if (!ours) {
-        if (index_fd >= 0) {
-            (void)io_close(index_fd);
-        }
-        if (fd >= 0) {
-            (void)io_close(fd);
-        }
+        io_drop(index_fd);
+        io_drop(fd);
         return false;
     }
     *claimed = (claim){.ordinal = ordinal,
@@ -82,8 +71,7 @@ static bool claim_existing(bodhi_dataset *dataset, uint32_t ordinal, uint64_t le
 static bool write_header(int fd, uint32_t magic, const segment *s) {
     unsigned char header[SEGMENT_HEADER_BYTES];
     write_file_header(header, magic, &s->key, s->kind);
-    struct iovec part = {.iov_base = header, .iov_len = sizeof header};
-    return io_write(fd, &part, 1, 0);
+    return io_write(fd, header, sizeof header, 0);
 }
 
 /* Make the two files of a new segment, locked; errno on failure, and nothing is left behind. */
@@ -113,10 +101,8 @@ static bool make_files(bodhi_dataset *dataset, const segment *s, claim *claimed)
         (void)bodhi_io.unlinkat(dataset->fd, s->name, 0);
         (void)bodhi_io.unlinkat(dataset->fd, s->index_name, 0);
     }
-    if (claimed->index_fd >= 0) {
-        (void)io_close(claimed->index_fd);
-    }
-    (void)io_close(claimed->fd);
+    io_drop(claimed->index_fd);
+    io_drop(claimed->fd);
     errno = error;
     return false;
 }
@@ -134,6 +120,10 @@ static int make_segment(bodhi_dataset *dataset, unsigned kind, segment *made, cl
     for (int tried = 1;; tried++) {
         if (!segment_new_name(made, kind)) {
             return bodhi_fail_system(errno, "getrandom", dataset->directory);
+        }
+        uint64_t least = dataset_least_segment(dataset);
+        if (made->key.segment < least) {
+            segment_name(made, kind, least | (uint32_t)made->key.segment);
         }
         if (make_files(dataset, made, claimed)) {
             return BODHI_OK;
@@ -156,8 +146,8 @@ static int claim_new(bodhi_dataset *dataset, unsigned kind, claim *claimed) {
     struct stat status;
     made.index_inode = bodhi_io.fstat(claimed->index_fd, &status) == 0 ? status.st_ino : 0;
     if (dataset_add(dataset, &made, &claimed->ordinal) == NULL) {
-        (void)io_close(claimed->index_fd);
-        (void)io_close(claimed->fd);
+        io_drop(claimed->index_fd);
+        io_drop(claimed->fd);
         return bodhi_fail_memory();
     }
     claimed->key = made.key;
@@ -169,7 +159,9 @@ static int claim_new(bodhi_dataset *dataset, unsigned kind, claim *claimed) {
 }
 
 int claim_segment(bodhi_dataset *dataset, unsigned kind, uint64_t length, uint64_t segment_bytes, claim *claimed) {
-    uint64_t least = least_segment(dataset);
+    /* Slices of a launch that is known to be followed by another are set aside, but for those in segments that were
+     * begun later (himach/io/push/launches.py): a start that says it is the same launch needs segments of its own. */
+    uint64_t least = dataset_followed(dataset);
     for (size_t i = dataset->n_segments; i-- > 0;) {
         if (dataset->segments[i]->key.segment >= least &&
             worth_trying(dataset->segments[i], kind, length, segment_bytes) &&

@@ -18,14 +18,12 @@ static int append_tombstone(bodhi_writer *w, const tombstone *dead) {
                             .offset = w->at.end,
                             .target_segment = dead->segment,
                             .target_offset = dead->offset};
-    index_entry entry = {
-        .type = ENTRY_TOMBSTONE, .number = dead->number, .offset = dead->offset, .length = dead->segment};
     unsigned char *record = writer_gather(w, TOMBSTONE_BYTES, &status);
     if (record == NULL) {
         return status;
     }
     write_tombstone(record, &header, &w->at.key);
-    return writer_add_pending(w, &entry, header.offset) ? BODHI_OK : bodhi_fail_memory();
+    return writer_add_pending(w, &header) ? BODHI_OK : bodhi_fail_memory();
 }
 
 /* The next copies of a frame, up to `capacity` of them. */

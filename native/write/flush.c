@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "write/sealing.h"
 #include "write/writer.h"
@@ -15,7 +16,7 @@
 static bool sync_released(const bodhi_writer *w, const unsynced_segment *released) {
     bool done = io_sync(released->fd);
     int error = errno;
-    (void)io_close(released->fd);
+    io_drop(released->fd);
     if (!done) {
         dataset_doubt(w->dataset, released->ordinal);
     }
@@ -28,11 +29,11 @@ bool writer_release_segment(bodhi_writer *w) {
     if (w->stream != NULL) {
         stream_to(w->stream, -1, -1, 0);
     }
-    (void)io_close(w->at.index_fd);
+    io_drop(w->at.index_fd);
     w->has_segment = false;
     w->n_pending = w->n_syncing = 0;
     w->n_gathered = 0;
-    slice_teller_forget(&w->teller);
+    ids_encoder_forget(&w->teller);
     if (w->n_unsynced == MAX_UNSYNCED) {
         synced = sync_released(w, &w->unsynced[0]);
         memmove(w->unsynced, w->unsynced + 1, (MAX_UNSYNCED - 1) * sizeof *w->unsynced);
@@ -77,8 +78,7 @@ static bool write_entries(bodhi_writer *w, size_t n) {
     for (size_t i = 0; i < n; i++) {
         write_entry(bytes + i * ENTRY_BYTES, &w->pending[i].entry, w->at.key.segment);
     }
-    struct iovec part = {.iov_base = bytes, .iov_len = n * ENTRY_BYTES};
-    bool done = io_write(w->at.index_fd, &part, 1, w->at.index_end);
+    bool done = io_write(w->at.index_fd, bytes, n * ENTRY_BYTES, w->at.index_end);
     int error = errno;
     room_settle(&w->room, n * ENTRY_BYTES);
     free(bytes);
@@ -214,7 +214,7 @@ bool sync_listed(sync_list *list) {
             dataset_doubt(list->dataset, list->segments[i].ordinal); /* at once: nobody else is told of the failure */
             done = false;
         }
-        (void)io_close(list->segments[i].fd);
+        io_drop(list->segments[i].fd);
     }
     for (int i = 0; i < list->n && !done; i++) {
         dataset_doubt(list->dataset, list->segments[i].ordinal);
@@ -238,14 +238,8 @@ bool writer_note_existing(bodhi_writer *w) {
     if (w->n_existing > 0 && w->existing[w->n_existing - 1] == w->found) {
         return true;
     }
-    if (w->n_existing == w->existing_capacity) {
-        size_t capacity = w->existing_capacity == 0 ? 16 : w->existing_capacity * 2;
-        uint32_t *grown = realloc(w->existing, capacity * sizeof *grown);
-        if (grown == NULL) {
-            return false;
-        }
-        w->existing = grown;
-        w->existing_capacity = capacity;
+    if (!ARRAY_GROW(w->existing, w->existing_capacity, w->n_existing + 1)) {
+        return false;
     }
     w->existing[w->n_existing++] = w->found;
     return true;

@@ -2,12 +2,10 @@
 #include "write/sealing.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/status.h"
 
 /* Dead places of one segment, sorted by number. */
@@ -34,17 +32,8 @@ static segment unloaded(const segment *s) {
 
 /* Whether a place that the index tells was dropped when it was in the table. */
 static bool was_dropped(const dead_places *gone, const place *p) {
-    size_t low = 0;
-    size_t n = gone->n;
-    while (n > 0) {
-        size_t half = n / 2;
-        if (gone->places[low + half].number < p->number) {
-            low += half + 1;
-            n -= half + 1;
-        } else {
-            n = half;
-        }
-    }
+    size_t low;
+    ARRAY_SEARCH(low, gone->n, i, gone->places[i].number < p->number);
     while (low < gone->n && gone->places[low].number == p->number && gone->places[low].offset != p->offset) {
         low++;
     }
@@ -98,27 +87,6 @@ static bool load_all(bodhi_dataset *dataset, uint32_t ordinal, uint64_t least, s
 
 /* --- Writing ----------------------------------------------------------------------------------------------------- */
 
-/* Write a file under a temporary name, and move it into place. */
-static bool write_file(int directory, const char *name, const void *data, size_t size) {
-    uint64_t random;
-    char temporary[64];
-    if (!io_random(&random, sizeof random)) {
-        return false;
-    }
-    (void)snprintf(temporary, sizeof temporary, "tmp-%016" PRIx64, random);
-    int fd = io_open(directory, temporary, O_WRONLY | O_CREAT | O_EXCL);
-    if (fd < 0) {
-        return false;
-    }
-    struct iovec part = {.iov_base = (void *)(uintptr_t)data, .iov_len = size};
-    bool done = io_write(fd, &part, 1, 0);
-    done = io_close(fd) && done && bodhi_io.renameat(directory, temporary, directory, name) == 0;
-    if (!done) {
-        (void)bodhi_io.unlinkat(directory, temporary, 0);
-    }
-    return done;
-}
-
 static bool write_table(bodhi_dataset *dataset, const segment *loaded, findings *found, room *r) {
     uint64_t stamp;
     size_t size = 0;
@@ -130,7 +98,7 @@ static bool write_table(bodhi_dataset *dataset, const segment *loaded, findings 
     bool done = data != NULL && room_ask(r, dataset, size) == BODHI_OK;
     if (done) {
         room_take(r, size);
-        done = write_file(dataset->fd, name, data, size);
+        done = io_write_file(dataset->fd, name, data, size, FILE_UNSYNCED);
         room_settle(r, size);
     }
     free(data);
@@ -203,7 +171,7 @@ void seal_appended(bodhi_dataset *dataset, uint32_t ordinal, uint64_t least, roo
         pthread_mutex_unlock(&dataset->mutex);
     }
     findings_free(&found);
-    (void)io_close(fd);
+    io_drop(fd);
 }
 
 int bodhi_dataset_seal(bodhi_dataset *dataset, int64_t least) {

@@ -1,9 +1,9 @@
-/* Sealing: the table of a segment goes from every process's memory to a file beside it (segments/sealed.h). */
+/* Sealing: the table of a segment goes from every process's memory to a file beside it (segments/frame_table.h). */
 #ifndef BODHI_SEALING_H
 #define BODHI_SEALING_H
 
 #include "store/dataset.h"
-#include "write/room.h"
+#include "write/quota.h"
 
 enum { SEAL_LEAST = 4096 }; /* frames that are not sealed, or sealed and dropped: they take 100 kB of every process */
 

@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/status.h"
+#include "write/compare.h"
 #include "write/sealing.h"
-#include "write/stored.h"
 #include "write/writer.h"
 
 enum {
@@ -66,7 +67,7 @@ static int append_through(bodhi_writer *w, const record_header *header, const fi
     }
     parts[n++] = (struct iovec){.iov_base = (void *)(uintptr_t)zeros,
                                 .iov_len = header->length - header->head_bytes - header->payload_bytes};
-    if (io_write(w->at.fd, parts, parts[n - 1].iov_len > 0 ? n : n - 1, w->written)) {
+    if (io_write_parts(w->at.fd, parts, parts[n - 1].iov_len > 0 ? n : n - 1, w->written)) {
         w->at.end += header->length;
         w->written = w->at.end;
     } else {
@@ -80,14 +81,14 @@ static int append_through(bodhi_writer *w, const record_header *header, const fi
 /* --- Slices ------------------------------------------------------------------------------------------------------ */
 
 static void lay_out_told(record_header *header, size_t size) {
-    header->payload_bytes += size - header->told_bytes;
-    header->told_bytes = size;
+    header->payload_bytes += size - header->ids_bytes;
+    header->ids_bytes = size;
     (void)layout_record(header); /* it was laid out before without these, which a slice's arrays hold many times */
 }
 
 /* Tell the atoms of a slice: by what differs from those of an earlier one in the segment, if that is shorter. */
 static int tell_ids(bodhi_writer *w, record_header *header, field_blocks *ids, uint32_t *sizes) {
-    if (!slice_tell(&w->teller, w->atoms, &w->at.key, w->at.end, header->told_bytes)) {
+    if (!ids_encode(&w->teller, w->atoms, &w->at.key, w->at.end, header->ids_bytes)) {
         return bodhi_fail_memory();
     }
     size_t size = w->teller.told.size;
@@ -100,13 +101,8 @@ static int tell_ids(bodhi_writer *w, record_header *header, field_blocks *ids, u
 /* Leave room for the bytes that tell the atoms of a slice; that these ascend has been checked. */
 static int reserve_told(bodhi_writer *w, record_header *header) {
     uint32_t blocks = header->n_blocks; /* of all fields: enough */
-    if (blocks > w->n_told_sizes) {
-        uint32_t *grown = realloc(w->told_sizes, blocks * sizeof *grown);
-        if (grown == NULL) {
-            return bodhi_fail_memory();
-        }
-        w->told_sizes = grown;
-        w->n_told_sizes = blocks;
+    if (!ARRAY_FIT(w->told_sizes, w->n_told_sizes, blocks)) {
+        return bodhi_fail_memory();
     }
     memset(w->told_sizes, 0, blocks * sizeof *w->told_sizes);
     lay_out_told(header, slice_told_most(w->atoms));
@@ -123,21 +119,14 @@ static int append(bodhi_writer *w, record_header *header, field_blocks fields[FI
     if (status != BODHI_OK) {
         return status;
     }
-    if (header->told_bytes > 0) {
+    if (header->ids_bytes > 0) {
         status = tell_ids(w, header, &fields[FIELD_IDS], w->told_sizes);
         if (status != BODHI_OK) {
             return status;
         }
     }
     header->offset = w->at.end;
-    uint32_t units = header->head_bytes / UNIT;
-    index_entry entry = {.type = ENTRY_FRAME,
-                         .fields = (uint8_t)(header->fields | header->encoding << 4),
-                         .head_units = units < UINT16_MAX ? (uint16_t)units : UINT16_MAX,
-                         .number = header->number,
-                         .offset = header->offset,
-                         .length = header->length};
-    if (!writer_add_pending(w, &entry, header->offset)) {
+    if (!writer_add_pending(w, header)) {
         return bodhi_fail_memory();
     }
     room_take(&w->room, header->length + ENTRY_BYTES);
@@ -170,9 +159,17 @@ static int find_pending(bodhi_writer *w, uint64_t number, stored_frame *found) {
 }
 
 /* Whether the frame is there: as a native, or in the writer's own kind, or about to be. What the tables say is not
- * enough: a segment may have been evicted or damaged since. */
+ * enough: others may have dropped it since, and a segment may have been evicted or damaged. */
 static int find_stored(bodhi_writer *w, uint64_t number, stored_frame *found) {
     int status = find_pending(w, number, found);
+    bodhi_place at = {0};
+    if (status == BODHI_MISS && bodhi_dataset_locate(w->dataset, &(int64_t){(int64_t)number}, 1, &at) == BODHI_OK &&
+        at.found) {
+        int refreshed = bodhi_dataset_refresh(w->dataset);
+        if (refreshed != BODHI_OK) {
+            return refreshed;
+        }
+    }
     for (unsigned kind = BODHI_NATIVE; kind <= w->kind && status == BODHI_MISS; kind++) {
         status = stored_find(w->dataset, kind, number, found);
     }
@@ -184,12 +181,7 @@ static const bodhi_frame *put_in_order(bodhi_writer *w, const bodhi_frame *frame
     const float *from[] = {frame->positions, frame->velocities, frame->forces};
     float **to[] = {&out->positions, &out->velocities, &out->forces};
     size_t n = (size_t)frame->n_atoms * 3;
-    if (n * FIELD_IDS > w->n_ordered) {
-        free(w->ordered);
-        w->ordered = malloc(n * FIELD_IDS * sizeof *w->ordered);
-        w->n_ordered = w->ordered != NULL ? n * FIELD_IDS : 0;
-    }
-    if (n * FIELD_IDS > w->n_ordered) {
+    if (!ARRAY_FIT(w->ordered, w->n_ordered, n * FIELD_IDS)) {
         return NULL;
     }
     *out = *frame;
@@ -232,9 +224,10 @@ static int compare_stored(bodhi_writer *w, const bodhi_frame *frame, id_order *o
 }
 
 static int check_frame(const bodhi_writer *w, const bodhi_frame *frame, bool is_slice, record_header *header) {
-    if (frame->number < 0 || frame->n_atoms < 1 || frame->n_atoms > UINT32_MAX) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT, "frame %lld with %lld atoms: needs a number from 0, and 1 to %u atoms",
-                          (long long)frame->number, (long long)frame->n_atoms, UINT32_MAX);
+    if (frame->number < 0 || frame->number > BODHI_MAX_NUMBER || frame->n_atoms < 1 || frame->n_atoms > UINT32_MAX) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT,
+                          "frame %lld with %lld atoms: needs a number from 0 to %lld, and 1 to %u atoms",
+                          (long long)frame->number, (long long)frame->n_atoms, (long long)BODHI_MAX_NUMBER, UINT32_MAX);
     }
     *header =
         (record_header){.type = RECORD_FRAME,
@@ -293,7 +286,7 @@ static int append_new(bodhi_writer *w, const bodhi_frame *frame, record_header *
     int status = w->atoms.n > 0 ? reserve_told(w, header) : BODHI_OK;
     status = status == BODHI_OK ? append(w, header, fields) : status;
     if (status != BODHI_OK) {
-        slice_teller_forget(&w->teller); /* it may have been undone */
+        ids_encoder_forget(&w->teller); /* it may have been undone */
     }
     return status;
 }
@@ -396,7 +389,7 @@ int bodhi_flush(bodhi_writer *writer, int durable) {
     }
     int status = writer->poisoned ? writer_fail_poisoned() : writer_flush(writer, durable != 0);
     if (status != BODHI_OK) {
-        slice_teller_forget(&writer->teller);
+        ids_encoder_forget(&writer->teller);
     }
     bool synced = durable == 0 || writer_sync_existing(writer);
     writer->n_existing = 0;
@@ -465,14 +458,14 @@ int bodhi_writer_close(bodhi_writer *writer) {
         seal_appended(writer->dataset, writer->at.ordinal, SEAL_LEAST, &writer->room);
     }
     while (writer->n_unsynced > 0) {
-        (void)io_close(writer->unsynced[--writer->n_unsynced].fd);
+        io_drop(writer->unsynced[--writer->n_unsynced].fd);
     }
     stream_close(writer->stream);
     room_close(&writer->room);
     packer_free(&writer->packer);
     free(writer->told_sizes);
     free(writer->ordered);
-    slice_teller_free(&writer->teller);
+    ids_encoder_free(&writer->teller);
     free(writer->gathered);
     free(writer->existing);
     free(writer->pending);

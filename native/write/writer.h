@@ -13,7 +13,7 @@
 #include "segments/slice.h"
 #include "store/dataset.h"
 #include "write/claim.h"
-#include "write/room.h"
+#include "write/quota.h"
 
 enum {
     GATHER_BYTES = 1 << 20, /* small records are written together */
@@ -71,7 +71,7 @@ struct bodhi_writer {
     size_t n_existing, existing_capacity;
     uint32_t found; /* the segment in which the last append found its frame */
     int64_t shown;  /* frames */
-    slice_teller teller;
+    ids_encoder teller;
     slice_atoms atoms;    /* of the slice that is appended */
     id_order *order;      /* of its rows; NULL: they are in order */
     uint32_t *told_sizes; /* of the blocks of its ids: all but the first are empty */
@@ -119,7 +119,7 @@ int writer_flush(bodhi_writer *w, bool durable);
 int writer_have_segment(bodhi_writer *w, uint64_t length);
 
 /* Note a record that waits for its index entry. False: memory is out. */
-bool writer_add_pending(bodhi_writer *w, const index_entry *entry, uint64_t at);
+bool writer_add_pending(bodhi_writer *w, const record_header *header);
 
 /* Forget the pending records from `at` on. */
 void writer_forget_pending(bodhi_writer *w, uint64_t at);

@@ -6,6 +6,7 @@ import ast
 import importlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,36 @@ def test_an_option_given_twice_is_refused_by_every_command():
     assert "--cache is given 2 times" in refused("cache", "list", "--cache", "a", "--cache", "b")
 
 
+def test_more_ranks_than_a_machine_can_do_with_are_refused():
+    most = 4 * len(os.sched_getaffinity(0))
+    for words in (("run", "rmsd", *DATA), ("stage", DCD), ("run", "rmsd", "-t", "a.xtc", "--follow")):
+        assert f"start at most {most}" in refused(*words, "-n", most + 1)
+    for call in (lambda: package.run(package.examples.load("rmsd"), DCD, PSF, ranks=5000), lambda: package.Ranks(5000)):
+        with pytest.raises(package.UsageError, match=r"5000 ranks .* himach.Ranks\(5000, oversubscribe=True\)"):
+            call()
+    done = himach("run", "rmsd", *DATA, "-n", most + 1, "--oversubscribe", "--stop", 1)
+    assert f"1 frame on {most + 1} ranks" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run", "rmsd", "a.xtc", PSF], "a.xtc, .*psf stands where analyses do: a trajectory is named by -t PATH"),
+        (["run", "rmsd", "-t", PSF, "-s", DCD], "dcd, given as the topology, is a trajectory, .* other's place"),
+        (
+            ["run", "rmsd", "-t", f"{Path(DCD).parent}/adk*.dcd"],
+            r"no trajectory .*, but \d+ that match it: leave",
+        ),
+        (["run", "rmsd", "-t", "adk.dcd", "-s", PSF], "'himach cache list' tells .*; did you mean '.*/adk_dims.dcd'"),
+        (["run", "rmsd", "--strat", 3], r"\(Did you mean .*\?\) 'himach run --help'"),
+        (["analyses", "rmds"], "no analysis and no module 'rmds'; did you mean 'rmsd'"),
+        (["analyses", "MDAnalysis.lib"], "MDAnalysis.lib has no analyses of MDAnalysis"),
+    ],
+)
+def test_a_mistake_is_told_with_the_way_out(words, told):
+    assert re.search(told, refused(*words, cwd=Path(DCD).parent))
+
+
 def test_questions_end_with_their_mark():
     assert "Did you mean '--trajectory'? 'himach run --help'" in refused("run", "rmsd", "--trajectroy", "a.xtc")
 
@@ -78,7 +109,7 @@ def test_a_glob_behind_one_option_is_several_files(tmp_path):
         universe.atoms.write(str(tmp_path / name), frames=universe.trajectory[part])
     done = himach("run", "rmsd", "-s", PSF, "-p", "selection=name CA", "-t", "a.xtc", "b.xtc", cwd=tmp_path)
     assert "[5 rows]" in done.stdout, done.stderr
-    assert "a topology by --topology" in refused("run", "rmsd", "-t", "a.xtc", PSF, cwd=tmp_path)
+    assert "a topology by -s PATH" in refused("run", "rmsd", "-t", "a.xtc", PSF, cwd=tmp_path)
 
 
 def complete(*words: str, cwd: Path) -> list[str]:
@@ -164,3 +195,45 @@ def test_messages_below_the_command_line_name_no_option_of_it():
 def test_a_run_says_where_its_files_went(tmp_path):
     done = himach("run", "rmsd", *DATA, "--stop", 3, "-p", "selection=name CA", "--out", "out", cwd=tmp_path)
     assert done.stderr.rstrip().endswith("written to out: rmsd.csv, rmsd.png, run.json")
+
+
+def test_an_interrupt_while_the_command_is_imported_shows_no_traceback():
+    program = (
+        "import os, signal, sys\nfrom himach.__main__ import main\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *arguments):\n"
+        "        if name == 'himach.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
+def test_nothing_but_what_python_has_already_is_imported_before_the_command_sees_to_interrupts(tmp_path):
+    for name in ("__init__.py", "__main__.py"):
+        (tmp_path / "himach").mkdir(exist_ok=True)
+        (tmp_path / "himach" / name).write_text(Path(package.__file__).with_name(name).read_text())
+    program = (
+        f"import os, sys; sys.path.insert(0, {str(tmp_path)!r}); known = set(sys.modules)\n"
+        "import himach.__main__; print(*sorted(set(sys.modules) - known))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["__future__", "himach", "himach.__main__"]
+
+
+@pytest.mark.parametrize(("first", "second", "code"), [("SIGINT", "SIGTERM", 143), ("SIGTERM", "SIGINT", 130)])
+def test_signals_that_come_close_together_show_no_traceback(first, second, code):
+    """The second one comes while the first one is told."""
+    program = (
+        "import os, signal, sys, himach.cli as cli\n"
+        f"cli.himach.main = lambda **options: os.kill(os.getpid(), signal.{first})\n"
+        "class Telling:\n"
+        "    def write(self, text):\n"
+        f"        os.kill(os.getpid(), signal.{second})\n"
+        "    def flush(self): pass\n"
+        "shown = sys.stderr; sys.stderr = Telling()\n"
+        "try: cli.main(signal.default_int_handler)\n"
+        "finally: sys.stderr = shown"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "")

@@ -1,8 +1,10 @@
-"""The commands and options in docs/api.md: all that there are, and no others."""
+"""Commands, options and Python's names in docs/api.md: all that there are, and no others."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
+import pydoc
 import re
 from pathlib import Path
 
@@ -31,8 +33,8 @@ def commands(group: click.Group, words: str) -> dict[str, click.Command]:
 
 EVERY = commands(himach, "himach")
 #: What measures himach is told of in docs/benchmarks.md.
-BENCH = sorted(words for words in EVERY if words.startswith("himach bench "))
-COMMANDS = sorted(EVERY.keys() - set(BENCH))
+BENCH = [f"himach bench {name}" for name in himach.commands["bench"].list_commands(click.Context(himach))]
+COMMANDS = sorted(EVERY)
 
 
 def options(words: str) -> set[str]:
@@ -75,3 +77,26 @@ def test_a_benchmark_is_told_where_the_page_says(words):
 
 def test_options_of_all_commands_are_told():
     assert all(f"`{name}" in PAGE for name in ("himach --version", "himach COMMAND --help"))
+
+
+def listing(directive: str, name: str, bare: str, members: str) -> list[str]:
+    """Return the rows of what a directive puts on the page: how it is called, and the first line of its docstring."""
+    rows = []
+    for path in [name, *(f"{name}.{member}" for member in re.findall(r"\w+", members))]:
+        thing = pydoc.locate(path)
+        called = ""
+        if callable(thing) and directive != "exception" and not (path == name and bare):
+            signature = inspect.signature(thing)
+            plain = [one.replace(annotation=one.empty) for one in signature.parameters.values() if one.name != "self"]
+            called = str(signature.replace(parameters=plain, return_annotation=signature.empty))
+        rows.append(
+            f"| `{path.removeprefix('himach.')}{called}` | {inspect.getdoc(thing).splitlines()[0].replace('``', '`')} |"
+        )
+    return rows
+
+
+def test_the_page_lists_in_plain_text_what_docstrings_say_at_length():
+    put = re.findall(r"^\.\. auto(\w+):: ([\w.]+)(\(\))?(?:\n   :members: (.*))?$", PAGE, re.MULTILINE)
+    table = "\n".join(["| in `himach` | what it is |", "| --- | --- |", *(row for one in put for row in listing(*one))])
+    assert len(put) > 25
+    assert table in PAGE, f"put this table into docs/api.md:\n\n{table}"

@@ -222,7 +222,7 @@ class Many(Everything):
                 "steps": steps,
                 "times": times,
                 "boxes": boxes,
-                "values": values,
+                "values": series[i].values if isinstance(values, list) else values,
                 "pairs": list(series[i]),
             }
 
@@ -279,16 +279,16 @@ def chain_of(analysis: himach.Analysis) -> list[himach.Analysis]:
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
     """Let few pairs make many chunks, waves, rounds and spans."""
-    patch.setattr(mapping, "CHUNK", 300)
-    patch.setattr(stages, "CHUNK", 300)
-    patch.setattr(exchange, "MESSAGE", 1 << 8)
-    patch.setattr(exchange, "SMALL", 1 << 6)
-    patch.setattr(exchange, "FEW", 2)
-    patch.setattr(waves, "WAVE", 1 << 15)
-    patch.setattr(waves, "KNOWN", 0)
-    patch.setattr(growing, "ROWS", 7)
-    patch.setattr(merge, "SPAN", 4)
-    patch.setattr(presence, "EXPANDED", 3)
+    patch.setattr(mapping, "CHUNK_BYTES", 300)
+    patch.setattr(stages, "CHUNK_BYTES", 300)
+    patch.setattr(exchange, "MESSAGE_BYTES", 1 << 8)
+    patch.setattr(exchange, "SMALL_COLUMN_BYTES", 1 << 6)
+    patch.setattr(exchange, "MAX_PARTNERS", 2)
+    patch.setattr(waves, "WAVE_BYTES", 1 << 15)
+    patch.setattr(waves, "SHARED_STAMP_FRAMES", 0)
+    patch.setattr(growing, "RANGE_ROWS", 7)
+    patch.setattr(merge, "MAX_PAIRS_AT_A_TIME", 4)
+    patch.setattr(presence, "EXPANDED_FRAMES", 3)
 
 
 def check(

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import himach
-import himach.runner.job
+import himach.opening.options
 from himach.frame import RawFrame
 from himach.parallel.communicator import alone
 from himach.parallel.environment import promised_rank, under_launcher
@@ -232,7 +232,7 @@ def test_any_emission_through_run(made, emitters, selected, sizes):
     with pytest.MonkeyPatch.context() as patch:
         if sizes != "large":
             make_small(patch)
-        patch.setattr(himach.runner.job, "LEAST", 1)
+        patch.setattr(himach.opening.options, "MIN_LIMIT_BYTES", 1)
         result = himach.run(
             analyses,
             *made.paths,

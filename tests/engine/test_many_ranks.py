@@ -84,7 +84,7 @@ CHAINS = {
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS.keys())
 @pytest.mark.parametrize("known", [0, 1 << 18], ids=["travelling", "known"])
 def test_uneven_stamps(monkeypatch, chain, frames, known):
-    monkeypatch.setattr(waves, "KNOWN", known)
+    monkeypatch.setattr(waves, "SHARED_STAMP_FRAMES", known)
     check(5, chain, frames, uneven(frames))
 
 
@@ -111,8 +111,8 @@ class Sparse(himach.Analysis):
 @pytest.mark.parametrize("frames", [range(20_000), range(39_999, -1, -2)], ids=str)
 @pytest.mark.parametrize("memory", [None, 1 << 15], ids=["memory", "disk"])
 def test_frames_of_few_pairs(monkeypatch, frames, memory):
-    monkeypatch.setattr(waves, "KNOWN", 0)
-    monkeypatch.setattr(waves, "WAVE", 1 << 16)
+    monkeypatch.setattr(waves, "SHARED_STAMP_FRAMES", 0)
+    monkeypatch.setattr(waves, "WAVE_BYTES", 1 << 16)
     check(3, lambda: [Sparse()], frames, uneven(frames, 2), memory, seed=2, largest=512)
 
 
@@ -128,9 +128,9 @@ class Boxed(himach.Analysis):
 
 @pytest.mark.parametrize("known", [0, 1 << 18], ids=["travelling", "known"])
 def test_boxes_of_many_keys_do_not_depend_on_what_comes_together(monkeypatch, known):
-    monkeypatch.setattr(waves, "KNOWN", known)
-    monkeypatch.setattr(waves, "WAVE", 1 << 12)
-    monkeypatch.setattr(growing, "ROWS", 7)
+    monkeypatch.setattr(waves, "SHARED_STAMP_FRAMES", known)
+    monkeypatch.setattr(waves, "WAVE_BYTES", 1 << 12)
+    monkeypatch.setattr(growing, "RANGE_ROWS", 7)
     frames, box = range(600), np.array([1, 2, 3, 90, 90, 90], dtype=np.float32)
     raws = {number: RawFrame(number, 1.0 * number, POSITIONS, box if number == 300 else None) for number in frames}
     _, found = passed_on(2, lambda: [Boxed()], frames, raws)
@@ -157,8 +157,8 @@ class Together(himach.Analysis):
 
 @pytest.mark.parametrize("memory", [None, 1 << 14], ids=["memory", "disk"])
 def test_a_shard_larger_than_memory_is_reduced_in_parts(monkeypatch, memory):
-    monkeypatch.setattr(waves, "WAVE", 1 << 10)
-    monkeypatch.setattr(waves, "LARGE", 1)
+    monkeypatch.setattr(waves, "WAVE_BYTES", 1 << 10)
+    monkeypatch.setattr(waves, "LARGE_SHARD_WAVES", 1)
     moved, spans = [], []
     move, plan = waves.Shuffle.move, waves.plan_waves
 
@@ -189,7 +189,7 @@ def test_a_shard_larger_than_memory_is_reduced_in_parts(monkeypatch, memory):
 
 def test_a_rank_learns_the_stamps_of_its_own_rows_only(monkeypatch):
     """Of the frames of a wave, and no others."""
-    monkeypatch.setattr(waves, "KNOWN", 0)
+    monkeypatch.setattr(waves, "SHARED_STAMP_FRAMES", 0)
     most = []
     joined = waves.Frames.joined
 

@@ -79,7 +79,10 @@ class TwinSeries:
         if layouts[0] != "item" and all(layout == layouts[0] for layout in layouts):
             values = [value for _, value in self.items]
             return None if layouts[0] == "presence" else np.array(values, dtype=layouts[0][0])
-        return [value for _, value in self.items]
+        values = [value for _, value in self.items]
+        plain = [isinstance(value, np.ndarray) and not value.dtype.hasobject for value in values]
+        shapes = {(value.dtype, value.shape) if one else None for value, one in zip(values, plain, strict=True)}
+        return np.stack(values) if len(shapes) == 1 and None not in shapes else values
 
 
 def emitted(items: Any) -> Iterator[tuple[Any, Any, Any]]:

@@ -111,6 +111,15 @@ def test_paths_are_thinned_out():
     result = analysis.reduce(544, plain.Series(stamps, values))
     assert len(result["z"]) == len(result["time_ps"]) <= POINTS
     np.testing.assert_array_equal(result["z"], result["time_ps"])
+    assert result["z"].dtype == np.float32  # what positions are: further digits of a difference say nothing
+
+
+def test_passages_are_drawn_and_told():
+    (axes,) = himach.run(IonPermeation(**KCSA), *sample("kcsa"), cache="off").plot().axes
+    assert axes.get_xlabel() == "time / ns"
+    assert 1000 < axes.get_xlim()[1] < 1100
+    told = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert told == ["filter", "ion 544", "ion 545", "4 passages up", "3 passages down"]
 
 
 def test_top_below_bottom_is_refused():
@@ -137,5 +146,5 @@ def test_top_and_bottom_have_no_default():
 
 @pytest.mark.parametrize("parameter", ["ions", "top", "bottom"])
 def test_empty_selections(parameter):
-    with pytest.raises(himach.UsageError, match=f"'resname NONE' .parameter {parameter}."):
+    with pytest.raises(himach.UsageError, match=f"parameter {parameter}: 'resname NONE' selects none"):
         plain.run(IonPermeation(**{**KCSA, parameter: "resname NONE"}), *sample("kcsa"))

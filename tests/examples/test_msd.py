@@ -1,9 +1,13 @@
+import itertools
+import warnings
+
 import MDAnalysis
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from MDAnalysis.analysis.msd import EinsteinMSD
+from MDAnalysis.lib.distances import minimize_vectors
 from MDAnalysis.lib.mdamath import triclinic_vectors
 from MDAnalysis.transformations import NoJump
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
@@ -16,19 +20,25 @@ from himach.examples.msd import Msd, unwrap, windowed_msd
 seeds = st.integers(0, 2**32 - 1)
 
 
-@pytest.mark.parametrize(
-    ("topology", "trajectory", "selection"),
-    [(*reversed(sample("nanopore")), "name K CL O"), (GRO, XTC, "name OW and resid 1-2000")],
-    ids=["orthogonal box", "triclinic box"],
-)
-def test_against_mdanalysis(topology, trajectory, selection):
+def test_against_mdanalysis():
+    trajectory, topology = sample("nanopore")
     universe = MDAnalysis.Universe(topology, trajectory)
     universe.trajectory.add_transformations(NoJump())
-    expected = EinsteinMSD(universe, selection, fft=False).run().results.timeseries
-    table = plain.run(Msd(selection=selection, tau_max=len(expected) - 1), trajectory, topology)["msd"]
+    expected = EinsteinMSD(universe, "name K CL O", fft=False).run().results.timeseries
+    table = plain.run(Msd(selection="name K CL O", tau_max=len(expected) - 1), trajectory, topology)["msd"]
     assert table["msd"][0] == 0
     np.testing.assert_allclose(table["msd"][1:], expected[1:], rtol=1e-4)
     np.testing.assert_allclose(table["tau_ps"], np.arange(len(expected)) * universe.trajectory.dt, rtol=1e-6)
+
+
+def test_shortest_steps_in_a_triclinic_box_that_changes():
+    universe = MDAnalysis.Universe(GRO, XTC)
+    atoms = universe.select_atoms("name OW and resid 1-2000")
+    frames = [(atoms.positions.astype(np.float64), ts.dimensions.copy()) for ts in universe.trajectory]
+    steps = [minimize_vectors(new - old, box) for (old, _), (new, box) in itertools.pairwise(frames)]
+    expected = windowed_msd(np.cumsum([frames[0][0], *steps], axis=0).transpose(1, 0, 2)).mean(axis=0)
+    table = plain.run(Msd(selection="name OW and resid 1-2000", tau_max=len(frames) - 1), XTC, GRO)["msd"]
+    np.testing.assert_allclose(table["msd"], expected, rtol=1e-4)
 
 
 def test_without_unwrapping():
@@ -39,16 +49,20 @@ def test_without_unwrapping():
 
 
 def wrapped_walk(seed, m=40):
-    """Return a random walk, the same wrapped into boxes that breathe, and the boxes."""
+    """Return a random walk, the same in boxes that breathe, by which it is wrapped at each step, and the boxes."""
     rng = np.random.default_rng(seed)
     sides = rng.uniform(10, 20, 3) * rng.uniform(0.98, 1.02, (m, 1))
     boxes = np.column_stack([sides, np.broadcast_to(rng.choice([90, 75, 110], 3), (m, 3))])
     vectors = np.array([triclinic_vectors(box, dtype=np.float64) for box in boxes])
-    scaled = rng.uniform(0, 1, 3) + np.cumsum(rng.uniform(-0.45, 0.45, (m, 3)), axis=0)
-    scaled -= np.floor(scaled[0])
-    walk = np.einsum("mi,mij->mj", scaled, vectors)
-    wrapped = np.einsum("mi,mij->mj", scaled % 1, vectors)
-    return walk, wrapped, boxes
+    steps = rng.normal(size=(m, 3))
+    steps /= np.linalg.norm(steps, axis=1)[:, None]
+    steps *= rng.uniform(0, 0.49, (m, 1)) * vectors[:, range(3), range(3)].min(axis=1)[:, None]
+    walk = np.cumsum(steps, axis=0)
+    wrapped = [walk[0]]
+    for step, cell in zip(steps[1:], vectors[1:], strict=True):
+        gone = wrapped[-1] + step
+        wrapped.append(gone - np.floor(gone @ np.linalg.inv(cell)) @ cell)
+    return walk, np.array(wrapped), boxes
 
 
 @given(seeds)
@@ -61,6 +75,33 @@ def test_unwrap_finds_the_walk(seed):
 def test_unwrap_leaves_a_whole_path_alone(seed):
     walk, _, boxes = wrapped_walk(seed)
     np.testing.assert_allclose(unwrap(walk, boxes), walk, atol=1e-9)
+
+
+def test_diffusion_at_constant_pressure():
+    """Brownian particles: 0.23 Å²/ps, a cubic box of 30 Å that fluctuates by 0.1 Å, a frame each 10 ps."""
+    rng = np.random.default_rng(1)
+    m, n = 20_000, 10
+    sides = rng.normal(30, 0.1, m)
+    steps = rng.normal(0, np.sqrt(2 * 0.23 * 10), (n, m, 3))
+    wrapped = np.empty_like(steps)
+    at = np.full((n, 3), 15.0)
+    for i, side in enumerate(sides):
+        at = wrapped[:, i] = (at + steps[:, i]) % side
+    boxes = np.column_stack([sides, sides, sides, *np.full((3, m), 90.0)])
+    found = windowed_msd(unwrap(wrapped, boxes)).mean(axis=0)
+    np.testing.assert_allclose(found, windowed_msd(np.cumsum(steps, axis=1)).mean(axis=0), rtol=0.02)
+    assert found[1] == pytest.approx(6 * 0.23 * 10, rel=0.02)
+
+
+def test_a_path_that_others_unwrapped_in_a_box_that_changes_is_warned_of():
+    walk, _, boxes = wrapped_walk(1)
+    msd = Msd(selection="all", unwrap=False)
+    msd.tau_ps = np.arange(3.0)
+    with pytest.warns(UserWarning, match="the box changes"):
+        msd.lags(walk, boxes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        msd.lags(walk, np.broadcast_to(boxes[0], boxes.shape))
 
 
 @settings(max_examples=50)
@@ -98,3 +139,13 @@ def test_no_box_to_unwrap_by():
 def test_empty_selection():
     with pytest.raises(himach.UsageError, match="parameter selection"):
         plain.run(Msd(unwrap=False), DCD, PSF)
+
+
+def test_both_axes_are_logarithmic_on_request():
+    result = himach.run(Msd(selection="name K", loglog=True), *sample("nanopore"), cache="off")
+    (axes,) = result.plot().axes
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    path, diffusion = (line.get_xydata() for line in axes.lines)
+    np.testing.assert_array_equal(path[:, 1], result["msd"]["msd"][1:])
+    np.testing.assert_allclose(diffusion[:, 1] / diffusion[:, 0], path[-1, 1] / path[-1, 0])
+    assert axes.get_legend().get_texts()[0].get_text() == "slope 1: diffusion"

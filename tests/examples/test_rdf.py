@@ -39,6 +39,13 @@ def test_atoms_of_both_selections_are_not_paired_with_themselves():
     assert both["g"][0] == 0
 
 
+@pytest.mark.parametrize(("r_max", "bins"), [(10.0, 100), (9.9, 99), (7.7, 77), (3.3, 11)])
+def test_middles_of_bins_have_no_digits_of_rounding(r_max, bins):
+    r = plain.run(Rdf(a="name K", b="name CL", r_max=r_max, bins=bins), *sample("nanopore"), stop=1)["rdf"]["r"]
+    assert max(len(repr(one)) for one in r.tolist()) <= 5
+    np.testing.assert_allclose(r, (np.arange(bins) + 0.5) * r_max / bins, rtol=1e-14)
+
+
 def test_combined_in_any_grouping():
     class Uncombined(Rdf):
         combine = himach.Analysis.combine
@@ -91,5 +98,5 @@ def test_beyond_half_the_box_is_warned_of(trajectory, topology):
 
 @pytest.mark.parametrize("parameter", ["a", "b"])
 def test_empty_selections(parameter):
-    with pytest.raises(himach.UsageError, match=f"'name XYZ' .parameter {parameter}."):
+    with pytest.raises(himach.UsageError, match=f"parameter {parameter}: 'name XYZ' selects none"):
         plain.run(Rdf(**{parameter: "name XYZ"}), *sample("nanopore"))

@@ -68,13 +68,13 @@ def test_atoms_of_the_solute_are_no_water():
 
 
 def test_solute_that_selects_nothing():
-    message = r"water-residence: the selection 'protein' \(parameter solute\) selects none"
+    message = "water-residence: parameter solute: 'protein' selects none"
     with pytest.raises(himach.UsageError, match=message):
         plain.run(WaterResidence(), *sample("nanopore"))
 
 
 def test_selection_that_cannot_be_read():
-    with pytest.raises(himach.UsageError, match=r"parameter water\) cannot be used"):
+    with pytest.raises(himach.UsageError, match=r"parameter water: .* cannot be used"):
         plain.run(WaterResidence(water="resnme HOH", solute="name K"), *sample("nanopore"))
 
 

@@ -289,3 +289,33 @@ def test_within_a_map_it_works_on_the_present_frame():
     assert np.array_equal(found.outcome, expected)
     with pytest.raises(himach.AnalysisError, match="cannot be moved to other frames"):
         himach.run(Elsewhere(), DCD, PSF, start=1, step=20, progress=False)
+
+
+class After(himach.Analysis):
+    """Tells where the Universe stands when all frames were mapped."""
+
+    def setup(self, universe):
+        self.atoms = universe.atoms
+        self.near = universe.select_atoms("prop x < 0", updating=True)
+
+    def map(self, frame):
+        frame.positions[:] = 1
+        yield "number", frame.number
+
+    def reduce(self, key, series):
+        return self.atoms.positions.tolist()
+
+    def finish(self, results):
+        return self.atoms.universe.trajectory.frame, len(self.near), results["number"], self.atoms.positions
+
+
+def test_after_the_last_frame_the_universe_stands_at_the_first(tmp_path):
+    topology, trajectory = cache_data.make(tmp_path, 9)
+    universe = mda.Universe(topology, trajectory)
+    universe.trajectory[2]
+    expected = universe.atoms.positions
+    for cache in ("auto", "auto", "off"):
+        found = himach.run([After(), After()], trajectory, topology, start=2, cache=cache, progress=False)
+        for frame, near, reduced, positions in found.outcome.values():
+            assert (frame, near) == (2, (expected[:, 0] < 0).sum())
+            assert reduced == positions.tolist() == expected.tolist()

@@ -8,7 +8,6 @@ import pytest
 from MDAnalysis.core.groups import AtomGroup, GroupBase
 from MDAnalysisTests.datafiles import GRO, XTC
 
-from himach.mdanalysis import groups
 from himach.mdanalysis.groups import quick_groups
 
 
@@ -84,13 +83,6 @@ def test_mdanalysis_is_as_it_was_afterwards(universe):
         assert GroupBase.center is not before[1]  # this numpy adds up rows as himach does
         raise KeyError
     assert (AtomGroup.positions, GroupBase.center) == before
-
-
-def test_a_numpy_that_adds_up_otherwise_is_asked_itself(universe, monkeypatch):
-    monkeypatch.setattr(groups, "_adds_in_turn", lambda: False)
-    before = GroupBase.center
-    with quick_groups():
-        assert GroupBase.center is before
 
 
 def test_what_somebody_else_has_changed_is_left(universe, monkeypatch):

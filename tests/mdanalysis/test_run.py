@@ -11,14 +11,14 @@ from MDAnalysis.analysis.base import AnalysisBase, AnalysisFromFunction
 from MDAnalysis.analysis.results import ResultsGroup
 from MDAnalysis.analysis.rms import RMSD, RMSF
 from MDAnalysis.transformations import translate
-from MDAnalysisTests.datafiles import GRO, XTC
+from MDAnalysisTests.datafiles import GRO, TRR, XTC
 from support import cache_data
 from support.ranks import mpiexec
 
 import himach
 import himach.mdanalysis
 from himach.mdanalysis import Backend
-from himach.mdanalysis.opening import open_dataset
+from himach.mdanalysis.names import open_url
 
 
 class Where(AnalysisBase):
@@ -96,7 +96,7 @@ def test_backend_is_one_of_mdanalysis(universe, ranks):
 
 def test_frames_are_kept_on_the_way(universe):
     himach.mdanalysis.run(Where(universe.atoms))
-    opened = open_dataset([universe.trajectory.filename])
+    opened = open_url(universe.trajectory.filename)
     assert opened.cached.holds(np.arange(20)).all()
 
 
@@ -114,6 +114,36 @@ def test_several_share_a_pass_and_do_not_see_what_others_wrote(universe, ranks):
     himach.mdanalysis.run(several, ranks=ranks)
     for one in several:
         same(one.results.seen, Where(one.atoms).run().results.seen)
+
+
+def test_several_find_each_frame_as_it_was_read(ranks):
+    class All(Where):
+        def _single_frame(self):
+            ts = self._ts
+            one = [ts.positions.sum(), ts.velocities.sum(), *ts.dimensions, ts.time, ts.frame, ts.data.get("mine", 0)]
+            self.results.seen.append([float(value) for value in one])
+
+    class Changing(All):
+        def _single_frame(self):
+            super()._single_frame()
+            ts = self._ts
+            ts.velocities *= 2
+            ts.forces = ts.positions
+            ts.dimensions = [1, 2, 3, 90, 90, 90]
+            ts.time, ts.frame, ts.data["mine"] = -1, 7, 5
+
+    moving = mda.Universe(GRO, TRR)
+    several = [Changing(moving.atoms), All(moving.atoms)]
+    himach.mdanalysis.run(several, ranks=ranks, cache="off")
+    same(several[1].results.seen, several[0].results.seen)
+    same(several[1].results.seen, All(moving.atoms).run().results.seen)
+
+
+def test_a_negative_step_counts_its_frames(universe, ranks):
+    one = Where(universe.atoms)
+    himach.mdanalysis.run(one, step=-2, ranks=ranks)
+    same(one.results.seen, Where(universe.atoms).run(step=-2).results.seen)
+    assert one.n_frames == len(one.results.seen) == 10
 
 
 def test_transformations_are_applied_on_the_ranks(universe, ranks):
@@ -156,7 +186,7 @@ def test_functions_travel_by_their_code(universe, ranks):
 
 
 def test_what_mdanalysis_refuses_is_refused(universe):
-    with pytest.raises(ValueError, match=r"Can not parallelize class.*RMSF"):
+    with pytest.raises(himach.UsageError, match=r"RMSF cannot be divided among ranks.*its own run\(\)"):
         himach.mdanalysis.run(RMSF(universe.atoms))
     with pytest.raises(ValueError, match="cannot be combined"):
         himach.mdanalysis.run(Where(universe.atoms), start=1, frames=[2])

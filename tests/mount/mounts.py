@@ -17,7 +17,7 @@ from support import needs
 from support.ranks import clean_environment
 
 from himach.frame import RawFrame
-from himach.mount.formats.layout import Layout
+from himach.mount.formats.layout import FileLayout
 
 PATIENCE = 120.0  # seconds; the machine may be busy
 
@@ -44,7 +44,7 @@ def sample_frames(
     ]
 
 
-def whole(layout: Layout, frames: list[RawFrame]) -> bytes:
+def whole(layout: FileLayout, frames: list[RawFrame]) -> bytes:
     """All bytes of a file."""
     between = frames[1].time - frames[0].time if len(frames) > 1 else 0.0
     into = np.zeros(layout.frame_bytes * len(frames), np.uint8)

@@ -104,6 +104,21 @@ def test_netcdf_says_of_itself_what_the_convention_asks(tmp_path):
         assert file.variables["time"][:].tolist() == [0, 2, 4, 6]
 
 
+@pytest.mark.parametrize("format_", [Trr, NetCdf, Dcd])
+def test_a_box_may_go_away_and_come_back(tmp_path, format_):
+    frames = sample_frames(3, N_ATOMS)
+    frames[1].box = None
+    universe = universe_of(written(tmp_path, format_, frames))
+    for ts, frame in zip(universe.trajectory, frames, strict=True):
+        np.testing.assert_allclose(ts.positions, frame.positions, rtol=2e-7)
+        if frame.box is not None:
+            np.testing.assert_allclose(ts.dimensions, frame.box, rtol=1e-6)
+        elif format_ is NetCdf:
+            assert np.isnan(ts.dimensions[:3]).all()
+        else:
+            assert ts.dimensions is None
+
+
 def test_vectors_that_one_frame_lacks_are_nan(tmp_path):
     frames = sample_frames(3, N_ATOMS, velocities=True)
     frames[1].velocities = None

@@ -9,7 +9,7 @@ import os
 import pytest
 
 from himach.errors import TrajectoryError
-from himach.mount import fresh, window
+from himach.mount import block_cache, ttl_cache
 from himach.mount.datasets import Facts
 from himach.mount.formats.layout import Content
 from himach.mount.formats.trr import Trr
@@ -59,9 +59,9 @@ class Made:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(fresh, "FRESH", 0.0)
-    monkeypatch.setattr(fresh, "PROMPT", 60.0)
-    monkeypatch.setattr(window, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(ttl_cache, "TTL_SECONDS", 0.0)
+    monkeypatch.setattr(ttl_cache, "RENEWAL_SECONDS", 60.0)
+    monkeypatch.setattr(block_cache, "AGAIN_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
 import pytest
 
+import himach
 from himach.errors import TrajectoryError
-from himach.mount import fresh
+from himach.io.store.store import Store
+from himach.mount import ttl_cache
 from himach.mount.datasets import Facts
+from himach.mount.stores import StoreDatasets
 from himach.mount.tree import File, Folder, Tree
 
 from .mounts import until
@@ -16,8 +20,8 @@ from .mounts import until
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(fresh, "FRESH", 0.0)
-    monkeypatch.setattr(fresh, "PROMPT", 60.0)
+    monkeypatch.setattr(ttl_cache, "TTL_SECONDS", 0.0)
+    monkeypatch.setattr(ttl_cache, "RENEWAL_SECONDS", 60.0)
 
 
 class Listed:
@@ -53,6 +57,17 @@ def test_folders_and_files():
     assert tree.find(("run7", "topology.gro")).size == 5
     for nowhere in ("run8", "run7/trajectory.xtc", "run7/topology.gro/x", "data/trajectory", "md.xtc"):
         assert tree.find(tuple(nowhere.split("/"))) is None
+
+
+def test_what_lies_beside_datasets_has_no_folder(tmp_path):
+    with himach.Writer("sl", 10, cache=tmp_path, rank=0, launch="") as writer:
+        writer.push_slice(0, np.arange(5), np.zeros((5, 3)), time=0)
+    assert Store(tmp_path).names() == ["sl [slices]"]
+    with Store(tmp_path).dataset("run7") as whole:
+        whole.write(0, 0.0, None, np.zeros((10, 3), np.float32), native=True)
+    tree = Tree(StoreDatasets(str(tmp_path)))
+    until(lambda: tree.find(()).names == ("run7",), "only frames that are whole have a folder")
+    assert tree.find(("sl [slices]",)) is None
 
 
 def test_what_is_away_stays_as_it_was_and_is_told_once(caplog):

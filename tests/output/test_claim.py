@@ -24,7 +24,7 @@ OUTCOMES = {"old": {"both": 1, "gone": 1}, "new": {"both": 2, "more": 2}, "third
 def leave(out, which, labels=("Plain",)):
     analyses = [Plain() for _ in labels]
     outcomes = [{name: f"{which} {value}" for name, value in OUTCOMES[which].items()} for _ in labels]
-    with prepare_out(out, labels) as claim:
+    with prepare_out(out, labels, force=True) as claim:
         write_run(claim, labels, analyses, outcomes, make_record(*analyses))
 
 
@@ -96,6 +96,7 @@ def test_runs_that_are_killed_one_after_the_other_leave_nothing_behind(tmp_path)
         assert sorted(os.listdir(out)) == ["both.json", "other.json", "run.json"]
 
 
+@pytest.mark.filterwarnings("ignore:output directory")
 def test_a_killed_run_of_several_analyses_can_be_repeated_by_one(tmp_path):
     for at in range(1, 60, 3):
         out = tmp_path / f"{at}"

@@ -15,8 +15,8 @@ from himach.output.names import unique_labels
 from himach.output.table import Table
 
 
-def write_run(out, *arguments):
-    with prepare_out(out, arguments[0]) as claim:
+def write_run(out, *arguments, force=False):
+    with prepare_out(out, arguments[0], force) as claim:
         return write_claimed(claim, *arguments)
 
 
@@ -45,6 +45,9 @@ def test_equal_runs_leave_equal_bytes(tmp_path):
     outcome = {"x": np.arange(3.0), "t": Table({"a": [0.1, 0.2]}), "s": {"b", "a"}}
     for name in ("one", "two"):
         write_run(tmp_path / name, ["Drawn"], [Drawn()], [outcome], make_record(Drawn()))
+        seconds = json.loads((tmp_path / name / "run.json").read_bytes())["seconds"]
+        assert seconds["whole"] == seconds["total"] + seconds["write"] + seconds["draw"] > seconds["total"]
+        (tmp_path / name / "run.json").unlink()  # it says how long writing took
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
 
 
@@ -55,7 +58,13 @@ def test_several_analyses_have_a_directory_each(tmp_path):
     files = write_run(tmp_path, labels, analyses, [{"x": 1}, {"x": 2}, [3]], make_record(*analyses))
     assert files == ["Plain/x.json", "Plain-2/x.json", "run.json-2/run.json.json"]
     # One analysis takes the place of the three: what they left goes, and their directories with it.
-    assert write_run(tmp_path, ["Plain"], [Plain()], [{"y": 1}], make_record(Plain())) == ["y.json"]
+    before = tree(tmp_path)
+    with pytest.raises(UsageError, match=r"Plain would replace what Plain, Plain-2, .* left there \(.*x.json.*--force"):
+        check_out(tmp_path, ["Plain"])
+    assert tree(tmp_path) == before
+    with pytest.warns(UserWarning, match="Plain replaces what Plain, Plain-2"):
+        written = write_run(tmp_path, ["Plain"], [Plain()], [{"y": 1}], make_record(Plain()), force=True)
+    assert written == ["y.json"]
     assert sorted(tree(tmp_path)) == ["run.json", "y.json"]
     assert not (tmp_path / "Plain").exists()
 
@@ -126,7 +135,7 @@ def test_a_subdirectory_that_leads_elsewhere_is_refused(tmp_path):
     (out / "A").symlink_to(other)
     with pytest.raises(UsageError, match="'A' in it is no directory"):
         check_out(out, ["A", "B"])
-    check_out(out, ["A"])
+    check_out(out, ["Plain"])
 
 
 def test_a_log_that_came_during_the_run_loses_no_outcome(tmp_path):
@@ -137,11 +146,34 @@ def test_a_log_that_came_during_the_run_loses_no_outcome(tmp_path):
 
 
 def test_a_failed_plot_leaves_outcome_and_record(tmp_path):
-    with pytest.raises(KeyError):
+    with pytest.warns(UserWarning, match=r"there is no Failing\.png: KeyError: 'no such column'"):
         write_run(tmp_path, ["Failing"], [Failing()], [{"x": 1}], make_record(Failing()))
     run = json.loads((tmp_path / "run.json").read_bytes())
-    assert run["files"] == ["x.json"]
-    assert run["errors"] == ["KeyError: 'no such column'"]
+    assert (run["files"], run["errors"]) == (["x.json"], [])
+
+
+@pytest.mark.parametrize(
+    ("full", "written", "told"),
+    [
+        (".png", ["x.npy"], "lacks Drawn.png"),
+        (".npy", ["Drawn.png"], "lacks x.npy"),
+        ("", [], "nothing could be written"),
+    ],
+)
+def test_what_a_full_disk_has_room_for_is_written_and_the_rest_named(tmp_path, monkeypatch, full, written, told):
+    def write(path, content):
+        if path.name.endswith(full):
+            raise HimachError(f"{path} cannot be written (No space left on device)")
+        path.write_bytes(content)
+
+    record = make_record(Drawn())
+    write_run(tmp_path, ["Drawn"], [Drawn()], [{"x": np.ones(2)}], make_record(Drawn()))
+    monkeypatch.setattr("himach.output.directory.write_bytes", write)
+    assert write_run(tmp_path, ["Drawn"], [Drawn()], [{"x": np.arange(3.0)}], record) == written
+    (error,) = record["errors"]
+    assert told in error and "(No space left on device); make room there, or name another directory" in error
+    left = json.loads((tmp_path / "run.json").read_bytes())
+    assert (left["files"], left["errors"]) == ((written, [error]) if written else (["x.npy", "Drawn.png"], []))
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from himach.output.directory import write_outcome
 from himach.output.formats import content
 from himach.output.jsonable import to_json
-from himach.output.table import Table
+from himach.output.table import Column, Table
 
 
 def read_csv(content):
@@ -161,6 +161,12 @@ def test_files_have_the_permissions_of_other_files(tmp_path):
     write_outcome({"x": 1}, "mine", tmp_path)
     (tmp_path / "other").write_text("")
     assert (tmp_path / "x.json").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_units_stand_in_the_header_on_request():
+    table = Table({"time_ps": Column([0.0], "ps"), "r": Column([0.15], "Å"), "n": [1]})
+    assert content(table).decode() == "time_ps,r,n\n0.0,0.15,1\n"
+    assert content(table, units=True).decode() == "time_ps,r (Å),n\n0.0,0.15,1\n"
 
 
 def test_times_are_written_as_people_write_them():

@@ -31,7 +31,7 @@ def run(stream, frames, pause=0.0, quiet=False):
 
 def nothing_under_way():
     comm.barrier()
-    return not comm.iprobe(tag=himach.parallel.progress.TAG)
+    return not comm.iprobe(tag=himach.parallel.progress.COUNT_TAG)
 
 
 def test_the_bar_ends_at_all_frames_of_all_ranks():
@@ -60,9 +60,9 @@ def test_the_bar_moves_with_all_ranks():
 
 
 def test_lines_for_logs(monkeypatch):
-    monkeypatch.setattr(himach.parallel.progress, "FIRST_LINE", 0.2)
-    monkeypatch.setattr(himach.parallel.progress, "LINE_EVERY", 0.2)
-    monkeypatch.setattr(himach.parallel.progress, "SEND_EVERY", 0.05)
+    monkeypatch.setattr(himach.parallel.progress, "FIRST_LINE_SECONDS", 0.2)
+    monkeypatch.setattr(himach.parallel.progress, "LINE_SECONDS", 0.2)
+    monkeypatch.setattr(himach.parallel.progress, "SEND_SECONDS", 0.05)
     stream = io.StringIO()
     run(stream, 100, 0.005)
     if comm.rank == 0:

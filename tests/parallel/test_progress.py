@@ -7,6 +7,7 @@ import pty
 import sys
 import termios
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,18 @@ def test_voices_return(capfd):
     assert warnings.showwarning is shown
     print("heard", flush=True)
     assert capfd.readouterr().out == "heard\n"
+
+
+def test_warnings_of_one_line_are_shown_once_with_their_count():
+    from himach.parallel.quiet import MOST_TEXTS, heard
+
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        with heard() as texts:
+            for number in range(3000):
+                warnings.warn(f"frame {number} is odd", stacklevel=1)
+                if number % 1000 == 0:
+                    warnings.warn("the same", RuntimeWarning, stacklevel=1)
+    told = ["frame 0 is odd", "the same", "2,999 more like this: frame 0 is odd", "2 more like this: the same"]
+    assert [str(one.message) for one in shown] == told
+    assert texts == ["frame 0 is odd", "the same", *(f"frame {number} is odd" for number in range(1, MOST_TEXTS))]

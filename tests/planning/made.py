@@ -21,6 +21,8 @@ def record(
     hosts=None,
     shuffle=0.02,
     parts=None,
+    drift=1.0,
+    busy_part=1.0,
 ):
     """Return the record of a run whose frames are shared evenly, as run.json has it."""
     each = [frames * (i + 1) // ranks - frames * i // ranks for i in range(ranks)]
@@ -38,9 +40,10 @@ def record(
         "pairs": each,
         "keys": [64 // ranks] * ranks,
         "busy": busy,
-        "cpu": [value / 100 for value in busy],
+        "cpu": [value * busy_part for value in busy],
         "read": [read] * ranks,
         "compute": [compute] * ranks,
+        "drift": [drift] * ranks,
         "shuffle": [shuffle] * ranks,
         "reduce": [reduce / ranks] * ranks,
         "sent": [0] * ranks,

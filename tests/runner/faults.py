@@ -133,6 +133,9 @@ class Case:
         ]
         if not self.code:
             return [] if status == 0 and not said else [f"exit code {status}, though it only hung"]
+        if self.place == "plot" and not self.is_signal:
+            told = "himach: warning: there is no" in stderr and "Traceback" not in stderr
+            return [] if status == 0 and not said and told else [f"exit code {status}, or not told"]
         # The shell and mpiexec tell of those; SIGTERM to a process alone is heard.
         silent = self.is_signal and self.launcher in ("alone", "mpiexec") and self.codes() != {TERMINATED}
         found = []
@@ -257,7 +260,7 @@ class Ground:
         others = {path.name for path in notes.iterdir()} - {"FAULT", "HANG", "stderr", "out", "store"}
         if others:
             found.append(f"files left: {sorted(others)}")
-        # What dies in plot() leaves no record; what raises there leaves one that names the error.
+        # What dies in plot() leaves no record; what raises there leaves one that tells of it.
         unsure = case.place == "plot" and case.is_signal
         if not unsure and (notes / "out" / "run.json").exists() != (not case.code or case.place == "plot"):
             found.append("the record is there, or is not")

@@ -21,8 +21,8 @@ from support.ranks import mpiexec
 
 import himach as package
 from himach.errors import UsageError
-from himach.runner.again import read_record
-from himach.runner.provenance import source_of
+from himach.runner.rerun import read_record
+from himach.runner.run_record import source_of
 
 root = importlib.import_module("himach.cli").himach
 
@@ -126,12 +126,13 @@ def test_a_record_tells_what_was_asked_for_and_by_what(project, tmp_path):
 
 def test_a_built_in_is_repeated_from_another_folder(project, tmp_path):
     words = ["-t", "a.xtc", "-s", "top.psf", "--stop", 4, "-p", "selection=name CA", "--universe", "dt=0.1"]
-    words += ["--pairs", "kept", "--reuse", "never"]
+    words += ["--pairs", "kept", "--reuse", "never", "--units"]
     done("run", "rmsd", *words, "--out", "out", cwd=project)
     other = tmp_path / "other"
     other.mkdir()
     again = done("run", "--again", project / "out" / "run.json", "--out", "out", cwd=other)
     same_files(project / "out", other / "out")
+    assert (other / "out" / "rmsd.csv").read_text().startswith("time_ps,rmsd (Å)\n")
     assert "warning" not in again
     first, second = record(project / "out"), record(other / "out")
     assert (first["pairs_directory"], first["reuse"]) == (str(project / "kept"), "never")
@@ -299,12 +300,12 @@ def test_what_no_name_leads_to_is_refused_by_name(tmp_path):
     assert refused.returncode == 2
     assert "Counted cannot be repeated from a record: self.reach was set by hand" in refused.stderr
     program = tmp_path / "program.py"
-    call = f"himach.run(Count(), {DATA[1]!r}, {DATA[3]!r}, out={str(tmp_path)!r})"
+    call = f"himach.run(Count(), {DATA[1]!r}, {DATA[3]!r}, out={str(tmp_path / 'by')!r})"
     program.write_text(SCRIPT.replace("from helper import FACTOR", "FACTOR = 1") + f"\n{call}\n")
     subprocess.run([sys.executable, program], check=True, capture_output=True)
-    told = record(tmp_path)
+    told = record(tmp_path / "by")
     assert told["command"] == [str(program)]
-    refused = himach("run", "--again", tmp_path)
+    refused = himach("run", "--again", tmp_path / "by")
     assert (refused.returncode, f"the program {program}" in refused.stderr) == (2, True)
     package.run(Counted(), DCD, PSF, stop=3, out=tmp_path, universe={"guess_bonds": False, "dt": np.float64(2)})
     assert record(tmp_path)["universe"] == {"guess_bonds": False, "dt": 2}

@@ -127,7 +127,10 @@ def test_a_chain_that_comes_back_is_left_for_the_run_to_refuse():
         ([Stays], "Mean.cutoff=3", "Mean has no parameter 'cutoff'"),
         ([Stays], "Meen.longest=3", "no analysis 'Meen' in this run; did you mean 'Mean'"),
         ([Stays], "longest=far", "Mean: parameter longest: 'far' is not a float"),
-        ([Stays, Mean], "cutoff=3", "whose parameter it is, as Stays.cutoff="),
+        ([Stays], "cutoff=nan", "Stays: parameter cutoff: nan is no number"),
+        ([Mean, Stays], "cutoff=3", "whose parameter it is: -p 'Stays.cutoff=3'$"),
+        ([Mean, Stays], "digits=3", "-p 'Mean.digits=3' or -p 'Stays.digits=3'$"),
+        ([Mean, Stays], "cutof=3", "no analysis of this run has a parameter 'cutof'; did you mean 'cutoff'"),
         ([Stays], "cutoff", "NAME=VALUE"),
     ],
 )

@@ -147,6 +147,21 @@ def test_a_script_is_run_as_it_is_whatever_was_compiled_before(tmp_path):
         assert key in done.stdout, done
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-m", "himach", "run", "rmsd", "--bogus"], "No such option"),
+        (["-m", "himach", "cache"], "Usage:"),
+        (["-c", "import himach; himach.run('nope', 'x.xtc')"], "error: there is no analysis 'nope'"),
+        (["-c", "import himach; himach.run('rmsd', 'x.xtc', step=0)"], "error: step must not be 0"),
+    ],
+)
+def test_wrong_usage_is_told_once(words, message):
+    done = mpiexec(3, [sys.executable, "-P", *words])
+    assert done.stderr.count(message) == 1 and "Traceback" not in done.stderr
+    assert (done.returncode, done.stdout) == (2, "")
+
+
 def test_a_script_that_one_node_has_not_is_told_by_its_rank(script):
     run = [sys.executable, "-P", "-m", "himach", "run"]
     command = [*run, str(script), *DATA, ":", "-n", "1", "-env", "HIMACH_NODE", "bare", *run, "/nowhere.py", *DATA]
@@ -230,7 +245,6 @@ def test_a_killed_runs_directory_is_taken_by_the_next(script, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("slurm")
 @pytest.mark.timeout(600)
 def test_random_faults():
     """`faults.py` for longer."""

@@ -12,9 +12,11 @@ from pathlib import Path
 import MDAnalysisTests.datafiles as data
 import pytest
 from support.commands import DATA, himach, processes_with, start_himach, wait_until
+from support.disks import small_disk
 
 SCRIPT = '''
 import himach
+import numpy as np
 
 class Probe(himach.Analysis):
     """Does what its parameter says, at frame 40."""
@@ -23,7 +25,7 @@ class Probe(himach.Analysis):
 
     def setup(self, universe):
         self.atoms = universe.select_atoms("name CA")
-        self.seen, self.rg = [], [None] * 98
+        self.seen, self.rg = [], np.zeros(98)
         if self.what == "setup":
             raise ValueError("setup went wrong")
         if self.what == "selection":
@@ -40,6 +42,8 @@ class Probe(himach.Analysis):
         if frame.number == 40:
             if self.what == "map":
                 raise ValueError("map went wrong")
+            if self.what == "mute":
+                raise type("Mute", (Exception,), {"__str__": lambda self: 1 / 0})
             if self.what == "assign":
                 self.last = frame.number
             if self.what == "keep":
@@ -79,10 +83,6 @@ class Probe(himach.Analysis):
             raise ValueError("finish went wrong")
         return {"counts": {"n": [results["n"]]}}
 
-    def plot(self, outcome, axes):
-        if self.what == "plot":
-            raise ValueError("plot went wrong")
-        axes.plot([1, 2])
 '''
 
 
@@ -110,12 +110,27 @@ def refused(done, code: int, *words: str) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("method", ["setup", "map", "reduce", "finish", "plot"])
+def test_an_outcome_that_the_disk_has_no_room_for_is_printed(tmp_path, ranks):
+    with small_disk(tmp_path / "small", "size=40k") as disk:
+        done = himach("run", "rmsd", *DATA, "-n", ranks, "--out", disk / "out")
+        refused(done, 1, "out lacks rmsd.png (No space left on device); make room there, or name another directory")
+        assert "[98 rows]" in done.stdout
+        assert sorted(path.name for path in (disk / "out").iterdir()) == ["rmsd.csv", "run.json"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("method", ["setup", "map", "reduce", "finish"])
 def test_an_exception_in_a_method_names_the_place_and_the_line(script, tmp_path, method, ranks):
     done = himach("run", script, *DATA, "-n", ranks, "-p", f"what={method}", "--out", tmp_path / "out")
     refused(done, 1, f"Probe.{method}()", f"ValueError: {method} went wrong", f"line {line_of(f'{method} went wrong')}")
     if method == "map":
         refused(done, 1, "frame 40", "time", "rank")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_an_exception_without_a_text_names_the_place_and_the_line(script, ranks):
+    done = himach("run", script, *DATA, "-n", ranks, "-p", "what=mute")
+    refused(done, 1, "Probe.map()", "frame 40", "on rank", "Mute: its text cannot be shown", f"line {line_of('1 / 0')}")
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -157,7 +172,7 @@ def test_what_map_keeps_is_refused_by_name(script, ranks):
     # After some frame, or at frame 40 where it happens that what is there is compared just then.
     refused(done, 1, "Probe.map() failed a", "it changes self.seen, a list that setup() left", "yield")
     done = himach("run", script, *DATA, "-n", ranks, "-p", "what=keep all")
-    refused(done, 1, "it changes self.rg, a list", "yield", f"line {line_of('self.rg[frame.step] = frame.time')}")
+    refused(done, 1, "it changes self.rg, an array", "yield", f"line {line_of('self.rg[frame.step] = frame.time')}")
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -304,13 +319,13 @@ def test_no_mpiexec_is_told_with_the_way_out(script, tmp_path):
     bare.mkdir()
     (bare / "python").symlink_to(shutil.which("python3") or "python3")
     from himach.errors import RankError
-    from himach.parallel import spawn
+    from himach.launch import rank_pool, spawn
 
     old_path, old_exe = os.environ["PATH"], spawn.sys.executable
     try:
         os.environ["PATH"] = str(bare)
         spawn.sys.executable = str(bare / "python")
         with pytest.raises(RankError, match=r"himach\[local\]"):
-            spawn.spawn(["true"], 2, b"")
+            rank_pool.spawn(["true"], 2, b"")
     finally:
         os.environ["PATH"], spawn.sys.executable = old_path, old_exe

@@ -143,7 +143,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_ranks_that_stay_run_cells_as_they_are_now_and_print_below_them(tmp_path, monkeypatch):
+def test_ranks_that_are_ready_run_cells_as_they_are_now_and_print_below_them(tmp_path, monkeypatch):
     mark = uuid.uuid4().hex
     monkeypatch.setenv("HIMACH_TEST_MARK", mark)
     cells = [
@@ -177,4 +177,55 @@ def test_ranks_that_stay_run_cells_as_they_are_now_and_print_below_them(tmp_path
         "TWO",
         "",
     ]
-    assert shown == ["'first'", "'second'", "('edited', 1)", "('edited', <himach.Ranks: 2 ranks, waiting>)"]
+    assert shown == ["'first'", "'second'", "('edited', 3)", "('edited', <himach.Ranks: 2 ranks, waiting>)"]
+
+
+BARS = """
+import os, signal, threading, tqdm.auto
+bars, moved = [], threading.Event()
+class Bar(tqdm.auto.tqdm):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        bars.append(self)
+    def update(self, n=1):
+        super().update(n)
+        if self.n:
+            moved.set()
+tqdm.auto.tqdm = Bar
+class Stops(himach.Analysis):
+    at: int = -1
+    def map(self, frame):
+        if frame.number == self.at:
+            signal.pause()
+        yield "n", 1
+    def reduce(self, key, series):
+        return len(series)
+def bar_of(ranks, at=-1):
+    del bars[:]
+    himach.run(Stops(at=at), DCD, PSF, cache="off", ranks=ranks)
+    return [(bar.n, bar.total) for bar in bars]
+def interrupt():
+    moved.wait()
+    os.kill(os.getpid(), signal.SIGINT)
+def interrupted(ranks):
+    moved.clear()
+    threading.Thread(target=interrupt).start()
+    bar_of(ranks, at=40)
+"""
+
+
+def test_a_notebook_shows_one_bar_whatever_the_ranks_and_an_interrupt_in_a_line(tmp_path):
+    ranks = ["None", "2", "himach.Ranks(2)"]
+    cells = [f"import himach\nDCD, PSF = {str(DCD)!r}, {str(PSF)!r}", BARS]
+    cells += [f"{call}{number})" for call in ("bar_of(", "interrupted(") for number in ranks]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    where = {"metadata": {"path": tmp_path}}
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=where, allow_errors=True).execute()
+    shown, stopped = notebook.cells[2:5], notebook.cells[5:]
+    for cell in shown:
+        assert cell.outputs[-1]["data"]["text/plain"] == "[(98, 98)]", cell
+        assert "".join(output.get("text", "") for output in cell.outputs).count(" 0/98") <= 1
+    for cell in stopped:
+        assert [output.traceback for output in cell.outputs if output.output_type == "error"] == [
+            ["KeyboardInterrupt: run() was interrupted"]
+        ]

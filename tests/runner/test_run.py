@@ -16,7 +16,7 @@ from support.ranks import clean_environment, mpiexec
 
 import himach
 from himach import examples
-from himach.runner.job import Job
+from himach.opening.options import Job
 
 
 class Radius(himach.Analysis):
@@ -39,6 +39,49 @@ class Radius(himach.Analysis):
 
     def plot(self, outcome, axes):
         axes.plot(outcome["radius"]["time_ps"], outcome["radius"]["radius"], label=f"{self.n_selected} atoms")
+
+
+class Rows(himach.Analysis):
+    """A row of most frames."""
+
+    what: str = ""
+
+    def setup(self, universe):
+        self.group = universe.select_atoms("name CA")
+
+    def map(self, frame):
+        if frame.number % 5 == 0:
+            return himach.Row(rg=self.group.radius_of_gyration(), late=frame.number > 50)
+        return {
+            "": himach.Row(rg=self.group.radius_of_gyration(), state="odd") if frame.number % 2 else None,
+            "two": [himach.Row(a=1), himach.Row(b=2)],
+            "pair": ("a", 1),
+            "yielded": [("a", 1)],
+            "columns": himach.Pairs([1]),
+            "number": 3,
+        }[self.what]
+
+
+class Finished(Rows):
+    def finish(self, results):
+        return {"rows": results, "mean": {"rg": [results["rg"].mean()]}}
+
+
+class Reduced(Rows):
+    def reduce(self, key, series):
+        return len(series)
+
+
+class Arrays(himach.Analysis):
+    """Arrays, yielded one by one."""
+
+    def map(self, frame):
+        yield "equal", frame.positions[:2]
+        yield "uneven", frame.positions[: frame.number]
+        yield "number", frame.time
+
+    def reduce(self, key, series):
+        return type(series.values).__name__, series.values is series.values, np.shape(series.values[0])
 
 
 class Every(himach.Analysis):
@@ -71,6 +114,99 @@ def test_start_stop_and_step_are_mdanalysis_s():
         assert [value[0] for value in result.outcome["result"]] == list(range(len(frames)))
         assert result.outcome["result"][0][2] == len(frames)
         assert result.record["frames"] == len(frames)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n": 2}, r"run\(\) has no argument 'n'; did you mean 'ranks'"),
+        ({"stepp": 2}, "no argument 'stepp'; did you mean 'step'"),
+        ({"stop": "2"}, "stop is '2': it is a whole number"),
+        ({"ranks": "2"}, "ranks is '2': it is a whole number of ranks"),
+        ({"analysis": "rmds"}, "no analysis 'rmds'; did you mean 'rmsd'"),
+        ({"analysis": rms.RMSD}, "an analysis of MDAnalysis: himach.mdanalysis.run"),
+    ],
+)
+def test_a_mistake_in_a_call_is_told_with_what_may_be_meant(options, message):
+    with pytest.raises(himach.UsageError, match=message):
+        himach.run(**{"analysis": Radius, "trajectory": DCD, "topology": PSF, **options})
+
+
+def test_an_analysis_is_run_by_its_name():
+    assert himach.run("rmsd", DCD, PSF, stop=np.int64(2))["rmsd"].rows == 2
+    assert list(himach.run(["rmsd", Radius()], DCD, PSF, stop=2, ranks=2).outcome) == ["rmsd", "Radius"]
+
+
+@pytest.mark.parametrize("options", [{}, {"step": -3}, {"ranks": 2}])
+def test_rows_become_a_table_by_frame(options):
+    table = himach.run(Rows(), DCD, PSF, **options).outcome
+    universe = mda.Universe(PSF, DCD)
+    group, expected = universe.select_atoms("name CA"), []
+    for number in sorted(range(98)[:: options.get("step")]):
+        time, rg = universe.trajectory[number].time, group.radius_of_gyration()
+        if number % 5 == 0:
+            expected.append((time, rg, number > 50, None, number))
+        elif number % 2:
+            expected.append((time, rg, None, "odd", number))
+    assert [*table][:2] == ["time_ps", "rg"] and [*table][-1] == "frame" and table.units == {"time_ps": "ps"}
+    columns = [table[name] for name in ("time_ps", "rg", "late", "state", "frame")]
+    assert list(zip(*columns, strict=True)) == expected
+
+
+def test_finish_gets_the_table_of_rows_and_their_file_is_one(tmp_path):
+    result = himach.run([Finished(), Rows()], DCD, PSF, stop=12, out=tmp_path, pairs=tmp_path / "pairs")
+    rows = result["rows"]
+    assert isinstance(rows, himach.Table) and rows["frame"].tolist() == [0, 1, 3, 5, 7, 9, 10, 11]
+    assert result["mean"]["rg"] == [rows["rg"].mean()]
+    assert (tmp_path / "Rows" / "Rows.csv").read_text().startswith("time_ps,rg,late,state,frame\n0.99")
+    assert himach.run(Rows(), DCD, PSF, stop=12, pairs=tmp_path / "pairs").record["reused"]["frames"] == 12
+    assert himach.run(Rows(), DCD, PSF, frames=[2]).outcome.rows == 0
+
+
+@pytest.mark.parametrize(
+    ("analysis", "message"),
+    [
+        (Rows(what="two"), "it yielded a second himach.Row of one frame"),
+        (Rows(what="yielded"), r"a pair, and there is no reduce\(\) that takes it: write one, or yield .*himach.Row"),
+        (Rows(what="columns"), r"a pair, and there is no reduce\(\)"),
+        (
+            Rows(what="pair"),
+            r"it returned a pair, .*: yield key, value\n.*test_run.py, line \d+, in map",
+        ),
+        (Rows(what="number"), r"it returned an object of type int; .*\n.*test_run.py, line \d+, in map"),
+        (Reduced(), r"it yielded a himach.Row, and there is a reduce\(\), which takes pairs"),
+    ],
+)
+def test_rows_and_pairs_are_not_mixed(analysis, message):
+    with pytest.raises(himach.AnalysisError, match=message):
+        himach.run(analysis, DCD, PSF, start=5 if isinstance(analysis, Reduced) else 6)
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [({}, "name its columns"), ({"frame": 1}, "has 'frame' anyway"), ({"x": np.ones(3)}, r"'x' is an array \(3,\)")],
+)
+def test_a_row_has_cells_by_name(cells, message):
+    with pytest.raises(himach.UsageError, match=message):
+        himach.Row(**cells)
+    assert himach.Row(x=np.array(2.5)).values == (2.5,)
+
+
+def test_arrays_of_equal_shape_come_as_one_array():
+    told = dict(zip(*himach.run(Arrays(), DCD, PSF, stop=3).outcome.values(), strict=True))
+    assert told == {"equal": ("ndarray", True, (2, 3)), "number": ("list", True, ()), "uneven": ("list", True, (0, 3))}
+
+
+def test_columns_that_are_not_equally_long_are_told():
+    class Uneven(Radius):
+        def finish(self, results):
+            return {"rg": {"time_ps": [0.0, 1.0], "rg": [1.0]}, "even": {"a": [1], "b": [2]}, "names": {"of": "lipids"}}
+
+    with pytest.warns(UserWarning) as said:
+        result = himach.run(Uneven(), DCD, PSF, stop=2)
+    (text,) = [str(warning.message) for warning in said]
+    assert "'rg' of the outcome is no table" in text and "(time_ps: 2, rg: 1)" in text
+    assert result["rg"]["rg"] == [1.0] and result.record["warnings"] == [text]
 
 
 def test_several_analyses_share_one_pass():
@@ -120,7 +256,7 @@ def test_a_mistake_in_an_argument_is_an_exception():
     with pytest.raises(himach.UsageError, match="ranks"):
         himach.run(Radius(), DCD, PSF, ranks=0)
     with pytest.raises(himach.UsageError, match="Analysis"):
-        himach.run("rmsd", DCD, PSF)
+        himach.run(3, DCD, PSF)
     with pytest.raises(himach.UsageError, match="/nowhere"):
         himach.run(Radius(), "/nowhere/a.dcd", PSF, ranks=2)
     with pytest.raises(himach.UsageError, match="reuse 'sometimes': there is 'auto'"):
@@ -134,7 +270,7 @@ def test_a_mistake_in_an_argument_is_an_exception():
 
 def test_where_pairs_are_kept_is_an_absolute_path_and_seconds_are_a_number(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    job = Job([Radius()], [Path(DCD)], pairs=Path("kept"), max_time="1h")
+    job = Job([Path(DCD)], pairs=Path("kept"), max_time="1h", analyses=[Radius()])
     assert (job.pairs, job.max_time) == (tmp_path / "kept", 3600)
 
 

@@ -24,7 +24,7 @@ from himach.io.server.address import Server
 from himach.io.store.store import StoreError
 
 # Ranks wait by spinning, so that eight on two cores start slowly where the machine is busy.
-pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 HIMACH = [sys.executable, "-P", "-m", "himach", "run"]
 RMSD = [*HIMACH, "rmsd", "--trajectory", str(DCD), "--topology", str(PSF), "-p", "selection=name CA"]
@@ -97,6 +97,25 @@ def test_an_error_on_one_rank_ends_all_within_seconds(slurm, tmp_path):
         assert done.stderr.count("Fails.map()") == 1
         assert "frame 3" in done.stderr
         assert time.monotonic() - begun < 60
+
+
+@pytest.mark.parametrize(("death", "status"), [("os.kill(os.getpid(), 9)", 137), ("ctypes.CDLL(None)._exit(0)", 137)])
+def test_a_rank_that_dies_without_a_word_ends_all(slurm, tmp_path, death, status):
+    """SLURM alone would let the others wait for it as long as the job may take."""
+    script = tmp_path / "dies.py"
+    script.write_text(
+        "import ctypes, os, himach\n"
+        "class Dies(himach.Analysis):\n"
+        "    def map(self, frame):\n"
+        f"        if frame.number == 40: {death}\n"
+        "        yield 1, 1\n"
+        "    def reduce(self, key, series):\n"
+        "        return len(series)\n"
+    )
+    done = srun(slurm, "-N2", "-n4", *HIMACH, str(script), "--trajectory", str(DCD), "--topology", str(PSF))
+    assert done.returncode == status, done.stderr
+    assert "of 4 (node node" in done.stderr
+    assert "died, by a signal or an exit of its own, before its work was done; all ranks are ended" in done.stderr
 
 
 def test_a_batch_job_runs_as_the_documentation_shows(slurm, tmp_path):

@@ -37,19 +37,21 @@ class Emit(himach.Analysis):
         return {"frames": {"number": numbers, "time": times, "checksum": checksums}, "dt": np.array([self.dt or -1.0])}
 
 
-def make(folder: Path, n_frames: int = N_FRAMES, name: str = "md.trr", seed: int = 7) -> tuple[Path, Path]:
+def make(
+    folder: Path, n_frames: int = N_FRAMES, name: str = "md.trr", seed: int = 7, n_atoms: int = N_ATOMS
+) -> tuple[Path, Path]:
     """Write a trajectory with velocities, and a topology; return their paths. More frames extend what fewer make."""
-    universe = mda.Universe.empty(N_ATOMS, trajectory=True, velocities=True)
-    universe.add_TopologyAttr("names", ["C"] * N_ATOMS)
+    universe = mda.Universe.empty(n_atoms, trajectory=True, velocities=True)
+    universe.add_TopologyAttr("names", ["C"] * n_atoms)
     universe.add_TopologyAttr("resnames", ["RES"])
     universe.add_TopologyAttr("resids", [1])
     topology, trajectory = folder / "top.gro", folder / name
     random = np.random.default_rng(seed)
-    with mda.Writer(str(trajectory), N_ATOMS, multiframe=True) as writer:
+    with mda.Writer(str(trajectory), n_atoms, multiframe=True) as writer:
         for number in range(n_frames):
             ts = universe.trajectory.ts
-            universe.atoms.positions = random.normal(0, 10, (N_ATOMS, 3))
-            universe.atoms.velocities = random.normal(0, 1, (N_ATOMS, 3))
+            universe.atoms.positions = random.normal(0, 10, (n_atoms, 3))
+            universe.atoms.velocities = random.normal(0, 1, (n_atoms, 3))
             ts.dimensions = [30 + number, 31, 32, 90, 90, 90]
             ts.time, ts.frame = 2.0 * number, number
             writer.write(universe.atoms)

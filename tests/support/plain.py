@@ -113,6 +113,9 @@ def column(values):
         return None
     if all(isinstance(value, Row) for value in values):
         return np.array([row.value for row in values])
+    plain = all(isinstance(value, np.ndarray) and not value.dtype.hasobject for value in values)
+    if plain and len({(v.dtype, v.shape) for v in values}) == 1:
+        return np.array(values)
     return [value.value if isinstance(value, Row) else None if value is Present else value for value in values]
 
 

@@ -78,13 +78,13 @@ def check(
     handed_on = {frame for frame, holders in ruling.contested.items() if reader[frame] not in holders}
     held = {**ruling.native, **ruling.alien, **ruling.contested}
     from_cache = [sum(1 for frame in share if i in held.get(frame, ())) for i, share in enumerate(shares)]
+    # Natives of several nodes count for each of them until it is decided who reads them.
+    several = any(len(holders) > 1 for holders in ruling.native.values())
+    counted = [several * sum(i in holders for holders in held.values()) for i in range(len(shares))]
     if origin:
         assert all(n <= limit for n, limit in zip(from_cache, ruling.limit, strict=True)) or not frames
         if given_up | handed_on:
-            # Natives of several nodes count for each of them until it is decided who reads them.
-            holding = [sum(i in holders for holders in held.values()) for i in range(len(shares))]
-            several = any(len(holders) > 1 for holders in ruling.native.values())
-            loads = [max(len(share), several * count) for share, count in zip(shares, holding, strict=True)]
+            loads = [max(len(share), count) for share, count in zip(shares, counted, strict=True)]
             assert any(load >= limit for load, limit in zip(loads, ruling.limit, strict=True))
     else:
         assert not given_up | handed_on
@@ -92,7 +92,7 @@ def check(
     assert counts["native"] == len(ruling.native)
     # A frame that its one holder gave up is residue, and may still come back to it with its part of the residue.
     assert counts["alien"] <= len(ruling.alien) - len(given_up)
-    if not origin or max(from_cache, default=0) < min(ruling.limit, default=0):
+    if not origin or max(from_cache + counted, default=0) < min(ruling.limit, default=0):
         assert counts["alien"] == len(ruling.alien)
     # The residue went to the emptiest: nobody who got some is more than a frame above the level of anyone else.
     free = {frame for frame in frames if reader[frame] not in held.get(frame, ())}

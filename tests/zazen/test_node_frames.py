@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from himach.zazen import NOTHING, InMemory
-from himach.zazen.node_frames import NodeFrames, count_chunks
+from himach.zazen.node_frames import bitmaps_of, count_chunks
 
 TOP = 2_000
 frame_sets = st.sets(st.integers(0, TOP), max_size=60)
@@ -26,8 +26,7 @@ def positions_of(words):
 
 @given(frame_sets, frame_sets, ranges())
 def test_given_frames_become_bits(native, alien, frames):
-    here = NodeFrames(InMemory.of(native, alien), frames, 0)
-    for held, words in zip((native, alien), (here.native, here.alien), strict=True):
+    for held, words in zip((native, alien), bitmaps_of(InMemory.of(native, alien), frames), strict=True):
         assert words.shape == (-(-len(frames) // 64),)
         assert positions_of(words) == {p for p, frame in enumerate(frames) if frame in held}
 
@@ -36,9 +35,9 @@ def test_given_frames_become_bits(native, alien, frames):
 def test_large_frame_numbers(start):
     held = set(range(start - 50, start + 150, 2))
     for frames in (range(start, start + 200), range(start + 199, start - 1, -1), range(start - 90, start + 300, 7)):
-        here = NodeFrames(InMemory.of(held), frames, 0)
-        assert positions_of(here.native) == {p for p, frame in enumerate(frames) if frame in held}
-        assert not here.alien.any()
+        native, alien = bitmaps_of(InMemory.of(held), frames)
+        assert positions_of(native) == {p for p, frame in enumerate(frames) if frame in held}
+        assert not alien.any()
 
 
 def test_several_stores_mark_the_same_words():
@@ -51,51 +50,8 @@ def test_several_stores_mark_the_same_words():
 
 @given(frame_sets, frame_sets, st.integers(1, 40))
 def test_frames_are_counted_by_chunk(native, alien, chunk_words):
-    here = NodeFrames(InMemory.of(native, alien), range(TOP), 0)
-    chunks = -(-len(here.native) // chunk_words)
+    both = bitmaps_of(InMemory.of(native, alien), range(TOP))
+    chunks = -(-len(both[0]) // chunk_words)
     expected = [[sum(f < TOP and f // 64 // chunk_words == i for f in held) for i in range(chunks)]
                 for held in (native, alien)]  # fmt: skip
-    assert here.counts(chunk_words).tolist() == expected
-    assert count_chunks(here.native, here.alien, chunk_words).tolist() == expected
-
-
-def test_a_store_is_asked_once():
-    asked = []
-
-    class Once:
-        identity = None
-
-        def mark(self, frames, native, alien):
-            asked.append(frames)
-
-        def runs(self, low, high, most):
-            return None
-
-    here = NodeFrames(Once(), range(5, 300, 7), 100)
-    assert here.promising()
-    assert here.patterns() is not None
-    assert not here.counts(1).any()
-    assert asked == [range(5, 300, 7)]
-
-
-def test_where_runs_are_known_no_bits_are_asked_for():
-    class Runs:
-        identity = None
-        asked = 0
-
-        def mark(self, frames, native, alien):
-            self.asked += 1
-            InMemory.of(range(100, 200), [7]).mark(frames, native, alien)
-
-        def runs(self, low, high, most):
-            return np.array([[100, 1, 100]]), np.array([[7, 1, 1]])
-
-    cached = Runs()
-    here = NodeFrames(cached, range(300), 100)
-    assert here.promising()
-    native, alien = here.patterns()
-    assert np.flatnonzero(native.holds(np.arange(300))).tolist() == list(range(100, 200))
-    assert np.flatnonzero(alien.holds(np.arange(300))).tolist() == [7]
-    assert cached.asked == 0
-    assert here.counts(100).tolist() == [[100], [1]]
-    assert cached.asked == 1
+    assert count_chunks(*both, chunk_words).tolist() == expected

@@ -45,7 +45,7 @@ def test_bits_are_chosen(frames, gone, held, few_at_once):
     InMemory.of(native=held).mark(frames, words, np.zeros_like(words))
     out = np.zeros(n_words(len(steps)), dtype=np.uint64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(remaining, "AT_ONCE", 64 if few_at_once else 1 << 24)
+        patch.setattr(remaining, "CHUNK_BITS", 64 if few_at_once else 1 << 24)
         found.choose(words, out)
     bits = np.unpackbits(out.view(np.uint8), bitorder="little")[: len(steps)]
     assert bits.tolist() == [int(frames[step] in held) for step in steps]

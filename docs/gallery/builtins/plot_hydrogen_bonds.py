@@ -16,7 +16,5 @@ print(f"{counts['bonds'].mean():.1f} bonds on average, from {counts['bonds'].min
 
 # %%
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-left.plot(counts["time_ps"], counts["bonds"], linewidth=0.8)
-left.set(xlabel=counts.label("time_ps", "time"), ylabel="hydrogen bonds", ylim=(0, None))
-result.plot(right)
+figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
+result.plot(axes)

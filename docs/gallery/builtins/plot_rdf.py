@@ -20,7 +20,7 @@ results = himach.run(analyses, *sample("nanopore"), stop=60, progress=False)
 
 figure, axes = plt.subplots()
 for name, ion in zip(results, ions, strict=True):
-    table = results[name]["rdf"]
+    table = results[name]
     axes.plot(table["r"], table["g"], label=f"{ion}, first peak at {table['r'][table['g'].argmax()]:.2f} Å")
 axes.axhline(1, color="grey", linewidth=0.5)
 axes.set(xlabel=table.label("r", "distance"), ylabel="g")

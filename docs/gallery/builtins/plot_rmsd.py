@@ -29,7 +29,7 @@ several = himach.run(
 )
 figure, axes = plt.subplots()
 for name, label in zip(several, ("backbone", "side chains"), strict=True):
-    table = several[name]["rmsd"]
+    table = several[name]
     axes.plot(table["time_ps"], table["rmsd"], label=label)
 axes.set(xlabel=table.label("time_ps", "time"), ylabel=table.label("rmsd", "RMSD"))
 axes.legend()

@@ -14,7 +14,7 @@ import numpy as np
 
 from himach.engine.merging.grouping import gather, merge_rows
 from himach.engine.merging.mixed import merge_mixed
-from himach.engine.merging.parts import Group, Lot, Rows, as_keys, as_rows, check_rows, joined
+from himach.engine.merging.parts import Group, KeyBatch, Rows, as_keys, as_rows, check_rows, joined
 from himach.engine.merging.presence import PresenceMerge
 from himach.engine.merging.series import ManySeries, Series
 from himach.engine.pairs.block import Array, Block, Form, Kind, objects, plain_keys, raw, row_bytes
@@ -23,9 +23,9 @@ from himach.engine.stamps.joined import Frames
 from himach.selection import Selected
 
 #: Pairs that are merged at a time: so many shards as have no more than this, or one.
-SPAN = 1 << 16
+MAX_PAIRS_AT_A_TIME = 1 << 16
 #: Bytes of a value that travels with its row while rows are ordered.
-CARRIED = 4
+CARRIED_VALUE_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,10 @@ class Merge:
                 numbered = self._numbered(block) if block.width == ENCODED else block
                 lots.setdefault(block.width, {}).setdefault(block.kind, []).append((rank, numbered))
         self._widths = [
-            (width, [Lot(kind, blocks, frames.places) for kind, blocks in sorted(kinds.items(), key=_presence_first)])
+            (
+                width,
+                [KeyBatch(kind, blocks, frames.places) for kind, blocks in sorted(kinds.items(), key=_presence_first)],
+            )
             for width, kinds in sorted(lots.items())
         ]
         self._names = objects(list(self._encoded))
@@ -108,23 +111,23 @@ def _presence_first(item: tuple[Kind, Any]) -> tuple[bool, int]:
     return form == Form.PAIR, int(form)
 
 
-def _spans(lots: Sequence[Lot]) -> Iterator[tuple[int, int]]:
-    """Give ranges of shards, each with about `SPAN` pairs or of one shard, that have pairs."""
+def _spans(lots: Sequence[KeyBatch]) -> Iterator[tuple[int, int]]:
+    """Give ranges of shards, each with about `MAX_PAIRS_AT_A_TIME` pairs or of one shard, that have pairs."""
     ends = np.cumsum(sum(lot.weights for lot in lots)).tolist()
     start, done = 0, 0
     for shard, end in enumerate(ends):
         last = shard + 1 == len(ends)
-        if end > done and (last or ends[shard + 1] - done > SPAN):
+        if end > done and (last or ends[shard + 1] - done > MAX_PAIRS_AT_A_TIME):
             yield start, shard + 1
             start, done = shard + 1, end
 
 
-def _merge_uniform(width: int, lot: Lot, start: int, stop: int) -> Group:
+def _merge_uniform(width: int, lot: KeyBatch, start: int, stop: int) -> Group:
     """Merge rows whose values are all of one layout."""
     parts = list(lot.parts(start, stop))
     columns = [part.values for part in parts]
     # Values as small as a row's number travel with their rows, others are fetched by it.
-    small = lot.row_bytes == CARRIED
+    small = lot.row_bytes == CARRIED_VALUE_BYTES
     carried = [raw(column).view(np.uint32) for column in columns] if small else _row_numbers(list(map(len, parts)))
     keys, bounds, at, carried_there = merge_rows(
         [as_rows(part.keys) for part in parts], [part.at for part in parts], [part.places for part in parts], carried

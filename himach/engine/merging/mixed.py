@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.engine.merging.grouping import merge_rows
-from himach.engine.merging.parts import Group, Lot, as_keys, as_rows, check_rows
+from himach.engine.merging.parts import Group, KeyBatch, as_keys, as_rows, check_rows
 from himach.engine.pairs.block import Column
 
 
-def merge_mixed(width: int, lots: Sequence[Lot], start: int, stop: int, frames: int) -> Iterator[Group]:
+def merge_mixed(width: int, lots: Sequence[KeyBatch], start: int, stop: int, frames: int) -> Iterator[Group]:
     """Give the keys of the shards from `start` to `stop` one by one; there are `frames` frames on all ranks."""
     taken = [lot.pairs(start, stop) for lot in lots]
     keys, at, order = (np.concatenate([pairs[column] for pairs in taken]) for column in range(3))

@@ -1,4 +1,4 @@
-"""What is merged: `Lot`, blocks of one kind, and `Part`, rows of one rank's block; what comes of it: `Group`."""
+"""What is merged: `KeyBatch`, blocks of one kind; `MergeInput`, rows of one rank's block. What comes of it: `Group`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from himach.engine.stamps.joined import Places
 from himach.errors import AnalysisError
 
 #: Pairs that are merged at a time, at most: their rows are numbered by uint32.
-MOST = 2**32 - 1
+MAX_PAIRS = 2**32 - 1
 
 Keys = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
@@ -37,7 +37,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MergeInput:
     """Some rows of one rank; ``places[at]`` is where their frames are among those of all ranks."""
 
     rank: int
@@ -60,10 +60,10 @@ class Part:
             return counts
         return np.ones(len(self), dtype=np.uint32)
 
-    def chosen(self, rows: npt.NDArray[np.int64]) -> Part:
+    def chosen(self, rows: npt.NDArray[np.int64]) -> MergeInput:
         """Return some of the rows of presence."""
         values = None if self.values is None else self.values[rows]
-        return Part(self.rank, self.form, self.keys[rows], self.at[rows], None, values, self.places)
+        return MergeInput(self.rank, self.form, self.keys[rows], self.at[rows], None, values, self.places)
 
     def expand(self, ids: Rows, cursor: npt.NDArray[np.int64], out: Rows) -> None:
         """Write the frames of row i where ``cursor[ids[i]]`` stands."""
@@ -82,7 +82,7 @@ class Part:
             bitmaps.place_intervals(plan, ids, self.at, self.values)
 
 
-class Lot:
+class KeyBatch:
     """Blocks of one kind, one or more a rank, each with its rank and its keys as numbers.
 
     Attributes
@@ -108,11 +108,11 @@ class Lot:
         """Tell whether the shards have rows."""
         return bool(self.weights[start:stop].any())
 
-    def parts(self, start: int, stop: int) -> Iterator[Part]:
+    def parts(self, start: int, stop: int) -> Iterator[MergeInput]:
         """Give the shards' rows, by rank."""
         for rank, block in self._blocks:
             some = block.part(start, stop)
-            yield Part(rank, self._form, some.keys, some.at, some.order, some.values, self._places[rank])
+            yield MergeInput(rank, self._form, some.keys, some.at, some.order, some.values, self._places[rank])
 
     def pairs(self, start: int, stop: int) -> tuple[Keys, Rows, Rows, Column]:
         """Return the shards' keys, frames, order of emission and values, each as one column of pairs.
@@ -131,7 +131,7 @@ class Lot:
         return keys, at, joined(order), values
 
 
-def _expanded(parts: Sequence[Part], counts: npt.NDArray[np.uint32]) -> Rows:
+def _expanded(parts: Sequence[MergeInput], counts: npt.NDArray[np.uint32]) -> Rows:
     """Return the frames of bits or intervals, row after row."""
     out = np.empty(int(counts.sum()), dtype=np.uint32)
     cursor = np.cumsum(counts, dtype=np.int64) - counts
@@ -160,8 +160,8 @@ def joined(columns: Sequence[Array]) -> Array:
 
 def check_rows(n: int) -> None:
     """Raise an error if there are too many rows to be numbered."""
-    if n > MOST:
+    if n > MAX_PAIRS:
         raise AnalysisError(
-            f"one key, or few, have {n} pairs, and at most {MOST} can be put into order at a time; yield them under "
-            "more keys, or make fewer of them in combine()"
+            f"one key, or few, have {n} pairs, and at most {MAX_PAIRS} can be put into order at a time; yield them "
+            "under more keys, or make fewer of them in combine()"
         )

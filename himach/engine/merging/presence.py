@@ -8,12 +8,12 @@ import numpy as np
 
 from himach.engine.merging.bitmaps import Bitmaps, Plan, sort_frames
 from himach.engine.merging.grouping import group_rows
-from himach.engine.merging.parts import Group, Part, Rows, as_keys, as_rows
+from himach.engine.merging.parts import Group, MergeInput, Rows, as_keys, as_rows
 from himach.engine.pairs.block import Bounds, Form
 from himach.engine.stamps.joined import Frames
 
 #: Frames of presence that are written out at a time, if there is more than one key.
-EXPANDED = 1 << 23
+EXPANDED_FRAMES = 1 << 23
 
 
 class PresenceMerge:
@@ -23,7 +23,7 @@ class PresenceMerge:
         self._frames = frames
         self._plans: list[Plan] = []
 
-    def groups(self, width: int, parts: Sequence[Part]) -> Iterator[Group]:
+    def groups(self, width: int, parts: Sequence[MergeInput]) -> Iterator[Group]:
         """Give every key with its frames, many keys at a time."""
         ids, keys = group_rows(as_rows(np.concatenate([part.keys for part in parts])))
         counts = np.concatenate([part.counts() for part in parts])
@@ -34,13 +34,13 @@ class PresenceMerge:
         while start < len(keys):
             # Most often all of them.
             done = int(ends[start - 1]) if start else 0
-            stop = max(start + 1, int(np.searchsorted(ends, done + EXPANDED, side="right")))
+            stop = max(start + 1, int(np.searchsorted(ends, done + EXPANDED_FRAMES, side="right")))
             bounds = np.concatenate([[0], ends[start:stop] - done])
             some = rows if stop - start == len(keys) else [_chosen(part, of, start, stop) for part, of in rows]
             yield Group(width, as_keys(keys[start:stop], width), bounds, self._expanded(some, bounds), None)
             start = stop
 
-    def _expanded(self, rows: Sequence[tuple[Part, Rows]], bounds: Bounds) -> Rows:
+    def _expanded(self, rows: Sequence[tuple[MergeInput, Rows]], bounds: Bounds) -> Rows:
         """Return the frames of some keys, sorted by key and frame, from rows and the number of each one's key."""
         keys, frames, total = len(bounds) - 1, len(self._frames.table), int(bounds[-1])
         # Bitmaps take no more memory than twice the frames that they stand for.
@@ -58,7 +58,7 @@ class PresenceMerge:
         return out
 
 
-def _chosen(part: Part, ids: Rows, start: int, stop: int) -> tuple[Part, Rows]:
+def _chosen(part: MergeInput, ids: Rows, start: int, stop: int) -> tuple[MergeInput, Rows]:
     """Return the rows of the keys from `start` to `stop`, which are numbered anew."""
     rows = np.flatnonzero((ids >= start) & (ids < stop))
     return part.chosen(rows), ids[rows] - np.uint32(start)

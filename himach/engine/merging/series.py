@@ -34,11 +34,13 @@ class Series:
         float32 (m, 6), Å and degrees; a row of NaN for a frame without a box, None if none of the frames has one.
     values
         Array (m, ...) if all values came in `Pairs` of one dtype and shape, or are what combine() made of such: numbers
-        or arrays of one dtype and shape; None if they came in `Pairs` without values ("present in this frame"); a list
-        otherwise.
+        or arrays of one dtype and shape; and if all were yielded as arrays of one dtype and shape. None if they came
+        in `Pairs` without values ("present in this frame"). A list otherwise.
     """
 
-    __slots__ = ("_at", "_numbers", "_table", "_values")
+    __slots__ = ("_arrays", "_at", "_numbers", "_table", "_values")
+
+    _arrays: Any  # set when it is asked for
 
     def __init__(self, table: FrameTable, numbers: Selected, at: Rows, values: Any) -> None:
         self._table = table
@@ -85,6 +87,16 @@ class Series:
     @property
     def values(self) -> Any:
         """The values: an array, a list, or None for presence."""
+        values = self.plain()
+        if isinstance(values, list) and isinstance(values[0], np.ndarray):
+            try:
+                return self._arrays
+            except AttributeError:
+                self._arrays = values = _joined(values)
+        return values
+
+    def plain(self) -> Any:
+        """Return the values, those that were yielded one by one as a list, whatever they are."""
         values = self._values
         if isinstance(values, np.ndarray) and values.dtype.hasobject:
             values = self._values = [restore(value) for value in values]
@@ -127,6 +139,15 @@ class Series:
         raise TypeError("a Series belongs to reduce(); return what is needed of it, such as series.values")
 
 
+def _joined(values: list[Any]) -> Any:
+    """Return arrays of one dtype and shape as one array, other values as they are."""
+    first = values[0]
+    equal = all(
+        isinstance(value, np.ndarray) and value.dtype == first.dtype and value.shape == first.shape for value in values
+    )
+    return np.stack(values) if equal and not first.dtype.hasobject else values
+
+
 class ManySeries:
     """The series of many keys, one behind the other, as reduce_many() gets them.
 
@@ -137,8 +158,11 @@ class ManySeries:
     ----------
     offsets
         int64 (n_keys + 1,), from 0 to the number of pairs m.
-    frames, steps, times, values
+    frames, steps, times
         As those of a `Series`, for all m pairs.
+    values
+        The same, but a list of what was yielded one by one in any case: so it does not depend on which keys come
+        together.
     boxes
         float32 (m, 6), Å and degrees; a row of NaN for a frame without a box, None if no frame of the run that has
         pairs has one: so it does not depend on which keys come together.
@@ -191,7 +215,7 @@ class ManySeries:
     @property
     def values(self) -> Any:
         """The values: an array, a list, or None for presence."""
-        return self._all.values
+        return self._all.plain()
 
     def __repr__(self) -> str:
         return f"Series of {len(self)} keys with {len(self._all)} values"

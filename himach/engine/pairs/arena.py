@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 #: Bytes of a piece, at most, unless more are asked for at once.
-PIECE = 1 << 25
+PIECE_BYTES = 1 << 25
 # Parts begin at multiples of this, so that the keys in them are aligned.
-ALIGN = 16
+ALIGNMENT_BYTES = 16
 
 Raw = npt.NDArray[np.uint8]
 
@@ -29,7 +29,7 @@ class Arena:
         """Return memory, uint8 (nbytes,)."""
         if nbytes > len(self._left):
             # Not more than half as much again lies idle.
-            self._left = fresh(max(nbytes, min(self._given // 2, PIECE)))
-        part, self._left = self._left[:nbytes], self._left[-(-nbytes // ALIGN) * ALIGN :]
+            self._left = fresh(max(nbytes, min(self._given // 2, PIECE_BYTES)))
+        part, self._left = self._left[:nbytes], self._left[-(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES :]
         self._given += nbytes
         return part

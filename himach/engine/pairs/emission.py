@@ -1,7 +1,7 @@
 """What map() yields becomes blocks: `Emission` copies pairs at the yield and orders them by shard.
 
 Pairs of one width of key and one layout of values are one stream (`himach.engine.pairs.streams`).
-`Emission.close_chunk()` turns the streams of a chunk into `Block`s.
+`Emission.close_chunk()` turns the streams of a chunk into `Block`s. `RowEmission` takes rows of a table in their place.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.analysis import Pairs
+from himach.analysis import Pairs, Row
 from himach.engine.pairs.arena import fresh
 from himach.engine.pairs.block import Block, Raw
 from himach.engine.pairs.keys import ENCODED, split
@@ -24,7 +24,7 @@ from himach.errors import AnalysisError
 Box = npt.NDArray[np.float32]
 ALLOWED = "yield pairs (key, value) or himach.Pairs(keys, values)"
 #: Pairs of one chunk, at most: their places are uint32.
-MOST = 2**32 - 1
+MAX_PAIRS = 2**32 - 1
 #: Bytes that presence takes per pair, about, when it is a bit, and per frame, where there are few pairs.
 BIT, FEW = 2, 16
 
@@ -72,8 +72,10 @@ class Emission:
         """
         if items is None:
             return
-        if isinstance(items, Pairs):
+        if isinstance(items, Pairs | Row):
             items = (items,)
+        if type(items) is tuple and len(items) == 2 and not any(isinstance(item, Pairs | tuple) for item in items):
+            raise AnalysisError("it returned a pair, and map() yields them: yield key, value")
         try:
             items = iter(items)
         except TypeError:
@@ -85,6 +87,8 @@ class Emission:
                 self.add(*item)
             elif isinstance(item, Pairs):
                 self.add_columns(item)
+            elif isinstance(item, Row):
+                self.add_table_row(item)
             else:
                 raise AnalysisError(f"it yielded {_describe(item)}; {ALLOWED}")
 
@@ -129,6 +133,12 @@ class Emission:
             stream.add(keys, values, row, self.pairs - n)
             self.nbytes += n * stream.row_bytes
 
+    def add_table_row(self, row: Row) -> None:
+        """Add a row of a table by frame."""
+        raise AnalysisError(
+            "it yielded a himach.Row, and there is a reduce(), which takes pairs: leave reduce() out, or yield pairs"
+        )
+
     def add_row(self, key: int | tuple[int, ...], value: npt.NDArray[Any]) -> None:
         """Add one pair of which the value is a row of a column, as if it had come in `Pairs`."""
         values = value[np.newaxis]
@@ -152,8 +162,8 @@ class Emission:
         AnalysisError
             If the chunk has more pairs than a block can count.
         """
-        if self.pairs > MOST:
-            raise AnalysisError(f"one frame, or one key, yielded {self.pairs} pairs; at most {MOST} are possible")
+        if self.pairs > MAX_PAIRS:
+            raise AnalysisError(f"one frame, or one key, yielded {self.pairs} pairs; at most {MAX_PAIRS} are possible")
         blocks = [block for bits in self._bits.values() for block in bits.blocks(shards, last)]
         # A layout that this chunk did not use may never come again.
         self._streams = {layout: stream for layout, stream in self._streams.items() if len(stream)}
@@ -164,6 +174,27 @@ class Emission:
         self.pairs = self.nbytes = 0
         self._encoded = {}
         return blocks
+
+
+class RowEmission(Emission):
+    """Rows of a table by frame, at most one each, as the values of one key: the names of the row's cells, and these."""
+
+    def add_table_row(self, row: Row) -> None:
+        """Add a row of a table by frame."""
+        if self._row >= 0:
+            raise AnalysisError("it yielded a second himach.Row of one frame; put all its columns into one")
+        super().add(0, (row.names, row.values))
+
+    def add(self, key: Any, value: Any) -> None:
+        """Refuse a pair."""
+        raise AnalysisError(
+            "it yielded a pair, and there is no reduce() that takes it: write one, or yield a row of a table by frame, "
+            "himach.Row(name=value)"
+        )
+
+    def add_columns(self, pairs: Pairs) -> None:
+        """Refuse pairs."""
+        self.add(None, None)
 
 
 class _Bits(dict[int, PresenceStream]):

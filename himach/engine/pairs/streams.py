@@ -18,9 +18,9 @@ from himach.engine.pairs.presence import Presence
 from himach.engine.pairs.sharding import shard_pairs
 
 #: Bytes that are ordered in memory of their own, at most.
-SPARE = 1 << 21
+SPARE_BYTES = 1 << 21
 #: Rows of presence below which those of several spans of frames become one block.
-TOGETHER = 1 << 12
+JOINED_ROWS = 1 << 12
 
 
 class PresenceStream:
@@ -57,7 +57,7 @@ class PresenceStream:
         return [
             by_shard(form, self._width, columns, shards)
             for (form, _), spans in full.items()
-            for columns in (spans if len(spans[0]["at"]) > TOGETHER else [_joined(spans)])
+            for columns in (spans if len(spans[0]["at"]) > JOINED_ROWS else [_joined(spans)])
         ]
 
     def _flush(self) -> None:
@@ -127,9 +127,9 @@ class ArrayStream:
         """Return the pairs as `by_shard()` does, in one go, for they are nearly all there are."""
         n = len(keys)
         target = room(n * self.row_bytes)
-        if len(self._spare) < len(target) <= SPARE:
+        if len(self._spare) < len(target) <= SPARE_BYTES:
             self._spare = np.empty(len(target), dtype=np.uint8)
-        spare = self._spare if len(target) <= SPARE else target
+        spare = self._spare if len(target) <= SPARE_BYTES else target
         bytes_of_values = raw(np.empty(0) if values is None else values)
         bounds = shard_pairs(keys.reshape(n, -1), counts, rows, bytes_of_values, shards, spare, target)
         edges = np.cumsum([keys.nbytes, 4 * n]).tolist()

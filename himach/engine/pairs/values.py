@@ -127,7 +127,7 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
-        if kind.__module__.startswith("MDAnalysis."):
+        if kind.__module__.startswith("MDAnalysis.") and kind.__name__ != "Results":  # those are dictionaries
             raise _RefusedError(
                 f"a value holds an MDAnalysis {kind.__name__}, which stays with its rank's Universe; "
                 "yield what you need of it as numbers, such as .indices or .positions"

@@ -18,13 +18,13 @@ from himach.engine.stamps.table import FrameTable
 from himach.parallel.communicator import Communicator
 
 #: Bytes of a message, at most.
-MESSAGE = 1 << 24
+MESSAGE_BYTES = 1 << 24
 #: Columns of fewer bytes are put together for a message.
-SMALL = 1 << 17
+SMALL_COLUMN_BYTES = 1 << 17
 #: Ranks to which a rank sends at a time, and from which it receives.
-FEW = 8
+MAX_PARTNERS = 8
 # Columns start at multiples of this, so that their views are aligned.
-ALIGN = 16
+ALIGNMENT_BYTES = 16
 _BYTE = "B"
 _TAG = 7010
 
@@ -95,8 +95,8 @@ class Exchange:
             _Reader(np.empty(described, np.uint8), arena[end - size : end])
             for end, (described, size) in zip(ends.tolist(), coming.tolist(), strict=True)
         ]
-        for start in range(1, comm.size, FEW):
-            steps = range(start, min(start + FEW, comm.size))
+        for start in range(1, comm.size, MAX_PARTNERS):
+            steps = range(start, min(start + MAX_PARTNERS, comm.size))
             targets = [streams[(comm.rank + step) % comm.size] for step in steps]
             sources = [readers[(comm.rank - step) % comm.size] for step in steps]
             # What is described first says into which messages the rest is cut.
@@ -153,7 +153,7 @@ class _Stream:
         for start, stop, count in _cut([len(piece) for piece in self._pieces]):
             some = [next(pieces) for _ in range(count)]
             if count == 1:
-                found += [some[0][at : at + MESSAGE] for at in range(0, len(some[0]), MESSAGE)]
+                found += [some[0][at : at + MESSAGE_BYTES] for at in range(0, len(some[0]), MESSAGE_BYTES)]
                 continue
             together, at = np.zeros(stop - start, dtype=np.uint8), 0
             for piece in some:
@@ -180,7 +180,7 @@ class _Reader:
         found = []
         for start, stop, count in _cut(sizes):
             if count == 1:
-                found += [self._arena[at : min(at + MESSAGE, stop)] for at in range(start, stop, MESSAGE)]
+                found += [self._arena[at : min(at + MESSAGE_BYTES, stop)] for at in range(start, stop, MESSAGE_BYTES)]
             else:
                 found.append(self._arena[start:stop])
         return found
@@ -203,18 +203,18 @@ class _Reader:
 
 
 def _aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGN) * ALIGN
+    return -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 def _cut(sizes: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """Give where pieces that travel together begin and end, and how many they are; a large one travels alone."""
     start, at, count = 0, 0, 0
     for size in sizes:
-        if count and (size >= SMALL or at - start >= SMALL):
+        if count and (size >= SMALL_COLUMN_BYTES or at - start >= SMALL_COLUMN_BYTES):
             yield start, at, count
             start, count = at, 0
         at, count = at + _aligned(size), count + 1
-        if size >= SMALL:
+        if size >= SMALL_COLUMN_BYTES:
             yield start, start + size, 1
             start, count = at, 0
     if count:

@@ -1,4 +1,4 @@
-"""`Packed`: a block of intervals in few bytes, for frames of few pairs, of which there may be a great many."""
+"""`CompactBlock`: a block of intervals in few bytes, for frames of few pairs, of which there may be a great many."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from himach.engine.pairs.block import Array, Block, Bounds, Form, Kind
-from himach.engine.shuffle.stack import Spec
+from himach.engine.shuffle.stack import ColumnSpec
 
 #: Frames for each interval of a block that is worth the time, and intervals for each of its keys.
 FRAMES, INTERVALS = 1 / 8, 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Packed:
+class CompactBlock:
     """A block of intervals whose rows are by key in each shard; their order means nothing.
 
     Keys are there once, frames as what they are after those of the interval before. `bounds` are those of the `Block`.
@@ -34,10 +34,10 @@ class Packed:
         return Kind(0, Form.INTERVAL, np.dtype(np.uint32), ())
 
     @property
-    def specs(self) -> dict[str, Spec]:
+    def specs(self) -> dict[str, ColumnSpec]:
         """What its columns are."""
-        number = Spec(np.dtype(np.uint32), ())
-        return {"keys": Spec(np.dtype(np.int64), ()), "at": number, "values": number}
+        number = ColumnSpec(np.dtype(np.uint32), ())
+        return {"keys": ColumnSpec(np.dtype(np.int64), ()), "at": number, "values": number}
 
     @property
     def nbytes(self) -> int:
@@ -60,7 +60,7 @@ class Packed:
         )
 
 
-def packed(block: Block) -> Block | Packed:
+def packed(block: Block) -> Block | CompactBlock:
     """Return a block in fewer bytes, if it is one of intervals of few pairs a frame; else itself."""
     n = len(block)
     if block.form != Form.INTERVAL or block.width != 0 or n < len(block.bounds) or block.values is None:
@@ -76,7 +76,7 @@ def packed(block: Block) -> Block | Packed:
     after = np.diff(at, prepend=at[:1])
     after[new] = 0
     same = lengths[:1] if (lengths == lengths[0]).all() else lengths
-    return Packed(
+    return CompactBlock(
         block.bounds,
         keys[new],
         np.diff(new, append=n),

@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from himach.engine.pairs.arena import Arena
 from himach.engine.pairs.block import SHARDS, Block, Bounds, Kind, Raw, by_shard, divided
-from himach.engine.shuffle.packed import Packed, packed
+from himach.engine.shuffle.packed import CompactBlock, packed
 from himach.engine.shuffle.spill import Scratch, spill
-from himach.engine.shuffle.stack import Spec, Stack
+from himach.engine.shuffle.stack import ColumnSpec, MergedBlocks
 
 #: Bytes that are ordered at a time on their way to the disk.
-PIECE = 1 << 22
+PIECE_BYTES = 1 << 22
 
 
 class OnDisk(Protocol):
@@ -37,7 +37,7 @@ class OnDisk(Protocol):
         """As those of a `Block`."""
 
     @property
-    def specs(self) -> Mapping[str, Spec]:
+    def specs(self) -> Mapping[str, ColumnSpec]:
         """What its columns are."""
 
     def part(self, start: int, stop: int) -> Block:
@@ -56,7 +56,7 @@ class _Divided:
         return self.whole.kind
 
     @property
-    def specs(self) -> Mapping[str, Spec]:
+    def specs(self) -> Mapping[str, ColumnSpec]:
         return self.whole.specs
 
     @property
@@ -121,7 +121,7 @@ class Runs:
     def __init__(self, memory: Memory, shards: int = SHARDS) -> None:
         self.shards = shards
         self._memory = memory
-        self._lots: defaultdict[Kind, _Lot] = defaultdict(_Lot)
+        self._lots: defaultdict[Kind, _BlockList] = defaultdict(_BlockList)
         self._arena = Arena()
         self._scratch: Scratch | None = None
         self._refers = False
@@ -130,7 +130,7 @@ class Runs:
         """Return memory for a block that will be put, uint8 (nbytes,)."""
         return self._arena.take(nbytes)
 
-    def put(self, blocks: Sequence[Block]) -> list[Block | Packed]:
+    def put(self, blocks: Sequence[Block]) -> list[Block | CompactBlock]:
         """Put the blocks of a chunk, of any number of shards; return what is held of them."""
         held = [packed(divided(block, self.shards)) for block in blocks]
         if held:
@@ -144,7 +144,7 @@ class Runs:
             self._lots[part.kind].refer(part if same else _Divided(part, self.shards))
             self._refers = True
 
-    def exchange(self, blocks: Sequence[Block | Packed], parts: Sequence[OnDisk]) -> None:
+    def exchange(self, blocks: Sequence[Block | CompactBlock], parts: Sequence[OnDisk]) -> None:
         """Refer to `parts`, on a disk, in place of what is held of blocks, if all of these are still in memory."""
         places = set(map(id, blocks))
         lots = [self._lots[kind] for kind in {block.kind for block in blocks}]
@@ -193,7 +193,7 @@ class Runs:
             self._scratch = None
 
 
-def _finer(whole: OnDisk | Stack | Packed, start: int, stop: int, finer: int) -> Block:
+def _finer(whole: OnDisk | MergedBlocks | CompactBlock, start: int, stop: int, finer: int) -> Block:
     """Return some shards of what has them, where each of its shards counts as several that are `finer`."""
     if finer == 1:
         return whole.part(start, stop)
@@ -206,19 +206,19 @@ def _nothing() -> None:
     """Relieve nothing."""
 
 
-class _Lot:
+class _BlockList:
     """Blocks of one kind, in the order in which they were put: those on disk, then those in memory."""
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
-        self._packed: list[Packed] = []
+        self._packed: list[CompactBlock] = []
         self._spilled: list[OnDisk] = []
-        self._stacked: Stack | None = None
+        self._stacked: MergedBlocks | None = None
         self._nbytes = 0  # of the blocks in memory
 
-    def put(self, block: Block | Packed) -> int:
+    def put(self, block: Block | CompactBlock) -> int:
         """Put a block behind all others; return how many bytes it takes."""
-        if isinstance(block, Packed):
+        if isinstance(block, CompactBlock):
             self._packed.append(block)
         else:
             self._blocks.append(block)
@@ -243,15 +243,15 @@ class _Lot:
         before, self._nbytes, self._stacked = self._nbytes, left, None
         return before - self._nbytes
 
-    def _stack(self) -> Stack:
+    def _stack(self) -> MergedBlocks:
         """Return the blocks in memory as one."""
         if self._stacked is None:
-            self._stacked = Stack(self._blocks)
+            self._stacked = MergedBlocks(self._blocks)
         return self._stacked
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return int64 (shards,): about how many bytes each shard takes."""
-        parts: list[Stack | OnDisk | Packed] = [*self._spilled, *self._packed]
+        parts: list[MergedBlocks | OnDisk | CompactBlock] = [*self._spilled, *self._packed]
         rows = sum(part.bounds for part in (*self._spilled, *self._packed))
         if self._blocks:
             parts.append(self._stack())
@@ -261,7 +261,7 @@ class _Lot:
 
     def sizes_within(self, shard: int, parts: int) -> npt.NDArray[np.int64]:
         """Return int64 (parts,): about how many bytes each part of a shard takes."""
-        held: list[Stack | OnDisk | Packed] = [
+        held: list[MergedBlocks | OnDisk | CompactBlock] = [
             *self._spilled,
             *self._packed,
             *([self._stack()] if self._blocks else []),
@@ -270,7 +270,7 @@ class _Lot:
         rows = sum((np.diff(_finer(one, *span, parts).bounds) for one in held), np.zeros(parts, dtype=np.int64))
         return rows * self._row(held)
 
-    def _row(self, parts: Sequence[Stack | OnDisk | Packed]) -> int:
+    def _row(self, parts: Sequence[MergedBlocks | OnDisk | CompactBlock]) -> int:
         """Return about how many bytes a row takes."""
         specs = {name: spec for part in parts for name, spec in part.specs.items()}
         row = sum(spec.nbytes for spec in specs.values())
@@ -287,20 +287,20 @@ class _Lot:
         if self._blocks:
             parts.append(_finer(self._stack(), start, stop, finer))
         parts = [part for part in parts if len(part)]
-        return Stack(parts).part(0, stop - start) if parts else None
+        return MergedBlocks(parts).part(0, stop - start) if parts else None
 
     def spill(self, scratch: Scratch) -> None:
         """Move the blocks in memory to the disk."""
         if self._blocks:
             self._spilled.append(_spill(scratch, self._stack()))
         for block in self._packed:
-            self._spilled.append(_spill(scratch, Stack([block.part(0, len(block.bounds) - 1)])))
+            self._spilled.append(_spill(scratch, MergedBlocks([block.part(0, len(block.bounds) - 1)])))
         self._blocks, self._packed, self._stacked, self._nbytes = [], [], None, 0
 
 
-def _spill(scratch: Scratch, stack: Stack) -> OnDisk:
-    """Write blocks to the disk, about `PIECE` bytes at a time."""
+def _spill(scratch: Scratch, stack: MergedBlocks) -> OnDisk:
+    """Write blocks to the disk, about `PIECE_BYTES` bytes at a time."""
     row = sum(spec.nbytes for spec in stack.specs.values())
     rows = int(stack.bounds[:, -1].sum())
     shards = stack.bounds.shape[1] - 1
-    return spill(scratch, stack, max(1, shards * PIECE // max(1, rows * row)))
+    return spill(scratch, stack, max(1, shards * PIECE_BYTES // max(1, rows * row)))

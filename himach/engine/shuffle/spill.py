@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from himach.engine.pairs.block import Array, Block, Bounds, Form, Kind, Raw, objects, raw
-from himach.engine.shuffle.stack import Spec, Stack, kind_of
+from himach.engine.shuffle.stack import ColumnSpec, MergedBlocks, kind_of
 from himach.errors import HimachError
 
 
@@ -106,7 +106,7 @@ class Spilled:
     form: Form
     width: int
     bounds: Bounds
-    specs: dict[str, Spec]
+    specs: dict[str, ColumnSpec]
     _scratch: Scratch
     _starts: dict[str, int]  # where columns begin, but for those of objects
     _pickles: Bounds  # where the objects of each shard begin
@@ -144,7 +144,7 @@ class Spilled:
         return listed
 
 
-def spill(scratch: Scratch, stack: Stack, step: int) -> Spilled:
+def spill(scratch: Scratch, stack: MergedBlocks, step: int) -> Spilled:
     """Write blocks to a scratch file as one block, `step` shards at a time.
 
     Raises

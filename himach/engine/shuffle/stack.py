@@ -1,4 +1,4 @@
-"""`Stack`: blocks of one kind as one: shard by shard, in each the blocks in their order."""
+"""`MergedBlocks`: blocks of one kind as one: shard by shard, in each the blocks in their order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from himach.engine.pairs.block import Array, Block, Bounds, Form, Kind, raw, row
 from himach.engine.pairs.sharding import join_shards
 
 
-class Spec(NamedTuple):
+class ColumnSpec(NamedTuple):
     """What the rows of a column are."""
 
     dtype: np.dtype[Any]
@@ -28,13 +28,13 @@ class Spec(NamedTuple):
         return np.empty((rows, *self.shape), dtype=self.dtype)
 
 
-def kind_of(form: Form, width: int, specs: Mapping[str, Spec]) -> Kind:
+def kind_of(form: Form, width: int, specs: Mapping[str, ColumnSpec]) -> Kind:
     """Return the `Block.kind` of a block that is not in memory."""
     values = specs.get("values")
     return Kind(width, form, None, ()) if values is None else Kind(width, form, values.dtype, values.shape)
 
 
-class Stack:
+class MergedBlocks:
     """Blocks of one kind, at least one, and what their columns are; a column that a block lacks is 0 there.
 
     `bounds`, int64 (blocks, shards + 1), are those of each.
@@ -44,9 +44,9 @@ class Stack:
         self.blocks = blocks
         self.bounds: Bounds = np.array([block.bounds for block in blocks], dtype=np.int64)
         columns = [block.columns() for block in blocks]
-        self.specs: dict[str, Spec] = {}
+        self.specs: dict[str, ColumnSpec] = {}
         for named in columns:
-            self.specs |= {name: Spec(column.dtype, column.shape[1:]) for name, column in named.items()}
+            self.specs |= {name: ColumnSpec(column.dtype, column.shape[1:]) for name, column in named.items()}
         self._columns = {name: [_column(named, name, spec) for named in columns] for name, spec in self.specs.items()}
         self._addresses = {
             name: np.array([column.__array_interface__["data"][0] for column in stacked], dtype=np.uint64)
@@ -65,7 +65,7 @@ class Stack:
         columns = {name: self._joined(name, spec, bounds, int(joint[-1])) for name, spec in self.specs.items()}
         return Block(first.form, first.width, joint, **columns)
 
-    def _joined(self, name: str, spec: Spec, bounds: Bounds, rows: int) -> Array:
+    def _joined(self, name: str, spec: ColumnSpec, bounds: Bounds, rows: int) -> Array:
         """Return some shards of a column of all blocks."""
         if spec.dtype.hasobject:
             return _joined_objects(self._columns[name], bounds)
@@ -75,7 +75,7 @@ class Stack:
         return out
 
 
-def _column(columns: dict[str, Array], name: str, spec: Spec) -> Array:
+def _column(columns: dict[str, Array], name: str, spec: ColumnSpec) -> Array:
     column = columns.get(name)
     return np.zeros((len(columns["at"]), *spec.shape), dtype=spec.dtype) if column is None else column
 

@@ -26,16 +26,16 @@ from himach.selection import Selected, forward
 
 #: Bytes that a rank gets in a wave, at most: with smaller ones, ranks wait for one another more often. What has been on
 #: disk travels in larger ones, for long reads.
-WAVE = 1 << 25
+WAVE_BYTES = 1 << 25
 #: The part of a rank's memory that such a large wave may have: it is there twice, as it leaves and as it came.
-DISK_WAVE = 16
+DISK_WAVE_FACTOR = 16
 #: Frames over all ranks whose stamps all ranks get, once; of more, stamps travel with their pairs.
-KNOWN = 1 << 18
+SHARED_STAMP_FRAMES = 1 << 18
 #: What stamps that travel make of a wave: they may take several times the bytes of their pairs.
 WITH_STAMPS = 8
 
 #: A shard with more bytes than so many waves travels in parts, as far as its keys are in different ones.
-LARGE = 4
+LARGE_SHARD_WAVES = 4
 
 #: Some shards: from the first to the one that is no longer among them, and into how many shards all keys are divided
 #: where they are counted so: where a large shard travels in parts, these are shards of a finer division.
@@ -57,7 +57,7 @@ def large_shards(sizes: Sizes, limit: int) -> dict[int, int]:
     """Return the shards that travel in parts, and in how many, as far as their keys are in different ones."""
     shards = len(sizes)
     large = {}
-    for shard in np.flatnonzero(sizes > LARGE * limit).tolist():
+    for shard in np.flatnonzero(sizes > LARGE_SHARD_WAVES * limit).tolist():
         parts = 1
         while parts * limit < sizes[shard] and shards * parts < MOST_SHARDS:
             parts *= 2
@@ -137,12 +137,12 @@ class Shuffle:
         spilled, memories, rows, boxed = zip(*told, strict=True)
         self._boxed = any(boxed)
         self._frames: Frames | None = None  # of all waves
-        if sum(rows) <= KNOWN:
+        if sum(rows) <= SHARED_STAMP_FRAMES:
             self._frames = Frames.joined(comm.allgather(stamps.table()), self._forward)
-        disk_wave = min(memories) // DISK_WAVE
-        limit = max(1, disk_wave if any(spilled) else min(disk_wave, WAVE))
+        disk_wave = min(memories) // DISK_WAVE_FACTOR
+        limit = max(1, disk_wave if any(spilled) else min(disk_wave, WAVE_BYTES))
         if self._frames is None:
-            limit = max(1, min(disk_wave, WAVE) // WITH_STAMPS)
+            limit = max(1, min(disk_wave, WAVE_BYTES) // WITH_STAMPS)
         self.sizes: Sizes = comm.allreduce(runs.sizes())
         sizes = self.sizes
         finer: dict[int, Sizes] = {}

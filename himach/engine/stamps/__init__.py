@@ -1,1 +1,1 @@
-"""The stamps of frames: step, time and box, which pairs know by a row of their rank's table."""
+"""The stamps of frames, which pairs know by a row alone: step, time and box, in the table of their rank."""

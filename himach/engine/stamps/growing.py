@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from himach.engine.stamps.stretch import Stretch
-from himach.engine.stamps.table import FrameTable, Numbers, Texts, no_boxes
+from himach.engine.stamps.stretch import RowRange
+from himach.engine.stamps.table import FrameTable, Numbers, StringColumn, no_boxes
 
 NO_BOX = no_boxes(1).tobytes()
 #: Rows of a stretch, at most.
-ROWS = 1 << 16
+RANGE_ROWS = 1 << 16
 
 
 class Stamps:
@@ -28,7 +28,7 @@ class Stamps:
 
     def __init__(self) -> None:
         self.boxed = False
-        self._stretches: list[Stretch] = []
+        self._stretches: list[RowRange] = []
         self._firsts = [0]  # row of each stretch, and of what follows
         self._begin()
 
@@ -56,15 +56,15 @@ class Stamps:
             self._sources += source
             self._ends.append(len(self._sources))
         row += self._firsts[-1]
-        if len(self._steps) == ROWS:
+        if len(self._steps) == RANGE_ROWS:
             self.seal()
         return row
 
     def append(self, table: FrameTable) -> None:
         """Add the rows of a table."""
         self.seal()
-        for start in range(0, len(table), ROWS):
-            self._put(table.chosen(np.arange(start, min(start + ROWS, len(table)))))
+        for start in range(0, len(table), RANGE_ROWS):
+            self._put(table.chosen(np.arange(start, min(start + RANGE_ROWS, len(table)))))
 
     def seal(self) -> None:
         """Let no more rows into the stretch that was begun."""
@@ -73,7 +73,7 @@ class Stamps:
             return
         boxes = np.frombuffer(self._boxes, dtype=np.float32).reshape(-1, 6)
         since: Numbers = np.array([*self._since, rows], dtype=np.int64)
-        sources = Texts(np.frombuffer(self._sources, np.uint8), np.array(self._ends)) if self._ends else None
+        sources = StringColumn(np.frombuffer(self._sources, np.uint8), np.array(self._ends)) if self._ends else None
         boxed = self._boxes != NO_BOX
         self._put(
             FrameTable(
@@ -87,7 +87,7 @@ class Stamps:
 
     def _put(self, table: FrameTable) -> None:
         self.boxed = self.boxed or table.boxes is not None
-        self._stretches.append(Stretch.of(table))
+        self._stretches.append(RowRange.of(table))
         self._firsts.append(self._firsts[-1] + len(table))
 
     def table(self, start: int = 0, stop: int | None = None) -> FrameTable:

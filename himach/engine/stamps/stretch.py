@@ -1,4 +1,4 @@
-"""`Stretch`: the stamps of some rows in few bytes, and to the last bit.
+"""`RowRange`: the stamps of some rows in few bytes, and to the last bit.
 
 Steps are runs, or differences in as few bytes as they take. Times are those of a line over the steps, with what is
 missing in units of the last place, of double or of single precision; boxes are there once while they stay the same.
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.stamps.table import FrameTable, Numbers, Texts
+from himach.engine.stamps.table import FrameTable, Numbers, StringColumn
 
 Array = npt.NDArray[Any]
 
@@ -95,7 +95,7 @@ class _Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RowRange:
     """The stamps of some rows, at least one."""
 
     rows: int
@@ -103,10 +103,10 @@ class Stretch:
     _times: _Times
     _since: npt.NDArray[np.uint32]  # rows from which on a box is another one
     _boxes: npt.NDArray[np.float32] | None
-    _sources: Texts | None
+    _sources: StringColumn | None
 
     @classmethod
-    def of(cls, table: FrameTable) -> Stretch:
+    def of(cls, table: FrameTable) -> RowRange:
         """Return the rows of a table."""
         since = np.zeros(1, dtype=np.uint32)
         boxes = table.boxes

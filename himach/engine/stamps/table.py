@@ -1,4 +1,4 @@
-"""`FrameTable`, stamps of frames as columns, and `Texts`, a column of byte strings."""
+"""`FrameTable`, stamps of frames as columns, and `StringColumn`, a column of byte strings."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 Numbers = npt.NDArray[np.int64]
 #: Bytes of a text that are compared at a time.
-COMPARED = 24
+COMPARED_BYTES = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class StringColumn:
     """Byte strings as two columns: text i is ``data[ends[i - 1]:ends[i]]``, uint8; `ends` is int64 (n,).
 
     None is the beginning of another one: so it is with encoded keys.
@@ -32,15 +32,15 @@ class Texts:
         """int64 (n,): how many bytes each has."""
         return np.diff(self.ends, prepend=np.int64(0))
 
-    def chosen(self, rows: Numbers) -> Texts:
+    def chosen(self, rows: Numbers) -> StringColumn:
         """Return some of them."""
         lengths = self.lengths[rows]
         ends = np.cumsum(lengths)
         places = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(self.ends[rows] - ends, lengths)
-        return Texts(self.data[places], ends)
+        return StringColumn(self.data[places], ends)
 
     @classmethod
-    def joined(cls, texts: Sequence[Texts]) -> Texts:
+    def joined(cls, texts: Sequence[StringColumn]) -> StringColumn:
         """Return those of all `texts`, one behind the other."""
         sizes = np.array([len(some.data) for some in texts], dtype=np.int64)
         before = (np.cumsum(sizes) - sizes).tolist()
@@ -54,7 +54,7 @@ class Texts:
 
         Examples
         --------
-        >>> texts = Texts(np.frombuffer(b"bab", np.uint8), np.array([1, 2, 3]))
+        >>> texts = StringColumn(np.frombuffer(b"bab", np.uint8), np.array([1, 2, 3]))
         >>> texts.order(np.array([5, 5, 4])).tolist()
         [2, 1, 0]
         """
@@ -74,12 +74,12 @@ class Texts:
             order[places] = rows
             differs = (words[1:] != words[:-1]).any(axis=1) | (np.diff(common) != 0)
             common = np.concatenate([[0], np.cumsum(differs)])
-            at += COMPARED
+            at += COMPARED_BYTES
 
     def _words(self, starts: Numbers, lengths: Numbers) -> npt.NDArray[np.uint64]:
         """Return the first bytes from `starts` on, zeros behind each text's end, as words that compare alike."""
-        some = np.zeros((len(starts), COMPARED), dtype=np.uint8)
-        for column in range(min(COMPARED, int(lengths.max()))):
+        some = np.zeros((len(starts), COMPARED_BYTES), dtype=np.uint8)
+        for column in range(min(COMPARED_BYTES, int(lengths.max()))):
             inside = np.flatnonzero(lengths > column)
             some[inside, column] = self.data[starts[inside] + column]
         return some.view(">u8").astype(np.uint64)
@@ -107,7 +107,7 @@ class FrameTable:
     steps: npt.NDArray[np.int64]
     times: npt.NDArray[np.float64]
     boxes: npt.NDArray[np.float32] | None = None
-    sources: Texts | None = None
+    sources: StringColumn | None = None
     since: int | None = None
 
     def __len__(self) -> int:
@@ -125,7 +125,7 @@ class FrameTable:
     @classmethod
     def of(cls, columns: dict[str, npt.NDArray[Any]]) -> FrameTable:
         """Return the table of which these are the columns."""
-        sources = Texts(columns["data"], columns["ends"]) if "ends" in columns else None
+        sources = StringColumn(columns["data"], columns["ends"]) if "ends" in columns else None
         return cls(columns["steps"], columns["times"], columns.get("boxes"), sources)
 
     def chosen(self, rows: npt.NDArray[np.int64]) -> FrameTable:
@@ -144,7 +144,7 @@ class FrameTable:
             steps=np.concatenate([table.steps for table in tables] or [np.empty(0, np.int64)]),
             times=np.concatenate([table.times for table in tables] or [np.empty(0, np.float64)]),
             boxes=np.concatenate(boxes) if boxed else None,
-            sources=Texts.joined(sources) if sources else None,
+            sources=StringColumn.joined(sources) if sources else None,
         )
 
 

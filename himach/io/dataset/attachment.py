@@ -26,16 +26,16 @@ from himach.io.dataset.kept_index import (
 )
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.store.store import Dataset, Store, StoreError
-from himach.io.topology.loading import own_topology
 from himach.io.trajectory.index.timeline import Timeline
 from himach.io.trajectory.index.walk import taken
 from himach.io.trajectory.index.xdr_index import Stored, XdrIndex
 from himach.io.trajectory.origin import Origin
 from himach.io.trajectory.xdr_file import XdrFile
+from himach.io.universe.topology import own_topology
 
 if TYPE_CHECKING:
-    from himach.io.server.client import Client
     from himach.io.server.served_store import ServedStore
+    from himach.io.store.cached_frames import CachedFrames
 
 STAMP, TIMES, INDEX = "origin.json", "times", "index"  # names of attachments
 COPIES = "copies"  # of each frame, natively, that were asked for when it was staged
@@ -56,12 +56,12 @@ class OriginFiles:
     topologies: dict[str, tuple[str, bytes]]
 
 
-def attached_stamp(dataset: Dataset | Client) -> OriginStamp | None:
+def attached_stamp(dataset: CachedFrames) -> OriginStamp | None:
     """Return the stamp of a dataset's origin; None if there is none, or it is damaged."""
     return OriginStamp.parse(dataset.attachment(STAMP))
 
 
-def has_stamp(dataset: Dataset | Client) -> bool:
+def has_stamp(dataset: CachedFrames) -> bool:
     """Tell whether a dataset ever had an origin, even if its stamp is damaged or of another version."""
     return dataset.attachment(STAMP) is not None
 
@@ -114,7 +114,7 @@ def _attach_index(dataset: Dataset, origin: Origin) -> None:
         dataset.attach(TIMES, pack_times(times))
 
 
-def _content(dataset: Dataset | Client, name: str) -> Stored | bytes | None:
+def _content(dataset: CachedFrames, name: str) -> Stored | bytes | None:
     """Return what is attached: of this user's own store it is read where it is needed, else it is all brought."""
     if not isinstance(dataset, Dataset):
         return dataset.attachment(name)

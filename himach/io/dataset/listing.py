@@ -11,6 +11,8 @@ from typing import Any
 
 from himach.errors import UsageError, nearest
 from himach.io.dataset.lookup import dataset_name
+from himach.io.dataset.subsets import count_in
+from himach.io.store.cached_frames import base_name
 from himach.io.store.place import open_store, store_place
 from himach.io.store.quota import Segment, chosen_quota, survey
 from himach.io.store.sizes import show_size
@@ -25,7 +27,8 @@ class Entry:
 
     `nbytes` are those of all its files, `last_used` is in seconds since 1970, and `note` says why nothing more can be
     said of it, or what was refused; "" as a rule. `time_major` are the bytes of its time-major form, which `nbytes` has
-    in it, and `form` is the subdirectory of that; 0 and "" if it has none.
+    in it, and `form` is the subdirectory of that; 0 and "" if it has none. `subsets` are those of some atoms of its
+    frames, whose bytes it has in it, too.
     """
 
     name: str
@@ -38,6 +41,12 @@ class Entry:
     note: str = ""
     time_major: int = 0
     form: str = ""
+    subsets: tuple[Entry, ...] = ()
+
+    @property
+    def atoms(self) -> int:
+        """How many atoms of each frame it has; 0: all."""
+        return count_in(self.name)
 
     @property
     def layout(self) -> str:
@@ -83,21 +92,31 @@ def entries(store: Store) -> list[Entry]:
         found.append(
             Entry(dataset.name, generation, directory, facts["native"], facts["alien"], nbytes, last_used, note)
         )
-    return sorted(_with_forms(found), key=lambda one: (-one.last_used, one.name))
+    return sorted(_joined(found), key=lambda one: (-one.last_used, one.name))
 
 
-def _with_forms(found: list[Entry]) -> list[Entry]:
-    """Return datasets with their time-major forms, which are listed by themselves only where they are left alone."""
+def _joined(found: list[Entry]) -> list[Entry]:
+    """Return datasets with what lies beside them, which is listed by itself only where it is left alone."""
     forms = {(one.name, one.generation): one for one in found if one.name.endswith(SUFFIX)}
+    subsets: dict[tuple[str, str], list[Entry]] = {}
+    for one in found:
+        if one.atoms:
+            subsets.setdefault((base_name(one.name), one.generation), []).append(one)
     joined = []
     for one in found:
-        form = forms.pop((one.name + SUFFIX, one.generation), None)
-        if form is None:
-            joined.append(one)
-        else:
-            nbytes = one.nbytes + form.nbytes
-            joined.append(replace(one, nbytes=nbytes, time_major=form.nbytes, form=form.directory))
-    gone = {one.form for one in joined}
+        form = forms.get((one.name + SUFFIX, one.generation))
+        some = subsets.get((one.name, one.generation), [])
+        beside = some if form is None else [*some, form]
+        joined.append(
+            replace(
+                one,
+                nbytes=one.nbytes + sum(other.nbytes for other in beside),
+                time_major=0 if form is None else form.nbytes,
+                form="" if form is None else form.directory,
+                subsets=tuple(sorted(some, key=lambda other: (-other.alien, other.name))),
+            )
+        )
+    gone = {one.form for one in joined} | {other.directory for one in joined for other in one.subsets}
     return [one for one in joined if one.directory not in gone]
 
 
@@ -180,9 +199,10 @@ def evict_chosen(store: Store, dataset: str | None = None, *, aliens: bool = Fal
         else:
             evicted.nbytes += segment.nbytes
             evicted.segments += 1
-    if to is None and not aliens:
-        for directory in names:
-            _remove(store, directory)
+    if to is None:
+        for directory, name in names.items():
+            if not aliens or count_in(name):
+                _remove(store, directory)
     return evicted
 
 
@@ -199,10 +219,11 @@ def _names(path: Path, dataset: str | None) -> dict[str, str]:
 
 
 def _with_names(chosen: Iterable[Entry]) -> dict[str, str]:
-    """Return the names of datasets by subdirectory; their time-major forms come first."""
+    """Return the names of datasets by subdirectory; what lies beside them comes first."""
     several = list(chosen)
-    forms = {one.form: one.name for one in several if one.form}
-    return forms | {one.directory: one.name for one in several}
+    beside = {one.form: one.name for one in several if one.form}
+    beside |= {other.directory: other.name for one in several for other in one.subsets}
+    return beside | {one.directory: one.name for one in several}
 
 
 def _describe(names: dict[str, str], segment: Segment, error: StoreError) -> str:

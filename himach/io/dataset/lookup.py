@@ -18,13 +18,13 @@ from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.dataset.attachment import AUTHOR, attached_stamp, has_stamp
 from himach.io.dataset.origin_stamp import OriginStamp, frame_keywords, latest
-from himach.io.store.bodhi import SLICES_SUFFIX, ServerRefusedError
+from himach.io.store.bodhi import ServerRefusedError
+from himach.io.store.cached_frames import CachedFrames, base_name
 from himach.io.store.place import open_chosen, owner_of
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
-from himach.io.timemajor.layout import SUFFIX
 from himach.io.trajectory.absent_file import AbsentFile
 from himach.io.trajectory.index.timeline import BetweenTimeline, PartTimeline, Timeline
-from himach.io.trajectory.join import Part
+from himach.io.trajectory.join import FilePart
 from himach.io.trajectory.keywords import check, frame_names, parser_class, readers_of
 from himach.io.trajectory.origin import Origin, OriginFacts
 from himach.selection import Selected
@@ -129,9 +129,9 @@ def find(store: Store | ServedStore, names: Sequence[str]) -> list[Candidate]:
     return sorted(found, key=lambda one: -one.frames)
 
 
-def _pushed(dataset: Dataset | Client) -> OriginStamp | None:
+def _pushed(dataset: CachedFrames) -> OriginStamp | None:
     """Return the stamp of a dataset that was never an origin's; None if it was, or if it holds nothing."""
-    other = dataset.name.endswith((SLICES_SUFFIX, SUFFIX))  # no frames, but parts of some
+    other = base_name(dataset.name) != dataset.name  # no frames, but parts of some
     ends = None if other or os.path.isabs(dataset.name) else dataset.ends(native=True)
     if ends is None:
         return None
@@ -140,20 +140,20 @@ def _pushed(dataset: Dataset | Client) -> OriginStamp | None:
     return OriginStamp.pushed(dataset.name, dataset.generation, last + 1, frames) if frames else None
 
 
-def told_apart(best: Candidate, found: Iterable[Candidate]) -> OriginStamp:
+def disambiguated(best: Candidate, found: Iterable[Candidate]) -> OriginStamp:
     """Return the stamp of a dataset; of one that was pushed, with what tells it from another pushed under its name.
 
     That is what its simulation said of itself, and the content of the first frame that any store has.
     """
     stamp = best.stamp
-    if stamp.kinds != ("pushed",):
+    if not stamp.is_pushed:
         return stamp
     alike = [one for one in found if one.name == best.name and one.stamp.content == stamp.content]
     author = max((one.author for one in alike), default="")
     return replace(stamp, content=f"{stamp.content} {author}", sketch=min(one.stamp.sketch for one in alike))
 
 
-def deputy(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> tuple[Candidate, list[bytes]] | None:
+def offline_candidate(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> tuple[Candidate, list[bytes]] | None:
     """Return which dataset stands in for an origin that is away, and all generations of its content.
 
     Parameters
@@ -166,11 +166,11 @@ def deputy(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> tuple[Can
     Raises
     ------
     UsageError
-        As `fitting` and `latest` do; or if what fits is older than what else is found.
+        As `matching` and `latest` do; or if what fits is older than what else is found.
     TrajectoryError
         As `refuse_mixed` does.
     """
-    fit = fitting(found, keywords)
+    fit = matching(found, keywords)
     if not fit:
         return None
     refuse_mixed(fit)
@@ -186,7 +186,7 @@ def deputy(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> tuple[Can
     return best, list(dict.fromkeys(one.generation for one in fit if one.stamp.content == last.content))
 
 
-def fitting(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> list[Candidate]:
+def matching(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> list[Candidate]:
     """Return those datasets that stand in for an origin that is away, given the keywords of MDAnalysis for it.
 
     Those that were kept with these keywords; else, with these and others, as long as all were kept with the same.
@@ -249,7 +249,7 @@ def refuse_mixed(found: Iterable[Candidate]) -> None:
     """
     authors: dict[tuple[str, bytes], set[str]] = {}
     for one in found:
-        if one.author and one.stamp.kinds == ("pushed",):
+        if one.author and one.stamp.is_pushed:
             authors.setdefault((one.name, one.generation), set()).add(one.author)
     for (name, _), several in authors.items():
         if len(several) > 1:
@@ -270,8 +270,8 @@ def refuse_others(stamp: OriginStamp, found: Sequence[Candidate]) -> None:
     """
     for one in found:
         if one.stamp.compare(stamp) == "changed" and not set(one.stamp.paths) & set(stamp.paths):
-            what = "was pushed by a simulation" if one.stamp.kinds == ("pushed",) else "is of another trajectory"
-            of = "" if one.stamp.kinds == ("pushed",) else f" ({', '.join(one.stamp.paths)})"
+            what = "was pushed by a simulation" if one.stamp.is_pushed else "is of another trajectory"
+            of = "" if one.stamp.is_pushed else f" ({', '.join(one.stamp.paths)})"
             raise StoreConflictError(
                 f"dataset {one.name} {what}{of}, not of {', '.join(stamp.paths)}: stage under another --dataset, or "
                 f"'himach cache evict {one.name}' first"
@@ -292,7 +292,7 @@ def own_generation(candidates: Sequence[Candidate], generations: Sequence[bytes]
     return next((one.generation for one in candidates if one.generation in generations), generations[0])
 
 
-def read_some(dataset: Dataset | Client | None, numbers: Iterable[int]) -> list[RawFrame]:
+def read_some(dataset: CachedFrames | None, numbers: Iterable[int]) -> list[RawFrame]:
     """Return those of a few frames that a node's store holds."""
     if dataset is None:
         return []
@@ -320,7 +320,7 @@ def times_between(n_frames: int, frames: Sequence[RawFrame]) -> Timeline:
     return BetweenTimeline(n_frames, numbers, times)
 
 
-def stand_in(
+def origin_from_stamp(
     stamp: OriginStamp,
     times: Timeline | None,
     keywords: Mapping[str, Any],
@@ -355,13 +355,13 @@ def stand_in(
     for path, kind, n_frames in zip(stamp.paths, stamp.kinds, stamp.part_frames, strict=True):
         of_part = None if times is None else PartTimeline(times, first, n_frames)
         file = AbsentFile(path, kind, n_frames, stamp.n_atoms, of_part, stamp.own_keywords, first, given)
-        parts.append(Part(file, n_frames))
+        parts.append(FilePart(file, n_frames))
         first += n_frames
     facts = OriginFacts(stamp.fingerprint, stamp.timestep, stamp.has_velocities, stamp.has_forces)
     return Origin(parts, keywords, facts)
 
 
-def server_of(dataset: Dataset | Client | None) -> Client | None:
+def server_of(dataset: CachedFrames | None) -> Client | None:
     """Return a connection to the server of a dataset's store, with the dataset open in it, if there is a server."""
     if not isinstance(dataset, Dataset) or not (dataset.store.path / "server" / "socket").exists():
         return None

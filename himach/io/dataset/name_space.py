@@ -7,6 +7,7 @@ together what there is, and what is missing.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -14,18 +15,20 @@ from typing import Any
 from pyroaring import BitMap64
 
 from himach.io.dataset.origin_stamp import OriginStamp
+from himach.io.dataset.subsets import count_in
 from himach.io.server.address import Server
 from himach.io.server.client import find
-from himach.io.server.survey import SECONDS, Answer, Holding, Survey, survey
+from himach.io.server.survey import ANSWER_SECONDS, Answer, Holding, Survey, survey
 from himach.io.store.bodhi import ServerUnreachableError
-from himach.io.store.store import Store, StoreError
+from himach.io.store.cached_frames import base_name, between
+from himach.io.store.store import Store, StoreError, StoreNotFoundError
 from himach.io.timemajor.holding import frames_held
 from himach.io.timemajor.layout import SUFFIX
 from himach.parallel.communicator import node_name
 
 __all__ = ["Listed", "NameSpace", "list_datasets"]
 
-NAMED = 5  # missing frames that are told of
+MAX_NAMED_FRAMES = 5  # missing frames that are told of
 
 
 @dataclass
@@ -58,10 +61,15 @@ class Listed:
         Seconds since 1970, on any node.
     layout
         How it is kept, somewhere: ``"frame"``, ``"time"`` or ``"both"``.
+    subsets
+        Of how many frames some atoms are held beside that, by the number of these atoms: ``{"atoms": 214, "frames":
+        1000}``, those of most frames first.
     sequence
         Place of its content among those that the origin has had; 0: it has none.
     older
         Some node holds a newer content of the same origin, as another dataset of this name.
+    oddity
+        Why frames of some node cannot be told of, and count as none; empty if all can.
     """
 
     name: str
@@ -77,13 +85,15 @@ class Listed:
     author: str
     last_used: int
     layout: str
+    subsets: list[dict[str, int]] = field(default_factory=list)
     sequence: int = 0
     older: bool = False
+    oddity: str = ""
 
     @property
     def whole(self) -> bool:
-        """Whether every frame is held."""
-        return self.held == self.frames
+        """Whether there are frames, every one is held, and they can be read."""
+        return 0 < self.frames == self.held and not self.oddity
 
 
 @dataclass
@@ -100,7 +110,7 @@ class NameSpace:
         return {"datasets": told, "stores": self.stores, "silent": self.silent}
 
 
-def list_datasets(server: Server | None, cache: str | None = None, seconds: float = SECONDS) -> NameSpace:
+def list_datasets(server: Server | None, cache: str | None = None, seconds: float = ANSWER_SECONDS) -> NameSpace:
     """List the datasets that a server and its peers hold.
 
     Parameters
@@ -141,45 +151,62 @@ def _of_store(store: Store) -> Answer:
 
     answer = Answer(Server(str(store.path)), node_name(), store.identity, ())
     for one in entries(store):
+        holding = Holding(one.name, b"", one.directory, b"", "", 0, one.native, one.alien, 0, one.last_used, None, None)
+        holding.nbytes = one.nbytes - one.time_major - sum(other.nbytes for other in one.subsets)
+        answer.holdings.append(holding)
         try:
             dataset = store.open_directory(one.directory)
-        except StoreError:
+            copies = (dataset.attachment(COPIES) or b"").decode(errors="replace")
+            holding.generation, holding.stamp = dataset.generation, dataset.attachment(STAMP) or b""
+            holding.author = (dataset.attachment(AUTHOR) or b"").decode(errors="replace")
+            holding.copies = int(copies) if copies.isdecimal() else 0
+            holding.native, holding.alien = frames_held(dataset), dataset.alien
+        except StoreNotFoundError:
+            answer.holdings.pop()
             continue
-        copies = (dataset.attachment(COPIES) or b"").decode(errors="replace")
-        answer.holdings.append(
-            Holding(
-                name=one.name,
-                generation=dataset.generation,
-                directory=one.directory,
-                stamp=dataset.attachment(STAMP) or b"",
-                author=(dataset.attachment(AUTHOR) or b"").decode(errors="replace"),
-                copies=int(copies) if copies.isdecimal() else 0,
-                n_native=one.native,
-                n_alien=one.alien,
-                nbytes=one.nbytes - one.time_major,
-                last_used=one.last_used,
-                native=frames_held(dataset),
-                alien=dataset.alien,
-            )
-        )
+        except StoreError as error:
+            holding.oddity = str(error)
         if one.form:
-            form = replace(answer.holdings[-1], name=one.name + SUFFIX, nbytes=one.time_major)
+            form = replace(holding, name=one.name + SUFFIX, nbytes=one.time_major)
             answer.holdings.append(form)
+        for other in one.subsets:
+            with contextlib.suppress(StoreError):
+                alien = store.open_directory(other.directory).alien
+                answer.holdings.append(
+                    replace(holding, name=other.name, nbytes=other.nbytes, native=BitMap64(), alien=alien)
+                )
     return answer
 
 
 def joined(answers: Iterable[Answer]) -> list[Listed]:
-    """Return the datasets of several stores, each once, those used last first."""
+    """Return the datasets of several stores, each once, those used last first.
+
+    What several simulations have pushed under one name is as many datasets, which say so; nobody reads them.
+    """
+    answers = list(answers)
+    stores = Counter(answer.node for answer in answers)
+    answers = [replace(one, node=f"{one.node} ({one.server.text})") if stores[one.node] > 1 else one for one in answers]
     parts: dict[tuple[str, bytes], list[tuple[Answer, Holding]]] = {}
     forms: dict[tuple[str, bytes], int] = {}
+    subsets: dict[tuple[str, bytes], list[Holding]] = {}
     for answer in answers:
         for one in answer.holdings:
+            of = base_name(one.name), one.generation
             if one.name.endswith(SUFFIX):
-                of = one.name.removesuffix(SUFFIX), one.generation
                 forms[of] = forms.get(of, 0) + one.nbytes
+            elif count_in(one.name):
+                subsets.setdefault(of, []).append(one)
             else:
                 parts.setdefault((one.name, one.generation), []).append((answer, one))
-    listed = [_join(several, forms.get(of)) for of, several in parts.items()]
+    listed = []
+    for of, several in parts.items():
+        authors = sorted({one.author for _, one in several if one.author and not one.stamp})
+        for author in authors if len(authors) > 1 else [""]:
+            of_one = [part for part in several if author in ("", part[1].author)]
+            listed.append(_join(of_one, forms.get(of), subsets.get(of, [])))
+            if author:
+                told = f"pushed by several simulations ({', '.join(authors)}), so nobody reads it"
+                listed[-1].oddity = f"{told}: 'himach cache evict' it on the nodes of those that are not meant"
     listed.sort(key=lambda one: (-one.last_used, one.name))
     last: dict[str, int] = {}
     for one_dataset in listed:
@@ -189,8 +216,11 @@ def joined(answers: Iterable[Answer]) -> list[Listed]:
     return listed
 
 
-def _join(parts: Sequence[tuple[Answer, Holding]], form: int | None) -> Listed:
+def _join(parts: Sequence[tuple[Answer, Holding]], form: int | None, subsets: Sequence[Holding]) -> Listed:
     """Return one dataset, of which each store holds a part; `form` are the bytes of its time-major form."""
+    some: dict[str, BitMap64] = {}
+    for one in subsets:
+        some[one.name] = some.get(one.name, BitMap64()) | (one.native or BitMap64()) | (one.alien or BitMap64())
     holdings = [one for _, one in parts]
     held, levels = BitMap64(), list[BitMap64]()
     for one in holdings:
@@ -199,7 +229,7 @@ def _join(parts: Sequence[tuple[Answer, Holding]], form: int | None) -> Listed:
     stamps = [stamp for one in holdings if (stamp := OriginStamp.parse(one.stamp or None)) is not None]
     newest = max(stamps, key=lambda one: (one.sequence, one.n_frames), default=None)
     frames = newest.n_frames if newest is not None else (held.max() + 1 if held else 0)
-    held &= BitMap64(range(frames))
+    held = between(held, 0, frames)
     return Listed(
         name=holdings[0].name,
         generation=holdings[0].generation.hex(),
@@ -209,12 +239,18 @@ def _join(parts: Sequence[tuple[Answer, Holding]], form: int | None) -> Listed:
         copies=_copies(levels),
         wanted_copies=max(one.copies for one in holdings),
         nodes=sorted({answer.node for answer, one in parts if one.n_native + one.n_alien or one.native}),
-        nbytes=sum(one.nbytes for one in holdings) + (form or 0),
-        origin=[str(path) for path in newest.paths] if newest is not None and newest.kinds != ("pushed",) else [],
+        nbytes=sum(one.nbytes for one in [*holdings, *subsets]) + (form or 0),
+        origin=[str(path) for path in newest.paths] if newest is not None and not newest.is_pushed else [],
         author=", ".join(sorted({one.author for one in holdings if one.author})),
         last_used=max(one.last_used for one in holdings),
         layout="frame" if form is None else "both" if any(one.n_native + one.n_alien for one in holdings) else "time",
+        subsets=[
+            {"atoms": count_in(name), "frames": len(there)}
+            for name, there in sorted(some.items(), key=lambda item: (-len(item[1]), item[0]))
+            if there
+        ],
         sequence=0 if newest is None else newest.sequence,
+        oddity="; ".join(f"on {answer.node}, {one.oddity}" for answer, one in parts if one.oddity),
     )
 
 
@@ -242,7 +278,7 @@ def _first_missing(held: BitMap64, frames: int) -> list[int]:
     missing: list[int] = []
     for begin in range(0, frames, 1 << 16):
         some = range(begin, min(frames, begin + (1 << 16)))
-        missing += (BitMap64(some) - held)[: NAMED - len(missing)]
-        if len(missing) >= NAMED:
+        missing += (BitMap64(some) - held)[: MAX_NAMED_FRAMES - len(missing)]
+        if len(missing) >= MAX_NAMED_FRAMES:
             break
     return missing

@@ -19,7 +19,7 @@ from himach.frame import RawFrame
 from himach.io.dataset.origin_content import FileState, content_files, digest, sketch
 from himach.io.store.bodhi import crc32c
 from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS
-from himach.io.trajectory.origin import Origin
+from himach.io.trajectory.origin import PUSHED, Origin
 
 #: Of what is noted, and of how frames are read: what was kept under another version is not served any more.
 VERSION = 2
@@ -103,6 +103,11 @@ class OriginStamp:
             seen=time.time(),
         )
 
+    @property
+    def is_pushed(self) -> bool:
+        """Whether a simulation pushed the frames, so that there is no origin."""
+        return self.kinds == (PUSHED,)
+
     @classmethod
     def pushed(cls, name: str, generation: bytes, n_frames: int, first: Sequence[RawFrame]) -> OriginStamp:
         """Return the stamp of frames that a simulation pushed: they have no origin, and are known by their name alone.
@@ -115,7 +120,7 @@ class OriginStamp:
         seen = crc32c(memoryview(one.positions).cast("B"))
         return cls(
             paths=(name,),
-            kinds=("pushed",),
+            kinds=(PUSHED,),
             keywords=frame_keywords({}),
             part_frames=(n_frames,),
             n_frames=n_frames,

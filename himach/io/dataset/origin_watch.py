@@ -18,7 +18,7 @@ from himach.errors import TrajectoryError
 from himach.io.dataset.origin_content import FileState, digest, files_of_frames, lasting_files, sketch
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.trajectory.origin import Origin
-from himach.io.trajectory.patience import again
+from himach.io.trajectory.retry import retry
 
 __all__ = ["OriginChangedError", "OriginNote", "OriginWatch", "at_rest"]
 
@@ -99,7 +99,7 @@ def _opened(opened: Callable[[], T]) -> T:
     try:
         return opened()
     except (OSError, TrajectoryError) as error:
-        return again(opened, error)
+        return retry(opened, error)
 
 
 class OriginWatch:
@@ -189,7 +189,7 @@ class OriginWatch:
             try:
                 return looked()
             except OSError as error:
-                return again(looked, error)
+                return retry(looked, error)
         except OSError as error:
             return f"{error.filename or self._origin.paths[0]} cannot be read ({error.strerror or error})"
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.frame import Coded, RawFrame
-from himach.io.dataset.core_time import CoreTime
+from himach.io.dataset.cpu_budget import CpuBudget
 from himach.io.store.store import Dataset, StoreError
 
 __all__ = ["Writeback", "Written"]
@@ -27,8 +27,8 @@ BATCH_BYTES = 2 << 20  # in the queue before the thread wakes
 MIN_FRAMES = 4  # in the queue, however large frames are
 CLOSE_SECONDS = 1.0  # that a run waits for what is queued at its end, at least
 FLUSH_SECONDS = 1.0  # what a killed run may lose
-PATIENCE = 0.1  # seconds that the analysis waits for the disk in any case ...
-PART = 0.03  # ... and part of its own time that it waits beyond that
+WAIT_SECONDS = 0.1  # seconds that the analysis waits for the disk in any case ...
+WAIT_FRACTION = 0.03  # ... and part of its own time that it waits beyond that
 
 Vectors = npt.NDArray[np.float32]
 
@@ -67,11 +67,19 @@ class Writeback:
     holds
         Tells of the numbers of frames that were read whether the origin is still what it was when it was opened. A
         frame is written only after that: others find it in the store at once, also if this run is killed.
-    ranks
-        How many share the cores that this process may use.
+    cores
+        How much of a core it may take; None: as much as it needs.
+    atoms
+        Which of them are written, of each frame, int64 (n,); None for all.
     """
 
-    def __init__(self, dataset: Dataset, holds: Callable[[Sequence[int]], bool] | None = None, ranks: int = 1) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        holds: Callable[[Sequence[int]], bool] | None = None,
+        cores: CpuBudget | None = None,
+        atoms: npt.NDArray[np.int64] | None = None,
+    ) -> None:
         self._dataset = dataset
         self._holds = holds
         self._place = dataset.place()
@@ -92,26 +100,36 @@ class Writeback:
         self._damaged = ""
         self._started = time.monotonic()
         self._waited = 0.0
-        self._cores = CoreTime(ranks)
+        self._cores = cores
+        self._atoms = atoms
         self._taking = True
 
-    def offer(self, frame: RawFrame) -> None:
+    def offer(self, frame: RawFrame, *, surely: bool = False) -> None:
         """Take a copy of a frame to be written; its arrays may be reused at once. Never raises.
 
-        Of one that is coded, it takes the memory and leaves other.
+        Of one that is coded, it takes the memory and leaves other. `surely`: whatever it may take of a core.
         """
         self._offered += 1
         if self._reason:
             return
-        # Frames that follow one another are kept, and then none for a while: such are read back the fastest.
-        self._taking = self._cores.left() > (0.0 if self._taking else self._cores.cost * self._capacity / 2)
-        if not self._taking:
-            return
+        if self._cores is not None:
+            # Frames that follow one another are kept, and then none for a while: such are read back the fastest.
+            self._taking = self._cores.left() > (0.0 if self._taking else self._cores.cost * self._capacity / 2)
+            if not self._taking and not surely:
+                return
         if self._thread is None:
             self._start(frame)
         memory = self._memory()
         if memory is not None:
-            _copy(frame, memory)
+            try:
+                if self._atoms is None:
+                    _copy(frame, memory)
+                else:
+                    _copy_rows(frame, memory, self._atoms)
+            except (OSError, ValueError) as error:  # what the analysis does not need of it cannot be read
+                self._damaged = self._damaged or str(error)
+                self._spare.append(memory)
+                return
             with self._changed:
                 self._queue.append(memory)
                 # In batches: each time that the thread wakes takes the analysis off its core.
@@ -148,7 +166,10 @@ class Writeback:
 
     def _start(self, frame: RawFrame) -> None:
         nbytes = sum(each.nbytes for each in (frame.positions, frame.velocities, frame.forces) if each is not None)
-        nbytes = nbytes if frame.coded is None else len(frame.coded.memory)
+        if self._atoms is not None:
+            nbytes = max(1, nbytes * len(self._atoms) // len(frame.positions))
+        elif frame.coded is not None:
+            nbytes = len(frame.coded.memory)
         self._capacity = max(MIN_FRAMES, QUEUE_BYTES // nbytes)
         self._batch = max(1, min(BATCH_BYTES // nbytes, self._capacity // 2))
         self._thread = threading.Thread(target=self._work, name="himach-writeback", daemon=True)
@@ -156,7 +177,7 @@ class Writeback:
 
     def _allowed(self) -> float:
         """Return how long the analysis may wait from now on."""
-        return PATIENCE + PART * (time.monotonic() - self._started) - self._waited
+        return WAIT_SECONDS + WAIT_FRACTION * (time.monotonic() - self._started) - self._waited
 
     def _memory(self) -> RawFrame | None:
         """Return memory for a frame, or None where the disk is too slow."""
@@ -189,7 +210,8 @@ class Writeback:
         while self._wait(flush_at) and self._confirm():
             while self._confirmed and (frame := self._next()) is not None:
                 self._write(frame)
-                self._cores.take()
+                if self._cores is not None:
+                    self._cores.take()
                 unflushed = True
             if unflushed and time.monotonic() > flush_at:
                 self._dataset.flush()
@@ -249,6 +271,14 @@ def _copy(frame: RawFrame, memory: RawFrame) -> None:
     memory.forces = None if frame.forces is None else _copied(frame.forces, memory.forces)
 
 
+def _copy_rows(frame: RawFrame, memory: RawFrame, atoms: npt.NDArray[np.int64]) -> None:
+    memory.number, memory.time = frame.number, frame.time
+    memory.box = None if frame.box is None else frame.box.copy()
+    memory.positions = frame.positions[atoms]
+    memory.velocities = None if frame.velocities is None else frame.velocities[atoms]
+    memory.forces = None if frame.forces is None else frame.forces[atoms]
+
+
 def _copied(array: Vectors, into: Vectors | None) -> Vectors:
     if into is None or into.shape != array.shape:
         return array.copy()
@@ -257,7 +287,9 @@ def _copied(array: Vectors, into: Vectors | None) -> Vectors:
 
 
 def _taken(coded: Coded, instead: Coded | None) -> Coded:
-    """Return what is coded, with its memory, for which that of `instead` is left."""
+    """Return what is coded, all of it, with its memory, for which that of `instead` is left."""
+    if coded.complete is not None:
+        coded.complete()
     taken = replace(coded)
     coded.memory = np.empty(0, dtype=np.uint8) if instead is None else instead.memory
     return taken

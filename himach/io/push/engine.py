@@ -22,10 +22,10 @@ from himach.io.push.address import UNITS, EngineAddress
 
 __all__ = ["EngineStream"]
 
-RETRY = 0.2  # seconds between attempts to reach an engine that does not listen yet
-FOREVER = 2_000_000.0  # seconds, about the longest time that a socket can be told
-LETS_GO = 5.0  # seconds that an engine may take to let go of a client
-FEWEST = 8  # frames in the buffer
+RETRY_SECONDS = 0.2  # seconds between attempts to reach an engine that does not listen yet
+LONGEST_SECONDS = 2_000_000.0  # seconds, about the longest time that a socket can be told
+RELEASE_SECONDS = 5.0  # seconds that an engine may take to let go of a client
+MIN_BUFFERED_FRAMES = 8  # frames in the buffer
 
 
 class EngineStream:
@@ -74,8 +74,8 @@ class EngineStream:
         self.ended = ""
         self.broken = False
         self._address = address
-        most = FEWEST * (36 * n_atoms + 128)  # positions, velocities and forces
-        timeout = FOREVER if idle is None else idle
+        most = MIN_BUFFERED_FRAMES * (36 * n_atoms + 128)  # positions, velocities and forces
+        timeout = LONGEST_SECONDS if idle is None else idle
         self._client = _connect(address, n_atoms, timeout, max(buffer, most), patience, stopped)
         self._told = self._client.get_imdsessioninfo()
         lacking = ""
@@ -134,7 +134,7 @@ class EngineStream:
         self.ended = self.ended or "it was told to end"
         with contextlib.suppress(OSError):
             self._client._conn.sendall(create_header_bytes(IMDHeaderType.IMD_DISCONNECT, 0))
-        timer = threading.Timer(LETS_GO, self._cut)
+        timer = threading.Timer(RELEASE_SECONDS, self._cut)
         timer.daemon = True
         timer.start()
 
@@ -165,7 +165,7 @@ def _connect(
                 raise TrajectoryError(
                     f"{address}: nobody listens there; start the engine, which waits for a client, and look at the port"
                 ) from None
-            time.sleep(RETRY)
+            time.sleep(RETRY_SECONDS)
         except OSError as error:
             raise TrajectoryError(f"{address} cannot be reached: {error}") from None
         except ValueError as error:  # another protocol

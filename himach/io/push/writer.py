@@ -15,9 +15,9 @@ from himach.errors import UsageError
 from himach.io.server.admission import default_key_file
 from himach.io.server.client import socket_path
 from himach.io.store import bodhi
+from himach.io.store.cached_frames import base_name
 from himach.io.store.place import store_place
 from himach.io.store.quota import chosen_quota
-from himach.io.timemajor.layout import SUFFIX as TIME_MAJOR_SUFFIX
 from himach.parallel.environment import promised_rank
 
 DEFAULT_PORT = 7411
@@ -119,10 +119,10 @@ class Writer:
             raise UsageError("nodes and servers are lists of names, not one string")
         if n_atoms < 1:
             raise UsageError(f"n_atoms is {n_atoms}; a frame has at least one atom")
-        if taken := [suffix for suffix in (bodhi.SLICES_SUFFIX, TIME_MAJOR_SUFFIX) if dataset.endswith(suffix)]:
-            raise UsageError(
-                f"dataset is {dataset!r}; what ends with {taken[0]!r} is himach's own: choose another name"
-            )
+        base = base_name(dataset)
+        if base != dataset:
+            own = dataset.removeprefix(base)
+            raise UsageError(f"dataset is {dataset!r}; what ends with {own!r} is himach's own: choose another name")
         addresses = [f"{node}:{DEFAULT_PORT}" for node in nodes] + list(servers)
         named = bool(addresses)
         if not addresses:

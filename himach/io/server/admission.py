@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from himach.errors import UsageError
-from himach.io.store.bodhi import ServerRefusedError
+from himach.files import whole_file
+from himach.io.store.bodhi import ServerRefusedError, find_libcrypto
 
 GREETING = b"BdhAuth2"
 NONCE_BYTES = 32
@@ -44,17 +45,11 @@ def make_key(path: Path) -> bool:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if os.path.lexists(path):
         return False
-    written = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
-            file.write(secrets.token_hex(32) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(written, path)  # of several that begin at once, one wins, and all read the same key
-    except FileExistsError:
+        with whole_file(path, mode=0o600, sync=True, replace=False) as file:
+            file.write(f"{secrets.token_hex(32)}\n".encode())
+    except FileExistsError:  # of several that begin at once, one wins, and all read the same key
         return False
-    finally:
-        written.unlink(missing_ok=True)
     return True
 
 
@@ -67,7 +62,10 @@ def read_key(path: Path) -> bytes:
         It cannot be read, or holds too few or too many bytes.
     ServerRefusedError
         It is not this user's, or others may read or write it.
+    StoreSystemError
+        OpenSSL's libcrypto is not on this machine, and no key is of use without it.
     """
+    find_libcrypto()
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
 import stat
+import struct
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.io.store import bodhi
 from himach.io.store.bodhi import ServerRefusedError, ServerUnreachableError
-from himach.io.store.cached_frames import CachedFrames
+from himach.io.store.cached_frames import LibraryFrames
 from himach.io.store.place import store_place
 from himach.io.store.store import StoreError
 
-__all__ = ["DIRECTORY", "Client", "find", "socket_path"]
+__all__ = ["DIRECTORY", "WHOLE_FILE", "Client", "find", "is_locked", "set_modes", "socket_path"]
 
 DIRECTORY = "server"
+WHOLE_FILE = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 LONGEST_ATTACHMENT = 4 << 30  # bytes: the times of 500 million frames
 
 
@@ -28,7 +31,7 @@ def socket_path(store: str | os.PathLike[str] | None = None) -> Path:
     return store_place(store) / DIRECTORY / "socket"
 
 
-class Client(CachedFrames):
+class Client(bodhi.LinkHandle, LibraryFrames):
     """A connection to the server of a store; made by `find` and `himach.io.server.address`. One thread at a time.
 
     Frames are read as those of a `Dataset`. On this machine bytes do not pass through the server, which says where
@@ -39,19 +42,18 @@ class Client(CachedFrames):
     def __init__(
         self, address: Path | str, owner: int, timeout: float, *, key: bytes = b"", connected: int = -1
     ) -> None:
-        self._link = bodhi.LinkHandle(os.fsencode(address), owner, int(timeout * 1000), key, connected)
-        super().__init__(self._link)
-        self.name, self.generation = "", b""
+        super().__init__(os.fsencode(address), owner, int(timeout * 1000), key, connected)
+        self._opened = "", b""
 
-    def __enter__(self) -> Client:
-        return self
+    @property
+    def name(self) -> str:
+        """Name of the dataset that is open."""
+        return self._opened[0]
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._link.close()
+    @property
+    def generation(self) -> bytes:
+        """Fingerprint of its content."""
+        return self._opened[1]
 
     def open(self, name: str, generation: bytes = b"") -> Client:
         """Open a dataset, once, before anything is asked of it; returns this client.
@@ -61,31 +63,14 @@ class Client(CachedFrames):
         StoreNotFoundError
             It is not in the store.
         """
-        self._link.open(name, generation)
-        self.name, self.generation = name, generation
+        self.open_dataset(name, generation)
+        self._opened = name, generation
         return self
-
-    @property
-    def identity(self) -> str:
-        """Identity of the store (32 hex digits)."""
-        return self._link.identity.hex()
-
-    def have(self, numbers: npt.ArrayLike) -> npt.NDArray[np.uint8]:
-        """Return per frame 0 (not there), 1 (native) or 2 (alien)."""
-        return self._link.have(numbers)
-
-    def generations(self, name: str) -> list[bytes]:
-        """Return the generations of a dataset that the store holds; none needs to be open."""
-        return self._link.generations(name)
-
-    def facts(self) -> dict[str, int]:
-        """Return how many frames there were, native and alien, when the dataset was opened."""
-        return self._link.facts()
 
     def attachment(self, name: str) -> bytes | None:
         """Return what is attached to the dataset under this name, or None (see `Dataset.attach`)."""
         content = b""
-        while (part := self._link.attachment(name, len(content))) is not None:
+        while (part := self.attachment_part(name, len(content))) is not None:
             if part[0] > LONGEST_ATTACHMENT:  # a server of another user's may say anything
                 raise StoreError(f"the server's attachment {name} has {part[0]} bytes, more than himach attaches")
             content += part[1]
@@ -95,26 +80,36 @@ class Client(CachedFrames):
                 break
         return None
 
-    def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return which of the frames the store holds, bool (n,)."""
+    def holds(self, numbers: npt.NDArray[np.int64], native: bool = False) -> npt.NDArray[np.bool_]:
+        """Return which of the frames the store holds, or holds natively, bool (n,)."""
         some = [numbers[at : at + bodhi.NUMBERS_AT_ONCE] for at in range(0, len(numbers), bodhi.NUMBERS_AT_ONCE)]
-        return np.concatenate([np.zeros(0, dtype=bool), *(self.have(part) > 0 for part in some)])
+        kinds = np.concatenate([np.zeros(0, dtype=np.uint8), *map(self.have, some)])
+        return np.asarray(kinds == 1 if native else kinds > 0)
 
-    def counters(self) -> dict[str, int]:
-        """Return what the server has counted."""
-        return self._link.counters()
 
-    def survey(self, after: bytes = b"") -> bytes:
-        """Return what the server says of its datasets behind that directory; see `himach.io.server.survey`."""
-        return self._link.survey(after)
+def is_locked(fd: int) -> bool:
+    """Tell whether another process has locked an open file; asking takes nothing."""
+    return bool(struct.unpack_from("h", fcntl.fcntl(fd, fcntl.F_OFD_GETLK, WHOLE_FILE))[0] != fcntl.F_UNLCK)
 
-    def peers(self) -> tuple[bytes, bytes]:
-        """Return the identity of the server's store, and what it says of its node and its peers."""
-        return self._link.peers()
 
-    def stop(self) -> None:
-        """Tell the server to end."""
-        self._link.stop()
+def set_modes(directory: Path, shared: bool) -> None:
+    """Let other users pass through to the socket, and see nothing else, only if some of them are served."""
+    for path in (directory, directory.parent):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        wanted = mode | 0o011 if shared else mode & 0o700
+        if mode != wanted:
+            path.chmod(wanted)
+
+
+def _close_behind(directory: Path) -> None:
+    """Close to other users what a server that was killed has left open."""
+    with contextlib.suppress(OSError):
+        fd = os.open(directory / "lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if not is_locked(fd):
+                set_modes(directory, False)
+        finally:
+            os.close(fd)
 
 
 def find(
@@ -158,4 +153,6 @@ def find(
     try:
         return Client(socket_path(place), wanted, timeout)
     except ServerUnreachableError:
+        if found.st_uid == os.geteuid() and (found.st_mode | inside.st_mode) & 0o077:
+            _close_behind(place / DIRECTORY)
         return None

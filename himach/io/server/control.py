@@ -1,7 +1,7 @@
 """The server of this node's frame store: start it, stop it, ask it how it is.
 
 `start` runs one in the background and `serve` in this process; `stop` ends it, `status` says what it does. The data
-path is native/server/serve.c; see docs/server.md.
+path is native/server/event_loop.c; see docs/server.md.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import pwd
 import signal
 import socket
 import stat
-import struct
 import subprocess
 import sys
 import time
@@ -26,7 +25,7 @@ from typing import Any, cast
 from himach.errors import UsageError
 from himach.io.server.address import read_peers
 from himach.io.server.admission import AdmissionListener, default_key_file, make_key, read_key
-from himach.io.server.client import DIRECTORY, find
+from himach.io.server.client import DIRECTORY, WHOLE_FILE, find, is_locked, set_modes
 from himach.io.server.survey import in_job, told_peers
 from himach.io.store import bodhi
 from himach.io.store.bodhi import ServerRefusedError
@@ -39,7 +38,6 @@ SOCKET_BYTES = 107
 SECONDS_TO_START = 60.0
 SECONDS_TO_STOP = 60.0
 BACKLOG = 128
-_WHOLE_FILE = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 # --- Serving ----------------------------------------------------------------------------------------------------------
@@ -53,15 +51,14 @@ class _Lock:
 
     def take(self) -> bool:
         try:
-            fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+            fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, WHOLE_FILE)
         except (BlockingIOError, PermissionError):
             return False
         return True
 
     def taken(self) -> bool:
         """Tell whether another process has it; asking takes nothing, so that a server may start meanwhile."""
-        found = fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, _WHOLE_FILE)
-        return bool(struct.unpack_from("h", found)[0] != fcntl.F_UNLCK)
+        return is_locked(self.fd)
 
     def read(self) -> dict[str, Any]:
         """Return what the server that has or had the store wrote; empty if it ended by itself."""
@@ -92,15 +89,6 @@ def _directory(place: Path) -> Path:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise ServerRefusedError(f"{directory} is no directory of user {os.geteuid()}; somebody else has put it there")
     return directory
-
-
-def _set_modes(directory: Path, shared: bool) -> None:
-    """Let other users pass through to the socket, and see nothing else, only if some of them are served."""
-    for path in (directory, directory.parent):
-        mode = stat.S_IMODE(path.stat().st_mode)
-        wanted = mode | 0o011 if shared else mode & 0o700
-        if mode != wanted:
-            path.chmod(wanted)
 
 
 def _listen_locally(path: Path, shared: bool) -> socket.socket:
@@ -257,9 +245,9 @@ def _take(place: Path, shared: bool, stack: contextlib.ExitStack) -> tuple[_Lock
     stack.callback(lock.close)
     if not lock.take():
         raise StoreBusyError(f"{place} has a server already (pid {lock.read().get('pid')})")
-    _set_modes(directory, shared)
+    set_modes(directory, shared)
     if shared:
-        stack.callback(_set_modes, directory, False)
+        stack.callback(set_modes, directory, False)
     before = lock.read()
     return lock, _look_over(place, before) if before else []
 

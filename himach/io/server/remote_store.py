@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,20 +17,22 @@ from pyroaring import BitMap64
 
 from himach.errors import TrajectoryError
 from himach.frame import RawFrame
+from himach.io.frame_source import WHOLE, ReadOptions
 from himach.io.server.address import Server
 from himach.io.server.client import Client
 from himach.io.server.served_store import ServedStore
 from himach.io.server.survey import Answer, Holding, Survey, survey
-from himach.io.store.cached_frames import Reading
+from himach.io.store import bodhi
+from himach.io.store.cached_frames import CachedFrames, Reading, between
 from himach.io.store.store import StoreError, StoreNotFoundError
 from himach.parallel.communicator import node_name
 
 __all__ = ["RemoteDataset", "RemoteStore"]
 
-SECONDS = 3.0  # for all servers to say what they have
-TIMEOUT = 20.0  # seconds for an answer while frames are read
-PLANNED = 1 << 15  # frames that are divided among servers at a time
-TOGETHER = 32  # neighbours that come from one server where several have them
+SURVEY_SECONDS = 3.0  # for all servers to say what they have
+READ_SECONDS = 20.0  # seconds for an answer while frames are read
+PLANNED_FRAMES = 1 << 15  # frames that are divided among servers at a time
+NEIGHBOR_FRAMES = 32  # neighbours that come from one server where several have them
 NOWHERE = "absent"
 
 
@@ -51,7 +52,7 @@ class RemoteStore(ServedStore):
         This one does not answer, or refuses.
     """
 
-    def __init__(self, server: Server, seconds: float = SECONDS) -> None:
+    def __init__(self, server: Server, seconds: float = SURVEY_SECONDS) -> None:
         self.path = Path(server.text)
         self.found: Survey = survey(server, seconds)
 
@@ -120,7 +121,7 @@ class _Holder:
 
     def client(self) -> Client:
         if self._client is None:
-            client = self.server.dial(TIMEOUT)
+            client = self.server.dial(READ_SECONDS)
             try:
                 self._client = client.open(self.holding.name, self.holding.generation)
             except StoreError:
@@ -135,19 +136,22 @@ class _Holder:
         self._client = None
 
 
-class RemoteDataset(Client):
-    """The frames of one generation of a dataset that servers of other machines hold; one thread at a time.
-
-    Attributes
-    ----------
-    name, generation
-        Of the dataset.
-    """
+class RemoteDataset(CachedFrames):
+    """The frames of one generation of a dataset that servers of other machines hold; one thread at a time."""
 
     def __init__(self, name: str, generation: bytes, holders: Sequence[_Holder]) -> None:
-        self.name, self.generation = name, generation
+        self._name, self._generation = name, generation
         self._holders = list(holders)
-        self._asked = (None, np.empty((0, 2), np.int64))
+
+    @property
+    def name(self) -> str:
+        """Name of the dataset."""
+        return self._name
+
+    @property
+    def generation(self) -> bytes:
+        """Fingerprint of its content."""
+        return self._generation
 
     def close(self) -> None:
         """Close all connections."""
@@ -174,16 +178,6 @@ class RemoteDataset(Client):
         nbytes = sum(one.holding.nbytes for one in self._holders)
         return {"native": len(self.native), "alien": len(self.alien), "bytes": nbytes}
 
-    def have(self, numbers: npt.ArrayLike) -> npt.NDArray[np.uint8]:
-        """Return per frame 0 (not there), 1 (native) or 2 (alien)."""
-        wanted = np.asarray(numbers, dtype=np.int64)
-        native, alien = _held(self.native, wanted), _held(self.alien, wanted)
-        return np.where(native, 1, np.where(alien, 2, 0)).astype(np.uint8)
-
-    def generations(self, name: str) -> list[bytes]:
-        """Return the generation that is open."""
-        return [self.generation] if name == self.name else []
-
     def ends(self, *, native: bool = False) -> tuple[int, int] | None:
         """Return the first and the last frame held, or held natively; None if there is none."""
         held = self.native if native else self.native | self.alien
@@ -191,16 +185,14 @@ class RemoteDataset(Client):
 
     def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
         """Set the bits of those `frames` that are held; see `CachedFrames.mark`."""
+        bodhi.check_words(frames, native, alien)
         for held, words in ((self.native, native), (self.alien, alien)):
             flags = _held(held, np.arange(frames.start, frames.stop, frames.step))
             words[:] |= np.packbits(np.pad(flags, (0, -len(flags) % 64)), bitorder="little").view(np.uint64)
 
-    def runs(self, low: int, high: int, most: int) -> None:
-        """Return None: servers of other machines are told of as bits."""
-
-    def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return which of the frames some server holds, bool (n,)."""
-        return np.asarray(_held(self.native | self.alien, numbers))
+    def holds(self, numbers: npt.NDArray[np.int64], native: bool = False) -> npt.NDArray[np.bool_]:
+        """Return which of the frames some server holds, or holds natively, bool (n,)."""
+        return _held(self.native if native else self.native | self.alien, numbers)
 
     def attachment(self, name: str) -> bytes | None:
         """Return what is attached to the dataset under this name by the first store that has it, or None.
@@ -214,25 +206,10 @@ class RemoteDataset(Client):
                     return found
         return None
 
-    def read(
-        self,
-        numbers: npt.ArrayLike,
-        atoms: npt.NDArray[np.int64] | None = None,
-        fields: int = 0,
-        *,
-        verify: bool = True,
-        direct: Literal["auto", "on", "off"] = "auto",
-        request_bytes: int = 0,
-        ring: int = 0,
-        ahead: bool = True,
-        sparse: bool = False,
-        unpack: bool = True,
-    ) -> RemoteReading:
+    def read(self, numbers: npt.ArrayLike, options: ReadOptions = WHOLE) -> RemoteReading:
         """Read frames, in the order of `numbers`, from all servers in parallel; see `CachedFrames.read`."""
-        wanted = np.ascontiguousarray(numbers, dtype=np.int64).reshape(-1)
-        how = {"fields": fields, "verify": verify, "request_bytes": request_bytes, "ring": ring}
-        how |= {"ahead": ahead, "sparse": sparse, "unpack": unpack}
-        return RemoteReading(self._holders, wanted, atoms, how)
+        options.ranges  # noqa: B018  atoms that cannot be are refused at once
+        return RemoteReading(self._holders, np.ascontiguousarray(numbers, dtype=np.int64).reshape(-1), options)
 
 
 class RemoteReading(Reading):
@@ -242,24 +219,18 @@ class RemoteReading(Reading):
         self,
         holders: Sequence[_Holder],
         numbers: npt.NDArray[np.int64],
-        atoms: npt.NDArray[np.int64] | None,
-        how: dict[str, Any],
+        options: ReadOptions,
     ) -> None:
+        super().__init__(None)
         self._holders = holders
         self._numbers = numbers
-        self._atoms = atoms
-        self._how = how
+        self._options = options
         self._next = 0
         self._planned = 0
         self._begun = 0
         self._plan: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._readings: dict[int, Reading] = {}
         self._spent = 0
-        self.misses: dict[str, int] = {}
-        self.reason = ""
-
-    def __iter__(self) -> RemoteReading:
-        return self
 
     @property
     def nbytes(self) -> int:
@@ -294,8 +265,7 @@ class RemoteReading(Reading):
             self._holders[chosen].failed = True
             self._holders[chosen].drop()
             self._make_plan()
-        self.reason = reason
-        self.misses[reason] = self.misses.get(reason, 0) + 1
+        self._miss(reason)
         return None
 
     def _read_elsewhere(self, wrong: int) -> RawFrame | None:
@@ -304,7 +274,7 @@ class RemoteReading(Reading):
         for i, one in enumerate(self._holders):
             if i != wrong and not one.failed and int(number[0]) in one.held:
                 with suppress(StoreError):
-                    frame = next(one.client().read(number, self._atoms, **self._how))
+                    frame = next(one.client().read(number, self._options))
                     if frame is not None:
                         return frame
         return None
@@ -317,14 +287,14 @@ class RemoteReading(Reading):
         """Divide the next frames among the servers, and begin to read them."""
         self._end_plan()
         self._begun = self._next
-        self._planned = min(len(self._numbers), self._next + PLANNED)
+        self._planned = min(len(self._numbers), self._next + PLANNED_FRAMES)
         numbers = self._numbers[self._begun : self._planned]
         self._plan = divide([None if one.failed else _held(one.held, numbers) for one in self._holders], numbers)
         for i, one in enumerate(self._holders):
             mine = numbers[self._plan == i]
             if len(mine):
                 try:
-                    self._readings[i] = one.client().read(mine, self._atoms, **self._how)
+                    self._readings[i] = one.client().read(mine, self._options)
                 except StoreError:
                     one.failed = True
                     one.drop()
@@ -342,7 +312,7 @@ def divide(held: Sequence[npt.NDArray[np.bool_] | None], numbers: npt.NDArray[np
     count = np.zeros(len(numbers), dtype=np.int64)
     for _, flags in there:
         count += flags
-    turn = (numbers // TOGETHER) % np.maximum(count, 1)
+    turn = (numbers // NEIGHBOR_FRAMES) % np.maximum(count, 1)
     for i, flags in there:
         plan[flags & (turn == 0)] = i
         turn -= flags
@@ -354,7 +324,7 @@ def _held(held: BitMap64, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool
     if not len(numbers) or not len(held):
         return np.zeros(len(numbers), dtype=bool)
     low, high = max(0, int(numbers.min())), int(numbers.max())
-    some = held & BitMap64(range(low, high + 1))
+    some = between(held, low, high + 1)
     members = np.fromiter(some, dtype=np.int64, count=len(some))
     at = np.searchsorted(members, numbers)
     members = np.append(members, -1)  # for numbers beyond the last

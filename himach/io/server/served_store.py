@@ -6,6 +6,7 @@ from pathlib import Path
 
 from himach.io.server.client import Client, find
 from himach.io.store.bodhi import ServerUnreachableError
+from himach.io.store.cached_frames import CachedFrames
 
 __all__ = ["ServedStore"]
 
@@ -45,7 +46,9 @@ class ServedStore:
         with self._connect() as client:
             return client.generations(name)
 
-    def dataset(self, name: str, generation: bytes = b"", *, create: bool = False, segment_bytes: int = 0) -> Client:
+    def dataset(
+        self, name: str, generation: bytes = b"", *, create: bool = False, segment_bytes: int = 0
+    ) -> CachedFrames:
         """Open one generation of a dataset, over a connection of its own; it is never created.
 
         Raises

@@ -20,11 +20,12 @@ from pyroaring import BitMap64
 from himach.errors import UsageError
 from himach.io.server.address import Server
 from himach.io.server.client import Client
-from himach.io.store.store import StoreError
+from himach.io.store.bodhi import MAX_NUMBER
+from himach.io.store.store import StoreError, StoreNotFoundError
 
 __all__ = ["Answer", "Holding", "Survey", "ask", "survey"]
 
-SECONDS = 1.0  # within which servers answer
+ANSWER_SECONDS = 1.0  # within which servers answer
 HEAD = struct.Struct("<IIIIIiiIQQQQ")  # of a dataset; see describe() in server/contents/survey.c
 DIRECTORY_BYTES = 33
 ROW_BYTES = 24
@@ -57,6 +58,8 @@ class Holding:
         The frames; None where they do not lie in few runs, and have to be asked for.
     long_stamp
         The stamp is too long for a message that tells of many datasets, and has to be asked for.
+    oddity
+        Why its frames cannot be told of, and count as none; empty if they can.
     """
 
     name: str
@@ -72,6 +75,7 @@ class Holding:
     native: BitMap64 | None
     alien: BitMap64 | None
     long_stamp: bool = False
+    oddity: str = ""
 
 
 @dataclass
@@ -93,7 +97,7 @@ class Survey:
     silent: dict[str, str] = field(default_factory=dict)
 
 
-def ask(server: Server, timeout: float = SECONDS) -> Answer:
+def ask(server: Server, timeout: float = ANSWER_SECONDS) -> Answer:
     """Ask one server for all that it has.
 
     Raises
@@ -109,7 +113,7 @@ def ask(server: Server, timeout: float = SECONDS) -> Answer:
         return answer
 
 
-def survey(server: Server, seconds: float = SECONDS) -> Survey:
+def survey(server: Server, seconds: float = ANSWER_SECONDS) -> Survey:
     """Ask a server and all its peers, at the same time.
 
     Parameters
@@ -194,7 +198,13 @@ def parse(told: bytes) -> Iterator[Holding]:
         name, generation, stamp, author, copies, native, alien, _, n_native, n_alien, nbytes, used = head
         directory = take(DIRECTORY_BYTES).decode(errors="replace")
         texts = [take(0 if size == TOO_LONG else size) for size in (name, generation, stamp, author, copies)]
-        frames = [_frames(take(ROW_BYTES * rows)) if rows >= 0 else None for rows in (native, alien)]
+        told_runs = [take(ROW_BYTES * rows) if rows >= 0 else None for rows in (native, alien)]
+        oddity = ""
+        frames: list[BitMap64 | None] = [BitMap64(), BitMap64()]
+        try:
+            frames = [None if runs is None else _frames(runs) for runs in told_runs]
+        except StoreError as error:
+            oddity = str(error)
         wanted = texts[4].decode(errors="replace").strip()
         yield Holding(
             name=texts[0].decode(errors="replace"),
@@ -210,6 +220,7 @@ def parse(told: bytes) -> Iterator[Holding]:
             native=frames[0],
             alien=frames[1],
             long_stamp=stamp == TOO_LONG,
+            oddity=oddity,
         )
 
 
@@ -218,7 +229,7 @@ def _frames(rows: bytes) -> BitMap64:
     held = BitMap64()
     for first, step, count in np.frombuffer(rows, dtype="<i8").reshape(-1, 3).tolist():
         most = MOST_FRAMES if step == 1 else MOST_APART
-        if first < 0 or step < 1 or not 0 < count <= most or first + step * count > 1 << 62:
+        if first < 0 or step < 1 or not 0 < count <= most or first + step * (count - 1) > MAX_NUMBER:
             raise StoreError("the server says of frames what is no run of them")
         held |= frames_of(range(first, first + step * count, step))
     return held
@@ -240,8 +251,10 @@ def _complete(server: Server, one: Holding, timeout: float) -> bool:
                 one.native, one.alien = client.native, client.alien
             if one.long_stamp:
                 one.stamp = client.attachment("origin.json") or b""
-    except StoreError:
+    except StoreNotFoundError:
         return False
+    except StoreError as error:
+        one.native, one.alien, one.oddity = one.native or BitMap64(), one.alien or BitMap64(), str(error)
     return True
 
 

@@ -1,7 +1,8 @@
 """Boundary to the C library of the frame store (native/): check, convert, release the GIL, call, raise.
 
-`StoreHandle`, `DatasetHandle`, `WriterHandle`, `ReaderHandle` own one C handle each; `himach.io.store.store` is their
-face. `LinkHandle`, `ServerHandle` and `PusherHandle` are those of servers and their clients.
+`StoreHandle`, `DatasetHandle`, `WriterHandle`, `ReaderHandle` own one C handle each; the classes of
+`himach.io.store.store` are the first two. `LinkHandle`, `ServerHandle` and `PusherHandle` are those of servers and
+their clients.
 """
 
 import numpy as np
@@ -22,6 +23,7 @@ cnp.import_array()
 
 include "common.pxi"
 
+MAX_NUMBER = BODHI_MAX_NUMBER  # of a frame
 NATIVE = BODHI_NATIVE
 ALIEN = BODHI_ALIEN
 CREATE = BODHI_CREATE
@@ -35,9 +37,6 @@ IDS = BODHI_IDS
 SLICES_SUFFIX = (<bytes>BODHI_SLICES_SUFFIX).decode()
 ENCODING_AUTO = BODHI_ENCODING_AUTO
 ENCODING_RAW = BODHI_ENCODING_RAW
-DIRECT_AUTO = BODHI_DIRECT_AUTO
-DIRECT_ON = BODHI_DIRECT_ON
-DIRECT_OFF = BODHI_DIRECT_OFF
 REASON_UNREACHABLE = BODHI_REASON_UNREACHABLE
 REASON_DAMAGED = BODHI_REASON_DAMAGED
 REASONS = {
@@ -50,42 +49,46 @@ REASONS = {
 }
 
 
-cdef int64_t *frame_numbers(cnp.ndarray numbers) except? NULL:
-    if numbers.dtype != np.int64 or numbers.ndim != 1 or not numbers.flags.c_contiguous:
-        raise ValueError("frame numbers must be a contiguous int64 array of one dimension")
-    return <int64_t *>cnp.PyArray_DATA(numbers)
+#: Whether cold data bypasses the page cache, as `himach.io.frame_source.ReadOptions` says it.
+DIRECT = {"auto": BODHI_DIRECT_AUTO, "on": BODHI_DIRECT_ON, "off": BODHI_DIRECT_OFF}
 
 
-def atom_ranges(cnp.ndarray atoms):
-    """Runs of neighbouring atoms: first and last + 1, C-contiguous int64 (n, 2), of ascending int64 indices."""
-    if atoms.dtype != np.int64 or atoms.ndim != 1:
-        raise ValueError("atoms must be an int64 array of one dimension")
-    steps = np.diff(atoms)
-    if atoms.shape[0] and (atoms[0] < 0 or (steps < 1).any()):
-        raise ValueError("atoms must be indices from 0 on, ascending, each once")
-    starts = np.concatenate([[True], steps > 1]) if atoms.shape[0] else np.zeros(0, dtype=bool)
-    firsts, lasts = atoms[starts], atoms[np.roll(starts, -1)]
-    return np.ascontiguousarray(np.stack([firsts, lasts + 1], axis=1))
+cdef cnp.ndarray frame_numbers(object numbers):
+    """Frame numbers as a contiguous int64 array."""
+    return np.ascontiguousarray(numbers, dtype=np.int64).reshape(-1)
 
 
-cdef bodhi_read_options read_options(int fields, bint verify, int direct, bint thread, int64_t request_bytes,
-                                     int64_t ring, cnp.ndarray ranges, bint sparse):
-    """Options of a reader, which point to `ranges`."""
+cdef bodhi_read_options read_options(object wanted) except *:
+    """Options of a reader, which point to the ranges of atoms that `wanted` keeps, a ReadOptions."""
     cdef bodhi_read_options options
+    cdef cnp.ndarray ranges = wanted.ranges
     memset(&options, 0, sizeof(options))
-    options.fields = fields
-    options.unverified = not verify
-    options.direct = direct
-    options.no_thread = not thread
-    options.sparse = sparse
-    options.request_bytes = request_bytes
-    options.ring = ring
+    options.fields = wanted.fields
+    options.unverified = not wanted.verify
+    options.direct = DIRECT[wanted.direct]
+    options.no_thread = not wanted.ahead
+    options.sparse = wanted.sparse
+    options.request_bytes = wanted.request_bytes
+    options.ring = wanted.ring
+    options.check_only = not wanted.unpack
     if ranges is not None:
         if ranges.dtype != np.int64 or ranges.ndim != 2 or not ranges.flags.c_contiguous:
             raise ValueError("ranges must be a contiguous int64 array of two dimensions")
         options.atoms = <bodhi_range *>cnp.PyArray_DATA(ranges)
         options.n_ranges = ranges.shape[0]
     return options
+
+
+def check_words(frames, native, alien):
+    """Refuse to mark frames that cannot be, or in words that are too few or too many."""
+    if len(frames) and min(frames[0], frames[-1]) < 0:
+        raise ValueError(
+            f"no frame is negative, but the first is {frames.start}, step {frames.step}, count {len(frames)}"
+        )
+    if not native.shape[0] == alien.shape[0] == (len(frames) + 63) // 64:
+        raise ValueError(
+            f"{len(frames)} frames, but {native.shape[0]} words of natives and {alien.shape[0]} of aliens"
+        )
 
 
 def checksum_way():
@@ -148,17 +151,31 @@ cdef class StoreHandle:
 
     @property
     def identity(self):
-        """The 16 bytes that tell this store from every other."""
+        """What tells this store from every other (32 hex digits): one directory seen from two nodes counts once."""
         cdef uint8_t identity[16]
         bodhi_identity(self.store, identity)
-        return bytes(identity[:16])
+        return bytes(identity[:16]).hex()
 
     def set_quota(self, int64_t size):
-        """Let the store hold so many bytes; 0: no limit."""
+        """Let the store hold at most so many bytes, and leave a reserve of its disk free; 0: no limit.
+
+        What is written through this object then evicts other datasets where it has to, and otherwise fails with
+        `StoreFullError`. See `himach.io.store.quota`.
+        """
         bodhi_store_set_quota(self.store, size)
 
-    def evict(self, str directory, uint64_t segment, bint native, bint empty=False):
-        """Delete a segment of a dataset; `empty`: only if nothing lives in it."""
+    def evict(self, str directory, uint64_t segment, *, bint native, bint empty=False):
+        """Delete a segment of the dataset in a subdirectory, which counts as no use of it.
+
+        With `empty`, only if nothing lives in it, as is seen while nobody can write to it.
+
+        Raises
+        ------
+        StoreBusyError
+            A writer or reader holds it; or, with `empty`, frames live in it.
+        StoreVersionError, StoreNotFoundError
+            It is of another version or dataset and left alone; or it is gone.
+        """
         cdef bodhi_stored_segment chosen
         cdef bytes encoded = directory.encode()
         cdef int status
@@ -170,43 +187,34 @@ cdef class StoreHandle:
             status = bodhi_store_sweep(self.store, &chosen) if empty else bodhi_store_evict(self.store, &chosen)
         check(status)
 
-    def open_dataset(self, str name, bytes generation, bint create):
-        """Open a dataset by name and generation."""
-        cdef DatasetHandle handle = DatasetHandle.__new__(DatasetHandle)
-        cdef bytes encoded = name.encode()
-        cdef const char *text = encoded
-        cdef const char *fingerprint = generation
-        cdef size_t size = len(generation)
-        cdef int flags = BODHI_CREATE if create else 0
-        cdef int status
-        if b"\0" in encoded:
-            raise ValueError("the dataset's name holds a NUL byte")
-        with nogil:
-            status = bodhi_dataset_open(self.store, text, fingerprint, size, flags, &handle.dataset)
-        check(status)
-        handle.store = self
-        return handle
-
-    def open_directory(self, str directory):
-        """Open a dataset by its subdirectory."""
-        cdef DatasetHandle handle = DatasetHandle.__new__(DatasetHandle)
-        cdef bytes encoded = directory.encode()
-        cdef const char *text = encoded
-        cdef int status
-        with nogil:
-            status = bodhi_dataset_open_directory(self.store, text, &handle.dataset)
-        check(status)
-        handle.store = self
-        return handle
-
 
 # No handle is cleared before it is deallocated: each needs the one it came from until then.
 @cython.no_gc_clear
 cdef class DatasetHandle:
-    """An open dataset; keeps its store open."""
+    """An open dataset, by its name and generation, or by its subdirectory; keeps its store open."""
 
     cdef bodhi_dataset *dataset
-    cdef StoreHandle store
+    cdef readonly StoreHandle store
+
+    def __init__(self, StoreHandle store not None, str name, bytes generation, bint create, str directory=None):
+        cdef bytes encoded = name.encode() if directory is None else directory.encode()
+        cdef const char *text = encoded
+        cdef const char *fingerprint = generation
+        cdef size_t size = len(generation)
+        cdef int flags = BODHI_CREATE if create else 0
+        cdef bint named = directory is None
+        cdef int status
+        if self.dataset is not NULL:
+            raise ValueError("the dataset is open already")
+        if b"\0" in encoded:
+            raise ValueError("the dataset's name holds a NUL byte")
+        self.store = store
+        with nogil:
+            if named:
+                status = bodhi_dataset_open(store.store, text, fingerprint, size, flags, &self.dataset)
+            else:
+                status = bodhi_dataset_open_directory(store.store, text, &self.dataset)
+        check(status)
 
     def __dealloc__(self):
         bodhi_dataset_close(self.dataset)
@@ -229,14 +237,14 @@ cdef class DatasetHandle:
         return bodhi_dataset_directory(self.dataset).decode()
 
     def refresh(self):
-        """Take in what other processes did."""
+        """Take in what other processes have written, dropped or evicted."""
         cdef int status
         with nogil:
             status = bodhi_dataset_refresh(self.dataset)
         check(status)
 
     def facts(self):
-        """Counts and sizes: the members of bodhi_facts."""
+        """Counts and sizes: native, alien, bytes, segments, refused_segments, last_used, memory, ... (bodhi_facts)."""
         cdef bodhi_facts facts
         cdef int status
         with nogil:
@@ -261,39 +269,29 @@ cdef class DatasetHandle:
         cdef int64_t step = frames.step
         cdef int64_t count = len(frames)
         cdef int status
-        if native.shape[0] != (count + 63) // 64 or alien.shape[0] != native.shape[0]:
-            raise ValueError(f"{count} frames, but {native.shape[0]} words of natives and {alien.shape[0]} of aliens")
+        check_words(frames, native, alien)
         if count == 0:
             return
         with nogil:
             status = bodhi_dataset_mark(self.dataset, first, step, count, &native[0], &alien[0])
         check(status)
 
-    def runs(self, int kind, int64_t low, int64_t high, int64_t most):
-        """The frames of one kind from `low` to `high` as runs that are apart; None: as no runs, or more than `most`.
-
-        int64 (n, 3): first frame, step, and how many; ascending.
-        """
-        cdef cnp.ndarray found = np.empty((most, 3), dtype=np.int64)
-        cdef bodhi_run *runs = <bodhi_run *>cnp.PyArray_DATA(found)
-        cdef int64_t count
-        cdef int status
-        with nogil:
-            status = bodhi_dataset_runs(self.dataset, kind, low, high, runs, most, &count)
-        check(status)
-        return None if count < 0 else found[:count]
-
     def seal(self, int64_t least=0):
-        """Move what is known of where frames lie to files; of segments in which that is `least` frames."""
+        """Move what is known of where frames lie from memory to files, which all processes of the machine read.
+
+        Writers do so with what they have written; this is for what one that was killed left behind. `least`: of
+        segments in which that is so many frames; 0: as many as are worth it.
+        """
         cdef int status
         with nogil:
             status = bodhi_dataset_seal(self.dataset, least)
         check(status)
 
-    def holds(self, cnp.ndarray numbers, bint native=False):
-        """Which of the frames are there, or are there natively, bool (n,)."""
-        cdef int64_t *wanted = frame_numbers(numbers)
-        cdef int64_t n = numbers.shape[0]
+    def holds(self, numbers, bint native=False):
+        """Which of the frames are there, or are there natively, bool (n,), as of the last `refresh`."""
+        cdef cnp.ndarray asked = frame_numbers(numbers)
+        cdef int64_t *wanted = <int64_t *>cnp.PyArray_DATA(asked)
+        cdef int64_t n = asked.shape[0]
         cdef cnp.ndarray held = np.empty(n, dtype=np.bool_)
         cdef uint8_t *out = <uint8_t *>cnp.PyArray_DATA(held)
         cdef bodhi_place places[256]
@@ -311,10 +309,11 @@ cdef class DatasetHandle:
         check(status)
         return held
 
-    def locate(self, cnp.ndarray numbers):
-        """Per frame (segment, kind, offset, length), or None."""
-        cdef int64_t *wanted = frame_numbers(numbers)
-        cdef int64_t n = numbers.shape[0]
+    def locate(self, numbers):
+        """Where frames lie: segment, kind, offset and length of the record; None where there is none."""
+        cdef cnp.ndarray asked = frame_numbers(numbers)
+        cdef int64_t *wanted = <int64_t *>cnp.PyArray_DATA(asked)
+        cdef int64_t n = asked.shape[0]
         cdef cnp.ndarray buffer = np.empty(n * sizeof(bodhi_place), dtype=np.uint8)
         cdef bodhi_place *places = <bodhi_place *>cnp.PyArray_DATA(buffer)
         cdef int status
@@ -326,10 +325,11 @@ cdef class DatasetHandle:
             for i in range(n)
         ]
 
-    def atoms(self, cnp.ndarray numbers):
+    def atoms(self, numbers):
         """How many atoms the native records of the frames have, uint32 (n,); 0 where there is none."""
-        cdef int64_t *wanted = frame_numbers(numbers)
-        cdef int64_t n = numbers.shape[0]
+        cdef cnp.ndarray asked = frame_numbers(numbers)
+        cdef int64_t *wanted = <int64_t *>cnp.PyArray_DATA(asked)
+        cdef int64_t n = asked.shape[0]
         cdef cnp.ndarray atoms = np.empty(n, dtype=np.uint32)
         cdef uint32_t *out = <uint32_t *>cnp.PyArray_DATA(atoms)
         cdef int status
@@ -338,19 +338,24 @@ cdef class DatasetHandle:
         check(status)
         return atoms
 
-    def drop(self, int kind, cnp.ndarray numbers):
-        """Drop frames of one kind; returns how many were there."""
-        cdef int64_t *dropped_numbers = frame_numbers(numbers)
-        cdef int64_t n = numbers.shape[0]
+    def drop(self, numbers, *, bint native=False):
+        """Drop frames of one kind, for every process; returns how many were there.
+
+        Their space comes free when their segment is evicted.
+        """
+        cdef cnp.ndarray asked = frame_numbers(numbers)
+        cdef int64_t *wanted = <int64_t *>cnp.PyArray_DATA(asked)
+        cdef int64_t n = asked.shape[0]
+        cdef int kind = BODHI_NATIVE if native else BODHI_ALIEN
         cdef int64_t dropped
         cdef int status
         with nogil:
-            status = bodhi_dataset_drop(self.dataset, kind, dropped_numbers, n, &dropped)
+            status = bodhi_dataset_drop(self.dataset, kind, wanted, n, &dropped)
         check(status)
         return dropped
 
     def segments(self):
-        """Facts of every segment: the members of bodhi_segment_facts."""
+        """The facts of every segment: id, kind, busy, bytes, frames, last_written (bodhi_segment_facts)."""
         cdef int64_t count
         cdef int64_t capacity
         cdef int status
@@ -364,8 +369,8 @@ cdef class DatasetHandle:
         check(status)
         return [facts[i] for i in range(min(count, capacity))]
 
-    def open_writer(self, int kind, int64_t segment_bytes=0, int64_t block_atoms=0, int encoding=0):
-        """A writer of frames of one kind."""
+    def open_writer(self, int kind, int64_t segment_bytes=0, int64_t block_atoms=0, int encoding=0, bint keeps=True):
+        """A writer of frames of one kind, which keeps the dataset open; else it must not outlive the dataset."""
         cdef WriterHandle handle = WriterHandle.__new__(WriterHandle)
         cdef bodhi_write_options options
         memset(&options, 0, sizeof(options))
@@ -373,22 +378,20 @@ cdef class DatasetHandle:
         options.block_atoms = block_atoms
         options.encoding = encoding
         check(bodhi_writer_open(self.dataset, kind, &options, &handle.writer))
-        handle.dataset = self
+        if keeps:
+            handle.dataset = self
         return handle
 
-    def open_reader(self, cnp.ndarray numbers, int fields=0, bint verify=True, int direct=0, bint thread=True,
-                    int64_t request_bytes=0, int64_t ring=0, cnp.ndarray ranges=None, bint sparse=False,
-                    bint unpack=True):
-        """A reader of the frames `numbers`, in that order; of the atoms in `ranges` (see atom_ranges()) alone."""
+    def open_reader(self, numbers, wanted):
+        """A reader of the frames `numbers`, in that order; `wanted` is a ReadOptions."""
         cdef ReaderHandle handle = ReaderHandle.__new__(ReaderHandle)
-        cdef bodhi_read_options options = read_options(fields, verify, direct, thread, request_bytes, ring, ranges,
-                                                       sparse)
-        options.check_only = not unpack
-        cdef int64_t *wanted = frame_numbers(numbers)
-        cdef int64_t n = numbers.shape[0]
+        cdef bodhi_read_options options = read_options(wanted)
+        cdef cnp.ndarray asked = frame_numbers(numbers)
+        cdef int64_t *data = <int64_t *>cnp.PyArray_DATA(asked)
+        cdef int64_t n = asked.shape[0]
         cdef int status
         with nogil:
-            status = bodhi_reader_open(self.dataset, wanted, n, &options, &handle.reader)
+            status = bodhi_reader_open(self.dataset, data, n, &options, &handle.reader)
         check(status)
         handle.origin = self
         return handle
@@ -417,7 +420,7 @@ cdef class WriterHandle:
         self.require_open()
         return bodhi_writer_written(self.writer)
 
-    def append(self, int64_t number, double time, positions, box, velocities, forces):
+    def append(self, number, double time, positions, box, velocities, forces):
         """Append a frame; False if it is there already."""
         cdef bodhi_frame frame
         cdef int status
@@ -427,7 +430,7 @@ cdef class WriterHandle:
             status = bodhi_append(self.writer, &frame)
         return check(status) != BODHI_EXISTS
 
-    def append_coded(self, int64_t number, double time, coded, box):
+    def append_coded(self, number, double time, coded, box):
         """The same of a frame that has positions only, as XTC compresses them; they are decoded whole."""
         cdef bodhi_frame frame
         cdef xtc_frame compressed
@@ -439,7 +442,7 @@ cdef class WriterHandle:
         if begin < 0 or n_bytes < 0 or begin + n_bytes + XTC_PAD > memory.shape[0]:
             raise ValueError("the memory does not hold the frame")
         memset(&frame, 0, sizeof(frame))
-        frame.number, frame.time, frame.n_atoms = number, time, coded.n_atoms
+        frame.number, frame.time, frame.n_atoms = frame_number(number), time, coded.n_atoms
         box = fill_box(&frame, box)
         compressed.bytes, compressed.n_bytes, compressed.index = &memory[begin], n_bytes, coded.index
         for axis in range(3):
@@ -555,4 +558,4 @@ include "link.pxi"
 include "server.pxi"
 include "push.pxi"
 include "packed.pxi"
-include "../slices/gather.pxi"
+include "../push/gather.pxi"

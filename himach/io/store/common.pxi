@@ -5,7 +5,7 @@ class StoreError(HimachError):
 
 
 class StoreSystemError(StoreError):
-    """A system call failed."""
+    """A system call failed, or a library of the system is missing."""
 
 
 class StoreFullError(StoreError):
@@ -119,10 +119,17 @@ cdef float *vectors(object array, str name, Py_ssize_t n_atoms) except? NULL:
     return <float *>cnp.PyArray_DATA(data)
 
 
-cdef object fill(bodhi_frame *frame, int64_t number, double time, positions, box, velocities, forces):
+cdef int64_t frame_number(number) except -1:
+    """The number of a frame that is to be kept."""
+    if not 0 <= number <= BODHI_MAX_NUMBER:
+        raise ValueError(f"frame {number}: frames have numbers from 0 to {BODHI_MAX_NUMBER}")
+    return number
+
+
+cdef object fill(bodhi_frame *frame, number, double time, positions, box, velocities, forces):
     """Fill a frame, which points into the arrays; return the box as the array that it points into."""
     memset(frame, 0, sizeof(frame[0]))
-    frame.number = number
+    frame.number = frame_number(number)
     frame.time = time
     frame.n_atoms = len(positions)
     frame.positions = vectors(positions, "positions", frame.n_atoms)

@@ -55,6 +55,8 @@ cdef extern from "bodhi.h" nogil:
         BODHI_DIRECT_ON
         BODHI_DIRECT_OFF
 
+    const int64_t BODHI_MAX_NUMBER
+
     # Members are looked up in the header by name, so that the order here does not matter.
     ctypedef struct bodhi_frame:
         int64_t number
@@ -115,10 +117,6 @@ cdef extern from "bodhi.h" nogil:
         int64_t bytes
         int64_t frames
         int64_t last_written
-    ctypedef struct bodhi_run:
-        int64_t first
-        int64_t step
-        int64_t count
 
     ctypedef struct bodhi_place:
         uint64_t segment
@@ -147,8 +145,6 @@ cdef extern from "bodhi.h" nogil:
                               int64_t *count)
     int bodhi_dataset_mark(bodhi_dataset *dataset, int64_t first, int64_t step, int64_t count, uint64_t *native,
                            uint64_t *alien)
-    int bodhi_dataset_runs(bodhi_dataset *dataset, int kind, int64_t low, int64_t high, bodhi_run *runs,
-                           int64_t capacity, int64_t *count)
     int bodhi_dataset_seal(bodhi_dataset *dataset, int64_t least)
     int bodhi_dataset_locate(bodhi_dataset *dataset, const int64_t *numbers, int64_t n, bodhi_place *places)
     int bodhi_dataset_drop(bodhi_dataset *dataset, int kind, const int64_t *numbers, int64_t n, int64_t *dropped)
@@ -213,14 +209,9 @@ cdef extern from "base/mac.h" nogil:
     ctypedef struct mac_part:
         const void *data
         size_t size
-    bint mac_portable
+    int mac_find()
     void mac_begin(mac_stream *stream, const uint8_t *key, bint client_sends)
     void mac_next(mac_stream *stream, const mac_part *parts, int n, uint8_t *tag)
-
-cdef extern from "base/hmac.h" nogil:
-    enum:
-        HMAC_BYTES
-    void bodhi_hmac(const void *key, size_t key_bytes, const void *data, size_t size, uint8_t *out)
 
 cdef extern from "codec/xtc.h" nogil:
     enum:
@@ -251,7 +242,7 @@ cdef extern from "write/writer.h" nogil:
     int writer_append_xtc(bodhi_writer *w, const bodhi_frame *frame, const xtc_frame *coded, packed_grid grid)
     int writer_begin_streaming(bodhi_writer *w, bint direct)
 
-cdef extern from "whole/gather.h" nogil:
+cdef extern from "assemble/gather.h" nogil:
     ctypedef struct parcel:
         unsigned char *bytes
         size_t size

@@ -1,4 +1,4 @@
-# A client's connection to a server (native/net/served.h); `himach.io.server.client` is its face.
+# A client's connection to a server (native/net/served.h); `himach.io.server.client` is one.
 
 # In the order of enum wire_counter.
 COUNTERS = (
@@ -19,16 +19,13 @@ cdef cnp.ndarray wanted_numbers(object numbers):
     return wanted
 
 
-def hmac_sha256(bytes key, bytes data):
-    """The C library's HMAC-SHA256, for tests beside Python's."""
-    cdef uint8_t out[32]
-    bodhi_hmac(<const char *>key, len(key), <const char *>data, len(data), out)
-    return bytes(out[:HMAC_BYTES])
+def find_libcrypto():
+    """Raise StoreSystemError unless there is OpenSSL's libcrypto, without which no key is of use."""
+    check(mac_find())
 
 
-def message_tag(bytes session, bint client_sends, int64_t number, bytes message, bint portable=False):
+def message_tag(bytes session, bint client_sends, int64_t number, bytes message):
     """The tag of one message of a session, for tests beside another implementation."""
-    global mac_portable
     cdef mac_stream stream
     cdef uint8_t tag[16]
     cdef mac_part part
@@ -38,9 +35,7 @@ def message_tag(bytes session, bint client_sends, int64_t number, bytes message,
     stream.number = number
     part.data = <const void *><const char *>message
     part.size = len(message)
-    mac_portable = portable
     mac_next(&stream, &part, 1, tag)
-    mac_portable = False
     return bytes(tag[:MAC_BYTES])
 
 
@@ -109,7 +104,7 @@ cdef class LinkHandle:
         finally:
             free(body)
 
-    def open(self, str name, bytes generation):
+    def open_dataset(self, str name, bytes generation):
         """Open a dataset for reading."""
         cdef bytes encoded = name.encode()
         cdef const char *text = encoded
@@ -122,8 +117,8 @@ cdef class LinkHandle:
 
     @property
     def identity(self):
-        """The 16 bytes that tell the store from every other."""
-        return bytes(self.served.identity[:16])
+        """What tells the store from every other (32 hex digits)."""
+        return bytes(self.served.identity[:16]).hex()
 
     def numbers(self, int kind, int64_t start, int64_t capacity=WIRE_MAX_NUMBERS):
         """Up to so many frame numbers of one kind from `start` on as a message takes, uint64."""
@@ -135,20 +130,17 @@ cdef class LinkHandle:
         cdef cnp.ndarray wanted = wanted_numbers(numbers)
         return np.frombuffer(self.ask(WIRE_HAVE, cnp.PyArray_DATA(wanted), wanted.nbytes, WIRE_KINDS), dtype=np.uint8)
 
-    def open_reader(self, cnp.ndarray numbers, int fields=0, bint verify=True, int direct=0, bint thread=True,
-                    int64_t request_bytes=0, int64_t ring=0, cnp.ndarray ranges=None, bint sparse=False,
-                    bint unpack=True):
+    def open_reader(self, numbers, wanted):
         """As that of a `DatasetHandle`, of places that the server grants."""
         cdef ReaderHandle handle = ReaderHandle.__new__(ReaderHandle)
-        cdef bodhi_read_options options = read_options(fields, verify, direct, thread, request_bytes, ring, ranges,
-                                                       sparse)
-        options.check_only = not unpack
-        cdef int64_t *wanted = frame_numbers(numbers)
-        cdef int64_t n = numbers.shape[0]
+        cdef bodhi_read_options options = read_options(wanted)
+        cdef cnp.ndarray asked = frame_numbers(numbers)
+        cdef int64_t *data = <int64_t *>cnp.PyArray_DATA(asked)
+        cdef int64_t n = asked.shape[0]
         cdef int status
         handle.origin = self
         with nogil:
-            status = served_reader_open(&self.served, wanted, n, &options, &handle.reader)
+            status = served_reader_open(&self.served, data, n, &options, &handle.reader)
         check(status, SERVER_ERRORS)
         return handle
 
@@ -167,7 +159,7 @@ cdef class LinkHandle:
             at = end
         return found
 
-    def attachment(self, str name, int64_t start):
+    def attachment_part(self, str name, int64_t start):
         """Size of an attachment and a part of it from `start` on; None if there is none."""
         cdef bytes request = start.to_bytes(8, "little") + name.encode()
         body = self.ask(WIRE_FETCH, <const char *>request, len(request), WIRE_ATTACHMENT)
@@ -177,6 +169,7 @@ cdef class LinkHandle:
     def mark(self, frames, native, alien):
         """As that of a `DatasetHandle`."""
         cdef bytes request
+        check_words(frames, native, alien)
         for first in range(0, len(frames), WIRE_MAX_MARKED):
             some = frames[first:first + WIRE_MAX_MARKED]
             request = np.array([some.start, some.step, len(some)], dtype="<i8").tobytes()
@@ -185,21 +178,17 @@ cdef class LinkHandle:
             native[first // 64:first // 64 + n] |= words[:n]
             alien[first // 64:first // 64 + n] |= words[n:]
 
-    def runs(self, int kind, int64_t low, int64_t high, int64_t most):
-        """None: the server tells bits."""
-        return None
-
     def counters(self):
         """What the server has counted, by name."""
         counted = np.frombuffer(self.ask(WIRE_STATUS, NULL, 0, WIRE_COUNTERS), dtype="<u8")
         return dict(zip(COUNTERS, counted.tolist(), strict=False))
 
-    def survey(self, bytes after):
-        """What the server says of datasets behind that directory, as bytes (native/server/survey.c)."""
+    def survey(self, bytes after=b""):
+        """What the server says of its datasets behind that directory; see `himach.io.server.survey`."""
         return self.ask(WIRE_SURVEY, <const char *>after, len(after), WIRE_SURVEYED)
 
     def peers(self):
-        """The identity of the server's store, and what it knows of its peers, as bytes."""
+        """The identity of the server's store, and what it says of its node and its peers, as bytes."""
         cdef bytes body = self.ask(WIRE_PEERS, NULL, 0, WIRE_PEERED)
         return body[:16], body[16:]
 

@@ -86,7 +86,7 @@ cdef class PusherHandle:
             raise ValueError("the writer is another process's, of which this one is a fork; open one here")
         return 0
 
-    def push(self, int64_t number, double time, positions, box, velocities, forces):
+    def push(self, number, double time, positions, box, velocities, forces):
         """Push a frame."""
         cdef bodhi_frame frame
         cdef int status
@@ -96,7 +96,7 @@ cdef class PusherHandle:
             status = bodhi_push(self.pusher, &frame)
         check(status, SERVER_ERRORS)
 
-    def push_slice(self, int64_t number, double time, ids, positions, box, velocities, forces):
+    def push_slice(self, number, double time, ids, positions, box, velocities, forces):
         """Push a slice, whose atoms are `ids`, n whole numbers; the vectors are (n, 3). All may be of any array-like."""
         cdef bodhi_frame frame
         cdef int status

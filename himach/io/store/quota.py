@@ -16,7 +16,7 @@ from himach.io.store import bodhi
 from himach.io.store.sizes import parse_size, show_size
 from himach.io.store.store import Store, StoreFullError, StoreNotFoundError
 
-__all__ = ["Segment", "Survey", "check_quota", "chosen_quota", "set_chosen_quota", "survey"]
+__all__ = ["Segment", "StoreSizes", "check_quota", "chosen_quota", "set_chosen_quota", "survey"]
 
 QUOTA = "HIMACH_QUOTA"
 SMALLEST_SEGMENT = 1 << 20
@@ -54,7 +54,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Survey:
+class StoreSizes:
     """What a store and its disk hold.
 
     Attributes
@@ -77,14 +77,14 @@ class Survey:
     segments: tuple[Segment, ...]
 
 
-def survey(path: Path) -> Survey:
+def survey(path: Path) -> StoreSizes:
     """Look at the files of the store at `path`, which need not exist; files that vanish meanwhile are no error."""
     try:
         usage, segments = bodhi.survey(os.fsencode(path))
     except StoreNotFoundError:
         existing = next(folder for folder in path.absolute().parents if folder.is_dir())
         usage, segments = {**bodhi.survey(os.fsencode(existing))[0], "used": 0}, []
-    return Survey(**usage, segments=tuple(Segment(*one) for one in segments))
+    return StoreSizes(**usage, segments=tuple(Segment(*one) for one in segments))
 
 
 def chosen_quota(path: Path, given: str | int | None = None) -> int:
@@ -127,8 +127,8 @@ def check_quota(path: Path, quota: int, segment: int = 0) -> None:
     if quota < segment:
         raise UsageError(
             f"{path}: the quota of {show_size(quota)} ({quota} bytes) is smaller than a segment of "
-            f"{show_size(segment)} ({segment} bytes); set a larger one by {QUOTA}, or by --quota "
-            "where a command has it"
+            f"{show_size(segment)} ({segment} bytes); set a larger one by {QUOTA} ('himach "
+            "stage' and 'himach cache start' also have --quota)"
         )
     found = survey(path)
     if found.free + sum(segment.nbytes for segment in found.segments if not segment.pushed) < found.reserve:

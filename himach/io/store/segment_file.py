@@ -39,7 +39,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Wrong:
+class Damage:
     """Something wrong in a segment: where the record begins, its frame (None where not even that is known), and why."""
 
     offset: int
@@ -55,16 +55,16 @@ class Tombstone:
     offset: int
 
 
-class _Refused(Exception):  # noqa: N818 - a verdict, told as a `Wrong`
+class _Refused(Exception):  # noqa: N818 - a verdict, told as a `Damage`
     """Why a record is not valid."""
 
 
-def check_segment(path: Path, key: Key) -> Iterator[Wrong | Tombstone | int]:
+def check_segment(path: Path, key: Key) -> Iterator[Damage | Tombstone | int]:
     """Read a whole segment, given by its ``.seg`` file; its index lies beside it.
 
     Yields
     ------
-    Wrong, Tombstone or int
+    Damage, Tombstone or int
         What is wrong, which records are dropped, and for each valid frame the bytes of its record. An end that the
         index does not know is nobody's loss and not told: a writer was or is at work there.
     """
@@ -72,12 +72,12 @@ def check_segment(path: Path, key: Key) -> Iterator[Wrong | Tombstone | int]:
     with open(path, "rb", buffering=0) as file:
         refusal = _refusal(file, key)
         if refusal is not None:
-            yield Wrong(0, None, refusal)
+            yield Damage(0, None, refusal)
             return
         yield from _walk(_Window(file), key, index)
 
 
-def _walk(window: _Window, key: Key, index: _Index) -> Iterator[Wrong | Tombstone | int]:
+def _walk(window: _Window, key: Key, index: _Index) -> Iterator[Damage | Tombstone | int]:
     at = UNIT
     while at < window.size:
         known = index.frames.get(at)
@@ -86,14 +86,14 @@ def _walk(window: _Window, key: Key, index: _Index) -> Iterator[Wrong | Tombston
         except (_Refused, OSError) as error:
             reason = str(error) if isinstance(error, _Refused) else f"the disk says: {error.strerror}"
             if known is not None:
-                yield Wrong(at, known[0], reason)
+                yield Damage(at, known[0], reason)
                 at += known[1]
                 continue
             following = _next(window, at, key, index)
             if following is None:
                 break
             if not index.is_hole(at):
-                yield Wrong(at, None, f"{following - at} bytes without a valid record")
+                yield Damage(at, None, f"{following - at} bytes without a valid record")
             at = following
         else:
             if isinstance(found[0], Tombstone):
@@ -103,7 +103,7 @@ def _walk(window: _Window, key: Key, index: _Index) -> Iterator[Wrong | Tombston
             at += found[1]
     for offset, (number, _) in index.frames.items():
         if offset >= window.size:
-            yield Wrong(offset, number, f"the segment is cut off at byte {window.size}")
+            yield Damage(offset, number, f"the segment is cut off at byte {window.size}")
 
 
 def _next(window: _Window, at: int, key: Key, index: _Index) -> int | None:

@@ -8,18 +8,18 @@ is done by the C library in ``native/``; any number of processes may do all this
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
 
+from himach.files import whole_file
 from himach.frame import Coded, RawFrame
+from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
 from himach.io.store.bodhi import (
     StoreBusyError,
@@ -32,7 +32,8 @@ from himach.io.store.bodhi import (
     StoreSystemError,
     StoreVersionError,
 )
-from himach.io.store.cached_frames import CachedFrames, Reading
+from himach.io.store.cached_frames import LibraryFrames, Reading
+from himach.locks import locked
 
 __all__ = [
     "Dataset",
@@ -51,10 +52,11 @@ __all__ = [
 Numbers = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
 
+ALL_OF_SLICES = bodhi.POSITIONS | bodhi.VELOCITIES | bodhi.FORCES | bodhi.IDS
 SUBDIRECTORY = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
 
 
-class Store:
+class Store(bodhi.StoreHandle):
     """The frame store in one directory.
 
     Parameters
@@ -97,34 +99,7 @@ class Store:
         flags |= bodhi.ALLOW_NETWORK if allow_network else 0
         if not follow_link and self.path.is_symlink():
             raise StoreRefusedError(f"{self.path} is a symbolic link; another user may have put it there")
-        self._handle = bodhi.StoreHandle(os.fsencode(self.path), flags)
-
-    @property
-    def identity(self) -> str:
-        """What tells this store from every other (32 hex digits): one directory seen from two nodes counts once."""
-        return self._handle.identity.hex()
-
-    def set_quota(self, nbytes: int) -> None:
-        """Let the store hold at most so many bytes, and leave a reserve of its disk free; 0: no limit.
-
-        What is written through this object then evicts other datasets where it has to, and otherwise fails with
-        `StoreFullError`. See `himach.io.store.quota`.
-        """
-        self._handle.set_quota(nbytes)
-
-    def evict(self, directory: str, segment: int, *, native: bool, empty: bool = False) -> None:
-        """Delete a segment of the dataset in a subdirectory, which counts as no use of it.
-
-        With `empty`, only if nothing lives in it, as is seen while nobody can write to it.
-
-        Raises
-        ------
-        StoreBusyError
-            A writer or reader holds it; or, with `empty`, frames live in it.
-        StoreVersionError, StoreNotFoundError
-            It is of another version or dataset and left alone; or it is gone.
-        """
-        self._handle.evict(directory, segment, native, empty)
+        super().__init__(os.fsencode(self.path), flags)
 
     def dataset(
         self,
@@ -157,17 +132,13 @@ class Store:
         StoreNotFoundError
             It is not there, and `create` is false.
         """
-        return Dataset(self, self._handle.open_dataset(name, generation, create), segment_bytes, packed)
+        return Dataset(self, name, generation, create, segment_bytes=segment_bytes, packed=packed)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Be the only process that gives a dataset its name."""
-        directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX)
+        with locked(self.path):
             yield
-        finally:
-            os.close(directory)
 
     def directories(self) -> list[str]:
         """Return the subdirectories that hold a dataset each, for `open_directory`; none of a deleted store."""
@@ -185,17 +156,20 @@ class Store:
         StoreNotFoundError
             It is not there, or nothing says any more what it is (`remove` deletes it).
         """
-        return Dataset(self, self._handle.open_directory(directory))
+        return Dataset(self, directory=directory)
+
+    def contents(self) -> list[tuple[str, bytes]]:
+        """Return name and generation of each dataset that the store holds; asking is no use of any dataset."""
+        metas = (_read_meta(self.path / directory / "meta") for directory in self.directories())
+        return [meta for meta in metas if meta is not None]
 
     def names(self) -> list[str]:
-        """Return the names of the datasets that the store holds; asking is no use of any dataset."""
-        metas = (_read_meta(self.path / directory / "meta") for directory in self.directories())
-        return sorted({meta[0] for meta in metas if meta is not None})
+        """Return the names of the datasets that the store holds."""
+        return sorted({name for name, _ in self.contents()})
 
     def generations(self, name: str) -> list[bytes]:
-        """Return the generations of a dataset that the store holds; asking is no use of any dataset."""
-        metas = (_read_meta(self.path / directory / "meta") for directory in self.directories())
-        return [meta[1] for meta in metas if meta is not None and meta[0] == name]
+        """Return the generations of a dataset that the store holds."""
+        return [generation for found, generation in self.contents() if found == name]
 
     def remove(self, directory: str) -> None:
         """Delete a dataset of which no segment is held.
@@ -242,26 +216,30 @@ class Store:
             dataset.refresh()
 
 
-class Dataset(CachedFrames):
+class Dataset(bodhi.DatasetHandle, LibraryFrames):
     """The frames of one generation of one trajectory that a store holds; made by `Store.dataset`.
 
     It has one writer per kind, opened at the first `write`. Its bitmaps are as of the last `refresh` (opening counts)
     and of what this object wrote and flushed since.
     """
 
-    def __init__(self, store: Store, handle: bodhi.DatasetHandle, segment_bytes: int = 0, packed: bool = True) -> None:
-        super().__init__(handle)
-        self.store = store
-        self._handle = handle
+    store: Store
+
+    def __init__(
+        self,
+        store: Store,
+        name: str = "",
+        generation: bytes = b"",
+        create: bool = False,
+        directory: str | None = None,
+        *,
+        segment_bytes: int = 0,
+        packed: bool = True,
+    ) -> None:
+        super().__init__(store, name, generation, create, directory)
         self._segment_bytes = segment_bytes
         self._encoding = bodhi.ENCODING_AUTO if packed else bodhi.ENCODING_RAW
-        self._writers: dict[int, bodhi.WriterHandle] = {}
-
-    def __enter__(self) -> Dataset:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+        self._writers: dict[int, bodhi.WriterHandle] = {}  # they go before this object does
 
     @property
     def identity(self) -> str:
@@ -269,19 +247,9 @@ class Dataset(CachedFrames):
         return self.store.identity
 
     @property
-    def name(self) -> str:
-        """Name of the dataset."""
-        return self._handle.name
-
-    @property
-    def generation(self) -> bytes:
-        """Fingerprint of its content."""
-        return self._handle.generation
-
-    @property
     def path(self) -> Path:
         """Its directory. Files whose names begin with ``x-`` are the caller's; see `attach`."""
-        return self.store.path / self._handle.directory
+        return self.store.path / self.directory
 
     def place(self) -> tuple[int, int] | None:
         """Return what tells the directory at `path` from another of that name (`stat`); None if it is none any more."""
@@ -291,26 +259,6 @@ class Dataset(CachedFrames):
         except OSError:
             return None
         return status.st_dev, status.st_ino
-
-    def holds(self, numbers: npt.NDArray[np.int64], *, native: bool = False) -> npt.NDArray[np.bool_]:
-        """Return which of the frames it holds, or holds natively, bool (n,), as of the last `refresh`."""
-        return self._handle.holds(np.ascontiguousarray(numbers), native)
-
-    def locate(self, numbers: npt.NDArray[np.int64]) -> list[tuple[int, int, int, int] | None]:
-        """Return where frames lie: segment, kind, offset and length of the record; None where there is none."""
-        return self._handle.locate(np.ascontiguousarray(numbers))
-
-    def seal(self, least: int = 0) -> None:
-        """Move what is known of where frames lie from memory to files, which all processes of the machine read.
-
-        Writers do so with what they have written; this is for what one that was killed left behind. `least`: of
-        segments in which that is so many frames; 0: as many as are worth it.
-        """
-        self._handle.seal(least)
-
-    def refresh(self) -> None:
-        """Take in what other processes have written, dropped or evicted."""
-        self._handle.refresh()
 
     def write(
         self,
@@ -370,12 +318,13 @@ class Dataset(CachedFrames):
     def _writer(self, native: bool) -> bodhi.WriterHandle:
         kind = bodhi.NATIVE if native else bodhi.ALIEN
         if kind not in self._writers:
-            self._writers[kind] = self._handle.open_writer(kind, self._segment_bytes, encoding=self._encoding)
+            # It must not keep this object, which keeps it: they would stay until the next collection of garbage.
+            self._writers[kind] = self.open_writer(kind, self._segment_bytes, encoding=self._encoding, keeps=False)
         return self._writers[kind]
 
     def writer(self, block_atoms: int) -> bodhi.WriterHandle:
         """Return a writer of natives of its own, whose checksums are of so many atoms each; to be closed."""
-        return self._handle.open_writer(bodhi.NATIVE, self._segment_bytes, block_atoms, self._encoding)
+        return self.open_writer(bodhi.NATIVE, self._segment_bytes, block_atoms, self._encoding)
 
     @property
     def written(self) -> int:
@@ -393,32 +342,16 @@ class Dataset(CachedFrames):
         for writer in self._writers.values():
             writer.flush(durable)
 
-    def drop(self, numbers: npt.ArrayLike, *, native: bool = False) -> int:
-        """Drop frames of one kind, for every process; return how many were there.
-
-        Their space comes free when their segment is evicted.
-        """
-        kind = bodhi.NATIVE if native else bodhi.ALIEN
-        wanted = np.ascontiguousarray(numbers, dtype=np.int64).reshape(-1)
-        return self._handle.drop(kind, wanted)
-
-    def atoms(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-        """Return how many atoms the native records of frames have, (n,); 0 where there is none."""
-        return self._handle.atoms(np.ascontiguousarray(numbers, dtype=np.int64))
-
     def read_slices(self, numbers: npt.ArrayLike) -> Iterator[tuple[RawFrame, npt.NDArray[np.uint32]] | None]:
         """Read slices, in the order of `numbers`: each with its atoms, ascending, until the next; None for a miss."""
-        fields = bodhi.POSITIONS | bodhi.VELOCITIES | bodhi.FORCES | bodhi.IDS
-        reader = self._handle.open_reader(np.ascontiguousarray(numbers, dtype=np.int64), fields)
+        reader = self.open_reader(numbers, ReadOptions(fields=ALL_OF_SLICES))
         for frame in Reading(reader):
             ids = None if frame is None else reader.slice_ids()
             yield None if frame is None or ids is None else (frame, ids)
 
     def gather_slices(self, into: bodhi.GatherHandle, rank: int, numbers: Numbers) -> list[int]:
         """Read slices of frames of a round, which a rank has pushed; return the numbers of those that are misses."""
-        fields = bodhi.POSITIONS | bodhi.VELOCITIES | bodhi.FORCES | bodhi.IDS
-        wanted = np.ascontiguousarray(numbers, dtype=np.int64)
-        return into.read(rank, self._handle.open_reader(wanted, fields, direct=bodhi.DIRECT_ON))
+        return into.read(rank, self.open_reader(numbers, ReadOptions(fields=ALL_OF_SLICES, direct="on")))
 
     def stream(self) -> None:
         """Have the natives that will be written go to the disk by a thread, past the page cache; before the first."""
@@ -429,14 +362,6 @@ class Dataset(CachedFrames):
     ) -> bool:
         """Append frames of a round as natives, `most` at most; see `bodhi.GatherHandle.write`. Raises as `write`."""
         return of.write(self._writer(native=True), most, written, bad)
-
-    def facts(self) -> dict[str, int]:
-        """Return counts and sizes: native, alien, bytes, segments, refused_segments, last_used, memory, ..."""
-        return self._handle.facts()
-
-    def segments(self) -> list[dict[str, int]]:
-        """Return the facts of every segment: id, kind, busy, bytes, frames, last_written."""
-        return self._handle.segments()
 
     def evict(self, segment: int) -> None:
         """Delete a whole segment; see `Store.evict`."""
@@ -449,15 +374,10 @@ class Dataset(CachedFrames):
     def attach(self, name: str, content: bytes | Sequence[bytes | memoryview]) -> None:
         """Keep a small file beside the frames (a topology, the stamp of an origin), in place of one of that name."""
         target = self._file(name)
-        temporary = target.with_name(f"tmp-{os.getpid():x}-{os.urandom(4).hex()}")
         try:
-            with open(temporary, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            with whole_file(target, mode=0o600, sync=True, prefix="tmp-") as file:
                 file.writelines([content] if isinstance(content, bytes) else content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(target)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise StoreSystemError(f"{target}: {error.strerror}") from None
 
     def detach(self, name: str) -> None:

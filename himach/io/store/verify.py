@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from himach.io.store.segment_file import Key, Tombstone, Wrong, check_segment
+from himach.io.store.segment_file import Damage, Key, Tombstone, check_segment
 from himach.io.store.store import Store, StoreError
 
 _SEGMENT = re.compile(r"([na])-([0-9a-f]{16})\.seg")
@@ -61,11 +61,11 @@ def verify(store: Store, progress: Callable[[int], object] = lambda nbytes: None
         except StoreError as error:
             found.bad.append(Bad(directory, directory, "", None, False, str(error)))
             name = directory
-        wrong: list[tuple[Path, Wrong]] = []
+        wrong: list[tuple[Path, Damage]] = []
         dropped: set[Tombstone] = set()
         for path in segments:
             for item in _checked(path, directory):
-                if isinstance(item, Wrong):
+                if isinstance(item, Damage):
                     wrong.append((path, item))
                 elif isinstance(item, Tombstone):
                     dropped.add(item)
@@ -106,7 +106,7 @@ def _id(path: Path) -> int:
     return int(path.name[2:18], 16)
 
 
-def _checked(path: Path, directory: str) -> Iterator[Wrong | Tombstone | int]:
+def _checked(path: Path, directory: str) -> Iterator[Damage | Tombstone | int]:
     """Check a segment, unless it is evicted meanwhile."""
     dataset, generation = (int(part, 16) for part in directory.split("-"))
     try:
@@ -114,4 +114,4 @@ def _checked(path: Path, directory: str) -> Iterator[Wrong | Tombstone | int]:
     except FileNotFoundError:
         return
     except OSError as error:
-        yield Wrong(0, None, f"it cannot be read: {error.strerror}")
+        yield Damage(0, None, f"it cannot be read: {error.strerror}")

@@ -1,32 +1,36 @@
-"""The time-major form of a dataset as a node holds it: `Form`, opened beside the dataset's frames."""
+"""The time-major form of a dataset as a node holds it: `TimeMajorForm`, opened beside the dataset's frames."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from himach.frame import POSITIONS
+from himach.io.frame_source import ReadOptions, atom_ranges
 from himach.io.store import bodhi
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, StoreError, StoreNotFoundError
-from himach.io.timemajor.layout import CHUNK_FRAMES, FACTS, FORM, SUFFIX, Layout, Stamps
+from himach.io.timemajor.layout import CHUNK_FRAMES, FACTS, FORM, SUFFIX, ChunkLayout, ChunkStamps
 
-__all__ = ["Form", "Part", "form_for", "open_form"]
+__all__ = ["ChunkPart", "TimeMajorForm", "form_for", "open_form"]
 
 Numbers = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
 
 DAMAGED = bodhi.REASONS[bodhi.REASON_DAMAGED]
 ALONE = "alone"  # name of an attachment
-MEMORY = 64 << 20  # bytes of a chunk's tracks that a rank keeps while it reads its frames
-PAGE = 4096  # bytes that are read at least
+TRACK_BYTES = 64 << 20  # bytes of a chunk's tracks that a rank keeps while it reads its frames
+PAGE_BYTES = 4096  # bytes that are read at least
+#: How few bytes at one place are read.
+SMALL = ReadOptions(direct="off", ahead=False, sparse=True)
 
 
 @dataclass(frozen=True)
-class Part:
+class ChunkPart:
     """Atoms that are asked for of one block.
 
     Attributes
@@ -45,11 +49,11 @@ class Part:
 
     def ranges(self, frames: int) -> Numbers:
         """Return which rows of a record with so many frames these are: int64 (k, 2), ascending and apart."""
-        runs = bodhi.atom_ranges(self.atoms)
+        runs = atom_ranges(self.atoms)
         return np.ascontiguousarray(runs * frames)
 
 
-class Form:
+class TimeMajorForm:
     """The time-major form of a dataset, held beside it in a node's store.
 
     Parameters
@@ -60,17 +64,17 @@ class Form:
         How it is cut.
     """
 
-    def __init__(self, dataset: Dataset, layout: Layout) -> None:
+    def __init__(self, dataset: Dataset, layout: ChunkLayout) -> None:
         self.dataset = dataset
         self.layout = layout
 
-    def parts(self, atoms: Numbers) -> list[Part]:
+    def parts(self, atoms: Numbers) -> list[ChunkPart]:
         """Return the blocks that have some atoms; int64 (n,), ascending."""
         blocks = atoms // self.layout.block_atoms
         starts = np.flatnonzero(np.diff(blocks, prepend=-1))
         ends = np.append(starts[1:], len(atoms))
         return [
-            Part(
+            ChunkPart(
                 int(blocks[start]),
                 np.ascontiguousarray(atoms[start:end] - blocks[start] * self.layout.block_atoms),
                 slice(start, end),
@@ -78,7 +82,7 @@ class Form:
             for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
 
-    def whole(self, chunks: Numbers, parts: Iterable[Part] | None = None) -> npt.NDArray[np.bool_]:
+    def whole(self, chunks: Numbers, parts: Iterable[ChunkPart] | None = None) -> npt.NDArray[np.bool_]:
         """Return which chunks are there, with all tracks of these parts, or of all atoms; as of the last refresh."""
         blocks = np.arange(self.layout.n_blocks) if parts is None else np.array([part.block for part in parts])
         there = self.dataset.holds(self.layout.stamps_record(chunks))
@@ -86,39 +90,38 @@ class Form:
             there[i] = self.dataset.holds(self.layout.tracks_record(chunks[i], blocks)).all()
         return there
 
-    def nbytes(self, chunk: int, parts: Sequence[Part]) -> int:
+    def nbytes(self, chunk: int, parts: Sequence[ChunkPart]) -> int:
         """Return about how many bytes of the disk reading stamps and parts of a chunk takes."""
         blocks = np.array([part.block for part in parts])
         records = np.append(self.layout.tracks_record(chunk, blocks), self.layout.stamps_record(chunk))
         lengths = [0 if place is None else place[3] for place in self.dataset.locate(records)]
-        total = lengths.pop() + PAGE
+        total = lengths.pop() + PAGE_BYTES
         for part, length in zip(parts, lengths, strict=True):
             share = len(part.atoms) / len(self.layout.atoms_of(part.block))
-            total += min(length, int(length * share)) + 2 * PAGE
+            total += min(length, int(length * share)) + 2 * PAGE_BYTES
         return total
 
     def chunks(self) -> Numbers:
         """Return the chunks that are there, if damaged tracks do not speak against it, ascending."""
-        ends = self.dataset.ends(native=True)
-        if ends is None:
-            return np.empty(0, dtype=np.int64)
-        first, last = (end // (self.layout.n_blocks + 1) for end in ends)
-        candidates = np.arange(first, last + 1, dtype=np.int64)
+        records, found = self.layout.n_blocks + 1, list[int]()
+        while (some := self.dataset.numbers(bodhi.NATIVE, (found[-1] + 1) * records if found else 0, 1)).size:
+            found.append(int(some[0]) // records)  # those that lie nowhere between cost nothing
+        candidates = np.array(found, dtype=np.int64)
         return candidates[self.dataset.holds(self.layout.stamps_record(candidates))]
 
-    def stamps(self, chunk: int) -> Stamps | None:
+    def stamps(self, chunk: int) -> ChunkStamps | None:
         """Read which frames a chunk has; None if that cannot be told."""
-        reading = self.dataset.read([int(self.layout.stamps_record(chunk))], direct="off", ahead=False, sparse=True)
+        reading = self.dataset.read([int(self.layout.stamps_record(chunk))], SMALL)
         frame = next(reading)
         first = chunk * self.layout.span
-        told = None if frame is None else Stamps.parse(frame.positions, first)
+        told = None if frame is None else ChunkStamps.parse(frame.positions, first)
         if frame is None or told is None or told.key(self.layout, chunk) != frame.time:
             if (frame is not None or reading.reason == DAMAGED) and self._is_current():
                 self.forget(chunk)
             return None
         return told
 
-    def tracks(self, chunk: int, part: Part, frames: int, key: float) -> tuple[Vectors | None, int]:
+    def tracks(self, chunk: int, part: ChunkPart, frames: int, key: float) -> tuple[Vectors | None, int]:
         """Read the tracks of some atoms of a block.
 
         Returns
@@ -129,7 +132,7 @@ class Form:
         """
         n_rows = len(self.layout.atoms_of(part.block)) * frames
         number, ranges = int(self.layout.tracks_record(chunk, part.block)), part.ranges(frames)
-        reading = self.dataset.read([number], ranges, bodhi.POSITIONS, direct="off", ahead=False, sparse=True)
+        reading = self.dataset.read([number], replace(SMALL, atoms=ranges, fields=POSITIONS))
         found = next(reading)
         if found is None or found.time != key or len(found.positions) != n_rows:
             if (found is not None or reading.reason == DAMAGED) and self._is_current():
@@ -155,7 +158,7 @@ class Form:
         chunks, span = self.chunks(), self.layout.span
         return (int(chunks[0]) * span, (int(chunks[-1]) + 1) * span - 1) if len(chunks) else None
 
-    def frames_in(self, low: int, high: int, parts: Iterable[Part] | None) -> Iterator[Numbers]:
+    def frames_in(self, low: int, high: int, parts: Iterable[ChunkPart] | None) -> Iterator[Numbers]:
         """Yield, chunk by chunk, the frames from `low` to `high` whose tracks of these parts (None: all) are there."""
         chunks = self.chunks()
         chunks = chunks[(chunks >= low // self.layout.span) & (chunks <= high // self.layout.span)]
@@ -166,9 +169,9 @@ class Form:
 
     def _is_current(self) -> bool:
         """Whether what is there now is still the form that was opened, and not one that was begun since."""
-        return Layout.parse(self.dataset.attachment(FACTS)) == self.layout
+        return ChunkLayout.parse(self.dataset.attachment(FACTS)) == self.layout
 
-    def forget(self, chunk: int, part: Part | None = None) -> None:
+    def forget(self, chunk: int, part: ChunkPart | None = None) -> None:
         """Drop the stamps of a chunk, and tracks that are damaged, so that these are made anew."""
         records = [self.layout.stamps_record(chunk)]
         records += [] if part is None else [self.layout.tracks_record(chunk, part.block)]
@@ -177,7 +180,7 @@ class Form:
             self.dataset.refresh()
 
 
-def open_form(dataset: Dataset) -> Form | None:
+def open_form(dataset: Dataset) -> TimeMajorForm | None:
     """Open the time-major form of a dataset; None if the store has none, or one of what had the name before."""
     store = dataset.store
     if dataset.generation not in store.generations(dataset.name + SUFFIX):
@@ -186,19 +189,19 @@ def open_form(dataset: Dataset) -> Form | None:
         form = store.dataset(dataset.name + SUFFIX, dataset.generation, create=False)
     except StoreNotFoundError:
         return None
-    layout = Layout.parse(form.attachment(FACTS))
+    layout = ChunkLayout.parse(form.attachment(FACTS))
     if layout is None or dataset.attachment(FORM) != str(layout.identity).encode():
         return None
-    return Form(form, layout)
+    return TimeMajorForm(form, layout)
 
 
-def form_for(dataset: CachedFrames | None, atoms: Numbers | None) -> Form | None:
+def form_for(dataset: CachedFrames | None, atoms: Numbers | None) -> TimeMajorForm | None:
     """Open the time-major form of a dataset for a run that asks for some atoms, None for all.
 
     None if there is none, or if the atoms are so many that a rank would not keep a chunk's tracks in memory. It is read
     by the process itself, from a store of its own user.
     """
-    if not isinstance(dataset, Dataset) or atoms is None or not 0 < len(atoms) * CHUNK_FRAMES * 12 <= MEMORY:
+    if not isinstance(dataset, Dataset) or atoms is None or not 0 < len(atoms) * CHUNK_FRAMES * 12 <= TRACK_BYTES:
         return None
     try:
         form = open_form(dataset)

@@ -1,4 +1,4 @@
-"""What a node holds of a dataset, frame by frame or as tracks: `Holding`, as the protocol asks for it."""
+"""What a node holds of a dataset, frame by frame or as tracks: `NodeFrames`, as the protocol asks for it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from pyroaring import BitMap64
 
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset
-from himach.io.timemajor.form import Form, Part, form_for, open_form
+from himach.io.timemajor.form import ChunkPart, TimeMajorForm, form_for, open_form
 
-__all__ = ["Holding", "as_tracks", "frames_held", "frames_in_tracks", "holding", "is_alone"]
+__all__ = ["NodeFrames", "as_tracks", "frames_held", "frames_in_tracks", "holding", "is_alone"]
 
 Words = npt.NDArray[np.uint64]
-Runs = npt.NDArray[np.int64]
 Frames = TypeVar("Frames", bound=CachedFrames | None)
 
 
-class Holding:
+class NodeFrames:
     """The frames of a dataset that a node can read for a run that asks for some atoms.
 
     Parameters
@@ -32,7 +31,7 @@ class Holding:
         The atoms that are asked for; None for all.
     """
 
-    def __init__(self, dataset: Dataset, form: Form, parts: list[Part] | None) -> None:
+    def __init__(self, dataset: Dataset, form: TimeMajorForm, parts: list[ChunkPart] | None) -> None:
         self._dataset = dataset
         self._form = form
         self._parts = parts
@@ -52,12 +51,16 @@ class Holding:
             chosen = places[places * frames.step + frames.start == numbers].astype(np.uint64)
             np.bitwise_or.at(native, chosen >> np.uint64(6), np.uint64(1) << (chosen & np.uint64(63)))
 
-    def runs(self, low: int, high: int, most: int) -> tuple[Runs, Runs] | None:
-        """Return None: what is held is not told as runs."""
-        return None
+    def holds(self, numbers: npt.NDArray[np.int64], native: bool = False) -> npt.NDArray[np.bool_]:
+        """Return which frames are held, or held natively, as `CachedFrames.holds`; tracks count as natives."""
+        held = self._dataset.holds(numbers, native)
+        if len(numbers):
+            for some in self._form.frames_in(int(numbers.min()), int(numbers.max()), self._parts):
+                held |= np.isin(numbers, some)
+        return held
 
 
-def holding(dataset: Frames, atoms: npt.NDArray[np.int64] | None) -> Frames | Holding:
+def holding(dataset: Frames, atoms: npt.NDArray[np.int64] | None) -> Frames | NodeFrames:
     """Return what a node holds of a dataset for a run that asks for these atoms, None for all.
 
     As long as nothing was dropped because it is there as tracks, a dataset's frames are all that it has.
@@ -67,13 +70,13 @@ def holding(dataset: Frames, atoms: npt.NDArray[np.int64] | None) -> Frames | Ho
         return dataset
     assert isinstance(dataset, Dataset)
     assert atoms is not None
-    return Holding(dataset, form, form.parts(atoms))
+    return NodeFrames(dataset, form, form.parts(atoms))
 
 
-def as_tracks(dataset: Dataset) -> Dataset | Holding:
+def as_tracks(dataset: Dataset) -> Dataset | NodeFrames:
     """Return the same of all atoms, as staging asks for it."""
     form = open_form(dataset)
-    return dataset if form is None or not form.is_alone else Holding(dataset, form, None)
+    return dataset if form is None or not form.is_alone else NodeFrames(dataset, form, None)
 
 
 def is_alone(dataset: Dataset) -> bool:
@@ -88,7 +91,7 @@ def frames_held(dataset: Dataset) -> BitMap64:
     return dataset.native if form is None or not form.is_alone else dataset.native | frames_in_tracks(form)
 
 
-def frames_in_tracks(form: Form) -> BitMap64:
+def frames_in_tracks(form: TimeMajorForm) -> BitMap64:
     """Return the frames of which the tracks of all atoms are there."""
     found, ends = BitMap64(), form.ends()
     for numbers in form.frames_in(*ends, None) if ends is not None else ():

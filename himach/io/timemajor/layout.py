@@ -1,4 +1,4 @@
-"""How the time-major form of a dataset lies in a store: `Layout` and `Stamps`, values and arithmetic without I/O.
+"""How the time-major form of a dataset lies in a store: `ChunkLayout` and `ChunkStamps`, arithmetic without I/O.
 
 The form is a dataset beside its own, named with `SUFFIX`, of the same generation. Frame numbers are cut into *chunks*
 of `Layout.span` numbers. Of the frames that a node holds in a chunk, each *track* is the positions of one atom in all
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from himach.io.store import bodhi
 
-__all__ = ["CHUNK_FRAMES", "FACTS", "FORM", "MOST_FRAMES", "SUFFIX", "Layout", "Stamps", "span_for"]
+__all__ = ["CHUNK_FRAMES", "FACTS", "FORM", "MOST_FRAMES", "SUFFIX", "ChunkLayout", "ChunkStamps", "span_for"]
 
 Numbers = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
@@ -34,6 +34,7 @@ FORM = "time-major-form"
 VERSION = 1
 CHUNK_FRAMES = 2048  # of a node, in a chunk, about
 MOST_FRAMES = 4 * CHUNK_FRAMES
+MOST_SPAN = 1 << 32  # frame numbers in a chunk, which stamps count in 32 bits
 BLOCK_ATOMS = 32  # in a record
 MAGIC = b"hmTracks"
 HEAD = struct.Struct("<8sII")  # magic, frames, frames that have a box
@@ -43,7 +44,7 @@ BOX_BYTES = 24
 
 
 @dataclass(frozen=True)
-class Layout:
+class ChunkLayout:
     """How the time-major form of a dataset is cut.
 
     Attributes
@@ -65,7 +66,7 @@ class Layout:
     identity: int = 0
 
     @classmethod
-    def drawn(cls, n_atoms: int, span: int) -> Layout:
+    def drawn(cls, n_atoms: int, span: int) -> ChunkLayout:
         """Return the layout of a form that is begun now."""
         return cls(n_atoms, span, identity=secrets.randbits(53))  # any reader of JSON takes so many bits
 
@@ -82,6 +83,10 @@ class Layout:
         """Return the number of the record that has the tracks of a block of atoms."""
         return self.stamps_record(chunk) + np.asarray(block, dtype=np.int64) + 1
 
+    def has_room(self, number: int) -> bool:
+        """Tell whether records have numbers that a store takes, of the chunk that has this frame."""
+        return (number // self.span + 1) * (self.n_blocks + 1) <= bodhi.MAX_NUMBER
+
     def atoms_of(self, block: int) -> range:
         """Return the atoms of a block."""
         return range(block * self.block_atoms, min(self.n_atoms, (block + 1) * self.block_atoms))
@@ -91,7 +96,7 @@ class Layout:
         return json.dumps({"version": VERSION, **self.__dict__}).encode()
 
     @classmethod
-    def parse(cls, content: bytes | None) -> Layout | None:
+    def parse(cls, content: bytes | None) -> ChunkLayout | None:
         """Return what an attachment tells; None if there is none, or it is damaged or of another version."""
         try:
             told = json.loads(content or b"")
@@ -105,11 +110,11 @@ class Layout:
 def span_for(n_frames: int, first: int, last: int) -> int:
     """Return how many frame numbers make a chunk where a node holds so many frames, from the first to the last."""
     apart = (last - first) / (n_frames - 1) if n_frames > 1 else 1.0
-    return CHUNK_FRAMES << round(math.log2(max(1.0, apart)))
+    return min(CHUNK_FRAMES << round(math.log2(max(1.0, apart))), MOST_SPAN)
 
 
 @dataclass(frozen=True)
-class Stamps:
+class ChunkStamps:
     """The frames of a chunk.
 
     Attributes
@@ -143,7 +148,7 @@ class Stamps:
         return np.frombuffer(padded, dtype=np.float32).reshape(-1, 3)
 
     @classmethod
-    def parse(cls, rows: Vectors, first: int) -> Stamps | None:
+    def parse(cls, rows: Vectors, first: int) -> ChunkStamps | None:
         """Return what a record's positions tell; None if they are not those of a chunk's frames."""
         content = np.ascontiguousarray(rows).view(np.uint8).reshape(-1)
         if len(content) < HEAD.size:
@@ -169,7 +174,7 @@ class Stamps:
             HEAD.size + 12 * len(self.numbers) + len(self.numbers) // 8 + BOX_BYTES * int(np.count_nonzero(self.boxed))
         )
 
-    def key(self, layout: Layout, chunk: int) -> float:
+    def key(self, layout: ChunkLayout, chunk: int) -> float:
         """Return what stands as time in all records of the chunk, so that no tracks of other frames are taken for it.
 
         Nor those of a form that was there before or has come since, whose chunks may be others.

@@ -7,8 +7,6 @@ tracks of a chunk without stamps, which the next one writes again.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,54 +14,48 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
+from himach.errors import UsageError
 from himach.frame import RawFrame
+from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
+from himach.io.store.cached_frames import between
 from himach.io.store.store import Dataset, StoreConflictError, StoreError
-from himach.io.timemajor.form import Form, open_form
-from himach.io.timemajor.layout import FACTS, FORM, MOST_FRAMES, SUFFIX, Layout, Stamps, span_for
+from himach.io.timemajor.form import TimeMajorForm, open_form
+from himach.io.timemajor.layout import FACTS, FORM, MOST_FRAMES, SUFFIX, ChunkLayout, ChunkStamps, span_for
 
-__all__ = ["Maker", "begin_form", "forget_frames", "making", "remove_form", "unmade"]
+__all__ = ["Maker", "begin_form", "forget_frames", "remove_form", "unmade"]
 
 Numbers = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
 
-MEMORY = 128 << 20  # bytes of positions that are turned at a time
+POSITION_BYTES = 128 << 20  # bytes of positions that are turned at a time
 FRAMES_AT_ONCE = 32  # whose rows go to their tracks together
 SLAB_ATOMS = 4096  # atoms that frames are read by, at least: blocks of packed positions
 ATOM_BYTES = 12
 VECTOR = np.dtype("V12")
 
 
-@contextlib.contextmanager
-def making(dataset: Dataset, *, wait: bool = True) -> Iterator[bool]:
-    """Be the only one on this node that makes the form of a dataset; gives False if another is and `wait` is not."""
-    directory = os.open(dataset.path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(directory)
-
-
-def begin_form(dataset: Dataset, n_atoms: int) -> Form:
+def begin_form(dataset: Dataset, n_atoms: int) -> TimeMajorForm:
     """Open the form of a dataset, or begin one that suits what is held natively; by who alone is `making` it."""
     form, natives = open_form(dataset), dataset.native
-    if form is not None and form.layout.n_atoms == n_atoms:
+    largest = natives.max() if natives else 0
+    if form is not None and form.layout.n_atoms == n_atoms and form.layout.has_room(largest):
         span = form.layout.span
         if form.is_alone or all(
             natives.range_cardinality(at * span, (at + 1) * span) <= MOST_FRAMES for at in _chunks(natives, span)
         ):
             return form
+    layout = ChunkLayout.drawn(n_atoms, span_for(len(natives), natives.min(), natives.max()))
+    if not layout.has_room(largest):
+        raise UsageError(
+            f"{dataset.name}: its largest frame number is {largest}, too large beside {n_atoms} atoms for the "
+            "time-major form: number frames from 0, or leave out --layout"
+        )
     remove_form(dataset)
     own = dataset.store.dataset(dataset.name + SUFFIX, dataset.generation)
-    layout = Layout.drawn(n_atoms, span_for(len(natives), natives.min(), natives.max()))
     own.attach(FACTS, layout.encode())
     dataset.attach(FORM, str(layout.identity).encode())
-    return Form(own, layout)
+    return TimeMajorForm(own, layout)
 
 
 def remove_form(dataset: Dataset) -> bool:
@@ -80,7 +72,7 @@ def remove_form(dataset: Dataset) -> bool:
     if dataset.generation not in store.generations(name):
         return False
     form = store.dataset(name, dataset.generation, create=False)
-    if Layout.parse(form.attachment(FACTS)) is None and form.native:
+    if ChunkLayout.parse(form.attachment(FACTS)) is None and form.native:
         raise StoreConflictError(
             f"dataset {name} is no time-major form, though it is called so: 'himach cache evict' it, or {dataset.name}"
         )
@@ -96,7 +88,7 @@ def forget_frames(dataset: Dataset, numbers: Sequence[int]) -> None:
             form.forget(chunk)
 
 
-def unmade(dataset: Dataset, form: Form) -> Iterator[int]:
+def unmade(dataset: Dataset, form: TimeMajorForm) -> Iterator[int]:
     """Yield the chunks that lack some of the frames that are held natively, and may be made anew.
 
     To make one anew is to drop it first, so that one that alone has frames stays as it is.
@@ -121,7 +113,7 @@ def _chunks(natives: BitMap64, span: int) -> Iterator[int]:
 
 
 def _natives_in(natives: BitMap64, chunk: int, span: int) -> BitMap64:
-    return natives & BitMap64(range(chunk * span, (chunk + 1) * span))
+    return between(natives, chunk * span, (chunk + 1) * span)
 
 
 @dataclass
@@ -139,8 +131,8 @@ class Maker:
     """
 
     dataset: Dataset
-    form: Form
-    memory: int = MEMORY
+    form: TimeMajorForm
+    memory: int = POSITION_BYTES
 
     def make(self, chunk: int) -> bool:
         """Make a chunk of the frames held natively, in place of the one that is there.
@@ -200,7 +192,7 @@ class Maker:
         for begin in range(0, layout.n_atoms, size // unit * unit):
             yield begin, min(layout.n_atoms, begin + size // unit * unit)
 
-    def _stamps(self, numbers: Numbers) -> Stamps | None:
+    def _stamps(self, numbers: Numbers) -> ChunkStamps | None:
         """Read times and boxes of frames; None if one is a miss, or has another number of atoms."""
         times, boxed = np.zeros(len(numbers)), np.zeros(len(numbers), dtype=bool)
         boxes = np.zeros((len(numbers), 6), dtype=np.float32)
@@ -210,10 +202,10 @@ class Maker:
             times[i] = frame.time
             if frame.box is not None:
                 boxed[i], boxes[i] = True, frame.box
-        return Stamps(numbers, times, boxed, boxes)
+        return ChunkStamps(numbers, times, boxed, boxes)
 
     def _read(self, numbers: Numbers, begin: int, end: int) -> Iterator[RawFrame | None]:
-        return self.dataset.read(numbers, np.array([[begin, end]], dtype=np.int64), bodhi.POSITIONS)
+        return self.dataset.read(numbers, ReadOptions(np.array([[begin, end]], dtype=np.int64), bodhi.POSITIONS))
 
     def _turned(self, numbers: Numbers, begin: int, end: int) -> Vectors | None:
         """Return the tracks of atoms, (end - begin, frames, 3); None at a miss."""

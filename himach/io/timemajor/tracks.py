@@ -11,15 +11,15 @@ import numpy.typing as npt
 from himach.frame import FIELDS, POSITIONS, RawFrame
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, StoreError
-from himach.io.timemajor.form import Form, form_for
-from himach.io.timemajor.layout import Stamps
+from himach.io.timemajor.form import TimeMajorForm, form_for
+from himach.io.timemajor.layout import ChunkStamps
 
 __all__ = ["Tracks", "open_tracks"]
 
 Numbers = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
 
-PAGE = 4096
+PAGE_BYTES = 4096
 FRAME_BLOCK = 4096  # atoms of a frame under one checksum
 GAP_BYTES = 64 << 10  # gaps in a frame up to this size are read over
 VECTOR_BYTES = 12
@@ -31,7 +31,7 @@ class _Loaded:
     """A chunk in memory: its stamps, and vectors of the atoms asked for, (frames, atoms, 3)."""
 
     chunk: int
-    stamps: Stamps
+    stamps: ChunkStamps
     vectors: Vectors
 
 
@@ -55,7 +55,7 @@ class Tracks:
         Frames given so far.
     """
 
-    def __init__(self, form: Form, frames: Dataset, atoms: Numbers) -> None:
+    def __init__(self, form: TimeMajorForm, frames: Dataset, atoms: Numbers) -> None:
         self._form = form
         self._frames = frames
         self._atoms = atoms
@@ -164,7 +164,7 @@ def bytes_of_frame(length: int, n_atoms: int, atoms: Numbers) -> int:
     block = min(length * FRAME_BLOCK / n_atoms, FRAME_BLOCK * VECTOR_BYTES)
     apart = (np.diff(np.unique(atoms // FRAME_BLOCK)) - 1) * block
     asked = (len(apart) + 1) * block + float(apart[apart <= GAP_BYTES].sum())
-    return min(length, int(asked) + PAGE)
+    return min(length, int(asked) + PAGE_BYTES)
 
 
 def open_tracks(dataset: CachedFrames | None, atoms: Numbers | None) -> Tracks | None:

@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.frame import RawFrame, Vectors
-from himach.io.trajectory.readahead import HOLE, ask_for
+from himach.io.trajectory.readahead import HOLE_BYTES, ask_for
 from himach.io.trajectory.reader_file import ReaderFile
 
 #: Read at once, where frames are smaller and follow one another.
 BLOCK_BYTES = 1 << 20
 
 
-class Layout(NamedTuple):
+class DcdLayout(NamedTuple):
     """Where frames lie in a file: the first, the bytes of each, of its box (0: none), and the order of bytes."""
 
     begin: int
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
     order: str
 
 
-def layout_of(path: str, n_atoms: int) -> Layout | None:
+def layout_of(path: str, n_atoms: int) -> DcdLayout | None:
     """Return how the frames of a DCD file lie; None if they are not all alike."""
     with open(path, "rb") as file:
         head = file.read(92)
@@ -44,7 +44,7 @@ def layout_of(path: str, n_atoms: int) -> Layout | None:
     if control[8] or (charmm and control[11] == 1):
         return None
     cell = 56 if charmm and control[10] else 0
-    return Layout(92 + 8 + title + 12, cell + 3 * (4 * n_atoms + 8), cell, order)
+    return DcdLayout(92 + 8 + title + 12, cell + 3 * (4 * n_atoms + 8), cell, order)
 
 
 class DcdFile(ReaderFile):
@@ -138,7 +138,7 @@ class DcdFile(ReaderFile):
         assert self._layout is not None
         begin, size, cell, order = self._layout
         count = 1 if 0 <= index < self.n_frames else 0
-        if count and index > self._last and size * (index - self._last - 1) <= HOLE:
+        if count and index > self._last and size * (index - self._last - 1) <= HOLE_BYTES:
             count = min(max(1, BLOCK_BYTES // size), 2 * max(1, self._count), self.n_frames - index)
         self._first, self._count = index, 0
         if not count:

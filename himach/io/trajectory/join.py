@@ -13,7 +13,7 @@ from himach.io.trajectory.index.timeline import tolerance
 
 
 @dataclass
-class Part:
+class FilePart:
     """The first `n_frames` frames of one file, as a part of a dataset."""
 
     file: FrameFile
@@ -24,7 +24,7 @@ class Part:
         return float(self.file.times[index]) if self.file.times is not None else self.file.read(index).time
 
 
-def join(files: Sequence[FrameFile]) -> list[Part]:
+def join(files: Sequence[FrameFile]) -> list[FilePart]:
     """Return the files as parts of one dataset, earlier files without the frames that a later file has again.
 
     Parameters
@@ -42,7 +42,7 @@ def join(files: Sequence[FrameFile]) -> list[Part]:
     TrajectoryError
         If a file begins before the file that it follows.
     """
-    parts = [Part(file, file.n_frames) for file in files]
+    parts = [FilePart(file, file.n_frames) for file in files]
     if not all(file.timed for file in files):
         return parts  # frames that are merely counted cannot overlap
     for earlier, later in itertools.pairwise(parts):
@@ -51,7 +51,7 @@ def join(files: Sequence[FrameFile]) -> list[Part]:
     return [part for part in parts if part.n_frames]
 
 
-def _drop_overlap(earlier: Part, later: Part) -> None:
+def _drop_overlap(earlier: FilePart, later: FilePart) -> None:
     first = later.time(0)
     begin = earlier.time(0)
     limit = first - tolerance(first)
@@ -76,7 +76,7 @@ def _drop_overlap(earlier: Part, later: Part) -> None:
         )
 
 
-def _count_before(part: Part, limit: float) -> int:
+def _count_before(part: FilePart, limit: float) -> int:
     """Return how many frames of a part lie before a time, by bisection."""
     low, high = 0, part.n_frames
     while low < high:

@@ -15,12 +15,11 @@ import math
 import numbers
 import os
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from himach.errors import HimachError, UsageError
 from himach.io.trajectory.manifest import Manifest, find
-from himach.io.trajectory.messages import quietly
 from himach.io.trajectory.xdr_header import sniff
 
 #: Keywords of MDAnalysis.Universe that speak of the topology, not of the trajectory.
@@ -98,7 +97,7 @@ def reader_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's nam
     from MDAnalysis.core._get_readers import get_reader_for
 
     try:
-        return get_reader_for(path, format=format)
+        return get_reader_for(path, format=_named(path, format))
     except (ValueError, TypeError, AttributeError):
         with open(path, "rb") as file:
             known = sniff(file.read(4))
@@ -113,14 +112,25 @@ def reader_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's nam
 
 def parser_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's name)
     """Return MDAnalysis's topology parser, or None if there is none that reads more than the number of atoms."""
-    from MDAnalysis.core._get_readers import get_parser_for
+    from MDAnalysis import _PARSERS
     from MDAnalysis.topology.MinimalParser import MinimalParser
 
     try:
-        parser = quietly(get_parser_for, path, format=format)
+        named = _named(path, format)
+        parser = named if isinstance(named, type) else _PARSERS.get(named.upper())
     except (ValueError, TypeError, AttributeError):
         return None
     return None if parser is MinimalParser else parser
+
+
+def _named(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's name)
+    """Return the format of a file, by its suffix where none is given.
+
+    MDAnalysis would ask first whether the path is an object of one of five packages, which it imports for that.
+    """
+    from MDAnalysis.lib.util import guess_format
+
+    return guess_format(path) if format is None else format
 
 
 def classes_for(
@@ -131,10 +141,12 @@ def classes_for(
     Raises
     ------
     UsageError
-        If a file is of no format that MDAnalysis reads.
+        If a file is of no format that MDAnalysis reads, or trajectory and topology are in each other's place.
     """
     paths = list(paths)
     own = [path for path in paths if os.path.isfile(path)]
+    if topology is not None and not keywords.get("format") and not keywords.get("topology_format"):
+        _check_places(own, os.fspath(topology))
     readers = []
     for path in own:
         with contextlib.suppress(OSError):  # opening it says what there is to say
@@ -146,6 +158,20 @@ def classes_for(
         parsers = [parser_class(path, format_ or keywords.get("format")) for path in own]
         parsers += [parser_class(brought, format_) for path in paths if (brought := _brought(path)) is not None]
     return readers, [parser for parser in parsers if parser is not None]
+
+
+def _check_places(paths: Sequence[str], topology: str) -> None:
+    """Refuse a trajectory in the place of the topology, where a topology is in that of the trajectory."""
+    if parser_class(topology, None) is not None or not any(parser_class(path, None) is not None for path in paths):
+        return
+    try:
+        reader_class(topology, None)
+    except (UsageError, OSError):
+        return
+    raise UsageError(
+        f"{topology}, given as the topology, is a trajectory, and {paths[0]}, given as the trajectory, is a topology: "
+        "put each in the other's place"
+    )
 
 
 def _brought(path: str) -> str | None:

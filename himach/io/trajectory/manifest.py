@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from himach.errors import TrajectoryError, UsageError
+from himach.files import whole_file
 
 MANIFEST = "himach.json"
 PARTIAL = "himach.json.partial"
@@ -74,11 +75,8 @@ class Manifest:
     def write(self, path: str) -> None:
         """Write the manifest; it is there as a whole or not at all."""
         text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=2)
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{path}.new", path)
+        with whole_file(path, sync=True) as file:
+            file.write(f"{text}\n".encode())
 
     @classmethod
     def read(cls, path: str) -> Manifest:

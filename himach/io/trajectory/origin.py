@@ -6,6 +6,7 @@ Opening is for one rank: the `Origin` is pickled to the others with every index 
 from __future__ import annotations
 
 import difflib
+import glob
 import hashlib
 import os
 import re
@@ -21,18 +22,20 @@ import numpy.typing as npt
 
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.frame import RawFrame
+from himach.io.frame_source import WHOLE, FrameSource, ReadOptions
 from himach.io.trajectory.frame_directory import FrameDirectory
 from himach.io.trajectory.frame_file import FrameFile, open_file
 from himach.io.trajectory.index.timeline import EvenTimeline, JoinedTimeline, Timeline, Times, gaps, tolerance
 from himach.io.trajectory.index.xdr_index import XdrIndex
-from himach.io.trajectory.join import Part, join
+from himach.io.trajectory.join import FilePart, join
 from himach.io.trajectory.keywords import check, classes_for
 from himach.io.trajectory.messages import reason
-from himach.io.trajectory.patience import again
 from himach.io.trajectory.readahead import Ahead
+from himach.io.trajectory.retry import retry
 from himach.selection import Selected
 
 Numbers = npt.NDArray[np.int64]
+PUSHED = "pushed"  # kind of a dataset that has no origin
 _FINGERPRINT_BYTES = 1 << 16
 
 
@@ -54,7 +57,7 @@ class OriginFacts:
     has_forces: bool
 
 
-class Origin:
+class Origin(FrameSource):
     """Frames of one dataset, numbered through from 0.
 
     Parameters
@@ -86,10 +89,12 @@ class Origin:
         What was warned of on opening.
     """
 
-    def __init__(self, parts: Sequence[Part], keywords: Mapping[str, Any], facts: OriginFacts | None = None) -> None:
+    def __init__(
+        self, parts: Sequence[FilePart], keywords: Mapping[str, Any], facts: OriginFacts | None = None
+    ) -> None:
         self._parts = list(parts)
         self._starts = np.cumsum([0] + [part.n_frames for part in parts])
-        self._open_part: Part | None = None
+        self._open_part: FilePart | None = None
         self._ahead: Ahead | None = None
         self.keywords = {**parts[0].file.keywords, **keywords}
         self.warnings: tuple[str, ...] = ()
@@ -124,15 +129,15 @@ class Origin:
         """Times of all frames, ps, where they are known without reading frames; else None."""
         return self._times
 
-    def read(self, numbers: Iterable[int], needed: int | None = None) -> Iterator[RawFrame]:
+    def read(self, numbers: Iterable[int], options: ReadOptions = WHOLE) -> Iterator[RawFrame]:
         """Read frames, in the order asked for; the operating system is asked for their bytes ahead of that.
 
         Parameters
         ----------
         numbers
             Frame numbers in the dataset; consecutive ones are read fastest.
-        needed
-            Atoms from the first on that are needed; the other rows may hold anything. None for all.
+        options
+            Of its atoms, how many from the first on hold all that are needed counts here, and nothing else.
 
         Yields
         ------
@@ -147,6 +152,7 @@ class Origin:
             If there is no frame of a number.
         """
         last: _Stamp | None = None
+        needed = options.first_atoms
         numbers = [int(number) for number in numbers]
         ahead = self._ahead_of(numbers)
         for place, number in enumerate(numbers):
@@ -249,10 +255,10 @@ class Origin:
             frame.time = self._times[number]
         return frame
 
-    def _read_again(self, part: Part, number: int, local: int, needed: int | None, error: Exception) -> RawFrame:
+    def _read_again(self, part: FilePart, number: int, local: int, needed: int | None, error: Exception) -> RawFrame:
         """Read a frame that could not be read, in case that has passed."""
         try:
-            return again(partial(part.file.read, local, needed), error, part.file.release)
+            return retry(partial(part.file.read, local, needed), error, part.file.release)
         except HimachError:
             raise
         except Exception as last:
@@ -368,6 +374,11 @@ def existing(path: str | os.PathLike[str], what: str) -> str:
         pass
     except OSError as error:
         raise UsageError(f"{what} {os.fspath(path)} cannot be reached: {error.strerror}") from None
+    if glob.has_magic(absolute) and (found := glob.glob(absolute)):
+        raise UsageError(
+            f"there is no {what} {os.fspath(path)}, but {len(found)} that match it: leave the quotes out, so that the "
+            "shell puts their names in its place; in Python give sorted(glob.glob(...))"
+        )
     folder = Path(absolute).parent
     if not folder.is_dir():
         raise UsageError(f"there is no {what} {os.fspath(path)}: the folder {folder} does not exist")
@@ -377,7 +388,7 @@ def existing(path: str | os.PathLike[str], what: str) -> str:
         close = []
     hint = f"; did you mean {str(folder / close[0])!r}?" if close else ""
     if what == "trajectory" and os.sep not in os.fspath(path):
-        hint += "; 'himach cache list' tells the datasets of this node's store"
+        hint = f"; 'himach cache list' tells the datasets of this node's store{hint}"
     raise UsageError(f"there is no {what} {os.fspath(path)}{hint}")
 
 
@@ -390,7 +401,7 @@ def _open(path: str, topology: str | None, keywords: Mapping[str, Any], known: M
         raise TrajectoryError(f"{path} cannot be read: {error.strerror or reason(error)}") from error
 
 
-def _fingerprint(parts: Sequence[Part]) -> str:
+def _fingerprint(parts: Sequence[FilePart]) -> str:
     digest = hashlib.sha256()
     for part in parts:
         for path in part.file.stamps:

@@ -11,10 +11,12 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 
 BATCH_BYTES = 8 << 20  # asked for at once; one to two batches lie ahead
-FIRST = 32  # the first batch is so many times smaller; each has twice the frames of the one before
+FIRST_BATCH_DIVISOR = 32  # the first batch is so many times smaller; each has twice the frames of the one before
 BATCH_FRAMES = 1024  # at most: small ones the operating system reads ahead by itself
-HOLE = 1 << 14  # bytes between stretches, at most, that are read with them; more are left to the others at the origin
-REMEMBERED = 16  # batches that are not asked for again
+HOLE_BYTES = (
+    1 << 14
+)  # bytes between stretches, at most, that are read with them; more are left to the others at the origin
+REMEMBERED_BATCHES = 16  # batches that are not asked for again
 
 
 def ask_for(path: str, places: Iterable[tuple[int, int]]) -> None:
@@ -35,7 +37,7 @@ def ask_for(path: str, places: Iterable[tuple[int, int]]) -> None:
 def _joined(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     joined: list[tuple[int, int]] = []
     for begin, end in places:
-        if joined and 0 <= begin - joined[-1][1] <= HOLE:
+        if joined and 0 <= begin - joined[-1][1] <= HOLE_BYTES:
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((begin, end))
@@ -51,7 +53,7 @@ class Ahead:
     def __init__(self, n_frames: int, frame_bytes: int, ask: Callable[[Sequence[int]], object]) -> None:
         self._n_frames = n_frames
         self._batch = min(BATCH_FRAMES, max(1, BATCH_BYTES // max(1, frame_bytes)))
-        self._size = max(1, self._batch // FIRST)
+        self._size = max(1, self._batch // FIRST_BATCH_DIVISOR)
         self._ask = ask
         self._numbers: Sequence[int] = ()
         self._asked = self._begun = 0
@@ -77,6 +79,6 @@ class Ahead:
             self._asked += len(some)
             self._size = min(2 * self._size, self._batch)
             self._ask([number for number in some if number not in self._recent])
-            if len(self._recent) > REMEMBERED * self._batch:
+            if len(self._recent) > REMEMBERED_BATCHES * self._batch:
                 self._recent.clear()
             self._recent.update(some)

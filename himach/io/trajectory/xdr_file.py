@@ -28,7 +28,7 @@ from himach.io.trajectory.xdr_header import (
     HEADER_BYTES,
     POSITIONS,
     VELOCITIES,
-    SenselessError,
+    BadHeaderError,
     ShortError,
     TrrHeader,
     XtcHeader,
@@ -37,6 +37,8 @@ from himach.io.trajectory.xdr_header import (
 )
 
 Data = dict[str, Any]
+
+SPARE_BYTES = 256  # of a frame that are read beyond what the frames before needed, and a sixteenth
 
 
 class _OtherFrameError(ValueError):
@@ -90,18 +92,27 @@ class XdrFile:
         self._factors = (10.0, 10.0, 0.1) if keywords.get("convert_units", True) else (1.0, 1.0, 1.0)
         self._coded = Coded(np.empty(0, np.uint8))  # what is read goes to its memory
         self._vectors: list[Vectors] = []
+        self._place = (0, 0)  # of the frame that was read last
+        self._loaded = 0  # bytes of it
+        self._needed: int | None = None  # atoms, of the frames before
+        self._reach = 0  # bytes that these took, at most
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_descriptor": -1, "_coded": Coded(np.empty(0, np.uint8)), "_vectors": []}
+        # What was read is this process's.
+        coded = Coded(np.empty(0, np.uint8))
+        return {**self.__dict__, "_descriptor": -1, "_coded": coded, "_vectors": [], "_needed": None}
 
     def __del__(self) -> None:
         self.release()
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
-        """Read one frame, of an XTC file no more than the first `needed` atoms; its arrays hold until the next."""
+        """Read one frame, of an XTC file no more than the first `needed` atoms; its arrays hold until the next.
+
+        How many bytes these take is told by the frames before; others are left in the file where that halves the bytes.
+        """
         try:
             return self._read(index, needed)
-        except (_OtherFrameError, SenselessError, ShortError):
+        except (_OtherFrameError, BadHeaderError, ShortError):
             if not self.index.renew():  # a store's index may be of what the file was
                 raise
             return self._read(index, needed)
@@ -112,7 +123,7 @@ class XdrFile:
             raise ValueError("its coordinates are damaged: they have senseless sizes")
         if not has & POSITIONS:
             raise ValueError("it has no positions; select the frames that have them by start and step")
-        n_bytes = self._load(index)
+        n_bytes = self._load(index, needed if self.kind == "XTC" else None)
         if not self._vectors:
             self._vectors = [np.empty((self.n_atoms, 3), np.float32) for _ in range(1 if self.kind == "XTC" else 3)]
         data, box, positions, *others = (
@@ -125,7 +136,8 @@ class XdrFile:
 
     def expect(self, indices: Sequence[int]) -> None:
         """Ask for the bytes of these frames."""
-        ask_for(self.path, map(self.index.place, indices))
+        places = map(self.index.place, indices)
+        ask_for(self.path, ((begin, begin + self._to_load(end - begin, self._needed)) for begin, end in places))
 
     def nbytes(self, indices: Numbers) -> int:
         """Return the bytes that these frames take in the file, from its index."""
@@ -138,21 +150,40 @@ class XdrFile:
             with contextlib.suppress(OSError):  # the file server may be away
                 os.close(descriptor)
 
-    def _load(self, index: int) -> int:
-        """Read a frame's bytes into the buffer and return their number."""
-        if self._descriptor < 0:
-            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        begin, end = self.index.place(index)
+    def _load(self, index: int, needed: int | None) -> int:
+        """Read a frame's bytes into the buffer, as far as is needed, and return how many it has."""
+        begin, end = self._place = self.index.place(index)
         if end - begin + xtc.PAD > len(self._coded.memory):
             self._coded.memory = np.empty((end - begin) * 9 // 8 + xtc.PAD, np.uint8)
-        view = memoryview(self._coded.memory)[: end - begin]
-        done = 0
-        while done < len(view):
-            taken = os.preadv(self._descriptor, [view[done:]], begin + done)
+        if needed != self._needed:
+            self._needed, self._reach = needed, 0
+        self._loaded = 0
+        self._load_to(self._to_load(end - begin, needed))
+        self._coded.left = end - begin - self._loaded
+        return end - begin
+
+    def _to_load(self, n_bytes: int, needed: int | None) -> int:
+        """Return how many of a frame's bytes are read: all, unless the frames before needed less than half as many."""
+        some = self._reach * 17 // 16 + SPARE_BYTES
+        return n_bytes if needed is None or not self._reach or 2 * some > n_bytes else some
+
+    def _load_to(self, n_bytes: int) -> None:
+        """Read on in the frame."""
+        if self._descriptor < 0:
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            if self._reach:  # the system is asked for what is needed, and reads no more by itself
+                os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        view = memoryview(self._coded.memory)[:n_bytes]
+        while self._loaded < n_bytes:
+            taken = os.preadv(self._descriptor, [view[self._loaded :]], self._place[0] + self._loaded)
             if not taken:
                 raise ValueError("the file has become shorter since it was opened")
-            done += taken
-        return done
+            self._loaded += taken
+
+    def _complete(self) -> None:
+        """Read what was left of the frame."""
+        self._load_to(self._place[1] - self._place[0])
+        self._coded.left, self._coded.complete = 0, None
 
     def _check(self, frame: XtcHeader | TrrHeader, index: int, n_bytes: int) -> None:
         """Refuse a frame that is not the one that the index speaks of."""
@@ -180,9 +211,25 @@ class XdrFile:
             coded.begin, coded.n_bytes, coded.n_atoms = frame.at, frame.n_bytes, self.n_atoms
             coded.ends, coded.index = frame.ends, frame.sizes
             coded.precision, coded.scale = frame.precision, self._factors[0]
-            xtc.decode(coded, positions, needed)
+            coded.complete = self._complete if coded.left else None
+            self._decode_to(needed, positions)
         box = np.array(struct.unpack(">9f", memory[16:52].tobytes()), dtype=np.float32)
         return {"step": frame.step}, box, positions
+
+    def _decode_to(self, needed: int | None, positions: Vectors) -> None:
+        """Decode a frame as far as is needed, and note how far that is."""
+        coded, n_bytes = self._coded, self._coded.n_bytes
+        coded.n_bytes = min(n_bytes, self._loaded - coded.begin)
+        try:
+            used = xtc.decode(coded, positions, needed)
+        except ValueError:
+            if coded.complete is None:
+                raise
+            self._complete()  # these atoms take more bytes than in the frames before
+            coded.n_bytes = n_bytes
+            used = xtc.decode(coded, positions, needed)
+        coded.n_bytes = n_bytes
+        self._reach = max(self._reach, coded.begin + used)
 
     def _decode_trr(
         self, index: int, n_bytes: int

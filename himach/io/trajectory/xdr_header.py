@@ -17,7 +17,7 @@ _TRR_BEGIN = struct.pack(">iii", _TRR_MAGIC, len(_TRR_NAME) + 1, len(_TRR_NAME))
 _TRR_SIZES = struct.Struct(">13i")  # ir, e, box, vir, pres, top, sym, x, v, f, natoms, step, nre
 
 
-class SenselessError(Exception):
+class BadHeaderError(Exception):
     """A header that no program writes."""
 
     def __str__(self) -> str:
@@ -118,20 +118,20 @@ def parse_xtc(head: bytes) -> XtcHeader:
 
     Raises
     ------
-    SenselessError, ShortError
+    BadHeaderError, ShortError
         If the bytes are no header, or the beginning of one.
     """
     if len(head) < 4:
         raise ShortError
     magic = int.from_bytes(head[:4], "big")
     if magic not in (_XTC_MAGIC, _XTC_MAGIC_LARGE):
-        raise SenselessError
+        raise BadHeaderError
     if len(head) < 56:
         raise ShortError
     n_atoms, step, time = struct.unpack_from(">iif", head, 4)
     (n_again,) = struct.unpack_from(">i", head, 52)
     if n_atoms <= 0 or n_again != n_atoms:
-        raise SenselessError
+        raise BadHeaderError
     if n_atoms <= _SMALL_SYSTEM:
         return XtcHeader(56 + 12 * n_atoms, n_atoms, time, POSITIONS, 56, 12 * n_atoms, None, 0, 0.0, step)
     at = 92 if magic == _XTC_MAGIC else 96
@@ -139,7 +139,7 @@ def parse_xtc(head: bytes) -> XtcHeader:
         raise ShortError
     n_bytes = int.from_bytes(head[88:at], "big", signed=True)
     if not 0 <= n_bytes <= 15 * n_atoms + 8:  # an atom takes 102 bits at most
-        raise SenselessError
+        raise BadHeaderError
     precision, *ends, index = struct.unpack_from(">f7i", head, 56)
     ordered = all(least <= greatest for least, greatest in zip(ends[:3], ends[3:], strict=True))
     good = precision > 0 and ordered and _LEAST_INDEX <= index <= _GREATEST_INDEX
@@ -153,17 +153,17 @@ def parse_trr(head: bytes) -> TrrHeader:
     if len(head) < len(_TRR_BEGIN):
         raise ShortError
     if not head.startswith(_TRR_BEGIN):
-        raise SenselessError
+        raise BadHeaderError
     begin = len(_TRR_BEGIN) + _TRR_SIZES.size
     if len(head) < begin + 16:
         raise ShortError
     *sizes, n_atoms, step, _ = _TRR_SIZES.unpack_from(head, len(_TRR_BEGIN))
     box, x, v, f = sizes[2], *sizes[7:10]
     if n_atoms <= 0 or min(sizes) < 0:
-        raise SenselessError
+        raise BadHeaderError
     real = box // 9 if box else max(x, v, f) // (3 * n_atoms)
     if real not in (4, 8) or any(size not in (0, 3 * real * n_atoms) for size in (x, v, f)):
-        raise SenselessError
+        raise BadHeaderError
     time, coupling = struct.unpack_from(">ff" if real == 4 else ">dd", head, begin)
     data = begin + 2 * real
     has = POSITIONS * (x > 0) | VELOCITIES * (v > 0) | FORCES * (f > 0)

@@ -14,14 +14,15 @@ cdef extern from "codec/xtc.h":
         int32_t least[3]
         int32_t greatest[3]
         int index
-    int xtc_decode(const xtc_frame *frame, float unit, float scale, size_t n_atoms, size_t needed, float *out) nogil
+    int xtc_decode(const xtc_frame *frame, float unit, float scale, size_t n_atoms, size_t needed, float *out,
+                   size_t *used) nogil
 
 #: Bytes that must lie behind a frame's data in its buffer.
 PAD = XTC_PAD
 
 
 def decode(coded, float[:, ::1] out, needed=None):
-    """Decode a frame's coordinates.
+    """Decode a frame's coordinates; return how many of its bytes, from the first on, that took.
 
     Parameters
     ----------
@@ -41,6 +42,7 @@ def decode(coded, float[:, ::1] out, needed=None):
     cdef const uint8_t[::1] buffer = coded.memory
     cdef Py_ssize_t begin = coded.begin, n_bytes = coded.n_bytes
     cdef xtc_frame frame
+    cdef size_t used
     cdef int axis, status
     cdef float unit = <float>(1.0 / coded.precision), scale = coded.scale
     cdef size_t n_atoms = out.shape[0]
@@ -51,10 +53,11 @@ def decode(coded, float[:, ::1] out, needed=None):
     for axis in range(3):
         frame.least[axis], frame.greatest[axis] = coded.ends[axis], coded.ends[3 + axis]
     with nogil:
-        status = xtc_decode(&frame, unit, scale, n_atoms, n_needed, &out[0, 0])
+        status = xtc_decode(&frame, unit, scale, n_atoms, n_needed, &out[0, 0], &used)
     if status == XTC_SHORT:
         raise ValueError("its coordinates are damaged: they end too early")
     if status == XTC_MANY:
         raise ValueError("its coordinates are damaged: they go on after the last atom")
     if status != 0:
         raise ValueError("its coordinates are damaged: they have senseless sizes")
+    return used

@@ -25,7 +25,7 @@ Asked = npt.NDArray[np.bool_]
 
 
 class AskedVectors(NDArrayOperatorsMixin):
-    """Positions, velocities or forces of all atoms, of which only the rows that were asked for can be had.
+    """Positions, velocities or forces of all atoms; only the rows that were asked for can be had.
 
     ``vectors[i]``, ``vectors[a:b]``, ``vectors[indices]`` and ``vectors[mask]`` give plain float32 arrays, as an array
     would: views for a number and a slice, copies for indices and masks. ``vectors[indices] = values`` writes. A second

@@ -21,11 +21,12 @@ from MDAnalysis.core.topology import Topology
 
 from himach.errors import AnalysisError
 from himach.frame import DATA, Frame, RawFrame
-from himach.io.topology.parsed import copy_topology
+from himach.io.frame_source import ReadOptions
 from himach.io.trajectory.absent_file import out_of_reach
-from himach.io.trajectory.origin import Origin
+from himach.io.trajectory.origin import PUSHED, Origin
 from himach.io.universe.asked import asked_atoms
 from himach.io.universe.gather import copy_rows
+from himach.io.universe.parsed_topology import copy_topology
 from himach.io.universe.timestep import BoundTimestep, FrameNumber, LateFields
 from himach.selection import Selected
 
@@ -73,6 +74,7 @@ class View:
         self._copy = copy
         self._frames = frames
         self._name = name or "the analysis"
+        self._first = first
         self.universe = _Universe(copy_topology(topology), to_guess=())
         self._reader = _BoundReader(origin, self._name)
         self.universe.name = self._name
@@ -97,6 +99,10 @@ class View:
     def settle(self) -> None:
         """Leave to setup() the arrays that it took of the first frame, such as the box: later frames have others."""
         self._reader.settle()
+
+    def go_back(self) -> None:
+        """Bind the Universe to the first selected frame again, for what follows map(): no rank shows another's last."""
+        self._reader.bind(self._first, copy=True)
 
     @property
     def needs(self) -> npt.NDArray[np.int64] | None:
@@ -220,6 +226,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         self.filename = origin.paths[0]
         self.n_frames = origin.n_frames
         self.n_atoms = origin.n_atoms
+        self.kinds = origin.kinds
         self._dt = origin.timestep
         self._origin = origin
         self._own = BoundTimestep(origin.n_atoms, reader=self)
@@ -279,14 +286,18 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         return self._kept[1]
 
     def _read_data(self, number: int, late: LateFields | None) -> dict[str, Any]:
-        if self._origin.kinds == ("pushed",):
+        if self._origin.kinds == (PUSHED,):
             return {}
         if not self._origin.present:
             raise AnalysisError(
                 f"{self._name} reads frame.data, what the file says of frame {number} beside positions, velocities and "
                 f"forces: caches do not keep it, and {out_of_reach(self.filename)}"
             )
-        frame = next(self._origin.read([number], 0)) if late is None else late(number, DATA)
+        frame = (
+            next(self._origin.read([number], ReadOptions(np.empty(0, np.int64))))
+            if late is None
+            else late(number, DATA)
+        )
         return frame.data or {}
 
     def _tell(self, raw: RawFrame, late: LateFields | None) -> dict[str, Any]:

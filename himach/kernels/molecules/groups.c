@@ -32,7 +32,8 @@ void groups_wrap(const struct lattice *lattice, float *positions, size_t n, cons
     }
 }
 
-/* Take off the whole periods of a vector, axis by axis. */
+/* Take off the whole periods of a vector, axis by axis. What is left is the shortest image, if that is shorter than
+ * half the box's least width. */
 static void reduce(const struct lattice *lattice, double v[3]) {
     for (int axis = 2; axis >= 0; axis--) {
         const double periods = rint(v[axis] / lattice->vector[axis][axis]);
@@ -42,39 +43,12 @@ static void reduce(const struct lattice *lattice, double v[3]) {
     }
 }
 
-/* Replace a vector by its shortest image. In a tilted box it may be one of those around the reduced one. */
-static void shorten(const struct lattice *lattice, double v[3]) {
-    reduce(lattice, v);
-    if (lattice->kind != LATTICE_TILTED) {
-        return;
-    }
-    const float(*box)[3] = lattice->vector;
-    double best[3] = {v[0], v[1], v[2]}, least = INFINITY;
-    for (int i = -1; i <= 1; i++) {
-        for (int j = -1; j <= 1; j++) {
-            for (int k = -1; k <= 1; k++) {
-                const double image[3] = {
-                    v[0] + i * (double)box[0][0] + j * (double)box[1][0] + k * (double)box[2][0],
-                    v[1] + j * (double)box[1][1] + k * (double)box[2][1],
-                    v[2] + k * (double)box[2][2],
-                };
-                const double square = image[0] * image[0] + image[1] * image[1] + image[2] * image[2];
-                if (square < least) {
-                    least = square;
-                    memcpy(best, image, sizeof best);
-                }
-            }
-        }
-    }
-    memcpy(v, best, sizeof best);
-}
-
 void groups_unwrap(const struct lattice *lattice, float *positions, const int64_t *bonds, size_t n_bonds) {
     for (size_t bond = 0; bond < n_bonds; bond++) {
         const float *from = &positions[3 * (size_t)bonds[2 * bond]];
         float *to = &positions[3 * (size_t)bonds[2 * bond + 1]];
         double v[3] = {(double)to[0] - from[0], (double)to[1] - from[1], (double)to[2] - from[2]};
-        shorten(lattice, v);
+        reduce(lattice, v);
         for (int axis = 0; axis < 3; axis++) {
             to[axis] = (float)(from[axis] + v[axis]);
         }

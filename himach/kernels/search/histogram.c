@@ -1,3 +1,4 @@
+/* Pairs within a cutoff, counted by their distance. */
 #include "search/search.h"
 
 #include "search/pairs_each.h"

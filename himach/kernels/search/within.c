@@ -1,3 +1,4 @@
+/* Atoms within a cutoff of others: single precision where it can tell, else as MDAnalysis computes it. */
 #include "search/search.h"
 
 #include "search/cell_list.h"

@@ -9,7 +9,7 @@ import struct
 
 from himach.frame import RawFrame
 from himach.mount.formats.encode import columns
-from himach.mount.formats.layout import Bytes, Content, Layout, box_or_none
+from himach.mount.formats.layout import Bytes, Content, FileLayout, box_or_none
 
 __all__ = ["Dcd"]
 
@@ -21,7 +21,7 @@ _CELL = struct.Struct("<i6di")
 _LARGEST = (1 << 31) - 1
 
 
-class Dcd(Layout):
+class Dcd(FileLayout):
     """A DCD file."""
 
     suffix = ".dcd"

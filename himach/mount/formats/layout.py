@@ -1,4 +1,4 @@
-"""What the three formats have in common: `Content`, of what a file is made, and `Layout`, where its bytes lie."""
+"""What the three formats have in common: `Content`, of what a file is made, and `FileLayout`, where its bytes lie."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from himach.frame import RawFrame, Vectors
 
-__all__ = ["Bytes", "Content", "Layout", "box_or_none", "box_vectors", "vectors_or_nan"]
+__all__ = ["Bytes", "Content", "FileLayout", "box_or_none", "box_vectors", "vectors_or_nan"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -37,7 +37,7 @@ class Content:
     has_box: bool = True
 
 
-class Layout(ABC):
+class FileLayout(ABC):
     """Where the bytes of a file lie: a head, then frames that are equally long, so that any offset tells its frame.
 
     Parameters

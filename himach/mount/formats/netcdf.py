@@ -5,13 +5,14 @@ https://ambermd.org/netcdf/nctraj.xhtml
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from himach.frame import RawFrame
 from himach.mount.formats.encode import big_endian
-from himach.mount.formats.layout import Bytes, Content, Layout, box_or_none, vectors_or_nan
+from himach.mount.formats.layout import Bytes, Content, FileLayout, vectors_or_nan
 
 __all__ = ["NetCdf"]
 
@@ -19,6 +20,7 @@ _DIMENSION, _VARIABLE, _ATTRIBUTE = 10, 11, 12
 _CHAR, _FLOAT, _DOUBLE = 2, 5, 6
 _BYTES = {_CHAR: 1, _FLOAT: 4, _DOUBLE: 8}
 _TIME, _CELL = struct.Struct(">f"), struct.Struct(">6d")  # lengths and angles
+_NO_BOX = (math.nan, math.nan, math.nan, 90.0, 90.0, 90.0)  # of lengths 0 MDAnalysis's reader dies
 _KCAL = 4.184  # kJ
 _GLOBAL = {
     "title": "Computed by himach as it is read",
@@ -46,7 +48,7 @@ _CELL_VARIABLES = (
 )
 
 
-class NetCdf(Layout):
+class NetCdf(FileLayout):
     """A NetCDF file."""
 
     suffix = ".nc"
@@ -110,7 +112,7 @@ class NetCdf(Layout):
         content = self.content
         _TIME.pack_into(into, at, frame.time)
         if content.has_box:
-            _CELL.pack_into(into, at + _TIME.size, *box_or_none(frame.box))
+            _CELL.pack_into(into, at + _TIME.size, *(_NO_BOX if frame.box is None else frame.box.tolist()))
         place = at + self._vectors_at
         big_endian(frame.positions, into, place)
         if content.has_velocities:

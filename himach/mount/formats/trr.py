@@ -6,7 +6,7 @@ import struct
 
 from himach.frame import RawFrame
 from himach.mount.formats.encode import big_endian
-from himach.mount.formats.layout import Bytes, Content, Layout, box_vectors, vectors_or_nan
+from himach.mount.formats.layout import Bytes, Content, FileLayout, box_vectors, vectors_or_nan
 
 __all__ = ["Trr"]
 
@@ -19,7 +19,7 @@ _NM = 10.0  # in Å
 _LARGEST = (1 << 31) - 1
 
 
-class Trr(Layout):
+class Trr(FileLayout):
     """A TRR file; the step of a frame is its number."""
 
     suffix = ".trr"

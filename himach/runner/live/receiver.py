@@ -1,6 +1,6 @@
 """``python -m himach.runner.live.receiver``: receives an engine's frames and keeps them in this node's store.
 
-It is started by `himach.runner.live.receiving` and talks with that by lines. Three threads: imdclient's receives, the
+It is started by `himach.runner.live.imd_client` and talks with that by lines. Three threads: imdclient's receives, the
 main one writes to the store, and one listens to what it is told; a fourth makes frames visible and reports.
 """
 
@@ -30,16 +30,16 @@ from himach.io.store.store import Dataset, Store, StoreConflictError
 from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, parser_class
 from himach.io.trajectory.messages import quietly, reason
 from himach.io.trajectory.origin import existing
-from himach.runner.live.receiving import Order, Report
+from himach.runner.live.imd_client import ReceiverOptions, ReceiverStatus
 
 __all__: list[str] = []
 
-LOOK = 0.05  # seconds between looks
-IN_MEMORY = 64 << 20  # bytes of frames that were received and are not yet written
-PATIENCE = 10.0  # seconds in which the engine may begin to listen
+POLL_SECONDS = 0.05  # seconds between looks
+BUFFER_BYTES = 64 << 20  # bytes of frames that were received and are not yet written
+CONNECT_SECONDS = 10.0  # seconds in which the engine may begin to listen
 
 
-class Keeper:
+class FrameKeeper:
     """Writes frames to a dataset and reports of them.
 
     Parameters
@@ -48,8 +48,8 @@ class Keeper:
         What is received.
     """
 
-    def __init__(self, order: Order) -> None:
-        self.report = Report()
+    def __init__(self, order: ReceiverOptions) -> None:
+        self.report = ReceiverStatus()
         self.stopped = False
         self.stream: EngineStream | None = None
         self._order = order
@@ -92,8 +92,8 @@ class Keeper:
 
     def _wait_or_leave_out(self, frame: RawFrame) -> bool:
         """Wait for the analysis, which has imdclient pause the engine; or tell whether to keep this frame."""
-        if self._order.stride:
-            kept = frame.number % self._order.stride == 0
+        if self._order.stride_when_late:
+            kept = frame.number % self._order.stride_when_late == 0
             self.report.left_out += not kept
             return kept
         while self.report.late and not self.stopped:
@@ -119,7 +119,7 @@ class Keeper:
     def watch(self) -> None:
         """Make frames visible soon, and report, until it is over; in a thread."""
         looked, was = time.monotonic(), False
-        while not self._over.wait(LOOK):
+        while not self._over.wait(POLL_SECONDS):
             now = time.monotonic()
             with self._changed:
                 paused = self.stream is not None and self.stream.paused
@@ -167,9 +167,9 @@ def main() -> None:
     line = sys.stdin.readline()
     if not line:  # the run ended before it began
         return
-    order = Order(**json.loads(line))
-    keeper = Keeper(order)
-    for work in (_listen, Keeper.watch):
+    order = ReceiverOptions(**json.loads(line))
+    keeper = FrameKeeper(order)
+    for work in (_listen, FrameKeeper.watch):
         threading.Thread(target=work, args=(keeper,), daemon=True).start()
     over, error = "", None
     try:
@@ -181,14 +181,14 @@ def main() -> None:
     os._exit(0)  # imdclient's thread may wait for an engine that does not answer
 
 
-def _receive(order: Order, keeper: Keeper) -> str:
+def _receive(order: ReceiverOptions, keeper: FrameKeeper) -> str:
     """Receive frames; return why there are no more."""
     address = EngineAddress.named(order.engine)
     assert address is not None
     n_atoms = _atoms(order.topology, order.keywords)
     with _new_dataset(order, address, keeper) as dataset:
-        patience = PATIENCE if order.idle is None else order.idle
-        stream = EngineStream(address, n_atoms, order.idle, patience, IN_MEMORY, lambda: keeper.stopped)
+        patience = CONNECT_SECONDS if order.idle is None else order.idle
+        stream = EngineStream(address, n_atoms, order.idle, patience, BUFFER_BYTES, lambda: keeper.stopped)
         try:
             keeper.keep(dataset, stream)
         except BaseException:
@@ -200,7 +200,7 @@ def _receive(order: Order, keeper: Keeper) -> str:
 
 
 @contextlib.contextmanager
-def _new_dataset(order: Order, address: EngineAddress, keeper: Keeper) -> Iterator[Dataset]:
+def _new_dataset(order: ReceiverOptions, address: EngineAddress, keeper: FrameKeeper) -> Iterator[Dataset]:
     """Give the dataset that the frames go to, which nobody else has; it goes again if none came."""
     store, why = open_chosen(order.cache)
     if store is None:
@@ -247,7 +247,7 @@ def _atoms(topology: str, keywords: Mapping[str, Any]) -> int:
         raise TrajectoryError(f"{topology} cannot be read as a topology: {reason(error)}") from error
 
 
-def _listen(keeper: Keeper) -> None:
+def _listen(keeper: FrameKeeper) -> None:
     """Do what the run tells; when its end is closed, the run is no more."""
     for line in sys.stdin:
         word, _, value = line.strip().partition(" ")

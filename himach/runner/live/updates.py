@@ -6,7 +6,6 @@ its outcome is that of a run over the dataset or files that are left.
 
 from __future__ import annotations
 
-import copy
 import os
 import signal
 import sys
@@ -15,7 +14,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -24,117 +23,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.io.push.address import EngineAddress
 from himach.io.store.sizes import parse_size
+from himach.launch.preload import preload
+from himach.opening.options import LiveOptions, RunOptions
 from himach.parallel.collective import on_every_rank, on_first_rank
 from himach.parallel.communicator import World
 from himach.parallel.quiet import say
-from himach.runner.job import Job
-from himach.runner.live.between import pairs_between
-from himach.runner.live.feeds import DatasetFeed, EngineFeed, Feed, FileFeed, Seen
-from himach.runner.live.receiving import Order, name_for, need_imdclient
-from himach.runner.starting.ahead import import_ahead
+from himach.runner.live.frame_sources import DatasetFeed, EngineFeed, FileFeed, FramesSoFar, LiveSource
+from himach.runner.live.imd_client import ReceiverOptions, name_for, need_imdclient
+from himach.runner.live.scratch_pairs import pairs_between
 
 if TYPE_CHECKING:
-    from himach.runner.assembling.here import Assembling
+    from himach.staging.assembly.api import Assembling
 
-__all__ = ["LiveJob", "Update", "give_way", "go_live", "nothing"]
+__all__ = ["Update", "check_live", "give_way", "go_live", "nothing"]
 
 T = TypeVar("T")
 
-LOOK = 0.05  # seconds between looks at what has come
-NICE = 10  # what ranks that live runs start add to their niceness
+POLL_SECONDS = 0.05  # seconds between looks at what has come
+NICENESS = 10  # what ranks that live runs start add to their niceness
 BUFFER = 2 * 10**9  # bytes of frames that no update has taken before an engine is paused
-
-
-@dataclass(frozen=True)
-class LiveJob:
-    """What a live run is asked, beside what each of its runs is.
-
-    Attributes
-    ----------
-    trajectories, topology, keywords, cache, pairs, out, start, stop, step
-        As of a job.
-    every
-        Frames after which there is an update; None: there is the last outcome alone.
-    idle
-        Seconds without a new frame after which it ends; None: an engine's end, or Ctrl-C, ends it.
-    dataset
-        Name under which an engine's frames are kept; None for one with host, port and time.
-    buffer
-        Bytes of an engine's frames that no update has taken before the engine is paused, or a size such as ``"2GB"``.
-    stride
-        Keep every so-manieth frame then, and pause nothing.
-    """
-
-    trajectories: Sequence[Path]
-    topology: Path | None
-    keywords: Mapping[str, Any]
-    cache: str
-    pairs: Path | None = None
-    out: Path | None = None
-    start: int | None = None
-    stop: int | None = None
-    step: int | None = None
-    every: int | None = None
-    idle: float | None = None
-    dataset: str | None = None
-    buffer: int | str | None = None
-    stride: int | None = None
-
-    @classmethod
-    def of(cls, job: Job, **asked: Any) -> LiveJob:
-        """Return what a job is asked as a live one."""
-        return cls(
-            *(job.trajectories, job.topology, job.keywords, job.cache, job.pairs, job.out),
-            *(job.start, job.stop, job.step),
-            **asked,
-        )
-
-    @property
-    def engine(self) -> EngineAddress | None:
-        """The engine whose frames come; None if it is none."""
-        return EngineAddress.named(self.trajectories[0]) if self.trajectories else None
-
-    def check(self) -> None:
-        """Refuse what makes no sense."""
-        if self.engine is None:
-            for name, value in (("dataset", self.dataset), ("buffer", self.buffer), ("stride_when_late", self.stride)):
-                if value is not None:
-                    raise UsageError(f"{name} is for the frames of a running engine, imd://HOST:PORT")
-        else:
-            if len(self.trajectories) > 1:
-                raise UsageError(f"{self.engine} is followed by no other trajectory")
-            if self.topology is None:
-                raise UsageError(f"{self.engine} tells positions alone: name a topology file, too (--topology)")
-            if self.cache == "off":
-                raise UsageError("a live run keeps its frames in this node's store: cache 'off' makes no sense here")
-            need_imdclient()
-        for name, number in (("every", self.every), ("stride_when_late", self.stride)):
-            if number is not None and number < 1:
-                raise UsageError(f"{name} is {number}; it is a number of frames from 1 on")
-        if self.idle is not None and self.idle <= 0:
-            raise UsageError(f"idle is {self.idle}; it is a number of seconds above 0")
-
-    def feed(self, world: World) -> Feed | None:
-        """Return what to look at, on this rank; None where another one looks."""
-        engine = self.engine
-        first = world.comm.rank == 0
-        if engine is not None:
-            size = parse_size(self.buffer) if isinstance(self.buffer, str) else self.buffer
-            name = self.dataset or name_for(engine.host, engine.port)
-            order = (str(engine), str(self.topology), dict(self.keywords), self.cache, name, self.idle, self.every)
-            return EngineFeed(Order(*order, size or BUFFER, self.stride)) if first else None
-        if len(self.trajectories) > 1 or self.trajectories[0].expanduser().exists():
-            return FileFeed(self.trajectories, self.topology, self.keywords, self.idle) if first else None
-        return DatasetFeed(self.trajectories[0], self.cache, self.idle) if world.leaders is not None else None
-
-    def slices(self, world: World) -> Assembling | None:
-        """Return what puts together slices that come; None of an engine or of files (collective)."""
-        files = self.engine is not None or len(self.trajectories) > 1 or self.cache == "off"
-        if files or world.comm.bcast(self.trajectories[0].expanduser().exists()):
-            return None
-        from himach.runner.assembling.here import Assembling
-
-        return Assembling(world, self.cache, self.trajectories[0])
 
 
 @dataclass(frozen=True)
@@ -164,23 +71,76 @@ class Update:
     new: bool
     told: Mapping[str, Any] = field(default_factory=dict)
 
-    def job(self, job: Job) -> Job:
-        """Return what it does of a live run's job; it has the analyses as they were given."""
-        return replace(
-            job,
-            analyses=copy.deepcopy(job.analyses),
-            trajectories=self.trajectories,
-            stop=self.stop,
-            between=self.pairs,
-            quiet=job.quiet or not self.last,
-            live=self.told,
+    def changes(self, quiet: bool) -> dict[str, Any]:
+        """Return what of a `Job` is another than in the run as a whole, of which `quiet` is asked."""
+        return {
+            "trajectories": self.trajectories,
+            "stop": self.stop,
+            "between": self.pairs,
+            "quiet": quiet or not self.last,
+            "live": self.told,
+        }
+
+
+def check_live(asked: RunOptions, live: LiveOptions) -> None:
+    """Refuse what makes no sense; raises UsageError."""
+    engine = _engine(asked)
+    if engine is None:
+        for name in ("dataset", "buffer", "stride_when_late"):
+            if getattr(live, name) is not None:
+                raise UsageError(f"{name} is for the frames of a running engine, imd://HOST:PORT")
+    else:
+        if len(asked.trajectories) > 1:
+            raise UsageError(f"{engine} is followed by no other trajectory")
+        if asked.topology is None:
+            raise UsageError(f"{engine} tells positions alone: name a topology file, too (--topology)")
+        if asked.cache == "off":
+            raise UsageError("a live run keeps its frames in this node's store: cache 'off' makes no sense here")
+        need_imdclient()
+    for name in ("every", "stride_when_late"):
+        number = getattr(live, name)
+        if number is not None and number < 1:
+            raise UsageError(f"{name} is {number}; it is a number of frames from 1 on")
+    if live.idle is not None and live.idle <= 0:
+        raise UsageError(f"idle is {live.idle}; it is a number of seconds above 0")
+
+
+def _engine(asked: RunOptions) -> EngineAddress | None:
+    """Return the engine whose frames come; None if it is none."""
+    return EngineAddress.named(asked.trajectories[0])
+
+
+def _feed(world: World, asked: RunOptions, live: LiveOptions) -> LiveSource | None:
+    """Return what to look at, on this rank; None where another one looks."""
+    engine = _engine(asked)
+    first = world.comm.rank == 0
+    if engine is not None:
+        size = parse_size(live.buffer) if isinstance(live.buffer, str) else live.buffer
+        name = live.dataset or name_for(engine.host, engine.port)
+        given = {**vars(live), "dataset": name, "buffer": size or BUFFER}
+        order = ReceiverOptions(
+            **given, engine=str(engine), topology=str(asked.topology), keywords=asked.keywords, cache=asked.cache
         )
+        return EngineFeed(order) if first else None
+    if len(asked.trajectories) > 1 or asked.trajectories[0].expanduser().exists():
+        return FileFeed(asked.trajectories, asked.topology, asked.keywords, live.idle) if first else None
+    return DatasetFeed(asked.trajectories[0], asked.cache, live.idle) if world.leaders is not None else None
+
+
+def _slices(world: World, asked: RunOptions) -> Assembling | None:
+    """Return what puts together slices that come; None of an engine or of files (collective)."""
+    files = _engine(asked) is not None or len(asked.trajectories) > 1 or asked.cache == "off"
+    if files or world.comm.bcast(asked.trajectories[0].expanduser().exists()):
+        return None
+    from himach.staging.assembly.api import Assembling
+
+    return Assembling(world, asked.cache, asked.trajectories[0])
 
 
 def go_live(
     world: World,
-    live: LiveJob,
-    quiet: bool,
+    asked: RunOptions,
+    live: LiveOptions,
     run: Callable[[Update], T],
     ready: Callable[[], object] = lambda: None,
 ) -> T:
@@ -190,10 +150,8 @@ def go_live(
     ----------
     world
         The ranks that a launcher started, or this process alone.
-    live
+    asked, live
         What was asked; the same on every rank.
-    quiet
-        Say nothing.
     run
         Does one run, collectively.
     ready
@@ -204,24 +162,24 @@ def go_live(
     UsageError, TrajectoryError
         If no frame came.
     """
-    between = pairs_between(world, live.pairs, live.out, quiet)
-    with _interruptible(quiet) as asked, _feeding(world, live) as feed, between as pairs:
-        import_ahead()
+    between = pairs_between(world, asked.pairs, asked.out, asked.quiet)
+    with _interruptible(asked.quiet) as interrupted, _feeding(world, asked, live) as feed, between as pairs:
+        preload()
         ready()
         if feed is not None:
             feed.begin()
-        watching = _Watching(world, live, feed, asked)
+        watching = _Watching(world, asked, live.every, feed, interrupted)
         done = count = 0
         while True:
             seen = watching.wait(done)
             stop = watching.target(seen, done)
-            trajectories = [Path(seen.told["dataset"])] if "dataset" in seen.told else live.trajectories
+            trajectories = [Path(seen.told["dataset"])] if "dataset" in seen.told else asked.trajectories
             last = bool(seen.over)
             count += 1
             with _telling_what_is_kept(world, seen):
                 outcome = run(Update(trajectories, stop, pairs, last, stop > done, {**seen.told, "updates": count}))
             if last:
-                if not quiet and world.comm.rank == 0:
+                if not asked.quiet and world.comm.rank == 0:
                     _say_end(seen)
                 return outcome
             done = stop
@@ -230,7 +188,7 @@ def go_live(
 
 
 @contextmanager
-def _telling_what_is_kept(world: World, seen: Seen) -> Iterator[None]:
+def _telling_what_is_kept(world: World, seen: FramesSoFar) -> Iterator[None]:
     try:
         yield
     except HimachError:
@@ -245,23 +203,27 @@ def nothing(world: World) -> None:
 
 def give_way(world: World) -> None:
     """Do the same with ranks of this run's own: where the processors are few, the engine is served first."""
-    os.nice(NICE)
-    with suppress(OSError):  # the kernel may weigh sessions first, and these ranks have one of their own
-        Path("/proc/self/autogroup").write_text(str(NICE))
+    if world.comm.rank == 0:  # for the group: the other ranks, and the process that forks those of later runs
+        os.setpriority(os.PRIO_PGRP, 0, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
+        with suppress(OSError):  # the kernel may weigh sessions first, and these ranks have one of their own
+            Path("/proc/self/autogroup").write_text(str(NICENESS))
 
 
 class _Watching:
     """Looks at what has come, on all ranks together."""
 
-    def __init__(self, world: World, live: LiveJob, feed: Feed | None, asked: threading.Event) -> None:
+    def __init__(
+        self, world: World, asked: RunOptions, every: int | None, feed: LiveSource | None, interrupted: threading.Event
+    ) -> None:
         self._comm = world.comm
-        self._live = live
-        self._slices = live.slices(world)
-        self._feed = feed
         self._asked = asked
+        self._every = every
+        self._slices = _slices(world, asked)
+        self._feed = feed
+        self._interrupted = interrupted
         self._stopped = False
 
-    def wait(self, done: int) -> Seen:
+    def wait(self, done: int) -> FramesSoFar:
         """Wait until there is something to do; all ranks see the same."""
         while True:
             seen = self._look()
@@ -269,8 +231,8 @@ class _Watching:
                 on_first_rank(self._comm, partial(self._check_some, seen, done))
                 return seen
             target = self.target(seen, done)
-            reached = self._live.stop is not None and 0 <= self._live.stop <= seen.frames
-            if (reached or self._asked_anywhere()) and not self._stopped:
+            reached = self._asked.stop is not None and 0 <= self._asked.stop <= seen.frames
+            if (reached or self._interrupted_anywhere()) and not self._stopped:
                 self._stopped = True
                 if self._feed is not None:
                     self._feed.stop()
@@ -279,11 +241,11 @@ class _Watching:
                     return seen
                 if self._feed is not None:  # those before the first that is chosen
                     self._feed.analysed(target)
-            time.sleep(LOOK)
+            time.sleep(POLL_SECONDS)
 
-    def target(self, seen: Seen, done: int) -> int:
+    def target(self, seen: FramesSoFar, done: int) -> int:
         """Return before which frame the next run stops."""
-        frames, every, stop = seen.frames, self._live.every, self._live.stop
+        frames, every, stop = seen.frames, self._every, self._asked.stop
         if stop is not None and stop >= 0:
             frames = min(frames, stop)
         if seen.over:
@@ -291,22 +253,22 @@ class _Watching:
         whole = 0 if every is None else frames // every * every
         return frames if seen.late and whole <= done else whole
 
-    def _check_some(self, seen: Seen, done: int) -> None:
+    def _check_some(self, seen: FramesSoFar, done: int) -> None:
         if not self._chosen(self.target(seen, done)):
             raise TrajectoryError(f"there is no frame to analyse: {seen.over}")
 
     def _chosen(self, stop: int) -> int:
         """Return how many frames are chosen of those before `stop`."""
-        return len(range(*slice(self._live.start, stop, self._live.step).indices(stop)))
+        return len(range(*slice(self._asked.start, stop, self._asked.step).indices(stop)))
 
-    def _asked_anywhere(self) -> bool:
-        return any(self._comm.allgather(self._asked.is_set()))
+    def _interrupted_anywhere(self) -> bool:
+        return any(self._comm.allgather(self._interrupted.is_set()))
 
-    def _look(self) -> Seen:
+    def _look(self) -> FramesSoFar:
         feed = self._feed
         if self._slices is not None:
             self._slices.look()
-        mine = on_every_rank(self._comm, lambda: Seen() if feed is None else feed.look())
+        mine = on_every_rank(self._comm, lambda: FramesSoFar() if feed is None else feed.look())
         told = [one for one in self._comm.allgather(mine if feed is not None else None) if one is not None]
         if all(one.missing for one in told):
 
@@ -317,7 +279,7 @@ class _Watching:
         return _combined(told)
 
 
-def _combined(told: Sequence[Seen]) -> Seen:
+def _combined(told: Sequence[FramesSoFar]) -> FramesSoFar:
     """Return what several nodes have seen together."""
     frames = max(one.frames for one in told)
     held = [one.held for one in told if one.held is not None]
@@ -328,12 +290,12 @@ def _combined(told: Sequence[Seen]) -> Seen:
         # The first that is missing is the first that has fewer below it than it should.
         frames = bisect_left(range(len(union)), True, key=lambda number: union.rank(number) <= number)
     over = next((one.over for one in told if one.over), "") if all(one.over for one in told) else ""
-    return Seen(frames, any(one.late for one in told), over, told=told[0].told)
+    return FramesSoFar(frames, any(one.late for one in told), over, told=told[0].told)
 
 
 @contextmanager
-def _feeding(world: World, live: LiveJob) -> Iterator[Feed | None]:
-    feed = on_every_rank(world.comm, lambda: live.feed(world))
+def _feeding(world: World, asked: RunOptions, live: LiveOptions) -> Iterator[LiveSource | None]:
+    feed = on_every_rank(world.comm, lambda: _feed(world, asked, live))
     try:
         yield feed
     finally:
@@ -369,7 +331,7 @@ def _interruptible(quiet: bool) -> Iterator[threading.Event]:
             signal.signal(signal.SIGINT, before)
 
 
-def _say_end(seen: Seen) -> None:
+def _say_end(seen: FramesSoFar) -> None:
     """Say why it ended, where frames are, and what an engine or its frames had to suffer."""
     told = seen.told
     lines = [f"himach: {seen.over}, after {seen.frames:,} frames"]

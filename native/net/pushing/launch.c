@@ -41,9 +41,7 @@ static size_t read_file(long pid, const char *name, char *out, size_t size) {
     (void)snprintf(path, sizeof path, "/proc/%ld/%s", pid, name);
     int fd = io_open(AT_FDCWD, path, O_RDONLY);
     ssize_t got = fd < 0 ? -1 : io_read(fd, out, size - 1, 0, READ_ANY);
-    if (fd >= 0) {
-        (void)io_close(fd);
-    }
+    io_drop(fd);
     out[got > 0 ? got : 0] = '\0';
     return got > 0 ? (size_t)got : 0;
 }

@@ -5,7 +5,8 @@
  * it. A server that breaks off or does not answer in time is asked over a new connection what it has: opening that
  * one ends the old one, so that the answer is final. What it has, just as it was sent, is acknowledged; what it has
  * not, or what nobody can be asked about, goes to the next server. So a frame is twice in the stores only if its server
- * could not be asked. Connecting and asking is a thread's (dial.c): a server that is dead keeps nobody waiting. */
+ * could not be asked. Connecting and asking is a thread's (connect_async.c): a server that is dead keeps nobody
+ * waiting. */
 #include "net/pushing/pusher.h"
 
 #include <errno.h>
@@ -151,10 +152,10 @@ static bool is_empty(const bodhi_pusher *p) {
 }
 
 int pusher_push(bodhi_pusher *pusher, const bodhi_frame *frame) {
-    if (pusher == NULL || frame == NULL || frame->number < 0 || frame->n_atoms < 1 || frame->positions == NULL ||
-        frame->n_atoms > (WIRE_MAX_FRAME - WIRE_FRAME_HEAD) / 40) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT, "a frame needs a number from 0, 1 to %u atoms, and positions",
-                          (WIRE_MAX_FRAME - WIRE_FRAME_HEAD) / 40);
+    if (pusher == NULL || frame == NULL || frame->number < 0 || frame->number > BODHI_MAX_NUMBER ||
+        frame->n_atoms < 1 || frame->positions == NULL || frame->n_atoms > (WIRE_MAX_FRAME - WIRE_FRAME_HEAD) / 40) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "a frame needs a number from 0 to %lld, 1 to %u atoms, and positions",
+                          (long long)BODHI_MAX_NUMBER, (WIRE_MAX_FRAME - WIRE_FRAME_HEAD) / 40);
     }
     int status = wait_until(pusher, has_room, !has_room(pusher));
     if (status != BODHI_OK) {
@@ -223,7 +224,7 @@ static void free_pusher(bodhi_pusher *p) {
     free(p->name);
     free(p->generation);
     free(p->identity);
-    memset(p->key, 0, sizeof p->key);
+    explicit_bzero(p->key, sizeof p->key);
     free(p);
 }
 
@@ -325,11 +326,13 @@ static int connect_all(bodhi_pusher *p) {
 int bodhi_push_open(const char *const *servers, int n, const char *dataset, const void *generation,
                     size_t generation_bytes, const bodhi_push_options *options, bodhi_pusher **pusher) {
     if (servers == NULL || n < 1 || n > MAX_SERVERS || dataset == NULL || pusher == NULL || *dataset == '\0' ||
-        strlen(dataset) > WIRE_MAX_NAME || generation_bytes > WIRE_MAX_NAME ||
+        *dataset == '/' || strlen(dataset) > WIRE_MAX_NAME || generation_bytes > WIRE_MAX_NAME ||
         (generation == NULL && generation_bytes > 0)) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT,
-                          "pushing needs 1 to %d servers and a dataset's name of 1 to %d bytes, not %d servers",
-                          MAX_SERVERS, WIRE_MAX_NAME, n);
+        return bodhi_fail(
+            BODHI_ERROR_ARGUMENT,
+            "pushing needs 1 to %d servers, not %d, and a dataset's name of 1 to %d bytes that begins with no "
+            "'/', as those of trajectories' files do",
+            MAX_SERVERS, n, WIRE_MAX_NAME);
     }
     bodhi_pusher *p = calloc(1, sizeof *p);
     if (p == NULL) {

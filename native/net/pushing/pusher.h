@@ -9,9 +9,9 @@
 
 #include "bodhi.h"
 #include "codec/id_order.h"
-#include "net/dial.h"
+#include "net/connect_async.h"
 #include "net/pushing/slots.h"
-#include "write/straight.h"
+#include "write/direct_push.h"
 
 enum {
     FIRST_PAUSE_MS = 1000, /* before a server that failed is tried again */
@@ -42,7 +42,7 @@ typedef struct {
 typedef struct {
     id_order order;
     float *vectors;
-    size_t capacity; /* atoms */
+    size_t capacity;
 } slice_scratch;
 
 struct bodhi_pusher {

@@ -72,7 +72,7 @@ static unsigned char *questions_about(const server *s) {
     unsigned char *questions = calloc((size_t)s->sent.n + 1, WIRE_KEEP_BYTES);
     unsigned char *at = questions;
     for (const slot *each = s->sent.first; each != NULL && at != NULL; each = each->next) {
-        wire_put64(at, each->number);
+        put64(at, each->number);
         memcpy(at + 8, each->message + 12, 4); /* the checksum in its header */
         at += WIRE_KEEP_BYTES;
     }

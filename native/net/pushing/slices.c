@@ -4,10 +4,12 @@
  * The slices of one rank in one launch are a dataset of their own, in which a slice is a frame with the atoms that the
  * rank has: what holds for frames holds for them, and those of two launches never meet in a frame. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/status.h"
 #include "codec/id_order.h"
 #include "net/pushing/launch.h"
@@ -80,11 +82,11 @@ int bodhi_push_open_slices(const char *const *servers, int n, const char *datase
                            size_t generation_bytes, const bodhi_push_options *options,
                            const bodhi_slice_options *slices, bodhi_pusher **pusher) {
     bodhi_push_options chosen = options == NULL ? (bodhi_push_options){0} : *options;
-    if (dataset == NULL || *dataset == '\0' || slices == NULL || pusher == NULL || slices->n_atoms < 1 ||
-        slices->n_atoms > UINT32_MAX || slices->rank < 0 || n < 0 || (n == 0 && slices->store == NULL) ||
-        (generation == NULL && generation_bytes > 0)) {
+    if (dataset == NULL || *dataset == '\0' || *dataset == '/' || slices == NULL || pusher == NULL ||
+        slices->n_atoms < 1 || slices->n_atoms > UINT32_MAX || slices->rank < 0 || n < 0 ||
+        (n == 0 && slices->store == NULL) || (generation == NULL && generation_bytes > 0)) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT,
-                          "slices need a dataset's name, 1 to %u atoms, a rank from 0, and a "
+                          "slices need a dataset's name, which begins with no '/', 1 to %u atoms, a rank from 0, and a "
                           "store or servers",
                           UINT32_MAX);
     }
@@ -111,15 +113,6 @@ int bodhi_push_open_slices(const char *const *servers, int n, const char *datase
 
 /* --- Pushing ----------------------------------------------------------------------------------------------------- */
 
-static bool reserve(slice_scratch *s, size_t n) {
-    if (n > s->capacity) {
-        free(s->vectors);
-        s->vectors = malloc(n * 9 * sizeof *s->vectors);
-        s->capacity = s->vectors != NULL ? n : 0;
-    }
-    return n <= s->capacity;
-}
-
 /* Put vectors in the order of the ids. */
 static float *in_order(const float *vectors, id_order *order, float *out) {
     if (vectors != NULL) {
@@ -131,7 +124,7 @@ static float *in_order(const float *vectors, id_order *order, float *out) {
 static int push_to_servers(bodhi_pusher *pusher, const bodhi_frame *frame, slice_scratch *s) {
     size_t n = (size_t)frame->n_atoms;
     bodhi_frame slice = *frame;
-    if (!reserve(s, n)) {
+    if (!ARRAY_FIT(s->vectors, s->capacity, 9 * n)) {
         return bodhi_fail_memory();
     }
     slice.ids = id_order_ids(&s->order);
@@ -141,11 +134,28 @@ static int push_to_servers(bodhi_pusher *pusher, const bodhi_frame *frame, slice
     return pusher_push(pusher, &slice);
 }
 
+/* What of a slice is no number; NULL: nothing is. */
+static const char *what_is_nan(const bodhi_frame *frame) {
+    bool any = false;
+    for (int64_t i = 0; i < 3 * frame->n_atoms; i++) {
+        any |= isnan(frame->positions[i]);
+    }
+    return isnan(frame->time) ? "its time" : any ? "a position" : NULL;
+}
+
 int bodhi_push_slice(bodhi_pusher *pusher, const bodhi_frame *frame, const int64_t *ids) {
-    if (pusher == NULL || pusher->slices_of == 0 || frame == NULL || frame->number < 0 || frame->n_atoms < 0 ||
-        (frame->n_atoms > 0 && (frame->positions == NULL || ids == NULL)) || frame->n_atoms > pusher->slices_of) {
-        return bodhi_fail(BODHI_ERROR_ARGUMENT, "a slice needs a pusher that was opened for slices, a number from 0, "
-                                                "and ids and positions of as many atoms as a frame has, or fewer");
+    if (pusher == NULL || pusher->slices_of == 0 || frame == NULL || frame->number < 0 ||
+        frame->number > BODHI_MAX_NUMBER || frame->n_atoms < 0 || frame->n_atoms > pusher->slices_of ||
+        (frame->n_atoms > 0 && (frame->positions == NULL || ids == NULL))) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT,
+                          "a slice needs a pusher that was opened for slices, a number from 0 to %lld, and ids and "
+                          "positions of as many atoms as a frame has, or fewer",
+                          (long long)BODHI_MAX_NUMBER);
+    }
+    const char *nan = what_is_nan(frame);
+    if (nan != NULL) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "the slice of frame %lld: %s is no number (NaN)",
+                          (long long)frame->number, nan);
     }
     if (frame->n_atoms == 0) {
         return BODHI_OK; /* a rank without atoms adds nothing to the frame */

@@ -107,9 +107,7 @@ typedef struct {
 } held_segment;
 
 static void let_go_of(held_segment *held) {
-    if (held->fd >= 0) {
-        (void)io_close(held->fd);
-    }
+    io_drop(held->fd);
     held->fd = -1;
 }
 
@@ -156,7 +154,7 @@ bool answer_take(bodhi_server *server, connection *c) {
     size_t at = 4 * n;
     for (size_t i = 0; i < n; i++) {
         uint32_t got = read_asked(c->dataset->dataset, &extents[i], &held, body + at);
-        wire_put32(body + 4 * i, got);
+        put32(body + 4 * i, got);
         at += got == WIRE_GONE ? 0 : got;
     }
     let_go_of(&held);
@@ -181,14 +179,12 @@ static size_t write_generation(int store, const char *directory, const unsigned 
     size_t used = 0;
     if (meta != NULL && parse_meta(meta, meta_bytes, &found, &found_bytes, &generation, &bytes, &version) == PARSED &&
         found_bytes == size && memcmp(found, name, size) == 0 && 4 + bytes <= room) {
-        wire_put32(out, (uint32_t)bytes);
+        put32(out, (uint32_t)bytes);
         memcpy(out + 4, generation, bytes);
         used = 4 + bytes;
     }
     free(meta);
-    if (fd >= 0) {
-        (void)io_close(fd);
-    }
+    io_drop(fd);
     return used;
 }
 
@@ -267,7 +263,7 @@ static ssize_t read_attachment(const connection *c, uint64_t from, unsigned char
 
 bool answer_attachment(connection *c) {
     char file[ATTACHMENT_NAME];
-    uint64_t from = wire_get64(c->in.body);
+    uint64_t from = get64(c->in.body);
     uint64_t size = UINT64_MAX;
     if (from > INT64_MAX || !attachment_name(c->in.body + 8, c->in.size - 8, file)) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "no attachment may have this name");
@@ -283,7 +279,7 @@ bool answer_attachment(connection *c) {
     if (got < PART_BYTES) {
         connection_close_attachment(c);
     }
-    wire_put64(body, size);
+    put64(body, size);
     output_done(c, WIRE_ATTACHMENT, 8 + (got < 0 ? 0 : (size_t)got));
     return true;
 }
@@ -291,9 +287,9 @@ bool answer_attachment(connection *c) {
 /* --- Marks ------------------------------------------------------------------------------------------------------- */
 
 bool answer_mark(connection *c) {
-    int64_t first = (int64_t)wire_get64(c->in.body);
-    int64_t step = (int64_t)wire_get64(c->in.body + 8);
-    uint64_t count = wire_get64(c->in.body + 16);
+    int64_t first = (int64_t)get64(c->in.body);
+    int64_t step = (int64_t)get64(c->in.body + 8);
+    uint64_t count = get64(c->in.body + 16);
     if (count == 0 || count > WIRE_MAX_MARKED) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "so many frames are not marked at once");
     }
@@ -306,7 +302,7 @@ bool answer_mark(connection *c) {
     }
     int status = bodhi_dataset_mark(c->dataset->dataset, first, step, (int64_t)count, marks, marks + words);
     for (size_t i = 0; status == BODHI_OK && i < 2 * words; i++) {
-        wire_put64(body + 8 * i, marks[i]);
+        put64(body + 8 * i, marks[i]);
     }
     free(marks);
     if (status != BODHI_OK) {

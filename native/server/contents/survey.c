@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "server/connection.h"
 #include "store/dataset.h"
@@ -57,13 +58,7 @@ typedef struct {
 } text;
 
 static void append(text *t, const void *data, size_t size) {
-    if (t->n + size > t->capacity) {
-        size_t capacity = 2 * (t->n + size);
-        unsigned char *grown = realloc(t->bytes, capacity);
-        t->failed = t->failed || grown == NULL;
-        t->bytes = grown == NULL ? t->bytes : grown;
-        t->capacity = grown == NULL ? t->capacity : capacity;
-    }
+    t->failed = t->failed || !ARRAY_GROW(t->bytes, t->capacity, t->n + size);
     if (!t->failed && size > 0) {
         memcpy(t->bytes + t->n, data, size);
         t->n += size;
@@ -79,9 +74,7 @@ static uint32_t append_file(text *t, const bodhi_dataset *dataset, const char *f
     size_t size = got < 0 || !fits ? 0 : (size_t)got;
     append(t, content, size);
     free(content);
-    if (fd >= 0) {
-        (void)io_close(fd);
-    }
+    io_drop(fd);
     return fits ? (uint32_t)size : TOO_LONG;
 }
 
@@ -94,9 +87,9 @@ static int32_t append_runs(text *t, bodhi_dataset *dataset, int kind) {
         return -1;
     }
     for (int64_t i = 0; i < count; i++) {
-        wire_put64(row, (uint64_t)runs[i].first);
-        wire_put64(row + 8, (uint64_t)runs[i].step);
-        wire_put64(row + 16, (uint64_t)runs[i].count);
+        put64(row, (uint64_t)runs[i].first);
+        put64(row + 8, (uint64_t)runs[i].step);
+        put64(row + 16, (uint64_t)runs[i].count);
         append(t, row, sizeof row);
     }
     return (int32_t)count;
@@ -111,17 +104,17 @@ static void describe(text *t, bodhi_dataset *dataset) {
     append(t, dataset->directory, NAME);
     append(t, dataset->name, strlen(dataset->name));
     append(t, dataset->generation, dataset->generation_bytes);
-    wire_put32(head, (uint32_t)strlen(dataset->name));
-    wire_put32(head + 4, (uint32_t)dataset->generation_bytes);
-    wire_put32(head + 8, append_file(t, dataset, "x-origin.json", MOST_STAMP));
-    wire_put32(head + 12, append_file(t, dataset, "x-author", MOST_NOTE));
-    wire_put32(head + 16, append_file(t, dataset, "x-copies", MOST_NOTE));
-    wire_put32(head + 20, (uint32_t)append_runs(t, dataset, BODHI_NATIVE));
-    wire_put32(head + 24, (uint32_t)append_runs(t, dataset, BODHI_ALIEN));
-    wire_put64(head + 32, (uint64_t)facts.native);
-    wire_put64(head + 40, (uint64_t)facts.alien);
-    wire_put64(head + 48, (uint64_t)facts.bytes);
-    wire_put64(head + 56, (uint64_t)facts.last_used);
+    put32(head, (uint32_t)strlen(dataset->name));
+    put32(head + 4, (uint32_t)dataset->generation_bytes);
+    put32(head + 8, append_file(t, dataset, "x-origin.json", MOST_STAMP));
+    put32(head + 12, append_file(t, dataset, "x-author", MOST_NOTE));
+    put32(head + 16, append_file(t, dataset, "x-copies", MOST_NOTE));
+    put32(head + 20, (uint32_t)append_runs(t, dataset, BODHI_NATIVE));
+    put32(head + 24, (uint32_t)append_runs(t, dataset, BODHI_ALIEN));
+    put64(head + 32, (uint64_t)facts.native);
+    put64(head + 40, (uint64_t)facts.alien);
+    put64(head + 48, (uint64_t)facts.bytes);
+    put64(head + 56, (uint64_t)facts.last_used);
     if (!t->failed) {
         memcpy(t->bytes + at, head, sizeof head);
     }

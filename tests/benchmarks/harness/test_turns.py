@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from himach.benchmarks.harness.turns import Contender, on_cores, run_in_turn
+from himach.benchmarks.harness.interleave import Contender, on_cores, run_in_turn
 from himach.errors import HimachError
 
 

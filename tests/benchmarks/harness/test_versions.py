@@ -8,7 +8,7 @@ import pytest
 
 from himach.benchmarks.harness.contest import TWIN, Contest, Question
 from himach.benchmarks.harness.figures import report
-from himach.benchmarks.harness.turns import run_in_turn
+from himach.benchmarks.harness.interleave import run_in_turn
 from himach.benchmarks.harness.versions import beside, numbers
 
 

@@ -34,13 +34,13 @@ class Several(himach.Analysis):
 
 @pytest.mark.parametrize("span", [1, 1 << 16])
 def test_boxes_do_not_depend_on_which_keys_come_together(span, monkeypatch):
-    monkeypatch.setattr(merge, "SPAN", span)
+    monkeypatch.setattr(merge, "MAX_PAIRS_AT_A_TIME", span)
     (results,) = run_engine(None, [[Several()]], FRAMES, made_up(FRAMES, "some")).results
     assert dict(results) == {1: (12, False, False), 2: (8, False, True)}
 
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_more_pairs_than_rows_can_be_numbered_are_refused(mixed, monkeypatch):
-    monkeypatch.setattr(parts, "MOST", 10)
+    monkeypatch.setattr(parts, "MAX_PAIRS", 10)
     with pytest.raises(AnalysisError, match=r"have \d\d pairs, and at most 10 .* under more keys"):
         run_engine(None, [[Several(mixed=mixed)]], FRAMES, made_up(FRAMES))

@@ -19,7 +19,9 @@ FRAMES = range(0, 12, 3)
 
 
 class Yields(himach.Analysis):
-    """Calls what it is given."""
+    """Calls what it is given, which may hold anything."""
+
+    caches = ("items", "result")
 
     def __init__(self, items, result=None):
         super().__init__()

@@ -70,9 +70,9 @@ class Counting(ThreadRank):
 @pytest.mark.parametrize("size", [2, 3, 8])
 @pytest.mark.parametrize("rows", [60, 1500])
 def test_blocks_and_tables_reach_their_ranks(monkeypatch, size, rows):
-    monkeypatch.setattr(exchange, "MESSAGE", 1 << 14)
-    monkeypatch.setattr(exchange, "SMALL", 1 << 10)
-    monkeypatch.setattr(exchange, "FEW", 2)
+    monkeypatch.setattr(exchange, "MESSAGE_BYTES", 1 << 14)
+    monkeypatch.setattr(exchange, "SMALL_COLUMN_BYTES", 1 << 10)
+    monkeypatch.setattr(exchange, "MAX_PARTNERS", 2)
 
     def work(comm):
         counting = Counting(comm)

@@ -7,10 +7,10 @@ import pytest
 
 from himach.engine.pairs.block import Form, by_shard, divided, objects
 from himach.engine.pairs.keys import ENCODED, encode
-from himach.engine.shuffle.packed import Packed, packed
+from himach.engine.shuffle.packed import CompactBlock, packed
 from himach.engine.shuffle.runs import Memory, Runs
 from himach.engine.shuffle.spill import Scratch, spill
-from himach.engine.shuffle.stack import Stack
+from himach.engine.shuffle.stack import MergedBlocks
 from himach.engine.shuffle.used import UsedRows
 
 
@@ -34,7 +34,7 @@ def rows(block, start, stop):
 def test_packed_intervals_come_back(longest):
     block = intervals(3000, 20, longest)
     held = packed(block)
-    assert isinstance(held, Packed)
+    assert isinstance(held, CompactBlock)
     assert held.kind == block.kind and held.nbytes < block.nbytes / 2
     for start, stop in [(0, 16), (3, 9), (15, 16), (4, 4)]:
         assert rows(held, start, stop) == rows(block, start, stop)
@@ -53,7 +53,7 @@ def test_packed_blocks_in_memory_and_on_disk(tmp_path):
     blocks = [intervals(3000, 20, 2, seed) for seed in range(3)]
     runs = Runs(Memory(1 << 40, tmp_path), 16)
     held = runs.put(blocks)
-    assert all(isinstance(one, Packed) for one in held)
+    assert all(isinstance(one, CompactBlock) for one in held)
     wanted = [sorted(chain(*some)) for some in zip(*(rows(block, 0, 16) for block in blocks), strict=True)]
     sizes = runs.sizes()
     assert rows(runs.part(0, 16)[0], 0, 16) == wanted
@@ -81,7 +81,7 @@ def test_blocks_in_other_numbers_of_shards(width, tmp_path):
     assert sorted(listed(divided(many, 16))) == sorted(listed(few))
     # On a disk, in fewer shards than the run has.
     runs = Runs(Memory(1 << 40, tmp_path), 128)
-    runs.refer([spill(Scratch(tmp_path), Stack([few]), 3)])
+    runs.refer([spill(Scratch(tmp_path), MergedBlocks([few]), 3)])
     assert ((runs.sizes() > 0) >= (np.diff(many.bounds) > 0)).all()
     for start, stop in [(0, 128), (3, 9), (8, 16), (120, 128)]:
         found, wanted = runs.part(start, stop), many.part(start, stop)

@@ -124,7 +124,7 @@ def test_the_file_of_a_running_process_has_no_name_and_is_its_own(tmp_path):
 
 
 def test_small_chunks_are_not_kept_one_by_one_on_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(mapping, "CHUNK", 1 << 12)
+    monkeypatch.setattr(mapping, "CHUNK_BYTES", 1 << 12)
     memory = Memory(LIMIT, tmp_path)
     run(memory)
     assert memory.spilled > LIMIT

@@ -7,7 +7,7 @@ import pytest
 
 from himach.engine.pairs.block import Block, Form, by_shard, objects
 from himach.engine.shuffle.spill import Scratch, spill
-from himach.engine.shuffle.stack import Stack
+from himach.engine.shuffle.stack import MergedBlocks
 
 SHARDS = 8
 
@@ -51,7 +51,7 @@ def test_a_block_lists_every_column_that_it_may_have():
 def test_shards_of_many_blocks_come_as_one_from_memory_and_from_disk(width, values, ordered, step, tmp_path):
     sizes = [40, 3, 1] if step == 3 else [40, 30, 20]
     blocks = [made_up(width, values, some, n, n) for some, n in zip(ordered, sizes, strict=True)]
-    stack = Stack(blocks)
+    stack = MergedBlocks(blocks)
     scratch = Scratch(tmp_path)
     spilled = spill(scratch, stack, step)
     for start, stop in [(0, SHARDS), (2, 5), (SHARDS - 1, SHARDS), (3, 3)]:

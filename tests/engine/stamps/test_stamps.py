@@ -9,8 +9,8 @@ from himach.engine.pairs.keys import encode
 from himach.engine.stamps import growing
 from himach.engine.stamps.growing import Stamps
 from himach.engine.stamps.joined import Frames
-from himach.engine.stamps.stretch import Stretch
-from himach.engine.stamps.table import FrameTable, Texts
+from himach.engine.stamps.stretch import RowRange
+from himach.engine.stamps.table import FrameTable, StringColumn
 
 N = 3000
 STEPS = {
@@ -62,18 +62,22 @@ def same(a, b):
 def test_every_bit_comes_back(steps, times, boxed):
     with np.errstate(all="ignore"):
         table = FrameTable(steps, times(steps), boxes(boxed, len(steps)))
-    same(Stretch.of(table).table(), table)
+    same(RowRange.of(table).table(), table)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 1 << 16])
 @pytest.mark.parametrize("boxed", ["none", "few", "many"])
 @pytest.mark.parametrize("sourced", [False, True])
 def test_rows_that_were_added_one_by_one(monkeypatch, rows, boxed, sourced):
-    monkeypatch.setattr(growing, "ROWS", rows)
+    monkeypatch.setattr(growing, "RANGE_ROWS", rows)
     n = 200
     steps, box = STEPS["tasks"][:n], boxes(boxed, n)
     keys = [encode(("key", int(step) % 7, "x" * (int(step) % 5))) for step in steps] if sourced else [None] * n
-    sources = Texts(np.frombuffer(b"".join(keys), np.uint8), np.cumsum([len(key) for key in keys])) if sourced else None
+    sources = (
+        StringColumn(np.frombuffer(b"".join(keys), np.uint8), np.cumsum([len(key) for key in keys]))
+        if sourced
+        else None
+    )
     table = FrameTable(steps, TIMES["nearly a line"](steps), box, sources)
     stamps = Stamps()
     for i in range(n):
@@ -115,7 +119,7 @@ def test_texts_are_ordered_as_bytes_are():
     keys = [encode(("x" * int(rng.integers(60)), *some)) for some in numbers]
     keys += [encode(number) for number in rng.integers(-(2**62), 2**62, 50).tolist()] + [encode("é" * 300 + "x")] * 2
     first = rng.integers(0, 3, len(keys))
-    texts = Texts(np.frombuffer(b"".join(keys), np.uint8), np.cumsum([len(key) for key in keys]))
+    texts = StringColumn(np.frombuffer(b"".join(keys), np.uint8), np.cumsum([len(key) for key in keys]))
     expected = sorted(range(len(keys)), key=lambda row: (first[row], keys[row]))
     assert texts.order(first).tolist() == expected
     chosen = texts.chosen(np.array(expected))

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from support import cache_data
 from support.cache_data import N_FRAMES, Emit, bits, drop_all, numbers_of, only_dataset, put
 
 import himach
+from himach.io.dataset import cpu_budget
 from himach.io.store.store import StoreBusyError
 
 comm = MPI.COMM_WORLD
@@ -74,6 +76,16 @@ class Machine:
         return found
 
 
+class EmitSome(Emit):
+    """The same of five atoms, which it asks for."""
+
+    def atoms(self, universe):
+        return universe.atoms[:5]
+
+    def map(self, frame):
+        yield "frame", (frame.number, frame.time, zlib.crc32(frame.positions[np.arange(5)].tobytes()))
+
+
 @pytest.fixture
 def machine():
     folder = comm.bcast(tempfile.mkdtemp(prefix="himach-test-") if comm.rank == 0 else None)
@@ -99,6 +111,22 @@ def test_first_run_keeps_every_frame_once(machine):
     assert second.record["assignment"] == counts(alien=64)
     assert second.record["bytes"]["origin"] == 0
     assert machine.copies() == one_each()
+
+
+def test_atoms_that_were_asked_for_are_read_where_they_are_kept(machine, monkeypatch):
+    monkeypatch.setattr(cpu_budget, "idle_seconds", lambda: 0.0)  # whole frames are not kept
+    machine.expected = himach.run(EmitSome(), machine.trajectory, machine.topology, cache="off", progress=False).outcome
+    machine.expected = comm.bcast(machine.expected)
+    assert machine.run(APART, EmitSome()).record["assignment"] == counts(residue=64)
+    found = [machine.run(APART, EmitSome()).record for _ in range(2)]
+    assert [one["assignment"] for one in found] == [counts(alien=64)] * 2
+    assert [one["bytes"]["origin"] for one in found] == [0, 0]
+    if comm.rank == 0:
+        machine.place("b").rename(machine.folder / "away")
+    comm.barrier()
+    gone = machine.run("aacd", EmitSome()).record["assignment"]
+    assert 0 < gone["residue"] < 64
+    assert machine.run("aacd", EmitSome()).record["bytes"]["origin"] == 0
 
 
 def test_all_native_then_a_node_gone_then_back(machine):

@@ -18,7 +18,7 @@ from support.disks import small_disk
 from support.ranks import clean_environment
 
 import himach
-from himach.io.dataset import core_time, writeback
+from himach.io.dataset import cpu_budget, writeback
 from himach.io.trajectory import frame_file
 from himach.io.trajectory.index.walk import read_index
 
@@ -285,7 +285,7 @@ def test_a_store_that_is_deleted_during_a_run(tmp_path, place, how, before):
 
 def test_quota_evicts_what_was_used_longest_ago(tmp_path, place, monkeypatch):
     monkeypatch.setenv("HIMACH_QUOTA", "2200kB")
-    monkeypatch.setattr(core_time, "FREE_SECONDS", 60.0)  # all is kept, however busy the machine
+    monkeypatch.setattr(cpu_budget, "FREE_SECONDS", 60.0)  # all is kept, however busy the machine
     monkeypatch.setattr(writeback, "CLOSE_SECONDS", 60.0)
     topology, one = make(tmp_path, 1200)
     _, two = make(tmp_path, 1200, name="two.trr", seed=8)

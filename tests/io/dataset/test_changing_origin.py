@@ -8,8 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+import warnings
+from functools import partial
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 from support import needs
@@ -19,10 +24,13 @@ from support.ranks import clean_environment
 import himach
 from himach.io.dataset import origin_stamp
 from himach.io.dataset.lookup import dataset_name
+from himach.io.frame_source import WHOLE
 from himach.io.trajectory.origin import Origin
+from himach.opening.options import StageOptions
 from himach.parallel.communicator import alone
-from himach.runner.staging import StageJob, stage
+from himach.staging.stage import stage
 
+CHANGES = ["overwrite", "overwrite", "disguise", "disguise", "replace", "cut", "remove", "grow", "touch"]
 NAMES = ["md.trr", "md.xtc", "md.dcd", "md.ncdf", "md.xyz"]
 MIDDLE = 20
 
@@ -213,8 +221,8 @@ def test_staging_of_a_trajectory_that_changes(tmp_path, place, monkeypatch, name
     expected = analyse(trajectory, topology, cache="off")
     act = getattr(Changing(), f"_{change}")
 
-    def read(self, numbers, needed=None):
-        for frame in reading(self, numbers, needed):
+    def read(self, numbers, options=WHOLE):
+        for frame in reading(self, numbers, options):
             if frame.number == MIDDLE:
                 act(trajectory, other)
             yield frame
@@ -223,10 +231,73 @@ def test_staging_of_a_trajectory_that_changes(tmp_path, place, monkeypatch, name
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(Origin, "read", read)
         with pytest.raises(himach.TrajectoryError, match="has changed since"):
-            stage(alone(), StageJob([trajectory], topology, cache=str(place), quiet=True))
+            stage(alone(), StageOptions([trajectory], topology, cache=str(place), quiet=True))
     shutil.copy(before, trajectory)
     result = analyse(trajectory, topology, cache=place)
     assert bits(result.outcome) == bits(expected.outcome)
+
+
+# --- At random moments ------------------------------------------------------------------------------------------------
+
+
+#: Frames and atoms, too many to be read ahead at once.
+MANY = {"n_frames": 800, "n_atoms": 1000}
+
+
+class Slow(Emit):
+    """Takes its time, so that most moments are between two frames."""
+
+    def map(self, frame):
+        time.sleep(0.001)
+        yield from super().map(frame)
+
+
+@pytest.fixture(scope="module")
+def two_ranks():
+    with himach.Ranks(2) as ranks:
+        yield ranks
+
+
+def outcome_or_none(*arguments, job=Emit, **options):
+    """Return the bits of the outcome, or None where a run ends by an error that says why."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return bits(himach.run(job(), *arguments, progress=False, **options).outcome)
+        except (himach.TrajectoryError, himach.UsageError):
+            return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(int(os.environ.get("HIMACH_TEST_EXAMPLES", "3"))))
+def test_a_change_at_a_random_moment_mixes_nothing(tmp_path, place, two_ranks, seed):
+    random = Random(seed)
+    name = NAMES[seed % 4]  # texts take long to write
+    topology, trajectory = make(tmp_path, name=name, **MANY)
+    _, other = make(tmp_path, name=f"other-{name}", seed=8, **MANY)
+    before = shutil.copy(trajectory, tmp_path / "before")
+    now = first = outcome_or_none(trajectory, topology, cache="off")
+    took = 1.5
+    for _ in range(2):
+        change = random.choice(CHANGES)
+        moment, ranks = random.uniform(0, took), random.choice([None, two_ranks])
+        act = partial(getattr(Changing(), f"_{change}"), trajectory, other)
+        changing = threading.Timer(moment, act)
+        began = time.monotonic()
+        changing.start()
+        found = outcome_or_none(trajectory, topology, cache=place, ranks=ranks, job=Slow)
+        took = time.monotonic() - began
+        changing.join()
+        whole = outcome_or_none(trajectory, topology, cache="off")
+        told = f"seed {seed}: {change} after {moment:.3f} of {took:.3f} s, {ranks}"
+        assert found is None or found in (now, whole), told
+        if whole is not None:
+            assert outcome_or_none(trajectory, topology, cache=place) == whole, told
+        now = whole
+        if random.random() < 0.7 or whole is None:
+            shutil.copy(before, trajectory)
+            assert outcome_or_none(trajectory, topology, cache=place) == first, told
+            now = first
 
 
 # --- Nodes ------------------------------------------------------------------------------------------------------------
@@ -284,8 +355,8 @@ def test_a_clock_that_goes_ahead_does_not_make_a_content_the_last(tmp_path, plac
     topology, trajectory, other = two(tmp_path, "md.trr")
     first = shutil.copy(trajectory, tmp_path / "first")
     with monkeypatch.context() as ahead:
-        now = time.time
-        ahead.setattr(origin_stamp.time, "time", lambda: now() + 2 * 86400)
+        late = SimpleNamespace(**{**vars(time), "time": lambda: time.time() + 2 * 86400})
+        ahead.setattr(origin_stamp, "time", late)
         analyse(trajectory, topology, cache=place)
     for content in (other, first):
         shutil.copy(content, trajectory)

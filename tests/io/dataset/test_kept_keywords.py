@@ -10,19 +10,20 @@ from support.cache_data import N_FRAMES, analyse, bits, make, make_dump, numbers
 from support.commands import himach as command
 
 import himach
-from himach.io.dataset.describe import describe
 from himach.io.dataset.origin_stamp import VERSION, OriginStamp
 from himach.io.store.store import Store
 from himach.io.trajectory.origin import open_origin
+from himach.opening.description import describe
+from himach.opening.options import StageOptions
 from himach.parallel.communicator import alone
-from himach.runner.staging import StageJob, stage
+from himach.staging.stage import stage
 
 
 def staged(folder, name="d", **options) -> None:
     """Stage as `stage()` does, alone, in the store of a folder."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        stage(alone(), StageJob(dataset=name, cache=str(folder / "store"), quiet=True, **options))
+        stage(alone(), StageOptions(dataset=name, cache=str(folder / "store"), quiet=True, **options))
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from support.cache_data import Emit, make, only_dataset
 from support.commands import wait_until
 from support.ranks import clean_environment
 
+from himach.io.dataset.subsets import subsets_beside
+
 SECONDS = 0.05  # a frame
 
 
@@ -28,6 +30,18 @@ class Slow(Emit):
         yield from super().map(frame)
 
 
+class SlowOfSome(Slow):
+    """The same of some atoms."""
+
+    def atoms(self, universe):
+        return universe.atoms[3:9]
+
+    def map(self, frame):
+        Path(self.folder, str(frame.number)).touch()
+        time.sleep(SECONDS)
+        yield "frame", (frame.number, frame.time, float(frame.positions[3:9].sum()))
+
+
 @pytest.fixture
 def begun(tmp_path) -> Path:
     folder = tmp_path / "begun"
@@ -35,16 +49,16 @@ def begun(tmp_path) -> Path:
     return folder
 
 
-def start(tmp_path: Path, begun: Path, *launcher: str, flush: float) -> subprocess.Popen:
+def start(tmp_path: Path, begun: Path, *launcher: str, flush: float, kind: type[Slow] = Slow) -> subprocess.Popen:
     topology, trajectory = make(tmp_path, 400)
     program = tmp_path / "program.py"
     program.write_text(
         "import himach, test_killed_runs\n"
         "from himach.io.dataset import writeback\n"
-        "from himach.parallel import orders\n"
+        "from himach.launch import stop_requests\n"
         f"writeback.FLUSH_SECONDS = {flush}\n"
-        "orders.OTHERS_WRITE = 5.0\n"  # a busy machine's second rank takes its time
-        f"himach.run(test_killed_runs.Slow(folder={str(begun)!r}), {str(trajectory)!r}, {str(topology)!r},\n"
+        "stop_requests.OTHERS_WRITE = 5.0\n"  # a busy machine's second rank takes its time
+        f"himach.run(test_killed_runs.{kind.__name__}(folder={str(begun)!r}), {str(trajectory)!r}, {str(topology)!r},\n"
         f"           cache={str(tmp_path / 'store')!r}, progress=False)\n"
     )
     folders = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])
@@ -53,12 +67,14 @@ def start(tmp_path: Path, begun: Path, *launcher: str, flush: float) -> subproce
 
 
 def kept(tmp_path: Path) -> set[int]:
-    return set(only_dataset(tmp_path / "store", tmp_path / "md.trr").alien)
+    dataset = only_dataset(tmp_path / "store", tmp_path / "md.trr")
+    return set(dataset.alien).union(*(one.dataset.alien for one in subsets_beside(dataset)))
 
 
 @pytest.mark.slow
-def test_a_killed_run_loses_little_more_than_a_second(tmp_path, begun):
-    process = start(tmp_path, begun, flush=1.0)
+@pytest.mark.parametrize("kind", [Slow, SlowOfSome])
+def test_a_killed_run_loses_little_more_than_a_second(tmp_path, begun, kind):
+    process = start(tmp_path, begun, flush=1.0, kind=kind)
     try:
         assert wait_until(lambda: len(list(begun.iterdir())) > 4 / SECONDS)
     finally:
@@ -67,8 +83,9 @@ def test_a_killed_run_loses_little_more_than_a_second(tmp_path, begun):
     assert len(kept(tmp_path)) > 1.5 / SECONDS
 
 
-def test_a_run_that_is_terminated_leaves_all_that_it_read(tmp_path, begun):
-    process = start(tmp_path, begun, flush=1000.0)
+@pytest.mark.parametrize("kind", [Slow, SlowOfSome])
+def test_a_run_that_is_terminated_leaves_all_that_it_read(tmp_path, begun, kind):
+    process = start(tmp_path, begun, flush=1000.0, kind=kind)
     try:
         assert wait_until(lambda: len(list(begun.iterdir())) > 20)
         read = {int(path.name) for path in begun.iterdir()}

@@ -11,6 +11,7 @@ from support.io_samples import FORMATS
 
 import himach
 from himach.frame import FIELDS, POSITIONS, VELOCITIES
+from himach.io.frame_source import WHOLE
 from himach.io.store import store
 from himach.io.trajectory import xtc
 from himach.runner.run import run
@@ -96,9 +97,9 @@ def asked_of_the_store(monkeypatch) -> list:
     asked = []
     read = store.Dataset.read
 
-    def noting(self, numbers, atoms=None, fields=FIELDS, **options):
-        asked.append((len(numbers), fields))
-        return read(self, numbers, atoms, fields, **options)
+    def noting(self, numbers, options=WHOLE):
+        asked.append((len(numbers), options.fields or FIELDS))
+        return read(self, numbers, options)
 
     monkeypatch.setattr(store.Dataset, "read", noting)
     return asked

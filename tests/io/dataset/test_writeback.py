@@ -10,8 +10,10 @@ import pytest
 from support.io_samples import make
 
 from himach.frame import RawFrame
-from himach.io.dataset import core_time, writeback
+from himach.io.dataset import cpu_budget, writeback
+from himach.io.dataset.cpu_budget import CpuBudget
 from himach.io.dataset.writeback import Writeback
+from himach.io.frame_source import ReadOptions
 from himach.io.store.store import Store, StorePoisonedError
 from himach.io.trajectory.origin import open_origin
 
@@ -49,10 +51,10 @@ def frame(number: int, n_atoms: int = 1000) -> RawFrame:
     return RawFrame(number, float(number), positions, None, -positions if number % 2 else None)
 
 
-def write_all(disk, count: int) -> tuple[writeback.Written, float]:
+def write_all(disk, count: int, cores: CpuBudget | None = None) -> tuple[writeback.Written, float]:
     """Offer so many frames; return what came of it, and the seconds that it took."""
     began = time.monotonic()
-    subject = Writeback(disk)
+    subject = Writeback(disk, cores=cores)
     for number in range(count):
         subject.offer(frame(number))
     return subject.close(), time.monotonic() - began
@@ -128,7 +130,7 @@ def xtc(tmp_path):
 
 def offer_coded(subject, path, needed=5):
     """Offer the frames of an XTC of which so many atoms were decoded."""
-    for each in open_origin([path]).read(range(30), needed):
+    for each in open_origin([path]).read(range(30), ReadOptions(np.array([[0, needed]]))):
         assert each.coded is not None
         decoded = each.positions[:needed].copy()
         subject.offer(each)
@@ -185,9 +187,9 @@ def test_what_is_damaged_behind_the_needed_atoms_is_not_kept(dataset, xtc):
 
 
 def test_what_the_cores_have_no_time_for_is_left_to_later_runs(dataset, monkeypatch):
-    monkeypatch.setattr(core_time, "FREE_SECONDS", 0.01)
-    monkeypatch.setattr(core_time, "FREE_PART", 0.0)
-    monkeypatch.setattr(core_time, "idle_seconds", lambda: 0.0)
+    monkeypatch.setattr(cpu_budget, "FREE_SECONDS", 0.01)
+    monkeypatch.setattr(cpu_budget, "FREE_PART", 0.0)
+    monkeypatch.setattr(cpu_budget, "idle_seconds", lambda: 0.0)
     monkeypatch.setattr(writeback, "QUEUE_BYTES", 50 * 12_000)
 
     class Busy(Disk):
@@ -197,17 +199,17 @@ def test_what_the_cores_have_no_time_for_is_left_to_later_runs(dataset, monkeypa
                 pass
             return super().write(*frame)
 
-    got, _ = write_all(Busy(dataset, lambda count: None), 1000)
+    got, _ = write_all(Busy(dataset, lambda count: None), 1000, CpuBudget())
     assert got.frames + got.skipped == 1000
     assert 5 <= got.frames < 150  # those in the queue, too, when the time was up
     assert got.reason == ""
 
 
 def test_an_idle_core_keeps_all(dataset, monkeypatch):
-    monkeypatch.setattr(core_time, "FREE_SECONDS", 0.0)
-    monkeypatch.setattr(core_time, "FREE_PART", 0.0)
-    monkeypatch.setattr(core_time, "idle_seconds", lambda: 2 * time.monotonic())
-    subject = Writeback(dataset, ranks=2)
+    monkeypatch.setattr(cpu_budget, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(cpu_budget, "FREE_PART", 0.0)
+    monkeypatch.setattr(cpu_budget, "idle_seconds", lambda: 2 * time.monotonic())
+    subject = Writeback(dataset, cores=CpuBudget(2))
     time.sleep(0.05)
     for number in range(100):
         subject.offer(frame(number))

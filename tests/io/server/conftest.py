@@ -21,11 +21,11 @@ from himach.io.server.client import Client, find
 class Running:
     """A server in a process of its own."""
 
-    def __init__(self, place: Path, key: Path, *options: str) -> None:
+    def __init__(self, place: Path, key: Path, *options: str, listen: str = "127.0.0.1:0") -> None:
         self.place = place
         self.key = key
         self.options = options
-        self.start()
+        self.start(listen)
 
     def start(self, listen: str = "127.0.0.1:0") -> None:
         reader, writer = os.pipe()

@@ -34,6 +34,7 @@ from support.commands import wait_until
 import himach
 from himach.errors import HimachError
 from himach.io.dataset.listing import evict_chosen
+from himach.io.frame_source import ReadOptions
 from himach.io.server import control
 from himach.io.server.client import find, socket_path
 from himach.io.store.store import Store
@@ -141,7 +142,9 @@ def read(ground: Ground, rng: random.Random) -> None:
     while True:
         dataset.refresh()
         numbers = rng.sample(range(FRAMES), 60)
-        for number, frame in zip(numbers, dataset.read(numbers, direct=rng.choice(["on", "off"])), strict=True):
+        for number, frame in zip(
+            numbers, dataset.read(numbers, ReadOptions(direct=rng.choice(["on", "off"]))), strict=True
+        ):
             if frame is not None:
                 check(frame, number)
 
@@ -337,7 +340,7 @@ def verify(ground: Ground) -> tuple[int, int]:
         raise AssertionError("what is listed is not what is there")
     if ground.outcome(cache=ground.place) != ground.expected:
         raise AssertionError("a run has a wrong outcome")
-    places = dataset._handle.locate(np.array(sorted(found), dtype=np.int64))
+    places = dataset.locate(np.array(sorted(found), dtype=np.int64))
     packed = {number for number, place in zip(sorted(found), places, strict=True) if is_packed(number, place[3])}
     if packed != {number for number in found if number % 3 != 0}:
         raise AssertionError("not the frames on XTC's grid are packed")

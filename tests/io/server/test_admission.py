@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import socket
 import threading
@@ -13,18 +12,8 @@ from support.messages import ERROR, OPEN, OPENED, PLACES, READ, STOP, connect, m
 import himach
 from himach.io.server import control
 from himach.io.server.admission import read_key
-from himach.io.store.bodhi import (
-    ServerRefusedError,
-    hmac_sha256,
-)
+from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.store import StoreError
-
-
-def test_hmac_is_pythons():
-    for size in (0, 1, 55, 56, 63, 64, 65, 200):
-        for key_size in (1, 64, 65, 131):
-            key, data = bytes(range(key_size)), bytes(i % 251 for i in range(size))
-            assert hmac_sha256(key, data) == hmac.digest(key, data, hashlib.sha256)
 
 
 def test_wrong_key(run_server, tmp_path):

@@ -16,6 +16,8 @@ import pytest
 from support.pushed import frame_of, push
 
 import himach
+from himach.io.dataset.name_space import list_datasets
+from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
 from himach.io.store.store import Store, StoreBusyError, StoreError, StoreNotFoundError
 
@@ -24,31 +26,12 @@ PART = 128 << 10  # bytes of an attachment that a server gives at once
 
 def place_of(running, number):
     """Segment, kind, offset and length of a frame's record."""
-    (place,) = Store(running.place).dataset("run")._handle.locate(np.array([number]))
+    (place,) = Store(running.place).dataset("run").locate(np.array([number]))
     return place
 
 
 def length_of(running, number):
     return place_of(running, number)[3]
-
-
-def test_reading(run_server):
-    running = run_server()
-    push(running, range(300))
-    with Store(running.place).dataset("run") as dataset:
-        dataset.write(1000, 1.0, None, frame_of(1000))
-    with running.client() as client:
-        client.open("run")
-        assert list(client.native) == list(range(300)) and list(client.alien) == [1000]
-        assert client.holds(np.array([0, 1000, 1001])).tolist() == [True, True, False]
-        assert client.have([0, 1000, 1001]).tolist() == [1, 2, 0]
-        wanted = [7, 1000, 299, 5000, 0, *range(100)]
-        for number, frame in zip(wanted, client.read(wanted), strict=True):
-            if number == 5000:
-                assert frame is None
-                continue
-            np.testing.assert_array_equal(frame.positions, frame_of(number))
-            assert frame.number == number and (frame.box is None) == (number == 1000)
 
 
 def test_reading_some_atoms_of_packed_frames(run_server):
@@ -66,7 +49,7 @@ def test_reading_some_atoms_of_packed_frames(run_server):
         for positions, frame in zip(frames, client.read(range(3)), strict=True):
             np.testing.assert_array_equal(frame.positions, positions)
             np.testing.assert_array_equal(frame.velocities, positions)
-        for positions, frame in zip(frames, client.read(range(3), atoms, bodhi.POSITIONS), strict=True):
+        for positions, frame in zip(frames, client.read(range(3), ReadOptions(atoms, bodhi.POSITIONS)), strict=True):
             np.testing.assert_array_equal(frame.positions[atoms], positions[atoms])
             assert frame.velocities is None
 
@@ -96,7 +79,7 @@ def test_only_the_blocks_that_are_asked_for_are_read(large, atoms, fields):
     with running.client() as client:
         client.open("run")
         whole = sum(length_of(running, number) for number in range(4))
-        reading = client.read(range(4), chosen, fields)
+        reading = client.read(range(4), ReadOptions(chosen, fields))
         for number, frame in enumerate(reading):
             assert (frame.number, frame.time) == (number, number)
             assert (frame.positions is not None) == (fields in (0, bodhi.POSITIONS))
@@ -132,8 +115,8 @@ def test_damage_outside_of_what_is_asked_for_is_not_read(large, block):
         (block_atoms,) = struct.unpack_from("<I", head, 76)
         hit = np.array([block * block_atoms], dtype=np.int64)
         other = np.array([(block + n_blocks // 4) % (n_blocks // 2) * block_atoms], dtype=np.int64)
-        assert list(client.read([1], hit)) == [None]
-        (frame,) = client.read([1], other)
+        assert list(client.read([1], ReadOptions(hit))) == [None]
+        (frame,) = client.read([1], ReadOptions(other))
         np.testing.assert_array_equal(frame.positions[other], frames[1][other])
 
 
@@ -301,16 +284,16 @@ def test_an_attachment_that_is_replaced_while_it_is_fetched(run_server):
     old, new = b"o" * (2 * PART + 7), b"n" * (3 * PART)
     with Store(running.place).dataset("run") as dataset, running.client() as client:
         dataset.attach("note", old)
-        link = client.open("run")._link
-        size, content = link.attachment("note", 0)
+        link = client.open("run")
+        size, content = link.attachment_part("note", 0)
         dataset.attach("note", new)
         while len(content) < size:
-            of, part = link.attachment("note", len(content))
+            of, part = link.attachment_part("note", len(content))
             assert of == size
             content += part
         assert content == old
         assert client.attachment("note") == new
-        link.attachment("note", 0)
+        link.attachment_part("note", 0)
         dataset.attach("note", old)
         assert client.attachment("note") == old
 
@@ -397,3 +380,27 @@ def test_a_server_at_which_many_dial_at_once_is_waited_for(run_server):
 def test_unknown_dataset(run_server):
     with run_server().client() as client, pytest.raises(StoreNotFoundError):
         client.open("other")
+
+
+def test_a_survey_is_right_within_a_second_of_any_change(run_server):
+    """Also where frames go to segments that were there, or leave them, which no listing of the folder shows."""
+    server = run_server(name="store")
+    dataset = Store(server.place).dataset("run", b"")
+
+    def write(numbers):
+        for number in numbers:
+            dataset.write(number, 0.0, None, frame_of(number), native=True)
+        dataset.flush()
+
+    def held():
+        time.sleep(1)
+        (listed,) = list_datasets(None, str(server.place)).datasets
+        return listed.held
+
+    write(range(3))
+    with server.client().open("run", b"") as client:  # the server keeps the dataset open
+        assert client.native and held() == 3
+        write(range(3, 8))
+        assert len(dataset.segments()) == 1 and held() == 8
+        dataset.drop(np.arange(4), native=True)
+        assert held() == 4

@@ -23,7 +23,7 @@ from himach.io.store.bodhi import (
     ServerProtocolError,
     ServerUnreachableError,
 )
-from himach.io.store.store import Store, StoreBusyError
+from himach.io.store.store import Store, StoreBusyError, StoreError
 
 
 def command(*arguments):
@@ -180,3 +180,16 @@ def test_a_server_ends_well_when_many_datasets_have_just_lost_their_pushers(run_
             time.sleep(delay)
             assert running.terminate() == 0
         running.start()
+
+
+def test_what_a_killed_server_leaves_open_is_closed_by_whoever_looks_for_it(run_server):
+    running = run_server("--allow-user", "nobody")
+    places = [running.place, running.place / "server"]
+    assert running.client() and [path.stat().st_mode & 0o777 for path in places] == [0o711, 0o711]
+    running.process.send_signal(signal.SIGSTOP)  # it does not answer, and is there
+    with contextlib.suppress(StoreError):
+        find(running.place, timeout=0.2)
+    assert [path.stat().st_mode & 0o777 for path in places] == [0o711, 0o711]
+    running.kill()
+    assert find(running.place) is None
+    assert [path.stat().st_mode & 0o777 for path in places] == [0o700, 0o700]

@@ -11,6 +11,10 @@ import numpy as np
 import pytest
 
 import himach
+from himach.cli.datasets import _row
+from himach.io.dataset.name_space import joined
+from himach.io.server.address import Server
+from himach.io.server.survey import ask
 from himach.io.store import bodhi
 from himach.io.store.store import Store, StoreConflictError, StoreError
 
@@ -287,3 +291,33 @@ def test_what_an_older_connection_sent_is_not_taken_for_another_ones(run_server)
     assert writer.facts()["acknowledged"] == 0
     with pytest.raises(bodhi.StoreConflictError):
         writer.close()
+
+
+@pytest.mark.parametrize(("names", "nodes"), [("ab", ["a", "b"]), (["a", "x/a"], ["a (", "a ("])])
+def test_two_simulations_of_one_name_are_listed_as_two_and_named(run_server, tmp_path, names, nodes):
+    (tmp_path / "x").mkdir()
+    running = [run_server(name=name) for name in names]
+    for simulation, one in enumerate(running):
+        push([one.path], simulation, range(5), identity=f"replica {simulation}")
+    listed = joined([ask(Server.here(one.place)) for one in running])
+    assert sorted(one.author for one in listed) == ["replica 0", "replica 1"]
+    assert [one.held for one in listed] == [5, 5] and not any(one.whole for one in listed)
+    assert all("several simulations (replica 0, replica 1)" in one.oddity for one in listed)
+    told = sorted(node for one in listed for node in one.nodes)
+    assert len(set(told)) == 2 and all(node.startswith(name) for node, name in zip(told, nodes, strict=True))
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_a_dataset_of_no_frames_is_not_whole(run_server, n):
+    running = run_server()
+    push([running.path], 0, range(n))
+    (listed,) = joined([ask(Server.here(running.place))])
+    assert (listed.frames, listed.whole, _row(listed)[2]) == (n, n > 0, "whole" if n else "no frames")
+
+
+@pytest.mark.parametrize("way", ["servers", "cache"])
+def test_a_name_as_of_a_file_is_refused(run_server, tmp_path, way):
+    """Nobody would read it: what is called so is looked for as a file."""
+    where = {"servers": [run_server().path]} if way == "servers" else {"cache": tmp_path / "store"}
+    with pytest.raises(ValueError, match="begins with no '/'"), himach.Writer("/abs/x", 5, **where) as writer:
+        writer.push_slice(0, np.arange(5), np.zeros((5, 3)), time=0)

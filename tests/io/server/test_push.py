@@ -445,6 +445,7 @@ def test_from_fortran(run_server, key, tmp_path):
         [program, key, "1", running.address], check=False, capture_output=True, text=True, timeout=120
     )
     assert failed.returncode != 0 and "no server listens there" in failed.stderr
+    assert subprocess.run([program], check=False, capture_output=True).returncode == 2
 
 
 def test_config_says_which():

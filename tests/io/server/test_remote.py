@@ -18,6 +18,7 @@ from support.cache_data import natives
 from support.ranks import clean_environment
 
 from himach.errors import TrajectoryError, UsageError
+from himach.io.frame_source import ReadOptions
 from himach.io.server.address import Server, choice_of, read_peers, server_of_choice, with_port
 from himach.io.server.admission import read_key
 from himach.io.server.remote_store import RemoteStore, divide
@@ -94,9 +95,9 @@ def test_frames_and_some_atoms_in_any_order(servers, key):
     assert all(same(frame, number) for number, frame in zip(order, reading, strict=True))
     assert reading.nbytes > 0
     for atoms in (np.arange(4000, 4100), np.array([0, 17, 8999]), np.arange(0, N_ATOMS, 500)):
-        some = dataset.read(order, atoms, POSITIONS)
+        some = dataset.read(order, ReadOptions(atoms, POSITIONS))
         assert all(same(frame, number, atoms) for number, frame in zip(order, some, strict=True))
-    some = dataset.read(order, np.arange(100), POSITIONS)
+    some = dataset.read(order, ReadOptions(np.arange(100), POSITIONS))
     assert all(frame is not None for frame in some)
     assert some.nbytes < reading.nbytes / 2
     several = [dataset.read(range(50)), dataset.read(range(50, 100))]  # at the same time
@@ -167,18 +168,6 @@ def test_a_run_of_frames_that_nobody_can_list_is_refused():
 
 def test_a_key_is_not_shown():
     assert "secret" not in repr(Server("a:1", b"secret"))
-
-
-def test_marks_are_those_of_a_store(servers, key):
-    dataset = opened(servers[0], key).dataset("/sim1")
-    for frames in (range(N_FRAMES), range(7, 500, 3), range(200, -1, -2)):
-        native, alien = (np.zeros(-(-len(frames) // 64), np.uint64) for _ in range(2))
-        dataset.mark(frames, native, alien)
-        bits = np.unpackbits(native.view(np.uint8), bitorder="little")[: len(frames)]
-        assert [bool(bit) for bit in bits] == [number < N_FRAMES for number in frames]
-        assert not alien.any()
-    assert dataset.ends() == (0, N_FRAMES - 1)
-    assert dataset.holds(np.array([0, 299, 300])).tolist() == [True, True, False]
 
 
 def test_copies_stand_in_for_a_server_that_fails(servers, key):
@@ -319,13 +308,6 @@ def test_everything_works_by_a_server(tmp_path, run_server, key):
 def test_a_survey_that_fits_no_length_is_refused(how):
     with pytest.raises(StoreError):
         list(parse(how))
-
-
-def test_runs_that_are_none_are_refused():
-    row = np.array([[0, 1, 1 << 50]], "<i8").tobytes()
-    told = HEAD.pack(1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"0" * 33 + b"a" + row
-    with pytest.raises(StoreError, match="no run"):
-        list(parse(told))
 
 
 def test_a_server_that_never_ends_its_survey_is_left(key):

@@ -20,6 +20,7 @@ import pytest
 from support.pushed import push
 
 import himach
+import himach.opening.offline_origin  # of files that a stranger may not read
 from himach import examples
 from himach.io.dataset.lookup import open_cache
 from himach.io.server import served_store  # noqa: F401 - a stranger may not be able to read himach either
@@ -126,9 +127,9 @@ def trajectory(open_place):
 
 
 def test_runs_read_another_users_store_by_its_server(run_server, stranger, open_place, trajectory, monkeypatch):
-    monkeypatch.setattr("himach.runner.provenance.version", lambda package: "")  # of files that a stranger may not read
+    monkeypatch.setattr("himach.runner.run_record.version", lambda package: "")  # of files that a stranger may not read
     running = run_server("--allow-user", stranger.pw_name, name=open_place / "store")
-    analysis = examples.load("rmsd")(selection="name CA")
+    analysis = examples.load("rmsd")(selection="all")
 
     def run(**options):
         return himach.run(analysis, *trajectory, cache=str(running.place), **options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from himach.io.frame_source import ReadOptions
 from himach.io.server.address import Server
 from himach.io.server.admission import read_key
 from himach.io.server.remote_store import RemoteStore
@@ -40,7 +41,7 @@ def test_blocks_that_lie_elsewhere_in_later_frames_are_found(served, first, requ
     atoms = np.arange(first, first + 4000)
     for _ in range(2):  # the second reader has the memory of the first
         for frame, number in zip(
-            served[0].read(range(N_FRAMES), atoms, POSITIONS, request_bytes=request_bytes),
+            served[0].read(range(N_FRAMES), ReadOptions(atoms, POSITIONS, request_bytes=request_bytes)),
             range(N_FRAMES),
             strict=True,
         ):
@@ -51,7 +52,7 @@ def test_blocks_that_lie_elsewhere_in_later_frames_are_found(served, first, requ
 def test_frames_are_checked_as_they_lie(served, atoms):
     remote, here, place = served
     for dataset in (remote, here):
-        whole, checked = (dataset.read(range(N_FRAMES), atoms, unpack=unpack) for unpack in (True, False))
+        whole, checked = (dataset.read(range(N_FRAMES), ReadOptions(atoms, unpack=unpack)) for unpack in (True, False))
         for frame, other in zip(whole, checked, strict=True):
             assert (frame.number, frame.time) == (other.number, other.time)
             assert other.positions is None and other.velocities is None
@@ -62,6 +63,6 @@ def test_frames_are_checked_as_they_lie(served, atoms):
         file.write(b"\xff" * 5000)
     if atoms is None:
         for dataset in (remote, here):
-            checked = dataset.read(range(N_FRAMES), unpack=False)
+            checked = dataset.read(range(N_FRAMES), ReadOptions(unpack=False))
             assert sum(frame is None for frame in checked) in (1, 2)
             assert set(checked.misses) == {"damaged"}

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from himach.io.frame_source import ReadOptions
 from himach.io.store.store import Store
 
 WRITERS = 3
@@ -58,7 +59,9 @@ def read(place: Path, seed: int) -> None:
     while True:
         dataset.refresh()
         numbers = [rng.randrange(FRAMES * WRITERS) for _ in range(100)]
-        for number, frame in zip(numbers, dataset.read(numbers, direct=rng.choice(["on", "off"])), strict=True):
+        for number, frame in zip(
+            numbers, dataset.read(numbers, ReadOptions(direct=rng.choice(["on", "off"]))), strict=True
+        ):
             if frame is not None:
                 check(frame, number)
 

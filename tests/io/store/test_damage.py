@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from himach.io.frame_source import ReadOptions
 from himach.io.store.store import Dataset, Store
 
 HEAD_BYTES, HEAD_PADDING = 128, range(120, 128)
@@ -279,7 +280,7 @@ def test_damage_that_is_read_ahead_costs_only_what_it_hit(tmp_path, kind, direct
                 dataset.write(number, float(number), None, positions, native=True)
     hit = set(range(1, 60, 7)) | {0, 8}
     for number in hit:  # natives where there are some, whose aliens stand in
-        ((segment, copy, offset, length),) = dataset._handle.locate(np.array([number]))
+        ((segment, copy, offset, length),) = dataset.locate(np.array([number]))
         with open(dataset.path / f"{'na'[copy]}-{segment:016x}.seg", "r+b") as file:
             at = offset + int(rng.integers(200, length - 200))
             file.seek(at)
@@ -289,7 +290,7 @@ def test_damage_that_is_read_ahead_costs_only_what_it_hit(tmp_path, kind, direct
     forget(list(dataset.path.glob("*.seg")))
     dataset = Store(tmp_path / "made").dataset("/s")
     order = np.concatenate([np.arange(60), rng.permutation(60)])
-    for number, frame in zip(order.tolist(), dataset.read(order, direct=direct), strict=True):
+    for number, frame in zip(order.tolist(), dataset.read(order, ReadOptions(direct=direct)), strict=True):
         assert (frame is None) == (number in hit and number % 4 != 0)
         assert frame is None or np.array_equal(frame.positions, frames[number])
     assert not set(dataset.native) & hit

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
 from himach.io.store.bodhi import Packer, unpack
 from himach.io.store.store import Store
@@ -129,7 +130,7 @@ def test_frames_of_other_grids_and_sizes_follow_one_another(tmp_path):
         for number, positions in enumerate(frames):
             velocities = positions / np.float32(7) if number % 3 else None
             dataset.write(number, 0.0, None, positions, velocities, -positions if number % 3 == 2 else None)
-    lengths = [place[3] for place in dataset._handle.locate(np.arange(len(frames)))]
+    lengths = [place[3] for place in dataset.locate(np.arange(len(frames)))]
     assert lengths[0] < 0.5 * frames[0].nbytes
     assert lengths[5] > 2 * frames[5].nbytes
     slow = slow_bodhi.frames(dataset.path)
@@ -140,7 +141,7 @@ def test_frames_of_other_grids_and_sizes_follow_one_another(tmp_path):
         for name in ("positions", "velocities", "forces"):
             if getattr(frame, name) is not None:
                 assert_same_bits(getattr(copy, name), getattr(frame, name))
-    for frame in dataset.read(np.arange(len(frames)), fields=bodhi.FORCES):
+    for frame in dataset.read(np.arange(len(frames)), ReadOptions(fields=bodhi.FORCES)):
         assert frame.positions is None and frame.velocities is None
         assert frame.forces is None or np.array_equal(frame.forces, -frames[frame.number])
 
@@ -154,7 +155,7 @@ def test_frames_of_other_grids_and_sizes_follow_one_another(tmp_path):
 )
 def test_some_atoms_of_packed_frames(tmp_path_factory, atoms, request_bytes, direct, velocities):
     dataset = Store(tmp_path_factory.mktemp("some")).dataset("/x")
-    writer = dataset._handle.open_writer(bodhi.ALIEN, block_atoms=256)
+    writer = dataset.open_writer(bodhi.ALIEN, block_atoms=256)
     frames = []
     for number in range(12):  # of very different lengths, so that blocks are not where the last frame's were
         steps = waters(3000, 3, 400 if number % 4 else 60_000, number, wrapped=False)
@@ -163,13 +164,13 @@ def test_some_atoms_of_packed_frames(tmp_path_factory, atoms, request_bytes, dir
     writer.close()
     dataset.refresh()
     chosen = np.array(sorted(atoms), dtype=np.int64)
-    reading = dataset.read(np.arange(12), chosen, request_bytes=request_bytes, direct=direct)
+    reading = dataset.read(np.arange(12), ReadOptions(chosen, request_bytes=request_bytes, direct=direct))
     for number, frame in enumerate(reading):
         assert_same_bits(frame.positions[chosen], frames[number][chosen])
         assert not velocities or np.array_equal(frame.velocities[chosen], frames[number][chosen])
     # These frames are shorter than the gaps that are read over where the page cache does not have the bytes, or the
     # file system cannot tell whether it does (overlayfs).
-    assert reading.nbytes <= sum(place[3] for place in dataset._handle.locate(np.arange(12)))
+    assert reading.nbytes <= sum(place[3] for place in dataset.locate(np.arange(12)))
 
 
 @pytest.mark.parametrize("direct", ["on", "off"])
@@ -186,10 +187,10 @@ def test_few_atoms_of_long_packed_frames_take_few_bytes(tmp_path, direct, cached
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     chosen = np.array([5, 60_000, 119_999])
-    reading = dataset.read(np.arange(4), chosen, direct=direct)
+    reading = dataset.read(np.arange(4), ReadOptions(chosen, direct=direct))
     for number, frame in enumerate(reading):
         assert_same_bits(frame.positions[chosen], frames[number][chosen])
-    assert reading.nbytes < 0.6 * sum(place[3] for place in dataset._handle.locate(np.arange(4)))
+    assert reading.nbytes < 0.6 * sum(place[3] for place in dataset.locate(np.arange(4)))
 
 
 def test_golden_files_are_read_as_written(tmp_path):
@@ -234,7 +235,7 @@ def test_every_damaged_byte_is_a_miss(tmp_path):
         dataset.write(0, 0.0, None, positions)
     (segment,) = dataset.path.glob("*.seg")
     good = segment.read_bytes()
-    _, _, offset, length = dataset._handle.locate(np.array([0]))[0]
+    _, _, offset, length = dataset.locate(np.array([0]))[0]
     for at in range(offset, offset + length, 7):
         bad = bytearray(good)
         bad[at] ^= 0x10

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
 from himach.io.store.store import Store
 
@@ -25,7 +25,7 @@ def made_up(number: int, n_atoms: int, fields: int) -> dict[str, np.ndarray | No
 def fill(place, frames, encoding: int = bodhi.ENCODING_AUTO):
     """A dataset of these frames (number -> fields) in small blocks."""
     dataset = Store(place).dataset("/parts")
-    writer = dataset._handle.open_writer(bodhi.ALIEN, block_atoms=BLOCK, encoding=encoding)
+    writer = dataset.open_writer(bodhi.ALIEN, block_atoms=BLOCK, encoding=encoding)
     for number, arrays in frames.items():
         writer.append(number, float(number), arrays["positions"], None, arrays["velocities"], arrays["forces"])
     writer.close()
@@ -58,7 +58,7 @@ def test_what_is_asked_for_is_what_was_written(tmp_path_factory, shapes, atoms, 
     dataset = fill(tmp_path_factory.mktemp("parts"), frames)
     numbers = np.random.default_rng(seed).permutation(len(frames) + 1)
     chosen = None if atoms is None else np.array(sorted(atoms), dtype=np.int64)
-    reading = dataset.read(numbers, chosen, fields, direct=direct, request_bytes=request_bytes)
+    reading = dataset.read(numbers, ReadOptions(chosen, fields, direct=direct, request_bytes=request_bytes))
     for number, frame in zip(numbers.tolist(), reading, strict=True):
         if number == len(frames):
             assert frame is None
@@ -74,11 +74,11 @@ def test_only_the_blocks_of_the_atoms_are_read(tmp_path):
     for number, frame in enumerate(whole):
         assert_holds(frame, frames[number], None, 7)
     atoms = np.array([0, 100, 199_999], dtype=np.int64)
-    few = dataset.read(np.arange(6), atoms, bodhi.POSITIONS | bodhi.FORCES)
+    few = dataset.read(np.arange(6), ReadOptions(atoms, bodhi.POSITIONS | bodhi.FORCES))
     for number, frame in enumerate(few):
         assert_holds(frame, frames[number], atoms, bodhi.POSITIONS | bodhi.FORCES)
     assert 0 < few.nbytes < whole.nbytes / 20
-    some = dataset.read(np.arange(6), fields=bodhi.VELOCITIES)
+    some = dataset.read(np.arange(6), ReadOptions(fields=bodhi.VELOCITIES))
     for number, frame in enumerate(some):
         assert_holds(frame, frames[number], None, bodhi.VELOCITIES)
     assert some.nbytes < whole.nbytes * 0.4
@@ -88,30 +88,14 @@ def test_damage_elsewhere_is_not_looked_at(tmp_path):
     frames = {number: made_up(number, 50_000, 1) for number in range(3)}
     dataset = fill(tmp_path, frames)
     (segment,) = dataset.path.glob("*.seg")
-    _, _, offset, length = dataset._handle.locate(np.array([1]))[0]
+    _, _, offset, length = dataset.locate(np.array([1]))[0]
     data = bytearray(segment.read_bytes())
     data[offset + length - 70] ^= 1
     segment.write_bytes(data)
     atoms = np.arange(BLOCK, dtype=np.int64)
-    for number, frame in enumerate(dataset.read([0, 1, 2], atoms)):
+    for number, frame in enumerate(dataset.read([0, 1, 2], ReadOptions(atoms))):
         assert_holds(frame, frames[number], atoms, 1)
     last = np.array([49_999], dtype=np.int64)
-    reading = dataset.read([0, 1, 2], last)
+    reading = dataset.read([0, 1, 2], ReadOptions(last))
     assert [frame is None for frame in reading] == [False, True, False]
     assert reading.misses == {"damaged": 1}
-
-
-def test_no_atoms_at_all(tmp_path):
-    dataset = fill(tmp_path, {0: made_up(0, 100, 3)})
-    (frame,) = dataset.read([0], np.zeros(0, dtype=np.int64))
-    assert frame.positions.shape == frame.velocities.shape == (100, 3)
-    assert frame.forces is None
-
-
-@pytest.mark.parametrize("atoms", [[3, 2], [1, 1], [-1, 4]])
-def test_atoms_that_are_not_ascending_are_refused(tmp_path, atoms):
-    dataset = fill(tmp_path, {0: made_up(0, 100, 1)})
-    with pytest.raises(ValueError, match="ascending"):
-        dataset.read([0], np.array(atoms, dtype=np.int64))
-    with pytest.raises(ValueError, match="int64"):
-        dataset.read([0], np.array(atoms, dtype=np.int32))

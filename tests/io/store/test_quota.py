@@ -19,7 +19,7 @@ from support.shelves import fill, place_of, positions_of, segment_files
 from himach.errors import UsageError
 from himach.io.store import quota
 from himach.io.store.bodhi import crc32c
-from himach.io.store.quota import Segment, Survey, check_quota, chosen_quota, survey
+from himach.io.store.quota import Segment, StoreSizes, check_quota, chosen_quota, survey
 from himach.io.store.sizes import parse_size, show_size
 from himach.io.store.store import Store, StoreBusyError, StoreFullError, StoreVersionError
 
@@ -322,7 +322,7 @@ def test_segments_are_small_parts_of_the_quota(tmp_path):
 def test_a_quota_that_is_too_small_and_a_disk_that_is_too_full_are_told_with_both_numbers(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match=r"quota of 500 kB \(500000 bytes\).*segment of 1\.0 MB \(1048576 bytes\)"):
         check_quota(tmp_path, 500_000)
-    monkeypatch.setattr(quota, "survey", lambda path: Survey(0, 10_000_000, 10**12, 1 << 30, ()))
+    monkeypatch.setattr(quota, "survey", lambda path: StoreSizes(0, 10_000_000, 10**12, 1 << 30, ()))
     with pytest.raises(StoreFullError, match=r"10\.0 MB \(10000000 bytes\) free.*1\.1 GB \(1073741824 bytes\)"):
         check_quota(tmp_path, 1 << 30)
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import needs
 
+from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
 from himach.io.store.store import (
     Store,
@@ -65,7 +66,7 @@ def place():
 
 
 FRAME = st.tuples(
-    st.integers(0, 40) | st.integers(0, 2**63 - 1),
+    st.integers(0, 40) | st.integers(0, bodhi.MAX_NUMBER),
     st.sampled_from([1, 2, 5, 21, 40, 100, 300, 4100]),
     st.integers(0, 7),
     st.booleans(),
@@ -122,9 +123,9 @@ def check_all(dataset, model, request, direct, seed):
     aliens = {number for native, number in model if not native}
     assert set(dataset.native) == natives
     assert set(dataset.alien) == aliens
-    numbers = np.array(sorted(natives | aliens | set(range(5)) | {1 << 62}), dtype=np.int64)
+    numbers = np.array(sorted(natives | aliens | set(range(5)) | {bodhi.MAX_NUMBER}), dtype=np.int64)
     np.random.default_rng(seed).shuffle(numbers)
-    reading = dataset.read(numbers, request_bytes=request, direct=direct, ring=2)
+    reading = dataset.read(numbers, ReadOptions(request_bytes=request, direct=direct, ring=2))
     for number in numbers.tolist():
         frame = next(reading)
         if number in natives:
@@ -135,7 +136,9 @@ def check_all(dataset, model, request, direct, seed):
             assert frame is None
     assert next(reading, "end") == "end"
     positions = [
-        frame.velocities is None and frame.forces is None for frame in dataset.read(numbers, fields=1) if frame
+        frame.velocities is None and frame.forces is None
+        for frame in dataset.read(numbers, ReadOptions(fields=1))
+        if frame
     ]
     assert all(positions)
 
@@ -163,7 +166,7 @@ def test_the_slow_reader_reads_the_index(place):
             dataset.write(**made_up(number, 3, 1, False))
         dataset.flush()
         (index,) = dataset.path.glob("a-*.idx")
-        places = dataset._handle.locate(np.arange(5, dtype=np.int64))
+        places = dataset.locate(np.arange(5, dtype=np.int64))
         assert slow_bodhi.indexed(index) == [(1, n, offset, length) for n, (_, _, offset, length) in enumerate(places)]
 
 
@@ -207,7 +210,7 @@ def test_evicting_spares_what_is_held(place):
         other.evict(busy[0]["id"])
     reading = dataset.read(np.arange(20))
     first = next(reading)
-    held = dataset._handle.locate(np.array([0]))[0][0]
+    held = dataset.locate(np.array([0]))[0][0]
     with pytest.raises(StoreBusyError):
         other.evict(held)
     del reading, first
@@ -400,7 +403,9 @@ def test_frames_of_several_segments_come_in_the_order_asked_for(place):
     assert len(dataset.segments()) > 6
     for step in (1, -1, 7):
         numbers = np.arange(90)[::step]
-        for number, frame in zip(numbers.tolist(), dataset.read(numbers, request_bytes=50000), strict=True):
+        for number, frame in zip(
+            numbers.tolist(), dataset.read(numbers, ReadOptions(request_bytes=50000)), strict=True
+        ):
             assert_is(frame, made_up(number, 200, 3, True))
 
 
@@ -412,7 +417,7 @@ def test_checksums_can_be_turned_off(place):
         with segment.open("r+b") as file:
             file.seek(64 + 128 + 4)
             file.write(b"\xff\xff")
-        assert next(dataset.read([1], verify=False)) is not None
+        assert next(dataset.read([1], ReadOptions(verify=False))) is not None
         reading = dataset.read([1])
         assert next(reading) is None
         assert reading.misses == {"damaged": 1}

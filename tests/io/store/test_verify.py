@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.shelves import fill, place_of, positions_of, segment_files
 
+from himach.io.frame_source import ReadOptions
 from himach.io.store.bodhi import crc32c
 from himach.io.store.store import Store
 from himach.io.store.verify import drop, verify
@@ -91,7 +92,7 @@ def test_a_packed_block_that_is_right_by_checksum_and_cannot_be_unpacked_is_name
     assert (bad.dataset, bad.frame, bad.segment) == ("packed", 4, path.name)
     assert bad.reason == "block 1 of 1 is damaged: its checksum is right, but it cannot be unpacked"
     assert found.frames == 5
-    frames = list(Store(tmp_path / "store").dataset("packed", b"").read(range(6), direct="on"))
+    frames = list(Store(tmp_path / "store").dataset("packed", b"").read(range(6), ReadOptions(direct="on")))
     assert [frame is None for frame in frames] == [number == 4 for number in range(6)]
 
 

@@ -10,8 +10,9 @@ from himach.frame import POSITIONS, Needs, RawFrame
 from himach.io.dataset.source import Source
 from himach.io.store.store import Store
 from himach.io.timemajor import tracks
-from himach.io.timemajor.layout import FACTS, FORM, SUFFIX, Layout
-from himach.io.timemajor.making import Maker, begin_form, making, unmade
+from himach.io.timemajor.layout import FACTS, FORM, SUFFIX, ChunkLayout
+from himach.io.timemajor.making import Maker, begin_form, unmade
+from himach.locks import locked
 
 N_ATOMS = 50
 SPAN = 16
@@ -62,7 +63,7 @@ def fill(place, frames, natives, aliens=()):
 def lay_out(dataset, span=SPAN, block_atoms=8):
     """Begin a form of small chunks."""
     own = dataset.store.dataset(dataset.name + SUFFIX, dataset.generation)
-    layout = Layout(N_ATOMS, span, block_atoms, identity=next(IDENTITIES))
+    layout = ChunkLayout(N_ATOMS, span, block_atoms, identity=next(IDENTITIES))
     own.attach(FACTS, layout.encode())
     dataset.attach(FORM, str(layout.identity).encode())
 
@@ -70,7 +71,7 @@ def lay_out(dataset, span=SPAN, block_atoms=8):
 def turn(dataset, memory=10_000):
     """Make what is not made of a form; return the chunks made."""
     dataset.refresh()
-    with making(dataset):
+    with locked(dataset.path):
         form = begin_form(dataset, N_ATOMS)
         maker = Maker(dataset, form, memory)
         return [chunk for chunk in unmade(dataset, form) if maker.make(chunk)]

@@ -21,13 +21,15 @@ from forms import N_ATOMS, SPAN, Frames, bits, fill, lay_out, prefer_tracks, rea
 
 from himach.frame import POSITIONS, Needs
 from himach.io.dataset.source import Source
+from himach.io.frame_source import ReadOptions
 from himach.io.store.quota import survey
 from himach.io.store.store import Store, StoreFullError
 from himach.io.timemajor.form import open_form
-from himach.io.timemajor.holding import Holding, frames_held, holding
-from himach.io.timemajor.layout import CHUNK_FRAMES, SUFFIX, Layout, Stamps, span_for
-from himach.io.timemajor.making import forget_frames, making, remove_form, unmade
+from himach.io.timemajor.holding import NodeFrames, frames_held, holding
+from himach.io.timemajor.layout import CHUNK_FRAMES, SUFFIX, ChunkLayout, ChunkStamps, span_for
+from himach.io.timemajor.making import forget_frames, remove_form, unmade
 from himach.io.timemajor.tracks import bytes_of_frame
+from himach.locks import locked
 
 ATOMS = some.sets(some.integers(0, N_ATOMS - 1), min_size=1, max_size=N_ATOMS).map(sorted)
 
@@ -46,15 +48,15 @@ def test_stamps_come_back_to_the_last_bit(offsets, data):
     times = np.array(data.draw(some.lists(some.floats(width=64), min_size=n, max_size=n)))
     boxed = np.array(data.draw(some.lists(some.booleans(), min_size=n, max_size=n)))
     boxes = np.array(data.draw(some.lists(some.floats(width=32), min_size=6 * n, max_size=6 * n)), np.float32)
-    stamps = Stamps(np.array(offsets) + first, times, boxed, boxes.reshape(n, 6))
+    stamps = ChunkStamps(np.array(offsets) + first, times, boxed, boxes.reshape(n, 6))
     encoded = stamps.encode(first)
-    told = Stamps.parse(encoded, first)
+    told = ChunkStamps.parse(encoded, first)
     assert told is not None
     assert told.numbers.tolist() == stamps.numbers.tolist()
     assert told.times.tobytes() == times.tobytes()
     assert told.boxed.tolist() == boxed.tolist()
     assert told.boxes[boxed].tobytes() == stamps.boxes[boxed].tobytes()
-    layout = Layout(10, 1 << 20)
+    layout = ChunkLayout(10, 1 << 20)
     chunk, own = divmod(first, layout.span)
     if not own:
         assert told.key(layout, chunk) == stamps.key(layout, chunk)
@@ -64,18 +66,18 @@ def test_stamps_come_back_to_the_last_bit(offsets, data):
 @given(some.binary(max_size=300))
 def test_other_bytes_are_no_stamps_and_no_layout(content):
     rows = np.frombuffer(content[: len(content) // 12 * 12], np.float32).reshape(-1, 3)
-    assert Stamps.parse(rows, 0) is None
-    assert Layout.parse(content) is None
+    assert ChunkStamps.parse(rows, 0) is None
+    assert ChunkLayout.parse(content) is None
     magic = np.frombuffer(b"hmTracks" + content[: (len(content) + 8) // 12 * 12 - 8], np.uint8)
     if len(magic) % 12 == 0 and len(magic):
-        Stamps.parse(magic.view(np.float32).reshape(-1, 3), 0)  # anything, but no exception
+        ChunkStamps.parse(magic.view(np.float32).reshape(-1, 3), 0)  # anything, but no exception
 
 
 def test_a_layout_comes_back_and_another_version_does_not():
-    layout = Layout(47_681, 2048)
-    assert Layout.parse(layout.encode()) == layout
-    assert Layout.parse(layout.encode().replace(b'"version": 1', b'"version": 2')) is None
-    assert Layout.parse(None) is None
+    layout = ChunkLayout(47_681, 2048)
+    assert ChunkLayout.parse(layout.encode()) == layout
+    assert ChunkLayout.parse(layout.encode().replace(b'"version": 1', b'"version": 2')) is None
+    assert ChunkLayout.parse(None) is None
 
 
 @pytest.mark.parametrize("apart", [1, 2, 3, 7, 64])
@@ -184,7 +186,7 @@ def test_a_node_holds_what_it_has_as_tracks(tmp_path):
         dataset.evict(segment["id"])
     open_form(dataset).stand_alone()
     held = holding(dataset, atoms)
-    assert isinstance(held, Holding)
+    assert isinstance(held, NodeFrames)
     assert holding(dataset, None) is dataset
     for chosen in (range(3, 50), range(48, 2, -1), range(0, 60, 3), range(50, 0, -7)):
         native, alien = (np.zeros(-(-len(chosen) // 64), np.uint64) for _ in range(2))
@@ -341,7 +343,7 @@ def test_the_bytes_of_a_frame_are_about_those_that_are_read(tmp_path, way, atoms
     dataset.close()
     dataset.refresh()
     asked = np.array(atoms, dtype=np.int64)
-    reading = dataset.read([0], asked)
+    reading = dataset.read([0], ReadOptions(asked))
     assert next(reading) is not None
     (place,) = dataset.locate(np.array([0]))
     assert place is not None
@@ -384,9 +386,9 @@ def test_killed_at_any_moment_and_made_by_two_at_once(tmp_path, tracks_preferred
 
 def test_two_that_make_do_not_wait_where_they_need_not(tmp_path):
     dataset = fill(tmp_path, Frames(), range(3))
-    with making(dataset) as first, making(dataset, wait=False) as second:
+    with locked(dataset.path) as first, locked(dataset.path, wait=False) as second:
         assert (first, second) == (True, False)
-    with making(dataset, wait=False) as alone:
+    with locked(dataset.path, wait=False) as alone:
         assert alone
 
 

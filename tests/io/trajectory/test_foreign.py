@@ -13,7 +13,7 @@ from himach.io.trajectory.origin import open_origin
 from .foreign import Foreign, differences, seen, trajectories
 
 #: In one process, which reads them all by MDAnalysis once.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("foreign"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 def orders(n_frames: int) -> list[range]:

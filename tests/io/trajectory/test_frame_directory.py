@@ -12,7 +12,7 @@ import pytest
 from support.io_samples import FORMATS, make
 
 from himach.errors import TrajectoryError
-from himach.io.splitting.split import split
+from himach.io.dataset.split import split
 from himach.io.trajectory.manifest import Manifest
 from himach.io.trajectory.origin import open_origin
 

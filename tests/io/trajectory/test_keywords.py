@@ -9,9 +9,9 @@ from support.commands import DATA, himach
 from support.io_samples import make
 
 from himach.errors import UsageError
-from himach.io.topology.loading import load_topology
 from himach.io.trajectory.keywords import check, names_of
 from himach.io.trajectory.origin import open_origin
+from himach.io.universe.topology import load_topology
 
 #: What readers and parsers take beside dt and time_offset, in their signatures or from their **kwargs.
 LEGAL = {

@@ -11,7 +11,7 @@ import pytest
 from support.cache_data import analyse, bits, make
 
 import himach
-from himach.io.trajectory import patience
+from himach.io.trajectory import retry
 from himach.io.trajectory.origin import open_origin
 
 from .failing_folder import FailingFolder, failing_folder
@@ -21,7 +21,7 @@ NAMES = ["md.trr", "md.xtc", "md.dcd", "md.xyz"]
 
 @pytest.fixture
 def mounted(tmp_path, monkeypatch) -> Iterator[tuple[FailingFolder, Path]]:
-    monkeypatch.setattr(patience, "PAUSES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(retry, "PAUSES", (0.01, 0.01, 0.01))
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # readers of MDAnalysis that could not open or close
     content = tmp_path / "content"
     content.mkdir()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.io_samples import FORMATS, make
 
-from himach.io.splitting.split import split
+from himach.io.dataset.split import split
 from himach.io.trajectory import readahead
 from himach.io.trajectory.dcd_file import layout_of
 from himach.io.trajectory.origin import open_origin
@@ -70,7 +70,7 @@ def test_neighbours_are_asked_for_together(tmp_path, monkeypatch):
     path.write_bytes(bytes(100))
     calls = []
     monkeypatch.setattr(os, "posix_fadvise", lambda _fd, begin, length, advice: calls.append((begin, length, advice)))
-    monkeypatch.setattr(readahead, "HOLE", 5)
+    monkeypatch.setattr(readahead, "HOLE_BYTES", 5)
     ask_for(str(path), [(0, 10), (10, 20), (25, 30), (50, 60)])
     assert calls == [(0, 30, os.POSIX_FADV_WILLNEED), (50, 10, os.POSIX_FADV_WILLNEED)]
     ask_for(str(tmp_path / "missing"), [(0, 10)])

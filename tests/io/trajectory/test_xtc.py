@@ -1,9 +1,13 @@
+import os
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from MDAnalysis.lib.formats.libmdaxdr import XTCFile
 
+from himach.io.frame_source import ReadOptions
+from himach.io.trajectory import xtc
 from himach.io.trajectory.origin import open_origin
 
 
@@ -48,17 +52,48 @@ def test_file_that_shrinks(tmp_path):
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(n_atoms=st.integers(1, 200), needed=st.integers(0, 220), water=st.booleans(), seed=st.integers(0, 10**6))
-def test_the_first_atoms_are_those_of_the_whole_frame(tmp_path, n_atoms, needed, water, seed):
+@given(
+    n_atoms=st.sampled_from([1, 9, 10, 200, 2000]),
+    part=st.floats(0, 1.1),
+    water=st.lists(st.booleans(), min_size=3, max_size=6),
+    seed=st.integers(0, 10**6),
+)
+def test_the_first_atoms_are_those_of_the_whole_frame(tmp_path, n_atoms, part, water, seed):
+    """Frames take more or fewer bytes than those before; what was left in the file is there when it is asked for."""
     random = np.random.default_rng(seed)
-    positions = random.normal(scale=3, size=(n_atoms, 3))
-    if water:
-        positions[:] = positions[np.arange(n_atoms) // 3 * 3] + random.normal(scale=0.05, size=(n_atoms, 3))
-    path = tmp_path / "a.xtc"
+    needed, path = int(part * n_atoms), tmp_path / "a.xtc"
     with XTCFile(str(path), "w") as file:
-        for number in range(3):
-            file.write((positions + number).astype(np.float32), np.eye(3), number, number, 1000)
-    whole = [frame.positions.copy() for frame in open_origin([path]).read(range(3))]
-    for frame, expected in zip(open_origin([path]).read(range(3), needed), whole, strict=True):
+        for number, near in enumerate(water):
+            positions = random.normal(scale=3, size=(n_atoms, 3))
+            if near:
+                positions[:] = positions[np.arange(n_atoms) // 3 * 3] + random.normal(scale=0.05, size=(n_atoms, 3))
+            file.write(positions.astype(np.float32), np.eye(3), number, number, 1000)
+    numbers = range(len(water))
+    whole = [frame.positions.copy() for frame in open_origin([path]).read(numbers)]
+    some = open_origin([path]).read(numbers, ReadOptions(np.array([[0, needed]])))
+    for frame, expected in zip(some, whole, strict=True):
         assert frame.positions.shape == (n_atoms, 3)
         np.testing.assert_array_equal(frame.positions[:needed], expected[:needed])
+        if frame.coded is not None and random.integers(2):
+            if frame.coded.complete is not None:
+                frame.coded.complete()
+            again = np.empty_like(expected)
+            xtc.decode(frame.coded, again)
+            np.testing.assert_array_equal(again, expected)
+
+
+def test_bytes_behind_the_atoms_that_are_needed_are_left_in_the_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.xtc"
+    with XTCFile(str(path), "w") as file:
+        for number in range(20):
+            positions = np.random.default_rng(number).normal(scale=3, size=(3000, 3))
+            file.write(positions.astype(np.float32), np.eye(3), number, number, 1000)
+    read = []
+    preadv = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda *of: read.append(preadv(*of)) or read[-1])
+    frames = open_origin([path]).read(range(20), ReadOptions(np.array([[0, 300]])))
+    left = [frame.coded.left for frame in frames]
+    size = path.stat().st_size // 20
+    assert left[0] == 0
+    assert sum(read) < size * (2 + 19 * 0.13)
+    assert sum(read) + sum(left) == pytest.approx(21 * size, rel=2e-2)

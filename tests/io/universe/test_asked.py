@@ -14,10 +14,10 @@ from support.io_samples import FORMATS
 
 from himach.errors import AnalysisError
 from himach.frame import RawFrame
-from himach.io.topology.loading import load_topology
 from himach.io.trajectory.origin import open_origin
 from himach.io.universe.asked import AskedVectors
 from himach.io.universe.gather import copy_rows, gather
+from himach.io.universe.topology import load_topology
 from himach.io.universe.view import View
 
 N = 12
@@ -276,7 +276,9 @@ def test_senseless_atoms_are_refused(opened, groups, words):
 
 def test_atoms_without_names_are_named_by_index():
     universe = mda.Universe.empty(3, trajectory=True)
-    origin = type("Origin", (), {"paths": ("x",), "n_frames": 1, "n_atoms": 3, "timestep": None})()
+    origin = type(
+        "Origin", (), {"paths": ("x",), "n_frames": 1, "n_atoms": 3, "timestep": None, "kinds": ("memory",)}
+    )()
     raw = RawFrame(0, 0.0, np.zeros((3, 3), np.float32))
     view = View(universe._topology, origin, range(1), raw)
     view.ask(view.universe.atoms[:1])

@@ -12,8 +12,8 @@ from support.io_samples import FORMATS, copied, make
 
 from himach.errors import AnalysisError
 from himach.frame import RawFrame
-from himach.io.topology.loading import load_topology
 from himach.io.trajectory.origin import open_origin
+from himach.io.universe.topology import load_topology
 from himach.io.universe.view import View
 
 

@@ -1,23 +1,27 @@
-/* Tests of what every room needs: checksums, the proof of the key, loops around system calls, statuses, the clock. */
+/* Tests of what every room needs: checksums, the proof of the key, loops around system calls, statuses, the
+ * clock, arrays. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../check.h"
 #include "../scratch.h"
 #include "base/clock.h"
 #include "base/crc32c.h"
-#include "base/hmac.h"
 #include "base/io.h"
 #include "base/mac.h"
+#include "base/memory.h"
 #include "base/status.h"
 
 char doing[256];
 static char scratch[64];
 static bodhi_calls real;
+static bool libcrypto_is_hidden;
 
 static void test_checksums(void) {
     uint32_t crc = 0;
@@ -53,17 +57,16 @@ static void test_hmac(void) {
     uint8_t key[131];
     uint8_t out[HMAC_BYTES];
     memset(key, 0x0b, 20);
-    bodhi_hmac(key, 20, "Hi There", 8, out);
+    CHECK(mac_hmac(key, 20, &(mac_part){"Hi There", 8}, 1, out) == BODHI_OK);
     CHECK(memcmp(out, first, sizeof first) == 0);
-    bodhi_hmac("Jefe", 4, "what do ya want for nothing?", 28, out);
+    CHECK(mac_hmac("Jefe", 4, (mac_part[]){{"what do ya want ", 16}, {"for nothing?", 12}}, 2, out) == BODHI_OK);
     CHECK(memcmp(out, second, sizeof second) == 0);
     memset(key, 0xaa, sizeof key);
-    bodhi_hmac(key, sizeof key, text, sizeof text - 1, out);
+    CHECK(mac_hmac(key, sizeof key, &(mac_part){text, sizeof text - 1}, 1, out) == BODHI_OK);
     CHECK(memcmp(out, sixth, sizeof sixth) == 0);
 }
 
-/* Each message's tag is its own: of its bytes however they are cut, its sender, its number and the session; long ones
- * by whichever Poly1305 the system has. */
+/* Each message's tag is its own: of its bytes however they are cut, its sender, its number and the session. */
 static void test_macs(void) {
     enum { SIZE = 100000 };
     uint8_t key[MAC_KEY] = {1, 2, 3};
@@ -84,9 +87,7 @@ static void test_macs(void) {
         mac_next(&ours, &whole, 1, tags[0]);
         mac_next(&ours, &whole, 1, tags[1]);
         CHECK(memcmp(tags[0], tags[1], MAC_BYTES) != 0);
-        mac_portable = true;
         CHECK(mac_is_next(&theirs, cut, 4, tags[0]));
-        mac_portable = false;
         CHECK(mac_is_next(&theirs, cut, 4, tags[1]));
         CHECK(!mac_is_next(&theirs, cut, 4, tags[1])); /* it was said already */
         mac_begin(&theirs, key, false);
@@ -101,6 +102,40 @@ static void test_macs(void) {
         CHECK(memcmp(tags[0], tags[2], MAC_BYTES) != 0);
     }
     free(bytes);
+}
+
+/* In place of the C library's, for the library as for the test. */
+void *dlopen(const char *name, int mode) {
+    void *(*found)(const char *, int);
+    void *next = dlsym(RTLD_NEXT, "dlopen");
+    memcpy(&found, &next, sizeof found);
+    return found(libcrypto_is_hidden ? "no-library.so" : name, mode);
+}
+
+/* Without libcrypto: what needs it says so, nothing counts as authentic, and the rest goes on. */
+static void test_without_libcrypto(void) {
+    const uint8_t key[MAC_KEY] = {1};
+    const mac_part part = {"a message", 9};
+    uint8_t out[HMAC_BYTES] = {0};
+    uint8_t tag[MAC_BYTES] = {1};
+    mac_stream ours;
+    mac_stream theirs;
+    pid_t child = fork(); /* it is looked for once in a process */
+    if (child != 0) {
+        int ended = 0;
+        CHECK(child > 0 && waitpid(child, &ended, 0) == child && ended == 0);
+        return;
+    }
+    libcrypto_is_hidden = true;
+    CHECK(mac_find() == BODHI_ERROR_SYSTEM && mac_hmac(key, sizeof key, &part, 1, out) == BODHI_ERROR_SYSTEM);
+    CHECK(strstr(bodhi_message(), "libcrypto") && strstr(bodhi_message(), "libssl3"));
+    CHECK(strstr(bodhi_message(), "no-library.so") && !mac_is_same(out, out, 1));
+    mac_begin(&ours, key, true);
+    mac_begin(&theirs, key, true);
+    mac_next(&ours, &part, 1, tag);
+    CHECK(tag[0] == 0 && !mac_is_next(&theirs, &part, 1, tag));
+    test_checksums();
+    _exit(0);
 }
 
 static void test_statuses(void) {
@@ -178,10 +213,10 @@ static void test_reading_and_writing(int directory) {
     int fd = io_open(directory, "file", O_RDWR | O_CREAT);
     bodhi_io.pwritev = bytewise_pwritev;
     bodhi_io.preadv2 = interrupted_preadv2;
-    CHECK(fd >= 0 && io_write(fd, parts, 1, 0) && io_write(fd, parts + 2, 1, 2));
+    CHECK(fd >= 0 && io_write_parts(fd, parts, 1, 0) && io_write_parts(fd, parts + 2, 1, 2));
     CHECK(io_read(fd, bytes, sizeof bytes, 1, READ_ANY) == 5 && memcmp(bytes, "bcdef", 5) == 0);
     bodhi_io = real;
-    CHECK(io_write(fd, parts, 3, 6) && io_read(fd, bytes, sizeof bytes, 0, READ_ANY) == 12);
+    CHECK(io_write_parts(fd, parts, 3, 6) && io_read(fd, bytes, sizeof bytes, 0, READ_ANY) == 12);
     CHECK(memcmp(bytes, "abcdefabcdef", 12) == 0);
     bodhi_io.fdatasync = failing_fdatasync;
     CHECK(!io_sync(fd) && errno == EIO);
@@ -218,6 +253,54 @@ static void test_locks(int directory) {
     CHECK(io_close(one) && io_close(other));
 }
 
+static int disturbed; /* times */
+
+static int disturbed_dup3(int from, int onto, int flags) {
+    errno = disturbed == 0 ? EINTR : EBUSY;
+    return disturbed++ < 2 ? -1 : real.dup3(from, onto, flags);
+}
+
+static void test_replacing(int directory) {
+    int one = io_open(directory, "file", O_RDWR);
+    int other = io_open(directory, "small", O_RDWR);
+    struct stat status[2];
+    bodhi_io.dup3 = disturbed_dup3;
+    CHECK(io_replace(one, other) && disturbed == 3);
+    bodhi_io = real;
+    CHECK(fstat(one, &status[0]) == 0 && fstat(other, &status[1]) == 0 && status[0].st_ino == status[1].st_ino);
+    CHECK(io_close(one) && io_close(other));
+}
+
+static void test_arrays(void) {
+    uint32_t *numbers = NULL;
+    size_t capacity = 0;
+    int moves = 0;
+    for (uint32_t i = 0; i < 100000; i++) {
+        size_t before = capacity;
+        CHECK(ARRAY_GROW(numbers, capacity, i + 1) && capacity > i);
+        moves += capacity != before;
+        numbers[i] = 3 * i;
+    }
+    CHECK(moves < 20);
+    size_t before = capacity;
+    const uint32_t *kept = numbers;
+    CHECK(!ARRAY_GROW(numbers, capacity, SIZE_MAX / 4 + 2) && !ARRAY_FIT(numbers, capacity, SIZE_MAX / 4 + 2));
+    CHECK(capacity == before && numbers == kept);
+    CHECK(ARRAY_FIT(numbers, capacity, before) && capacity == before);
+    CHECK(ARRAY_FIT(numbers, capacity, before + 1) && capacity == before + 1);
+    for (uint32_t i = 0; i < 100000; i++) {
+        CHECK(numbers[i] == 3 * i);
+    }
+    for (size_t n = 0; n < 40; n++) {
+        for (uint32_t wanted = 0; wanted < 125; wanted++) {
+            size_t at;
+            ARRAY_SEARCH(at, n, i, numbers[i] < wanted);
+            CHECK(at <= n && (at == n || numbers[at] >= wanted) && (at == 0 || numbers[at - 1] < wanted));
+        }
+    }
+    free(numbers);
+}
+
 static void test_syncing_the_parent(int directory) {
     struct stat parent;
     CHECK(mkdirat(directory, "below", 0700) == 0 && fstat(directory, &parent) == 0);
@@ -239,13 +322,16 @@ int main(void) {
     int directory = open(scratch, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     test_checksums();
     test_ways_to_checksum();
+    test_without_libcrypto(); /* before anything looks for it */
     test_hmac();
     test_macs();
     test_statuses();
     test_clock();
+    test_arrays();
     test_reading_and_writing(directory);
     test_small_files(directory);
     test_locks(directory);
+    test_replacing(directory);
     test_syncing_the_parent(directory);
     CHECK(unlinkat(directory, "file", 0) == 0 && unlinkat(directory, "small", 0) == 0);
     (void)close(directory);

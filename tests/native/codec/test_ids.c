@@ -173,7 +173,32 @@ static void test_base_comes_before(void) {
     slice_base_free(&base);
 }
 
+/* Bytes that tell more ids than were asked for, or such as there are none. */
+static void test_damaged(void) {
+    uint32_t ids[80];
+    unsigned char bytes[IDS_HEAD + 16] = {0};
+    id_bytes out = {.bytes = bytes};
+    const uint32_t runs[][2] = {{0, 7}, {UINT32_MAX - 1, 2}, {UINT32_MAX, 1}, {0, 2}};
+    (void)snprintf(doing, sizeof doing, "damaged bytes");
+    for (int i = 0; i < 4; i++) {
+        ids_write_head(&out, IDS_RUNS, 3, 0);
+        unsigned char *end = ids_varint_write(ids_varint_write(bytes + IDS_HEAD, runs[i][0]), runs[i][1]);
+        CHECK(ids_read(bytes, ids_whole_units((size_t)(end - bytes)), NULL, ids, 3) == (i == 3));
+    }
+    for (int i = 0; i < 3; i++) {
+        ids_write_head(&out, IDS_BITS, 3, i == 1 ? UINT32_MAX - 1 : UINT32_MAX - 2);
+        memset(bytes + IDS_HEAD, 0, 8);
+        bytes[IDS_HEAD] = i == 0 ? 0xFF : 7;
+        CHECK(ids_read(bytes, IDS_HEAD + 8, NULL, ids, 3) == (i == 2));
+    }
+    ids_write_head(&out, IDS_BITS, 3, 0);
+    bytes[IDS_HEAD] = 0xF;
+    ids[3] = 77; /* behind the room that there is */
+    CHECK(!ids_read(bytes, IDS_HEAD + 8, NULL, ids, 3) && ids[3] == 77);
+}
+
 int main(void) {
+    test_damaged();
     test_told_by_the_same_bytes();
     test_order();
     test_base_comes_before();

@@ -136,12 +136,13 @@ static void check_senseless(void) {
         int index = XTC_FIRST_INDEX + (int)draw(XTC_LAST_INDEX - XTC_FIRST_INDEX);
         xtc_frame frame = {.bytes = bytes, .n_bytes = BYTES, .index = index};
         memcpy(frame.greatest, greatest, sizeof greatest);
-        (void)xtc_decode(&frame, 0.001F, 10, n_atoms, n_atoms, out);
+        size_t used = 0;
+        (void)xtc_decode(&frame, 0.001F, 10, n_atoms, n_atoms, out, &used);
         for (size_t i = 3 * n_atoms; i < sizeof out / sizeof *out; i++) {
             CHECK(out[i] == -1);
         }
         frame.index = XTC_LAST_INDEX + 1 + (int)draw(100);
-        CHECK(xtc_decode(&frame, 0.001F, 10, n_atoms, n_atoms, out) == XTC_SENSELESS);
+        CHECK(xtc_decode(&frame, 0.001F, 10, n_atoms, n_atoms, out, &used) == XTC_SENSELESS);
     }
 }
 

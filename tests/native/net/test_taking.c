@@ -53,14 +53,14 @@ static size_t answer_to(server *s, size_t n) {
         wire_extent asked;
         wire_parse_extent(s->in.body + i * WIRE_EXTENT_BYTES, &asked);
         uint64_t end = asked.offset + asked.size < END ? asked.offset + asked.size : END;
-        wire_put32(s->body + 4 * i, asked.segment == GONE ? WIRE_GONE : (uint32_t)(end - asked.offset));
+        put32(s->body + 4 * i, asked.segment == GONE ? WIRE_GONE : (uint32_t)(end - asked.offset));
         for (uint64_t k = asked.offset; asked.segment != GONE && k < end; k++) {
             s->body[at++] = byte_at(asked.segment, k);
         }
     }
     if (s->way == LIES && n > 1) {
-        wire_put32(s->body, wire_get32(s->body) - 1);
-        wire_put32(s->body + 4, wire_get32(s->body + 4) + 1);
+        put32(s->body, get32(s->body) - 1);
+        put32(s->body + 4, get32(s->body + 4) + 1);
     }
     return s->way == ONE_MORE ? at + 1 : at;
 }

@@ -30,7 +30,8 @@ uint64_t image_hash(const image *im) {
     uint32_t high = 2;
     for (size_t i = 0; i < im->n; i++) {
         const image_file *file = &im->files[i];
-        size_t content = strcmp(file->path, "store/room") == 0 ? 0 : file->size;
+        const char *slash = strrchr(file->path, '/');
+        size_t content = slash != NULL && strcmp(slash, "/room") == 0 ? 0 : file->size;
         low = bodhi_crc32c(low, file->path, strlen(file->path) + 1);
         low = content > 0 ? bodhi_crc32c(low, file->data, content) : low;
         high = bodhi_crc32c(high ^ low, &content, sizeof content);
@@ -44,6 +45,21 @@ void image_free(image *im) {
     }
     free(im->files);
     *im = (image){0};
+}
+
+image image_part(const image *im, const char *store, const char *directory) {
+    image part = {.files = malloc((im->n + 1) * sizeof *im->files)};
+    CHECK(part.files != NULL);
+    size_t n = strlen(store);
+    for (size_t i = 0; i < im->n; i++) {
+        const char *path = im->files[i].path;
+        const char *below = path + n + 1;
+        if (strncmp(path, store, n) == 0 && (path[n] == '\0' || strncmp(below, directory, strlen(directory)) == 0 ||
+                                             (strchr(below, '/') == NULL && !im->files[i].is_directory))) {
+            part.files[part.n++] = im->files[i];
+        }
+    }
+    return part;
 }
 
 void image_write(const image *im, const char *root) {

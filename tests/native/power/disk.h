@@ -44,6 +44,9 @@ typedef struct {
 uint64_t image_hash(const image *im);
 void image_free(image *im);
 
+/* What of it a process sees that knows one dataset of a store alone. Its files are those of `im`: free the list. */
+image image_part(const image *im, const char *store, const char *directory);
+
 /* Make the files below `root`, which is made too. */
 void image_write(const image *im, const char *root);
 

@@ -1,9 +1,10 @@
 /* Power cuts: random histories of all who use a store, cut at every call that changed something, in several ways each.
- * Whatever survives, the store opens and takes frames, no frame has a wrong byte, and none that was acknowledged
- * durable is missing.
+ * Whatever survives, the stores open and take frames, no frame has a wrong byte, none that was acknowledged durable is
+ * missing, and a simulation's dataset is known as its own.
  *
  * usage: test_power [HISTORIES [FIRST [PROCESSES]]]; the figures are printed, and with a failure the history's
  * number, with which alone it can be run again. */
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,14 +20,22 @@
 #include "base/io.h"
 #include "disk.h"
 #include "frames.h"
+#include "store/dataset.h"
 
-enum { LIVES = 3, ACTIONS = 14, RANDOM_CUTS = 2, N_ALWAYS = 2 /* of the extremes */, LARGE_EVERY = 20 };
+enum {
+    LIVES = 3,
+    ACTIONS = 14,
+    RANDOM_CUTS = 2,
+    N_ALWAYS = 2 /* of the extremes */,
+    LARGE_EVERY = 20,
+    ALL_PROMISE = 20 /* histories in which everybody does something */
+};
 
 char doing[256];
 
 /* Of all processes together. */
 typedef struct {
-    atomic_uint_least64_t histories, calls, cuts, images, required;
+    atomic_uint_least64_t histories, calls, cuts, images, promises[PROMISERS];
 } figures;
 static figures *sums;
 
@@ -37,16 +46,20 @@ static char scratch[64], life_root[PATH_BYTES], image_root[PATH_BYTES], socket_p
 
 /* Open the store as any process would, and read. */
 static void look(uint32_t dataset, uint64_t required, int flags) {
-    char path[2 * PATH_BYTES];
     bodhi_store *store;
     bodhi_dataset *opened;
-    (void)snprintf(path, sizeof path, "%s/store", image_root);
-    CHECK(bodhi_open(path, flags, &store) == BODHI_OK);
-    CHECK(bodhi_dataset_open(store, dataset_names[dataset], NULL, 0, flags, &opened) == BODHI_OK);
+    CHECK(known_open_store(image_root, dataset, flags, &store) == BODHI_OK);
+    CHECK(known_open(store, dataset, flags, &opened) == BODHI_OK);
     uint64_t there = frames_read(opened, dataset, (UINT64_C(1) << LATE_FRAMES) - 1);
+    char author[64];
+    int fd = openat(opened->fd, "x-author", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, author, sizeof author);
+    CHECK(got == 0 || ((size_t)got == strlen(identity) && memcmp(author, identity, (size_t)got) == 0));
+    there |= got > 0 ? AUTHOR_KNOWN : 0;
+    io_drop(fd);
     uint64_t missing = required & ~there;
     if (missing != 0) {
-        (void)fprintf(stderr, "frames %#llx of %s are lost\n", (unsigned long long)missing, dataset_names[dataset]);
+        (void)fprintf(stderr, "frames %#llx of %s are lost\n", (unsigned long long)missing, known[dataset].name);
     }
     CHECK(missing == 0);
     bodhi_dataset_close(opened);
@@ -55,15 +68,13 @@ static void look(uint32_t dataset, uint64_t required, int flags) {
 
 /* Write new frames; returns those that were acknowledged. */
 static uint64_t write_late(uint32_t dataset, chance *c) {
-    char path[2 * PATH_BYTES];
     bodhi_store *store;
     bodhi_dataset *opened;
     bodhi_writer *writer;
     uint64_t written = 0;
     bodhi_write_options options = {.segment_bytes = 40000};
-    (void)snprintf(path, sizeof path, "%s/store", image_root);
-    CHECK(bodhi_open(path, BODHI_CREATE, &store) == BODHI_OK);
-    CHECK(bodhi_dataset_open(store, dataset_names[dataset], NULL, 0, BODHI_CREATE, &opened) == BODHI_OK);
+    CHECK(known_open_store(image_root, dataset, BODHI_CREATE, &store) == BODHI_OK);
+    CHECK(known_open(store, dataset, BODHI_CREATE, &opened) == BODHI_OK);
     CHECK(bodhi_writer_open(opened, (int)draw(c, 2), &options, &writer) == BODHI_OK);
     for (int64_t number = FRAMES - 3; number < FRAMES + 2; number++) {
         bodhi_frame frame = frame_of(dataset, number);
@@ -78,7 +89,8 @@ static uint64_t write_late(uint32_t dataset, chance *c) {
     return written;
 }
 
-static void check_image(const image *im, const uint64_t *required, chance *c) {
+static void check_image(const image *im, uint32_t dataset, uint64_t required, chance *c) {
+    static const int ways[] = {BODHI_READ_ONLY, 0, BODHI_CREATE, BODHI_CREATE};
     remove_all(image_root);
     image_write(im, image_root);
     if (traced) { /* what a failure then began with */
@@ -87,12 +99,9 @@ static void check_image(const image *im, const uint64_t *required, chance *c) {
         remove_all(before);
         image_write(im, before);
     }
-    for (uint32_t dataset = 0; dataset < DATASETS; dataset++) {
-        if (required[dataset] != 0 && draw(c, 4) == 0) {
-            look(dataset, required[dataset], BODHI_READ_ONLY);
-        }
-        look(dataset, required[dataset], required[dataset] != 0 && draw(c, 2) ? 0 : BODHI_CREATE);
-        look(dataset, required[dataset] | write_late(dataset, c), 0);
+    look(dataset, required, required == 0 ? BODHI_CREATE : ways[draw(c, 4)]);
+    if (draw(c, 2) == 0) {
+        look(dataset, required | write_late(dataset, c), 0);
     }
     (void)atomic_fetch_add(&sums->images, 1);
 }
@@ -134,13 +143,16 @@ static void cut_here(disk *d, const uint64_t *required, seen *s, size_t at, int 
         const survival *what = random ? &any_survival : &extremes[way];
         image im = disk_cut(d, what, c);
         (void)atomic_fetch_add(&sums->cuts, 1);
-        uint64_t hash = image_hash(&im);
+        (void)snprintf(doing, sizeof doing, "%.150s, cut after note %zu, %s survives", before, at, what->name);
         for (uint32_t dataset = 0; dataset < DATASETS; dataset++) {
-            hash = (hash ^ required[dataset]) * UINT64_C(0x9E3779B97F4A7C15);
-        }
-        if (remember(s, hash)) {
-            (void)snprintf(doing, sizeof doing, "%.150s, cut after note %zu, %s survives", before, at, what->name);
-            check_image(&im, required, c);
+            char directory[48];
+            known_directory(dataset, directory, sizeof directory);
+            image part = image_part(&im, known[dataset].store, directory);
+            uint64_t hash = image_hash(&part) ^ required[dataset] * UINT64_C(0x9E3779B97F4A7C15);
+            if (remember(s, hash * DATASETS + dataset)) {
+                check_image(&part, dataset, required[dataset], c);
+            }
+            free(part.files);
         }
         image_free(&im);
     }
@@ -222,10 +234,13 @@ static void run_part(uint64_t first, uint64_t histories, uint64_t part, uint64_t
         live_history(first + i);
     }
     remove_all(scratch);
+    for (int who = 0; who < PROMISERS; who++) {
+        (void)atomic_fetch_add(&sums->promises[who], promises[who]);
+    }
 }
 
 int main(int argc, char **argv) {
-    uint64_t histories = argc > 1 ? strtoull(argv[1], NULL, 10) : 40;
+    uint64_t histories = argc > 1 ? strtoull(argv[1], NULL, 10) : 20;
     uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     uint64_t parts = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
     traced = getenv("POWER_TRACE") != NULL; // NOLINT(concurrency-mt-unsafe): no other thread is there
@@ -245,8 +260,15 @@ int main(int argc, char **argv) {
     while (wait(&status) > 0) {
         code = status == 0 ? code : 1;
     }
-    (void)printf("%llu histories: power cut after each of %llu calls, %llu disks of which %llu differ; %ld s\n",
+    (void)printf("%llu histories: power cut after each of %llu calls, %llu disks, datasets in %llu states; %ld s\n",
                  (unsigned long long)sums->histories, (unsigned long long)sums->calls, (unsigned long long)sums->cuts,
                  (unsigned long long)sums->images, (long)(time(NULL) - started));
+    static const char *const promisers[PROMISERS] = {"writers",        "pushers",    "servers that were asked",
+                                                     "ranks straight", "assemblers", "copiers"};
+    for (int who = 0; who < PROMISERS; who++) {
+        (void)printf("%llu frames were acknowledged durable by %s\n", (unsigned long long)sums->promises[who],
+                     promisers[who]);
+        code = histories >= ALL_PROMISE && sums->promises[who] == 0 ? 1 : code;
+    }
     return code;
 }

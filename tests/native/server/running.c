@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "../check.h"
+#include "../dials.h"
 #include "../scratch.h"
 #include "base/clock.h"
 
@@ -54,6 +55,7 @@ void stop(void) {
     CHECK(write(bodhi_server_wake(server), "x", 1) == 1 && pthread_join(thread, NULL) == 0);
     bodhi_server_close(server);
     (void)close(listener);
+    await_dials(); /* of this test, before the next one changes what they call */
 }
 
 wire_link dialled(void) {

@@ -22,7 +22,7 @@ enum { PART_BYTES = 128 << 10 /* of an attachment at once */ };
 
 static void fetch(wire_link *link, const char *name, uint64_t from, enum wire_verb expected) {
     unsigned char body[8 + 80];
-    wire_put64(body, from);
+    put64(body, from);
     memcpy(body + 8, name, strlen(name)); // NOLINT(bugprone-not-null-terminated-result): lengths tell the end
     int status = ask(link, WIRE_FETCH, body, 8 + strlen(name), WIRE_ATTACHMENT);
     CHECK((status == BODHI_OK) == (expected == WIRE_ATTACHMENT));
@@ -42,19 +42,19 @@ static void test_questions(void) {
     write_attachment("x-large", attached, sizeof attached);
     start((bodhi_serve_options){0});
     wire_link one = opened(0, no_token, "/run", "one");
-    CHECK(wire_get64(one.in.body) == 40 && wire_get64(one.in.body + 8) == 4);
+    CHECK(get64(one.in.body) == 40 && get64(one.in.body + 8) == 4);
     wire_link two = opened(0, no_token, "/run", "two");
-    CHECK(wire_get64(two.in.body) == 3 && wire_get64(two.in.body + 8) == 0);
+    CHECK(get64(two.in.body) == 3 && get64(two.in.body + 8) == 0);
     CHECK(ask(&two, WIRE_FIND, "/run", 4, WIRE_GENERATIONS) == BODHI_OK && two.in.size == 14);
     CHECK(ask(&two, WIRE_FIND, "/ran", 4, WIRE_GENERATIONS) == BODHI_OK && two.in.size == 7);
     CHECK(memcmp(two.in.body + 4, "six", 3) == 0);
-    wire_put64(question, 0);
-    wire_put64(question + 8, 1);
-    wire_put64(question + 16, 64);
+    put64(question, 0);
+    put64(question + 8, 1);
+    put64(question + 16, 64);
     CHECK(ask(&one, WIRE_MARK, question, 24, WIRE_MARKED) == BODHI_OK);
-    CHECK(wire_get64(one.in.body) == (UINT64_C(1) << 40) - 1 && wire_get64(one.in.body + 8) == UINT64_C(15) << 60);
+    CHECK(get64(one.in.body) == (UINT64_C(1) << 40) - 1 && get64(one.in.body + 8) == UINT64_C(15) << 60);
     fetch(&one, "large", 5000, WIRE_ATTACHMENT);
-    CHECK(wire_get64(one.in.body) == sizeof attached && one.in.size == 8 + PART_BYTES);
+    CHECK(get64(one.in.body) == sizeof attached && one.in.size == 8 + PART_BYTES);
     CHECK(memcmp(one.in.body + 8, attached + 5000, PART_BYTES) == 0);
     send_frame(&one, 200); /* it did not say that it would push */
     CHECK(link_answer(&one, WIRE_ACK, now_ms() + SOON_MS) == BODHI_ERROR_UNSAFE);
@@ -79,15 +79,15 @@ static void test_long_answer(void) {
     begin("an answer that is sent in pieces");
     unsigned char question[24];
     write_frames("/run", "one", BODHI_NATIVE, 0, 40);
-    wire_put64(question, 0);
-    wire_put64(question + 8, 1);
-    wire_put64(question + 16, 6400);
+    put64(question, 0);
+    put64(question + 8, 1);
+    put64(question + 16, 6400);
     bodhi_calls real = bodhi_io;
     bodhi_io.sendmsg = short_sendmsg;
     start((bodhi_serve_options){0});
     wire_link link = opened(0, no_token, "/run", "one");
     CHECK(ask(&link, WIRE_MARK, question, 24, WIRE_MARKED) == BODHI_OK && link.in.size == 1600);
-    CHECK(wire_get64(link.in.body) == (UINT64_C(1) << 40) - 1);
+    CHECK(get64(link.in.body) == (UINT64_C(1) << 40) - 1);
     link_close(&link);
     stop();
     bodhi_io = real;
@@ -204,7 +204,7 @@ static void test_refused_frames(void) {
     bodhi_pusher *pusher;
     bodhi_push_facts facts;
     start((bodhi_serve_options){.quota = 8000});
-    CHECK(bodhi_push_open(servers, 1, "/run", NULL, 0, &options, &pusher) == BODHI_OK);
+    CHECK(bodhi_push_open(servers, 1, "run", NULL, 0, &options, &pusher) == BODHI_OK);
     int status = BODHI_OK;
     int64_t pushed = 0;
     for (; pushed < 50 && status == BODHI_OK; pushed++) {
@@ -264,13 +264,14 @@ static int listening(const char *path) {
 }
 
 /* Push frames, of which the server at `ends` takes some and dies. `moved`: by so much beside what others have. */
-static bodhi_pusher *push_to_the_lost(int *ends, const char *const *servers, int n_servers, float moved) {
+static bodhi_pusher *push_to_the_lost(int *ends, const char *const *servers, int n_servers, float moved,
+                                      int timeout_ms) {
     float positions[ATOMS * 3];
-    bodhi_push_options options = {.timeout_ms = SOON_MS};
+    bodhi_push_options options = {.timeout_ms = timeout_ms};
     bodhi_pusher *pusher;
     pthread_t one;
     CHECK(pthread_create(&one, NULL, take_and_die, ends) == 0);
-    CHECK(bodhi_push_open(servers, n_servers, "/run", NULL, 0, &options, &pusher) == BODHI_OK);
+    CHECK(bodhi_push_open(servers, n_servers, "run", NULL, 0, &options, &pusher) == BODHI_OK);
     for (int64_t number = 0; number < (int64_t)LOST * n_servers; number++) {
         bodhi_frame frame = frame_of(number, positions);
         positions[0] += moved;
@@ -280,21 +281,30 @@ static bodhi_pusher *push_to_the_lost(int *ends, const char *const *servers, int
     return pusher;
 }
 
+static void test_no_server(void) {
+    begin("a server that is lost, and no other");
+    const char *servers[1] = {socket_path};
+    int ends = listening(socket_path);
+    bodhi_pusher *pusher = push_to_the_lost(&ends, servers, 1, 0, SOON_MS / 3);
+    CHECK(bodhi_push_flush(pusher) == BODHI_ERROR_UNREACHABLE && strstr(bodhi_message(), "none of 1 servers answers"));
+    bodhi_push_abandon(pusher);
+}
+
 /* A frame that was sent when the server broke off is sent again; an alien of it there does not count. */
 static void test_lost_server(void) {
     begin("a server that is lost with frames on their way");
     const char *servers[1] = {socket_path};
     bodhi_push_facts facts;
     int ends = listening(socket_path);
-    write_frames("/run", "", BODHI_ALIEN, 0, 3);
-    bodhi_pusher *pusher = push_to_the_lost(&ends, servers, 1, 0);
+    write_frames("run", "", BODHI_ALIEN, 0, 3);
+    bodhi_pusher *pusher = push_to_the_lost(&ends, servers, 1, 0, SOON_MS);
     start((bodhi_serve_options){0});
     CHECK(bodhi_push_flush(pusher) == BODHI_OK);
     bodhi_push_query(pusher, &facts);
     CHECK(facts.acknowledged == LOST && facts.in_flight == 0 && facts.given_again == LOST);
     CHECK(bodhi_push_close(pusher) == BODHI_OK);
-    wire_link link = opened(0, no_token, "/run", "");
-    CHECK(wire_get64(link.in.body) == LOST);
+    wire_link link = opened(0, no_token, "run", "");
+    CHECK(get64(link.in.body) == LOST);
     link_close(&link);
     stop();
 }
@@ -307,11 +317,11 @@ static void test_server_lost_for_good(void) {
     const char *servers[2] = {socket_path, lost};
     int ends = listening(lost);
     start((bodhi_serve_options){0});
-    bodhi_pusher *pusher = push_to_the_lost(&ends, servers, 2, 0);
+    bodhi_pusher *pusher = push_to_the_lost(&ends, servers, 2, 0, SOON_MS);
     CHECK(bodhi_push_flush(pusher) == BODHI_OK);
     CHECK(bodhi_push_close(pusher) == BODHI_OK);
-    wire_link link = opened(0, no_token, "/run", "");
-    CHECK(wire_get64(link.in.body) == (uint64_t)2 * LOST);
+    wire_link link = opened(0, no_token, "run", "");
+    CHECK(get64(link.in.body) == (uint64_t)2 * LOST);
     link_close(&link);
     stop();
 }
@@ -321,8 +331,8 @@ static void test_server_back_with_others(void) {
     begin("a server that comes back with other frames");
     const char *servers[1] = {socket_path};
     int ends = listening(socket_path);
-    bodhi_pusher *pusher = push_to_the_lost(&ends, servers, 1, 1);
-    write_frames("/run", "", BODHI_NATIVE, 0, LOST);
+    bodhi_pusher *pusher = push_to_the_lost(&ends, servers, 1, 1, SOON_MS);
+    write_frames("run", "", BODHI_NATIVE, 0, LOST);
     start((bodhi_serve_options){0});
     CHECK(bodhi_push_flush(pusher) == BODHI_ERROR_CONFLICT);
     bodhi_push_abandon(pusher);
@@ -346,6 +356,29 @@ static void test_slots(void) {
 
 /* --- Authors --------------------------------------------------------------------------------------------------------
  */
+
+/* A client whose question the disk keeps from being answered is not silent, however long that takes. */
+static void test_a_slow_disk(void) {
+    enum { PATIENCE = 500 }; /* ms: a busy machine looks at its clients later than every 200 ms */
+    unsigned char asked[WIRE_KEEP_BYTES] = {0};
+    const wire_part question = {asked, sizeof asked};
+    bodhi_calls real = bodhi_io;
+    begin("a client that waits for the disk");
+    watch_syncs();
+    start((bodhi_serve_options){.batch_ms = 1, .idle_ms = PATIENCE, .message_ms = PATIENCE});
+    wire_link link = opened(WIRE_PUSHES | WIRE_DURABLE, no_token, "/run", "one");
+    atomic_store(&syncs_held, true);
+    send_frame(&link, 0);
+    CHECK(link_send_message(&link, WIRE_FLUSH, NULL, 0, now_ms() + SOON_MS) == BODHI_OK);
+    CHECK(link_send_message(&link, WIRE_KEEP, &question, 1, now_ms() + SOON_MS) == BODHI_OK);
+    (void)usleep(4 * PATIENCE * 1000);
+    atomic_store(&syncs_held, false);
+    take_acks(&link, 0, 1);
+    CHECK(link_answer(&link, WIRE_KEPT, now_ms() + SOON_MS) == BODHI_OK);
+    link_close(&link);
+    stop();
+    bodhi_io = real;
+}
 
 static int open_as(const char *name, const char *identity) {
     wire_link link = dialled();
@@ -387,7 +420,9 @@ int main(void) {
     test_lost_server();
     test_server_lost_for_good();
     test_server_back_with_others();
+    test_a_slow_disk();
     test_authors();
+    test_no_server(); /* last: its pusher may still be dialling */
     remove_root();
     return 0;
 }

@@ -13,11 +13,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../dials.h"
 #include "../scratch.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "bodhi.h"
-#include "net/dial.h"
 #include "net/served.h"
 #include "server/serve.h"
 
@@ -244,7 +244,7 @@ static void read_places(void) {
     unsigned char numbers[8 * FRAMES];
     wire_link link = {.fd = -1};
     for (uint64_t i = 0; i < FRAMES; i++) {
-        wire_put64(numbers + 8 * i, i);
+        put64(numbers + 8 * i, i);
     }
     wire_part part = {numbers, sizeof numbers};
     int64_t deadline = now_ms() + patience();
@@ -374,9 +374,7 @@ static int work(int worker) {
     for (int kind = BROKEN; kind < N_FAULTS; kind++) {
         test_fault(kind, worker + 1);
     }
-    while (dial_running() > 0) { /* what a pusher left behind ends soon */
-        (void)usleep(1000);
-    }
+    await_dials();
     bodhi_io = real;
     remove_all(root);
     return 0;

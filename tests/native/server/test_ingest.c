@@ -72,8 +72,8 @@ static void give_question(int64_t number, int64_t as) {
     frame.number = number;
     task *t = new_task(TASK_KEPT, true, WIRE_KEEP_BYTES);
     t->n = 1;
-    wire_put64(t->body, (uint64_t)number);
-    wire_put32(t->body + 8, wire_frame_crc(&frame));
+    put64(t->body, (uint64_t)number);
+    put32(t->body + 8, wire_frame_crc(&frame));
     ingest_submit(in, t);
 }
 
@@ -161,6 +161,21 @@ static void test_frames_that_are_there(void) {
     close_ingest();
 }
 
+/* What is kept is said of the store as it is now, whoever has dropped or written frames since the last look. */
+static void test_frames_of_others(void) {
+    const int64_t numbers[] = {1};
+    int64_t dropped;
+    bodhi_dataset *other;
+    open_ingest("frames that others drop and write");
+    write_frames(BODHI_NATIVE, 0, 2, 0);
+    CHECK(bodhi_dataset_open(store, "/run", "g", 1, 0, &other) == BODHI_OK);
+    CHECK(bodhi_dataset_drop(other, BODHI_NATIVE, numbers, 1, &dropped) == BODHI_OK && dropped == 1);
+    give_question(1, 1);
+    take_answer(WIRE_ABSENT);
+    bodhi_dataset_close(other);
+    close_ingest();
+}
+
 /* Who said first that the frames are theirs, and pushed none, may not be the one who wrote the first. */
 static void test_a_name_taken_meanwhile(void) {
     static const char *const takers[] = {"another", "this", NULL}; /* NULL: the directory was evicted */
@@ -187,6 +202,7 @@ int main(void) {
     test_a_sync_under_way();
     test_flushes();
     test_frames_that_are_there();
+    test_frames_of_others();
     test_a_name_taken_meanwhile();
     remove_home();
     return 0;

@@ -57,7 +57,7 @@ static void connect_both(int ends[2]) {
     (void)close(listening);
 }
 
-static void open_remote(served_dataset *d, bool with_macs) {
+static int try_remote(served_dataset *d, bool with_macs) {
     static const uint8_t key[MAC_KEY] = {2, 7, 1};
     static char name[] = "beside";
     int ends[2];
@@ -69,13 +69,28 @@ static void open_remote(served_dataset *d, bool with_macs) {
         mac_begin(&d->link.in.mac, key, false);
     }
     CHECK(bodhi_server_admit(server, ends[1], with_macs ? key : NULL) == BODHI_OK);
-    CHECK(served_open(d, "/run", "one", 3) == BODHI_OK);
+    return served_open(d, "/run", "one", 3);
+}
+
+static void open_remote(served_dataset *d, bool with_macs) {
+    CHECK(try_remote(d, with_macs) == BODHI_OK);
 }
 
 static void close_remote(served_dataset *d) {
     served_free(d);
     (void)pthread_mutex_destroy(&d->talking);
     (void)pthread_mutex_destroy(&d->mutex);
+}
+
+static void test_connections_of_an_address(void) {
+    served_dataset first;
+    served_dataset second;
+    start((bodhi_serve_options){.max_per_caller = 1});
+    open_remote(&first, false);
+    CHECK(try_remote(&second, false) < 0);
+    close_remote(&second);
+    close_remote(&first);
+    stop();
 }
 
 static bool same_atoms(const float *one, const float *other, const bodhi_range *range) {
@@ -235,6 +250,7 @@ int main(void) {
     test_two_at_once();
     test_damage();
     test_a_lost_server();
+    test_connections_of_an_address();
     bodhi_dataset_close(beside);
     bodhi_close(store);
     remove_root();

@@ -13,7 +13,6 @@
 
 #include "../check.h"
 #include "base/clock.h"
-#include "base/hmac.h"
 #include "running.h"
 
 enum { NOBODY = 65534 };
@@ -76,16 +75,13 @@ static void *admit(void *argument) {
     const gate *g = argument;
     uint8_t greeting[40] = "BdhAuth2";
     uint8_t answer[64];
-    uint8_t proof[6 + 64];
     uint8_t reply[36];
     int fd = accept4(g->listener, NULL, NULL, SOCK_CLOEXEC);
     CHECK(fd >= 0 && send(fd, greeting, sizeof greeting, MSG_NOSIGNAL) == (ssize_t)sizeof greeting);
     CHECK(recv(fd, answer, sizeof answer, MSG_WAITALL) == (ssize_t)sizeof answer);
-    memcpy(proof, "server", 6); // NOLINT(bugprone-not-null-terminated-result): lengths tell the end
-    memcpy(proof + 6, greeting + 8, 32);
-    memcpy(proof + 38, answer, 32);
-    wire_put32(reply, g->refusal);
-    bodhi_hmac(g->key, strlen(g->key), proof, sizeof proof, reply + 4);
+    const mac_part proven[] = {{"server", 6}, {greeting + 8, 32}, {answer, 32}};
+    put32(reply, g->refusal);
+    CHECK(mac_hmac(g->key, strlen(g->key), proven, 3, reply + 4) == BODHI_OK);
     if (!g->is_silent) {
         CHECK(send(fd, reply, sizeof reply, MSG_NOSIGNAL) == (ssize_t)sizeof reply);
     } else {
@@ -138,7 +134,7 @@ static void test_admission(void) {
 static void send_read(wire_link *link, int64_t number) {
     unsigned char body[8];
     wire_part part = {body, sizeof body};
-    wire_put64(body, (uint64_t)number);
+    put64(body, (uint64_t)number);
     CHECK(link_send_message(link, WIRE_READ, &part, 1, now_ms() + SOON_MS) == BODHI_OK);
 }
 

@@ -46,11 +46,28 @@ static void test_parser(void) {
         CHECK(wire_parse_frame(parser.body, parser.size, &parsed));
         CHECK(parsed.number == 7 && parsed.n_atoms == 2 && parsed.velocities == NULL && parsed.box == NULL);
         CHECK(parsed.forces[0] == 1 && parsed.forces[5] == 6 && parsed.positions[3] == 4);
+        put64(parser.body, BODHI_MAX_NUMBER);
+        CHECK(wire_parse_frame(parser.body, parser.size, &parsed) && parsed.number == BODHI_MAX_NUMBER);
+        put64(parser.body, BODHI_MAX_NUMBER + 1);
+        CHECK(!wire_parse_frame(parser.body, parser.size, &parsed));
     }
     size_t used;
     message[sizeof message - 1] ^= 1;
     CHECK(wire_feed(&parser, message, sizeof message, &used) == WIRE_BAD_CHECKSUM);
     wire_free(&parser);
+}
+
+static void test_names(void) {
+    wire_open open;
+    const uint8_t token[WIRE_TOKEN] = {0};
+    const char names[9] = {'n', 'a', 'm', 'g', 'e', 'n', 'i', 'd', 'e'};
+    unsigned char body[WIRE_OPEN_HEAD + sizeof names];
+    for (int i = 0; i < 4; i++) { /* a NUL may be in the generation alone */
+        memcpy(body + WIRE_OPEN_HEAD, names, sizeof names);
+        wire_write_open(body, 0, token, 3, 3, 3);
+        body[WIRE_OPEN_HEAD + 3 * i - (i == 3 ? 9 : 0) + 1] = i == 3 ? 'a' : 0;
+        CHECK(wire_parse_open(body, sizeof body, &open) == (i == 1 || i == 3));
+    }
 }
 
 /* --- Server and pushers ------------------------------------------------------------------------------------------ */
@@ -105,6 +122,8 @@ static void *push_frames(void *argument) {
         bodhi_frame frame = {.number = first + i, .n_atoms = ATOMS, .positions = positions};
         CHECK(bodhi_push(pusher, &frame) == BODHI_OK);
     }
+    bodhi_frame beyond = {.number = BODHI_MAX_NUMBER + 1, .n_atoms = ATOMS, .positions = positions};
+    CHECK(bodhi_push(pusher, &beyond) == BODHI_ERROR_ARGUMENT);
     CHECK(bodhi_push_close(pusher) == BODHI_OK);
     return NULL;
 }
@@ -227,7 +246,7 @@ static void test_a_flush_that_hangs(void) {
     for (int i = 0; i < 2; i++) {
         CHECK(link_dial(&readers[i], address, geteuid(), NULL, 0, now_ms() + 5000) == BODHI_OK);
         CHECK(link_open(&readers[i], 0, no_token, "run", NULL, 0, "", now_ms() + 5000) == BODHI_OK);
-        CHECK(wire_get64(readers[i].in.body) == 1); /* native frame */
+        CHECK(get64(readers[i].in.body) == 1); /* native frame */
         ask(&readers[i], WIRE_READ, WIRE_PLACES);
         CHECK(readers[i].n_descriptors == 1);
         ask(&readers[i], WIRE_HAVE, WIRE_KINDS);
@@ -298,6 +317,7 @@ static void test_a_failed_open(void) {
 int main(void) {
     CHECK(make_scratch(root, sizeof root, "/tmp"));
     test_parser();
+    test_names();
     test_pushing();
     bodhi_io.fdatasync = faulty_fdatasync;
     test_a_flush_that_hangs();

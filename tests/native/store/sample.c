@@ -40,8 +40,9 @@ void close_all(void) {
     bodhi_close(store);
 }
 
+/* Unsigned, as numbers go to BODHI_MAX_NUMBER. */
 float value_of(int64_t number, int64_t i) {
-    return (float)(number * 10007 + i) / 7.0F;
+    return (float)((uint64_t)number * 10007 + (uint64_t)i) / 7.0F;
 }
 
 int append(bodhi_writer *writer, int64_t number, int64_t atoms) {

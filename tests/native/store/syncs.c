@@ -23,7 +23,7 @@ static int noted_fdatasync(int fd) {
         (void)usleep(1000);
     }
     if (S_ISREG(status.st_mode) && atomic_exchange(&sync_fails, false)) {
-        errno = EIO;
+        errno = ENOSPC; /* as of a file system that finds room for what was written only now */
         return -1;
     }
     int result = fdatasync(fd);

@@ -1,4 +1,5 @@
 /* Files that are damaged, cut, moved or of another version: nothing wrong is read, and what is whole is found. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,9 +7,11 @@
 #include <unistd.h>
 
 #include "../check.h"
+#include "base/bytes.h"
 #include "base/crc32c.h"
 #include "sample.h"
 #include "segments/record.h"
+#include "store/dataset.h"
 
 static void test_damaged_payload(void) {
     begin("a damaged block, in which a copy stands in");
@@ -23,6 +26,24 @@ static void test_damaged_payload(void) {
     write_frames(BODHI_ALIEN, 5, 6, 0);
     reopen();
     CHECK(place_of(5).kind == BODHI_NATIVE && read_all(NULL) == all_frames && place_of(5).kind == BODHI_ALIEN);
+    close_all();
+}
+
+static void test_of_others(void) {
+    begin("a record of another dataset, generation or segment");
+    unsigned char data[4096];
+    record_header header;
+    size_t needed;
+    bodhi_place at = place_of(5);
+    int fd = open(file_of('n', ".seg"), O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && pread(fd, data, sizeof data, at.offset) == sizeof data && close(fd) == 0);
+    const segment_key own = {.dataset = get64(data + 32), .generation = get64(data + 40), .segment = at.segment};
+    CHECK(parse_record(data, sizeof data, &own, (uint64_t)at.offset, &header, &needed) == PARSED);
+    for (int i = 0; i < 3; i++) {
+        segment_key other = own;
+        *(uint64_t *[]){&other.dataset, &other.generation, &other.segment}[i] ^= 1;
+        CHECK(parse_record(data, sizeof data, &other, (uint64_t)at.offset, &header, &needed) != PARSED);
+    }
     close_all();
 }
 
@@ -181,9 +202,28 @@ static void test_late_repair(void) {
     close_all();
 }
 
+static ssize_t full_pwritev(int fd, const struct iovec *parts, int n, off_t offset) {
+    (void)fd, (void)parts, (void)n, (void)offset;
+    errno = ENOSPC;
+    return -1;
+}
+
+/* An index that finds no room when it is made anew takes no other's place. */
+static void test_no_room_for_an_index(void) {
+    begin("an index that finds no room");
+    int64_t size = size_of(file_of('n', ".idx"));
+    int fd = open(file_of('n', ".seg"), O_RDWR | O_CLOEXEC);
+    bodhi_io.pwritev = full_pwritev;
+    CHECK(fd >= 0 && segment_recover(run->fd, run->segments[0], fd) == ENOSPC);
+    bodhi_io = real;
+    CHECK(close(fd) == 0 && size_of(file_of('n', ".idx")) == size && read_all(NULL) == all_frames);
+    close_all();
+}
+
 int main(void) {
     make_home();
     test_damaged_payload();
+    test_of_others();
     test_lost_index();
     test_torn_segment();
     test_cut_while_open();
@@ -191,6 +231,7 @@ int main(void) {
     test_lying_index();
     test_other_versions();
     test_late_repair();
+    test_no_room_for_an_index();
     remove_home();
     return 0;
 }

@@ -81,8 +81,19 @@ static void test_dropping_copies(void) {
     close_all();
 }
 
+/* Dropping is what makes room. */
+static void test_dropping_in_a_full_store(void) {
+    int64_t number = 3;
+    int64_t dropped;
+    begin("a store beyond its quota");
+    bodhi_store_set_quota(store, 1);
+    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, &number, 1, &dropped) == BODHI_OK && dropped == 1 && !is_there(3));
+    close_all();
+}
+
 int main(void) {
     make_home();
+    test_dropping_in_a_full_store();
     test_dropping();
     test_dropping_copies();
     test_early_tombstones();

@@ -4,10 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../check.h"
 #include "sample.h"
+#include "syncs.h"
 
 static int count_descriptors(void) {
     int n = 0;
@@ -152,11 +154,64 @@ static void test_sweeping_behind_the_index(void) {
     close_all();
 }
 
+static time_t slow_by; /* s, the clock */
+
+time_t time(time_t *told) {
+    struct timespec now;
+    CHECK(clock_gettime(CLOCK_REALTIME, &now) == 0);
+    if (told != NULL) {
+        *told = now.tv_sec - slow_by;
+    }
+    return now.tv_sec - slow_by;
+}
+
+/* What a segment says of the frames of another holds on when it goes; and it stays where it says nothing else. What
+ * then says it is of no earlier second, whatever the clock says: launches of a simulation are ordered by these. */
+static void test_tombstones(void) {
+    const int64_t dead[2] = {2, 3};
+    int64_t dropped;
+    int64_t n;
+    bodhi_usage usage;
+    bodhi_writer *writer;
+    bodhi_stored_segment *listed;
+    bodhi_segment_facts facts[4];
+    for (int frames = 0; frames < 2; frames++) {
+        begin_empty("a segment that says which frames of another are dropped");
+        CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+        for (int64_t number = 0; number < 5; number++) {
+            CHECK(append(writer, number, ATOMS) == BODHI_OK);
+        }
+        CHECK(bodhi_flush(writer, 0) == BODHI_OK);
+        uint64_t first = place_of(0).segment;
+        CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, dead, 2, &dropped) == BODHI_OK && dropped == 2);
+        write_frames(BODHI_NATIVE, 7, 7 + frames, 0);
+        CHECK(bodhi_writer_close(writer) == BODHI_OK);
+        CHECK(bodhi_dataset_segments(run, facts, 4, &n) == BODHI_OK && n == 2);
+        CHECK(bodhi_survey(home, &usage, &listed, &n) == BODHI_OK && n == 2);
+        const bodhi_stored_segment *second = &listed[listed[0].id == first];
+        watch_syncs();
+        slow_by = 1000000;
+        CHECK(bodhi_store_evict(store, second) == (frames == 0 ? BODHI_ERROR_BUSY : BODHI_OK));
+        char path[256];
+        (void)snprintf(path, sizeof path, "%s/%s", home, second->directory);
+        CHECK(is_synced(path) == (frames == 1));
+        bodhi_io = real;
+        slow_by = 0;
+        reopen();
+        CHECK(bodhi_dataset_segments(run, facts, 4, &n) == BODHI_OK && n == 2);
+        CHECK(facts[0].id >> 32 >= first >> 32 && facts[1].id >> 32 >= first >> 32);
+        free(listed);
+        CHECK(place_of(2).found == 0 && place_of(3).found == 0 && is_there(4) && place_of(7).found == 0);
+        close_all();
+    }
+}
+
 int main(void) {
     make_home();
     test_eviction();
     test_eviction_of_a_new_segment();
     test_sweeping();
+    test_tombstones();
     test_sweeping_behind_the_index();
     remove_home();
     return 0;

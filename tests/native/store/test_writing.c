@@ -50,8 +50,16 @@ static void test_existing_frames(void) {
     begin_empty("frames that are there");
     bodhi_io.openat = failing_openat;
     bodhi_io.fdatasync = failing_fdatasync;
+    CHECK(append_one(BODHI_MAX_NUMBER, &flushed) == BODHI_OK && is_there(BODHI_MAX_NUMBER));
+    CHECK(append_one(BODHI_MAX_NUMBER + 1, &flushed) == BODHI_ERROR_ARGUMENT && flushed == BODHI_OK);
     CHECK(append_one(0, &flushed) == BODHI_OK && flushed == BODHI_OK);
     CHECK(append_one(0, &flushed) == BODHI_EXISTS && flushed == BODHI_OK);
+    for (int64_t beyond = 0; beyond < 2; beyond++) {
+        const bodhi_write_options most = {.block_atoms = UINT32_MAX / 16 + beyond};
+        bodhi_writer *writer = NULL;
+        CHECK(bodhi_writer_open(run, 0, &most, &writer) == (beyond == 0 ? BODHI_OK : BODHI_ERROR_ARGUMENT));
+        CHECK(bodhi_writer_close(writer) == BODHI_OK);
+    }
     failing_errno = EMFILE;
     CHECK(append_one(0, &flushed) == BODHI_ERROR_SYSTEM);
     failing_errno = 0;
@@ -74,6 +82,10 @@ static void test_existing_frames(void) {
     CHECK(append_one(0, &flushed) == BODHI_OK && flushed == BODHI_OK);
     CHECK(bodhi_dataset_refresh(other) == BODHI_OK);
     CHECK(bodhi_dataset_locate(other, &(int64_t){0}, 1, &at) == BODHI_OK && at.found && at.kind == BODHI_NATIVE);
+    int64_t dropped;
+    CHECK(bodhi_dataset_drop(other, BODHI_NATIVE, &(int64_t){0}, 1, &dropped) == BODHI_OK && dropped == 1);
+    CHECK(append_one(0, &flushed) == BODHI_OK && flushed == BODHI_OK);
+    CHECK(append_one(0, &flushed) == BODHI_EXISTS && flushed == BODHI_OK);
     bodhi_dataset_close(other);
     close_all();
 }

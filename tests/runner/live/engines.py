@@ -104,10 +104,14 @@ class MadeUpEngine:
             else:
                 self._server._send_handshakeV3()
             self._server.expect_packet(self._protocol.IMDHeaderType.IMD_GO)
-            threading.Thread(target=self._hear, args=(conn,), daemon=True).start()
+            hearing = threading.Thread(target=self._hear, args=(conn,), daemon=True)
+            hearing.start()
             self._send(conn)
             conn.shutdown(socket.SHUT_WR)
-            self.go.wait(20) if self._cut is None and self._hold is not None else None
+            if self._cut is None:
+                if self._hold is not None:
+                    self.go.wait(20)
+                hearing.join(20)  # imdclient gives frames up that it has not read when it asks a closed socket to pause
             conn.close()
 
     def _send(self, conn) -> None:

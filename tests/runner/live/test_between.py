@@ -10,7 +10,7 @@ from support.commands import himach, start_himach, wait_until
 from support.threads import on_threads
 
 from himach.parallel.communicator import alone
-from himach.runner.live.between import LOCK, pairs_between
+from himach.runner.live.scratch_pairs import LOCK, pairs_between
 
 RUN = ["run", "rmsd", "-p", "selection=name CA", "-t", DCD, "-s", PSF, "--follow", "--every", 20]
 

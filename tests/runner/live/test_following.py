@@ -22,7 +22,7 @@ import himach
 from himach.errors import TrajectoryError
 from himach.io.trajectory.index.walk import read_index
 from himach.runner.live import updates
-from himach.runner.live.feeds import Seen
+from himach.runner.live.frame_sources import FramesSoFar
 
 
 def in_thread(work):
@@ -168,7 +168,7 @@ def test_state_of_one_outcome_does_not_reach_the_next(tmp_path):
 
 @pytest.mark.parametrize(("held", "frames"), [([[]], 0), ([[0, 2], [1, 3]], 4), ([[0, 1], [3]], 2), ([[1, 2]], 0)])
 def test_of_what_is_staged_only_what_has_no_gap_is_analysed(held, frames):
-    seen = [Seen(held=BitMap64(numbers).serialize()) for numbers in held]
+    seen = [FramesSoFar(held=BitMap64(numbers).serialize()) for numbers in held]
     assert updates._combined(seen).frames == frames
 
 

@@ -13,7 +13,7 @@ from runner.live.engines import MadeUpEngine, made_up, topology
 from support.commands import himach, same_files
 from support.slurm import cluster_up
 
-pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 HIMACH = [sys.executable, "-P", "-m", "himach"]
 COUNT = """

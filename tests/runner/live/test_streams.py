@@ -14,7 +14,7 @@ from support.commands import himach, processes_with, same_files, start_himach, w
 import himach as package
 from himach.errors import TrajectoryError, UsageError
 from himach.io.store.place import open_store
-from himach.runner.live import receiving
+from himach.runner.live import imd_client
 
 
 def kept(name):
@@ -115,7 +115,7 @@ def test_what_is_refused(tmp_path, monkeypatch):
             package.run(Emit(), **(asked | more))
     with pytest.raises(TrajectoryError, match="nobody listens there"):
         package.run(Emit(), **asked, idle=0.5)
-    monkeypatch.setattr(receiving, "find_spec", lambda name: None)
+    monkeypatch.setattr(imd_client, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"himach\[live\]"):
         package.run(Emit(), **asked)
 

@@ -1,1 +1,1 @@
-"""Where frames begin in a file and when they were taken, in a few bytes a frame, read where they are needed."""
+"""Where frames begin in a file and when they were taken, for files of any format: in a few bytes a frame."""

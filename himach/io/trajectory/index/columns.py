@@ -18,8 +18,8 @@ import numpy.typing as npt
 from himach.errors import HimachError
 
 #: Of pieces that are packed together: each can be found and read alone.
-PIECE = 4096
-UNIT = 4  # bytes: sizes of XDR are multiples of it
+PIECE_FRAMES = 4096
+UNIT_BYTES = 4  # bytes: sizes of XDR are multiples of it
 
 # CRC-32 of all behind it; frames; number of the first; where it begins; least size; begin and step of the line; least
 # of what is off it, of contents; bytes of each size, time and content; bytes of a time's precision.
@@ -55,7 +55,7 @@ class Piece:
 
 def pack(piece: Piece) -> bytes:
     """Return a piece as bytes."""
-    sizes = np.diff(piece.offsets) // UNIT
+    sizes = np.diff(piece.offsets) // UNIT_BYTES
     least = int(sizes.min())
     size_width, size_bytes = _narrow(sizes - least)
     precision, line, time_least, time_width, time_bytes = _lined(piece.times)
@@ -90,7 +90,7 @@ def unpack(content: bytes | memoryview) -> Piece:
         raise DamagedPieceError("an index of frames is damaged") from None
     offsets = np.empty(n + 1, np.int64)
     offsets[0] = begin
-    np.cumsum(sizes * UNIT, out=offsets[1:])
+    np.cumsum(sizes * UNIT_BYTES, out=offsets[1:])
     offsets[1:] += begin
     return Piece(first, offsets, times, has)
 

@@ -20,7 +20,7 @@ Times = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
 #: Frames whose times are looked at together, where all are.
-AT_ONCE = 1 << 16
+CHUNK_FRAMES = 1 << 16
 
 
 @overload
@@ -119,14 +119,14 @@ class StoredTimeline:
         """Read them: in one piece where they lie close together."""
         numbers = np.asarray(numbers, dtype=np.int64)
         times = np.empty(len(numbers))
-        for begin in range(0, len(numbers), AT_ONCE):
-            wanted = numbers[begin : begin + AT_ONCE]
+        for begin in range(0, len(numbers), CHUNK_FRAMES):
+            wanted = numbers[begin : begin + CHUNK_FRAMES]
             first, last = int(wanted.min()), int(wanted.max())
             if last - first < 16 * len(wanted):
                 found = self._read(first, last - first + 1)[wanted - first] + self._offset
             else:
                 found = np.array([self[number] for number in wanted.tolist()])
-            times[begin : begin + AT_ONCE] = found
+            times[begin : begin + CHUNK_FRAMES] = found
         return times
 
     def back(self, n_frames: int) -> int | None:
@@ -243,8 +243,8 @@ def back_in(times: Timeline, n_frames: int) -> int | None:
 
 
 def _overlapping(n_frames: int) -> Iterator[Numbers]:
-    for begin in range(0, n_frames - 1, AT_ONCE):
-        yield np.arange(begin, min(n_frames, begin + AT_ONCE + 1))
+    for begin in range(0, n_frames - 1, CHUNK_FRAMES):
+        yield np.arange(begin, min(n_frames, begin + CHUNK_FRAMES + 1))
 
 
 def gaps(times: Timeline, frames: Selected) -> tuple[float, bool, bool, float]:
@@ -277,8 +277,8 @@ def gaps(times: Timeline, frames: Selected) -> tuple[float, bool, bool, float]:
 
 def _parts_of(times: Timeline, frames: Selected) -> Iterator[Selected]:
     """Return selected frames some at once, each part with the first of the next; of computed times only some parts."""
-    starts = range(0, len(frames) - 1, AT_ONCE)
+    starts = range(0, len(frames) - 1, CHUNK_FRAMES)
     if isinstance(times, EvenTimeline) and isinstance(frames, range) and len(starts) > 3:
         starts = [starts[0], starts[len(starts) // 2], starts[-1]]  # type: ignore[assignment]
     for begin in starts:
-        yield frames[begin : begin + AT_ONCE + 1]
+        yield frames[begin : begin + CHUNK_FRAMES + 1]

@@ -20,12 +20,12 @@ from typing import NamedTuple
 import numpy as np
 
 from himach.errors import NoFrameError, TrajectoryError
-from himach.io.trajectory.index.columns import PIECE, Piece, pack
+from himach.io.trajectory.index.columns import PIECE_FRAMES, Piece, pack
 from himach.io.trajectory.index.timeline import ListedTimeline, back_in, tolerance
 from himach.io.trajectory.index.xdr_index import Span, XdrIndex
 from himach.io.trajectory.xdr_header import (
     HEADER_BYTES,
-    SenselessError,
+    BadHeaderError,
     ShortError,
     TrrHeader,
     XtcHeader,
@@ -35,9 +35,9 @@ from himach.io.trajectory.xdr_header import (
 )
 
 #: Headers that must follow one another where a frame seems to begin.
-CHAIN = 16
+CHAINED_HEADERS = 16
 #: Headers of an index that are looked at before more frames are added to it.
-SAMPLES = 64
+SAMPLED_HEADERS = 64
 _CHUNK = 1 << 22
 
 Parse = Callable[[bytes], XtcHeader | TrrHeader]
@@ -76,7 +76,7 @@ def read_index(path: str, kind: str) -> XdrIndex:
         status = os.fstat(descriptor)
         try:
             _parser(kind)(os.pread(descriptor, HEADER_BYTES, 0))
-        except SenselessError:
+        except BadHeaderError:
             raise TrajectoryError(f"{path} is no {kind} file: it does not begin with a frame's header") from None
         except ShortError:
             pass
@@ -99,7 +99,7 @@ def walk_part(path: str, kind: str, size: int, part: int, parts: int) -> tuple[W
         n_atoms = _parser(kind)(os.pread(descriptor, HEADER_BYTES, 0)).n_atoms
         found = begin if part == 0 else _find_chain(descriptor, kind, n_atoms, begin, until, size)
         return _walk(descriptor, kind, n_atoms, until if found is None else found, until, size)
-    except (SenselessError, ShortError):
+    except (BadHeaderError, ShortError):
         return _walk(descriptor, kind, 0, until, until, size)
     finally:
         os.close(descriptor)
@@ -136,11 +136,11 @@ def extended(index: XdrIndex, path: str) -> XdrIndex | None:
         if status.st_size <= index.size or not _fits(index, descriptor):
             return None
         *whole, span = index.spans
-        kept = (span.n_frames - 1) // PIECE  # the last piece may have fewer frames than it will have
+        kept = (span.n_frames - 1) // PIECE_FRAMES  # the last piece may have fewer frames than it will have
         start = index.n_frames - span.n_frames
-        begin = index.place(start + kept * PIECE)[0]
+        begin = index.place(start + kept * PIECE_FRAMES)[0]
         walked, content = _walk(
-            descriptor, index.kind, index.n_atoms, begin, status.st_size, status.st_size, kept * PIECE
+            descriptor, index.kind, index.n_atoms, begin, status.st_size, status.st_size, kept * PIECE_FRAMES
         )
         _refuse_damage(path, index.kind, descriptor, walked)
     except (TrajectoryError, ValueError):
@@ -148,15 +148,15 @@ def extended(index: XdrIndex, path: str) -> XdrIndex | None:
     finally:
         os.close(descriptor)
     more = walked.span
-    if start + kept * PIECE + more.n_frames < index.n_frames:
+    if start + kept * PIECE_FRAMES + more.n_frames < index.n_frames:
         return None
     if kept:
-        before = index.time(start + kept * PIECE - 1)
-        back = more.back + kept * PIECE if more.back >= 0 else -1
-        back = kept * PIECE if more.first < before - tolerance(before) else back
-        back = span.back if 0 <= span.back < kept * PIECE else back
+        before = index.time(start + kept * PIECE_FRAMES - 1)
+        back = more.back + kept * PIECE_FRAMES if more.back >= 0 else -1
+        back = kept * PIECE_FRAMES if more.first < before - tolerance(before) else back
+        back = span.back if 0 <= span.back < kept * PIECE_FRAMES else back
         content, more = _appended(index, kept, content, more), more._replace(back=back)
-    more = more._replace(n_frames=kept * PIECE + more.n_frames, begin=span.begin, place=span.place)
+    more = more._replace(n_frames=kept * PIECE_FRAMES + more.n_frames, begin=span.begin, place=span.place)
     more = more._replace(first=span.first if kept else more.first, n_bytes=len(content))
     head = index.bytes_at(0, span.place)
     array = np.frombuffer(bytes(head) + content, dtype=np.uint8)
@@ -168,9 +168,9 @@ def _appended(index: XdrIndex, kept: int, content: bytes, more: Span) -> bytes:
     """Return the bytes of an index's last span with more frames behind its first `kept` pieces."""
     span = index.spans[-1]
     old = bytes(index.bytes_at(span.place, span.n_bytes))
-    pieces = -(-span.n_frames // PIECE)
+    pieces = -(-span.n_frames // PIECE_FRAMES)
     places = np.frombuffer(old, "<u8", kept + 1)
-    added = np.frombuffer(content, "<u8", -(-more.n_frames // PIECE) + 1)
+    added = np.frombuffer(content, "<u8", -(-more.n_frames // PIECE_FRAMES) + 1)
     body = old[places[0] : places[kept]] + content[added[0] :]
     table = 8 * (kept + len(added))
     old_places = places - 8 * (pieces + 1) + table
@@ -180,12 +180,12 @@ def _appended(index: XdrIndex, kept: int, content: bytes, more: Span) -> bytes:
 def _fits(index: XdrIndex, descriptor: int) -> bool:
     """Tell whether frames all over an index are in the file as it says."""
     parse = _parser(index.kind)
-    some = {index.n_frames - 1, *(index.n_frames * sample // SAMPLES for sample in range(SAMPLES))}
+    some = {index.n_frames - 1, *(index.n_frames * sample // SAMPLED_HEADERS for sample in range(SAMPLED_HEADERS))}
     for number in sorted(some):
         begin, end = index.place(number)
         try:
             header = parse(os.pread(descriptor, HEADER_BYTES, begin))
-        except (SenselessError, ShortError):
+        except (BadHeaderError, ShortError):
             return False
         same = struct.pack("<d", header.time) == struct.pack("<d", index.time(number))
         if (header.n_atoms, header.size) != (index.n_atoms, end - begin) or not same:
@@ -206,7 +206,7 @@ def _walk(
     while at < until:
         try:
             header = parse(os.pread(descriptor, HEADER_BYTES, at))
-        except (SenselessError, ShortError):
+        except (BadHeaderError, ShortError):
             break
         n_atoms = n_atoms or header.n_atoms
         if header.n_atoms != n_atoms or at + header.size > size:
@@ -235,7 +235,7 @@ class _Packed:
         self._offsets.append(end)
         self._times.append(time)
         self._has.append(has)
-        if len(self._has) == PIECE:
+        if len(self._has) == PIECE_FRAMES:
             self._close()
 
     def span(self) -> tuple[Span, bytes]:
@@ -320,12 +320,12 @@ def _finds(chunk: bytes, mark: bytes) -> list[int]:
 
 
 def _is_chain(descriptor: int, parse: Parse, n_atoms: int, at: int, size: int) -> bool:
-    for _ in range(CHAIN):
+    for _ in range(CHAINED_HEADERS):
         try:
             header = parse(os.pread(descriptor, HEADER_BYTES, at))
         except ShortError:
             return True  # of a frame that was not finished
-        except SenselessError:
+        except BadHeaderError:
             return False
         at += header.size
         if header.n_atoms != n_atoms:

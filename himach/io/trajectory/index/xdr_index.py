@@ -18,11 +18,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from himach.io.trajectory.index.columns import PIECE, DamagedPieceError, Piece, unpack
+from himach.io.trajectory.index.columns import PIECE_FRAMES, DamagedPieceError, Piece, unpack
 from himach.io.trajectory.index.timeline import Numbers, Times, tolerance
 
 #: Pieces that a process keeps unpacked.
-KEPT = 4
+MAX_PIECES = 4
 _PLACE = struct.Struct("<QQ")
 
 
@@ -193,7 +193,7 @@ class XdrIndex:
         numbers = np.asarray(numbers, dtype=np.int64)
         values = np.empty(len(numbers))
         span = np.searchsorted(self._starts, numbers, side="right") - 1
-        of_piece = span * (1 << 40) + (numbers - self._starts[span]) // PIECE
+        of_piece = span * (1 << 40) + (numbers - self._starts[span]) // PIECE_FRAMES
         ends = [0, *(np.flatnonzero(np.diff(of_piece)) + 1).tolist(), len(numbers)]
         for begin, end in itertools.pairwise(ends):
             if begin < end:
@@ -221,10 +221,10 @@ class XdrIndex:
     def _piece(self, number: int) -> tuple[Piece, int]:
         """Return the piece that a frame lies in, and the frame's place there."""
         span = int(np.searchsorted(self._starts, number, side="right")) - 1 if len(self.spans) > 1 else 0
-        which, at = divmod(number - int(self._starts[span]), PIECE)
+        which, at = divmod(number - int(self._starts[span]), PIECE_FRAMES)
         piece = self._pieces.get((span, which))
         if piece is None:
-            if len(self._pieces) >= KEPT:
+            if len(self._pieces) >= MAX_PIECES:
                 self._pieces.pop(next(iter(self._pieces)), None)
             piece = self._unpacked(span, which)
             if piece is None:
@@ -241,7 +241,9 @@ class XdrIndex:
             if not 0 <= first < last <= span.n_bytes:
                 raise DamagedPieceError("an index of frames is damaged")
             piece = unpack(self.bytes_at(span.place + first, last - first))
-            whole = piece.first == which * PIECE and len(piece.has) == min(PIECE, span.n_frames - which * PIECE)
+            whole = piece.first == which * PIECE_FRAMES and len(piece.has) == min(
+                PIECE_FRAMES, span.n_frames - which * PIECE_FRAMES
+            )
             if not whole or not span.begin <= piece.offsets[0] < piece.offsets[-1] <= span.end:
                 raise DamagedPieceError("an index of frames is damaged")
         except (DamagedPieceError, OSError, struct.error):

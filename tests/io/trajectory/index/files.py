@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from himach.io.trajectory.index.xdr_index import XdrIndex
-from himach.io.trajectory.xdr_header import HEADER_BYTES, SenselessError, ShortError, parse_trr, parse_xtc
+from himach.io.trajectory.xdr_header import HEADER_BYTES, BadHeaderError, ShortError, parse_trr, parse_xtc
 
 
 def small_frame(n_atoms: int, time: float, step: int = 0, payload: bytes = b"") -> bytes:
@@ -29,7 +29,7 @@ def walked(path: Path, kind: str = "XTC") -> list[tuple[int, int, float, int]]:
     while at < len(content):
         try:
             header = parse(content[at : at + HEADER_BYTES])
-        except (SenselessError, ShortError):
+        except (BadHeaderError, ShortError):
             break
         if at + header.size > len(content):
             break

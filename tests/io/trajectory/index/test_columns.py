@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from himach.io.trajectory.index.columns import PIECE, DamagedPieceError, Piece, pack, unpack
+from himach.io.trajectory.index.columns import PIECE_FRAMES, DamagedPieceError, Piece, pack, unpack
 
 
 def piece(times, sizes, has, first=0, begin=0):
@@ -40,21 +40,21 @@ def test_any_piece_comes_back(data, n, width, first, begin):
 
 @given(st.integers(0, 10**6), st.sampled_from([0.1, 0.25, 1.0, 10.0, 20.0, 0.002 * 50]), st.integers(0, 10**6))
 def test_even_frames_take_next_to_nothing(first, dt, steps):
-    times = np.float32((first + steps + np.arange(PIECE)) * dt).astype(np.float64)
-    packed = pack(piece(times, np.full(PIECE, 17), np.ones(PIECE)))
-    assert len(packed) < 100 + PIECE  # at most a byte a frame, of times that are rounded another way
+    times = np.float32((first + steps + np.arange(PIECE_FRAMES)) * dt).astype(np.float64)
+    packed = pack(piece(times, np.full(PIECE_FRAMES, 17), np.ones(PIECE_FRAMES)))
+    assert len(packed) < 100 + PIECE_FRAMES  # at most a byte a frame, of times that are rounded another way
 
 
 def test_round_times_take_none_at_all():
-    times = np.float32(np.arange(PIECE) * 0.1 + 100).astype(np.float64)
-    assert len(pack(piece(times, np.full(PIECE, 17), np.ones(PIECE)))) < 100
+    times = np.float32(np.arange(PIECE_FRAMES) * 0.1 + 100).astype(np.float64)
+    assert len(pack(piece(times, np.full(PIECE_FRAMES, 17), np.ones(PIECE_FRAMES)))) < 100
 
 
 def test_the_worst_of_single_precision_takes_9_bytes_a_frame():
     draw = np.random.default_rng(0)
-    times = np.float32(draw.normal(size=PIECE)).astype(np.float64)
-    made = piece(times, draw.integers(1, 1 << 30, PIECE), draw.integers(0, 255, PIECE))
-    assert len(pack(made)) < 9 * PIECE + 100
+    times = np.float32(draw.normal(size=PIECE_FRAMES)).astype(np.float64)
+    made = piece(times, draw.integers(1, 1 << 30, PIECE_FRAMES), draw.integers(0, 255, PIECE_FRAMES))
+    assert len(pack(made)) < 9 * PIECE_FRAMES + 100
     assert same(unpack(pack(made)), made)
 
 

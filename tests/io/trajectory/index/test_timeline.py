@@ -42,7 +42,7 @@ TIMES = st.lists(st.floats(-1000, 1000, width=32), min_size=1, max_size=50).map(
 
 @pytest.fixture(params=[2, 1 << 16], autouse=True)
 def at_once(request, monkeypatch):
-    monkeypatch.setattr(timeline, "AT_ONCE", request.param)
+    monkeypatch.setattr(timeline, "CHUNK_FRAMES", request.param)
 
 
 @given(st.integers(1, 60), st.floats(-10, 10), st.floats(-10, 10), st.floats(-1000, 1000))

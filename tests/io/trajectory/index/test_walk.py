@@ -24,7 +24,7 @@ from .files import seen, small_frame, walked
 @pytest.fixture(params=[3, 4096], autouse=True, ids=["short pieces", "long pieces"])
 def piece(request, monkeypatch):
     for module in (columns, walk, xdr_index):
-        monkeypatch.setattr(module, "PIECE", request.param)
+        monkeypatch.setattr(module, "PIECE_FRAMES", request.param)
     return request.param
 
 

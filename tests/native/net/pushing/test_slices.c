@@ -1,11 +1,13 @@
 /* Slices, pushed straight to a store: what is read back, what is refused, and what a disk that fails makes of them. */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../../check.h"
@@ -74,6 +76,21 @@ static int failing_fdatasync(int fd) {
     return real.fdatasync(fd);
 }
 
+/* --- A clock that goes back --------------------------------------------------------------------------------------- */
+
+static time_t clock_is; /* 0: what it is */
+static int own_rank;
+
+time_t time(time_t *told) {
+    struct timespec now;
+    CHECK(clock_gettime(CLOCK_REALTIME, &now) == 0);
+    time_t second = clock_is != 0 ? clock_is : now.tv_sec;
+    if (told != NULL) {
+        *told = second;
+    }
+    return second;
+}
+
 /* --- Pushing and reading ------------------------------------------------------------------------------------------ */
 
 static void begin(const char *what) {
@@ -97,7 +114,7 @@ static int64_t batch = 1 << 20;
 static bodhi_pusher *open_pusher(bool durable, const char *launch) {
     bodhi_pusher *pusher;
     bodhi_push_options options = {.durable = durable, .batch_bytes = is_slow ? 1 << 30 : batch, .identity = "test"};
-    bodhi_slice_options slices = {.n_atoms = ATOMS, .store = home, .launch = launch};
+    bodhi_slice_options slices = {.n_atoms = ATOMS, .rank = own_rank, .store = home, .launch = launch};
     CHECK(bodhi_push_open_slices(NULL, 0, "run", "g", 1, &options, &slices, &pusher) == BODHI_OK);
     return pusher;
 }
@@ -239,6 +256,25 @@ static void test_read_back(bool durable, bool slow, bool strange) {
     end();
 }
 
+/* Slices of a name that a trajectory has. */
+static void test_staged(void) {
+    begin("a trajectory of the name");
+    bodhi_store *store;
+    bodhi_dataset *dataset;
+    bodhi_pusher *pusher;
+    char path[256];
+    CHECK(bodhi_open(home, BODHI_CREATE, &store) == BODHI_OK);
+    CHECK(bodhi_dataset_open(store, "run", "other", 5, BODHI_CREATE, &dataset) == BODHI_OK);
+    (void)snprintf(path, sizeof path, "%s/%s/x-origin.json", home, bodhi_dataset_directory(dataset));
+    FILE *file = fopen(path, "we");
+    CHECK(file != NULL && fclose(file) == 0);
+    bodhi_slice_options slices = {.n_atoms = ATOMS, .store = home, .launch = ""};
+    CHECK(bodhi_push_open_slices(NULL, 0, "run", "g", 1, NULL, &slices, &pusher) == BODHI_ERROR_CONFLICT);
+    bodhi_dataset_close(dataset);
+    bodhi_close(store);
+    end();
+}
+
 static void test_refused(void) {
     begin("slices that are none");
     bodhi_pusher *pusher = open_pusher(true, "");
@@ -249,6 +285,15 @@ static void test_refused(void) {
         CHECK(bodhi_push_slice(pusher, &frame, wrong[i]) == BODHI_ERROR_ARGUMENT);
     }
     CHECK(bodhi_push_slice(pusher, &frame, NULL) == BODHI_ERROR_ARGUMENT && bodhi_push(pusher, &frame) < 0);
+    frame.time = NAN;
+    CHECK(bodhi_push_slice(pusher, &frame, (const int64_t[]){0, 1, 2, 3}) == BODHI_ERROR_ARGUMENT);
+    frame.time = 0;
+    vectors[11] = NAN;
+    CHECK(bodhi_push_slice(pusher, &frame, (const int64_t[]){0, 1, 2, 3}) == BODHI_ERROR_ARGUMENT);
+    vectors[11] = 0;
+    frame.number = BODHI_MAX_NUMBER + 1;
+    CHECK(bodhi_push_slice(pusher, &frame, (const int64_t[]){0, 1, 2, 3}) == BODHI_ERROR_ARGUMENT);
+    frame.number = 0;
     frame.n_atoms = 0;
     CHECK(bodhi_push_slice(pusher, &frame, NULL) == BODHI_OK);
     for (int64_t atom = 0; atom < MOST; atom++) { /* a good part of all, one of them twice */
@@ -414,6 +459,69 @@ static void test_hydra(void) {
     await_child(child);
 }
 
+static char followed[256]; /* what would say so of rank 1 of the launch that was looked at last */
+
+/* The seconds, first and last, in which a launch's segments were begun, of all its ranks. */
+static void seconds_of(const char *launch, uint64_t *first, uint64_t *last) {
+    *first = UINT64_MAX;
+    *last = 0;
+    for (int rank = 0; rank < 2; rank++) {
+        char generation[GENERATION];
+        bodhi_store *store;
+        bodhi_dataset *dataset;
+        bodhi_segment_facts facts[4];
+        int64_t n;
+        (void)snprintf(generation, sizeof generation, "slices of rank %d, %d atoms, launch %016llx\ng", rank, ATOMS,
+                       (unsigned long long)launch_named(launch));
+        CHECK(bodhi_open(home, 0, &store) == BODHI_OK);
+        CHECK(bodhi_dataset_open(store, "run [slices]", generation, strlen(generation), 0, &dataset) == BODHI_OK);
+        CHECK(bodhi_dataset_segments(dataset, facts, 4, &n) == BODHI_OK && n >= 1 && n <= 4);
+        for (int64_t i = 0; i < n; i++) {
+            *first = facts[i].id >> 32 < *first ? facts[i].id >> 32 : *first;
+            *last = facts[i].id >> 32 > *last ? facts[i].id >> 32 : *last;
+        }
+        (void)snprintf(followed, sizeof followed, "%s/%s/x-followed", home, bodhi_dataset_directory(dataset));
+        bodhi_dataset_close(dataset);
+        bodhi_close(store);
+    }
+}
+
+/* A launch that begins when the clock has gone back, or in the same second, lies in later segments than the others that
+ * the store has seen, its ranks beside each other; so does a start of a name that is known to be followed. */
+static void test_clock_goes_back(void) {
+    const struct {
+        const char *launch;
+        time_t at;
+    } starts[] = {{"1", 2000}, {"2", 1970}, {"3", 1971}, {"4", 1971}, {"5", 3000}};
+    uint64_t first;
+    uint64_t before = 0;
+    uint64_t last = 0;
+    begin("a clock that goes back");
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+        for (own_rank = 0; own_rank < 2; own_rank++) {
+            clock_is = starts[i].at;
+            bodhi_pusher *pusher = open_pusher(false, starts[i].launch);
+            CHECK(push(pusher, 1) == BODHI_OK && bodhi_push_close(pusher) == BODHI_OK);
+        }
+        seconds_of(starts[i].launch, &first, &last);
+        CHECK(first == last && first > before);
+        before = last;
+    }
+    CHECK(last == 3000);
+    own_rank = 1;
+    for (int round = 0; round < 2; round++) {
+        FILE *file = fopen(followed, "we");
+        CHECK(file != NULL && fprintf(file, "%016x 5 4000\n%016x 7 2003\n", 1, 2) > 0 && fclose(file) == 0);
+        clock_is = 1000;
+        bodhi_pusher *pusher = open_pusher(false, "5");
+        CHECK(push(pusher, 2 + round) == BODHI_OK && bodhi_push_close(pusher) == BODHI_OK);
+        seconds_of("5", &first, &last);
+        CHECK(last == 4000);
+    }
+    clock_is = own_rank = 0;
+    end();
+}
+
 static void test_launches(void) {
     begin("slices of two launches");
     bodhi_pusher *first = open_pusher(false, "first");
@@ -454,6 +562,7 @@ int main(int argc, char **argv) {
     test_read_back(true, true, false);
     test_read_back(true, false, true);
     test_refused();
+    test_staged();
     for (batch = 1 << 20; batch <= 4 << 20; batch *= 2) {
         for (int64_t fits = 0; fits < 12; fits += 3) {
             test_full_disk(true, fits << 20);
@@ -463,6 +572,7 @@ int main(int argc, char **argv) {
     test_batch_undone();
     test_teller_undone();
     test_failed_sync();
+    test_clock_goes_back();
     test_launches();
     test_hydra();
     return 0;

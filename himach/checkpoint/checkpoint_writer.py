@@ -1,0 +1,349 @@
+"""Keeping pairs while a run goes on: `CheckpointWriter`, which the map loop of a rank asks after each frame.
+
+Every so often, all that was mapped since the last time goes to a thread, which writes it as one part for each analysis.
+So a run that is killed loses what it mapped in less than a minute, or in 2 % of its time.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from himach.checkpoint.parts.part import BadPartError, NotPlainError, open_part, write_part
+from himach.engine.mapping import Mapped, Mapper
+from himach.engine.pairs.block import SHARDS, Block, divided
+from himach.errors import HimachError, TimeUpError, UsageError
+from himach.parallel.collective import on_every_rank
+from himach.parallel.communicator import Communicator
+from himach.selection import Selected, numbers_at
+
+if TYPE_CHECKING:
+    from himach.checkpoint.checkpoint_run import CheckpointRun
+    from himach.checkpoint.directory import Place
+
+__all__ = ["CheckpointWriter", "PassRequests"]
+
+#: Seconds between commits, at least, and the part of the time so far that they may lie apart.
+EVERY = 30.0
+PART = 0.02
+#: A commit is worth this many times what it holds up the map loop.
+WORTH = 50
+#: Bytes of pairs that are kept at once, about, and the part of a rank's memory that they are at most: they wait there,
+#: until they are written and may be left on the disk.
+MOST, SHARE = 128 << 20, 16
+LEAST = 4 << 20
+#: The part of a rank's memory that pairs may take which wait for the beginning of keeping.
+WAITS = 4
+#: Commits that may wait for the disk; where one more would, the run waits so many seconds, if keeping was asked for.
+WAITING = 4
+PATIENCE = 60.0
+
+
+class PassRequests(Protocol):
+    """What is asked of the map phase from outside (see `himach.launch.stop_requests.StopRequests`)."""
+
+    heeded: bool  #: whether somebody looks at the rest
+    commit: bool  #: keep now what there is
+    ending: bool  #: keep it, and end
+
+    @property
+    def time_up(self) -> bool:
+        """Keep it, and leave the frames that remain to another run."""
+
+    def leave(self) -> NoReturn:
+        """End, now that all is kept."""
+
+
+class _Nothing:
+    """Nothing is asked."""
+
+    heeded = commit = ending = time_up = False
+
+    def leave(self) -> NoReturn:
+        raise AssertionError("nobody has asked for the end")
+
+
+class CheckpointWriter:
+    """Keeps what this rank maps (see `himach.engine.mapping.Keeper`).
+
+    Parameters
+    ----------
+    kept
+        Where the pairs go, and what this rank takes over from earlier runs.
+    comm
+        All ranks.
+    total
+        How many frames are to be mapped on all ranks.
+    confirm
+        Raises an error if what was read so far may not be kept.
+    hurry
+        Called before this process ends by a signal.
+    memory
+        Bytes that the pairs of this rank may take.
+    after
+        Seconds of mapping after which keeping begins, unless pairs get too many to wait in memory; 0: at once, and the
+        disk is waited for.
+    every
+        Seconds between two commits, at least; 0: one after each frame, whatever it costs.
+    """
+
+    def __init__(
+        self,
+        kept: CheckpointRun,
+        comm: Communicator,
+        total: int,
+        confirm: Callable[[], object],
+        hurry: Callable[[], object],
+        memory: int,
+        after: float = 0.0,
+        every: float = EVERY,
+    ) -> None:
+        self._kept = kept
+        self._comm = comm
+        self._frames = kept.frames
+        self._total = total
+        self._mapped = 0
+        self._confirm = confirm
+        self._hurry = hurry
+        self._asked: PassRequests = _Nothing()
+        self._every = every
+        self._began = time.monotonic()
+        self._next = self._began + (after or every)
+        self._begun = not after
+        self._usual = max(LEAST, min(MOST, memory // SHARE))
+        self._most = max(LEAST, memory // WAITS) if after else self._usual
+        self._mappers: list[Mapper] = []
+        self._writer = _Writer(kept.places, kept.frames, kept.files.digests, 0.0 if after else PATIENCE)
+        # Where values must be plain, that they are is seen at the first frame.
+        self._looks = kept.lasting and not all(place.pickles for place in kept.places)
+
+    @property
+    def reason(self) -> str:
+        """Why keeping has ended; "" if it has not."""
+        return self._writer.failed
+
+    @property
+    def going_on(self) -> bool:
+        """Whether the frames that are left are to be mapped."""
+        return not self._asked.time_up
+
+    def restore(self, index: int, mapper: Mapper) -> Collection[int]:
+        """Give a mapper what was kept; return the steps that it has and another has not."""
+        self._mappers.append(mapper)
+        loaded = self._kept.found.loaded[index]
+        for part in loaded.parts:
+            part.give(mapper, self._frames)
+        return loaded.skip
+
+    def due(self, nbytes: int) -> bool:
+        """Tell whether what was mapped since the last time is to be kept now."""
+        asked = self._asked
+        told = asked.commit or asked.ending or asked.time_up or self._looks
+        if told or nbytes > self._most or time.monotonic() >= self._next:
+            self._begun = True
+            return True
+        return False
+
+    def keep(self, mapped: Sequence[Mapped]) -> None:
+        """Keep what was mapped; in this thread only where the process is about to end."""
+        began = time.monotonic()
+        asked, looked = self._asked, self._looks
+        now = asked.commit or asked.ending or asked.time_up
+        asked.commit = self._looks = False
+        some = [one for one in mapped if len(one)]
+        self._mapped += len(some[0]) if len(some) == 1 else len(_all_steps(some))
+        if self._begun:  # else the phase was short
+            self._most = self._usual
+            if some and not self._writer.failed:
+                self._confirm()
+                self._writer.put(mapped)
+        if now or looked:
+            self._writer.wait()
+        if isinstance(self._writer.error, NotPlainError) and looked:
+            where = self._kept.directory.path
+            raise UsageError(f"pairs {where}: {self._writer.error}, or let nobody else write there: chmod go-w {where}")
+        self.look()
+        cost, so_far = time.monotonic() - began, time.monotonic() - self._began
+        pause = max(self._every, WORTH * cost * (not now), PART * so_far)
+        self._next = time.monotonic() + (pause if self._every else 0.0)
+
+    def relieve(self) -> None:
+        """Have mappers refer to what is written, in place of holding it in memory."""
+        while self._writer.written:
+            index, one, path = self._writer.written.popleft()
+            place = self._kept.places[index]
+            with suppress(BadPartError):
+                part = open_part(path, identity=place.generation.key, pickles=place.pickles, hold=False, check=False)
+                self._mappers[index].runs.exchange(one.blocks, part.on_disk(one.first))
+
+    @contextmanager
+    def heeding(self, asked: PassRequests) -> Iterator[None]:
+        """Heed what is asked, from now to the end of the map phase."""
+        self._asked = asked
+        asked.heeded = True
+        try:
+            with self._kept.files.watching():
+                yield
+        finally:
+            asked.heeded = False
+
+    def look(self) -> None:
+        """End this process if that is asked, once all that was given to `keep` is written."""
+        if self._asked.ending:
+            self.hurry()
+            self._asked.leave()
+
+    def hurry(self) -> None:
+        """Have written what was given to `keep`, and all else that is to be written; from any thread."""
+        self._writer.wait()
+        self._hurry()
+
+    def end(self) -> None:
+        """End the map phase (collective).
+
+        Raises
+        ------
+        TimeUpError
+            If frames are left, on all ranks, when everything is written.
+        """
+        self.look()
+        self._writer.forget()
+        mapped = self._comm.allreduce(self._mapped)
+        self._asked.heeded = False
+        if mapped < self._total:
+            on_every_rank(self._comm, self._writer.close)
+            on_every_rank(self._comm, partial(self._tell, mapped))
+
+    def close(self, well: bool) -> None:
+        """Wait until all is written; where the run went `well` and its pairs do not stay, write no more."""
+        self._writer.close(drop=well and not self._kept.lasting)
+
+    def _tell(self, mapped: int) -> NoReturn:
+        reused, where = self._kept.found.reused, self._kept.directory.path
+        done = f"time is up after {mapped + reused} of {len(self._frames)} frames"
+        if self.reason:
+            raise TimeUpError(f"{done}, and not all of them are kept in {where}: {self.reason}")
+        raise TimeUpError(f"{done}; they are kept in {where}, and the same command goes on from there")
+
+
+class _Writer:
+    """Writes parts in a thread, one after another.
+
+    Attributes
+    ----------
+    error
+        What ended the writing, if it was ended.
+    written
+        What the mapper of which analysis made, and the part that it is in now.
+    """
+
+    def __init__(self, places: Sequence[Place], frames: Selected, files: Mapping[str, str], patience: float) -> None:
+        self.error: Exception | None = None
+        self.written: deque[tuple[int, Mapped, Path]] = deque()
+        self._remembers = True
+        self._drops = False
+        self._places = places
+        self._frames = frames
+        self._files = files
+        self._patience = patience
+        self._made: set[int] = set()
+        self._queue: queue.Queue[Sequence[Mapped] | None] = queue.Queue(WAITING)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def failed(self) -> str:
+        """Why nothing more is kept."""
+        error = self.error
+        if error is None:
+            return ""
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        return said or type(error).__name__
+
+    def put(self, mapped: Sequence[Mapped]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="himach-keeper", daemon=True)
+            self._thread.start()
+        try:
+            self._queue.put(mapped, timeout=self._patience or None, block=self._patience > 0)
+        except queue.Full:
+            self.error = HimachError("the disk is slower than the analysis")
+
+    def wait(self) -> None:
+        """Wait until what was put is written."""
+        if self._thread is not None:
+            self._queue.join()
+
+    def forget(self) -> None:
+        """Hold nothing any more that is written."""
+        self._remembers = False
+        self.written.clear()
+
+    def close(self, drop: bool = False) -> None:
+        self._drops = drop
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        while True:
+            mapped = self._queue.get()
+            try:
+                if mapped is None:
+                    return
+                if self.error is None and not self._drops:
+                    self._write(mapped)
+            except Exception as error:  # whatever it is, the run goes on
+                self.error = error
+            finally:
+                del mapped
+                self._queue.task_done()
+
+    def _write(self, mapped: Sequence[Mapped]) -> None:
+        for index, (place, one) in enumerate(zip(self._places, mapped, strict=True)):
+            if not len(one):
+                continue
+            if index not in self._made:
+                place.generation.write()
+                self._made.add(index)
+            place.generation.note(dict(self._files))
+            table = one.table
+            path = write_part(
+                place.generation.path,
+                [_moved(divided(block.part(0, len(block.bounds) - 1), SHARDS), -one.first) for block in one.blocks],
+                table,
+                numbers_at(self._frames, table.steps),
+                BitMap64(numbers_at(self._frames, one.steps).astype(np.uint64)),
+                identity=place.generation.key,
+                pairs=one.pairs,
+                combined=place.combined,
+                pickles=place.pickles,
+                home=place.home,
+            )
+            self.written.append((index, one, path))
+            if not self._remembers:
+                self.written.clear()
+
+
+def _all_steps(mapped: Sequence[Mapped]) -> npt.NDArray[np.int64]:
+    """Return the frames of any analysis, each once."""
+    return np.unique(np.concatenate([np.empty(0, np.int64), *(one.steps for one in mapped)]))
+
+
+def _moved(block: Block, rows: int) -> Block:
+    """Return a block whose frames stand so many rows further on in the table."""
+    if rows == 0:
+        return block
+    return replace(block, at=block.at + np.int64(rows).astype(np.uint32))  # back, too: by going round

@@ -1,0 +1,262 @@
+"""What a directory of kept pairs has, for people: `kept_in()`, `entries()`, `evict_chosen()`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyroaring import BitMap64
+
+from himach.checkpoint.directory import LOCK, FingerprintVersion, PairsDirectory, is_private
+from himach.checkpoint.map_fingerprint import differences
+from himach.checkpoint.parts.frames import stretches
+from himach.checkpoint.parts.part import BadPartError, open_part, read_summary
+from himach.errors import UsageError, nearest
+from himach.locks import holder
+from himach.output.claim import FOLDER, PAIRS, Claim
+from himach.output.claim import LOCK as CLAIM_LOCK
+
+__all__ = ["Entry", "Evicted", "KeptFrames", "entries", "evict_chosen", "kept_in", "shown_frames"]
+
+#: Stretches of frames that a text names, at most.
+MOST = 4
+
+
+@dataclass(frozen=True)
+class KeptFrames:
+    """Where pairs are kept.
+
+    Attributes
+    ----------
+    path
+        The directory of kept pairs.
+    out
+        The output directory that it lies in, if nobody asked for it: then a run there did not end.
+    holder
+        The process that works there, as far as that can be told; "" for none.
+    """
+
+    path: Path
+    out: Path | None
+    holder: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The pairs of one map.
+
+    Attributes
+    ----------
+    analysis, generation
+        What they are kept under.
+    last
+        Whether it is the one of this analysis that was used last.
+    covered
+        Numbers of the frames whose pairs are there.
+    of
+        Frames that the trajectory had when it was last seen; None if that cannot be read.
+    pairs, parts, nbytes
+        How many pairs and sound parts, and the bytes of all files.
+    used
+        Seconds since 1970 at which a run last used it, or wrote to it.
+    parameters
+        What map() was given, as text.
+    trajectory
+        Its files.
+    differs
+        What is different in the one that was used last, a sentence each.
+    bad
+        Why parts cannot be used, a sentence each.
+    """
+
+    analysis: str
+    generation: int
+    last: bool
+    covered: BitMap64 = field(repr=False)
+    of: int | None
+    pairs: int
+    parts: int
+    nbytes: int
+    used: float
+    parameters: dict[str, str]
+    trajectory: Sequence[str]
+    differs: list[str]
+    bad: list[str]
+
+
+@dataclass
+class Evicted:
+    """What `evict_chosen` deleted."""
+
+    generations: int = 0
+    nbytes: int = 0
+
+
+def kept_in(path: Path) -> KeptFrames | None:
+    """Return where pairs are kept: here, or under the output directory of a run that did not end; None: nowhere."""
+    for place in (path, path / FOLDER / PAIRS):
+        try:
+            if not PairsDirectory(place).labels():
+                continue
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if _out_of(place) is None:
+            return KeptFrames(place, None, holder(place / LOCK))
+        return KeptFrames(place, _out_of(place), holder(place.parent / CLAIM_LOCK))
+    return None
+
+
+def entries(path: Path, verify: bool = False) -> list[Entry]:
+    """Return what is in a directory of kept pairs: by analysis, the generation used last first.
+
+    Parameters
+    ----------
+    path
+        The directory.
+    verify
+        Whether to read all of it, as a run does; else parts whose pairs are damaged pass for sound ones.
+    """
+    directory = PairsDirectory(path)
+    found = []
+    for label in directory.labels():
+        there = [one for one in directory.generations(label) if one.fingerprint is not None or one.parts()]
+        generations = sorted(there, key=_used, reverse=True)
+        found += [_entry(label, generation, generations[0], verify) for generation in generations]
+    return found
+
+
+def evict_chosen(path: Path, analysis: str | None, number: int | None = None, *, older: bool = False) -> Evicted:
+    """Delete generations, none of which a run is using.
+
+    Parameters
+    ----------
+    path
+        The directory of kept pairs, or an output directory.
+    analysis
+        Only this one's; None: all analyses'.
+    number
+        Only this generation.
+    older
+        All but the one of each analysis that was used last.
+
+    Raises
+    ------
+    UsageError
+        If there is no such analysis or generation, if a run has the directory, or it cannot be written.
+    """
+    kept = kept_in(path)
+    if kept is None:
+        return Evicted()
+    with _claimed(kept) as directory:
+        there = [one for one in entries(kept.path) if analysis in (None, one.analysis)]
+        if not there:
+            raise UsageError(f"no pairs of {analysis} are kept in {path}{nearest(str(analysis), directory.labels())}")
+        chosen = [one for one in there if number in (None, one.generation) and not (older and one.last)]
+        if number is not None and not chosen:
+            numbers = ", ".join(sorted({str(one.generation) for one in there}))
+            raise UsageError(f"generation {number} is not kept in {path}; there is {numbers}")
+        try:
+            for one in chosen:
+                directory.evict(one.analysis, one.generation)
+        except OSError as error:
+            raise UsageError(f"pairs {path} cannot be deleted: {error.filename}: {error.strerror}") from None
+    return Evicted(len(chosen), sum(one.nbytes for one in chosen))
+
+
+def shown_frames(entry: Entry) -> str:
+    """Return in words which frames an entry has: ``0-9,999 of 10,000``."""
+    if not entry.covered:
+        return "none"
+    step, found = stretches(entry.covered)
+    by = f" by {step:,}" if step > 1 else ""
+    texts = [
+        f"{first:,}" if count == 1 else f"{first:,}-{first + (count - 1) * step:,}{by}"
+        for first, count in found.tolist()
+    ]
+    named = texts if len(texts) <= MOST else [*texts[: MOST - 1], "...", texts[-1]]
+    of = "" if entry.of is None else f" of {entry.of:,}"
+    if len(texts) == 1 and step == 1:
+        return f"{texts[0]}{of}"
+    return f"{len(entry.covered):,}{of}: {', '.join(named)}"
+
+
+def _entry(label: str, generation: FingerprintVersion, last: FingerprintVersion, verify: bool) -> Entry:
+    covered, pairs, parts, nbytes, bad = BitMap64(), 0, 0, 0, []
+    for path in generation.parts():
+        try:
+            nbytes += path.stat().st_size
+            summary = read_summary(path)
+            if generation.fingerprint is not None and summary.identity != generation.key:
+                raise BadPartError(f"{path.name}: it is of another map")
+            if verify and generation.fingerprint is not None:
+                trusted = generation.private and is_private(path)
+                open_part(path, identity=generation.key, pickles=trusted, hold=False).close()
+        except (OSError, BadPartError) as error:
+            if path.exists():  # else it was evicted meanwhile
+                bad.append(str(error))
+            continue
+        covered |= summary.covered
+        pairs += summary.pairs
+        parts += 1
+    fingerprint = generation.fingerprint
+    if generation.damage:
+        bad.append(generation.damage)
+    differs = []
+    if fingerprint is not None and last.fingerprint is not None and generation is not last:
+        differs = differences(fingerprint, last.fingerprint)
+    return Entry(
+        analysis=label,
+        generation=generation.number,
+        last=generation is last,
+        covered=covered,
+        of=None if fingerprint is None else fingerprint.dataset.n_frames,
+        pairs=pairs,
+        parts=parts,
+        nbytes=nbytes,
+        used=_used(generation)[1],
+        parameters={} if fingerprint is None else _texts(fingerprint.parts.get("parameters", {})),
+        trajectory=() if fingerprint is None else fingerprint.dataset.paths,
+        differs=differs,
+        bad=bad,
+    )
+
+
+def _texts(found: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    return {name: text or "..." for name, (_, text) in found.items()}
+
+
+def _used(generation: FingerprintVersion) -> tuple[bool, float]:
+    """Return what orders generations by their last use; one that no run can use comes before all others."""
+    times = []
+    for path in (generation.path, *generation.path.glob("*")):
+        with suppress(OSError):  # deleted meanwhile
+            times.append(path.stat().st_mtime)
+    return generation.fingerprint is not None, max(times, default=0.0)
+
+
+@contextmanager
+def _claimed(kept: KeptFrames) -> Iterator[PairsDirectory]:
+    """Have a directory of kept pairs while no run has it."""
+    directory = PairsDirectory(kept.path)
+    claim = None
+    try:
+        if kept.out is not None:
+            claim = Claim(kept.out)
+        directory.claim()
+        yield directory
+    except OSError as error:
+        raise UsageError(f"pairs {kept.path} cannot be deleted: {error.strerror}") from None
+    finally:
+        directory.release()
+        if claim is not None:
+            with suppress(OSError):  # if it is empty
+                kept.path.rmdir()
+            claim.release()
+
+
+def _out_of(place: Path) -> Path | None:
+    """Return the output directory that a directory of kept pairs belongs to."""
+    whole = place.absolute()
+    return place.parent.parent if (whole.name, whole.parent.name) == (PAIRS, FOLDER) else None

@@ -1,0 +1,321 @@
+"""What makes one map: `map_fingerprint()`; pairs that an earlier run kept are used where `differences()` finds none.
+
+A fingerprint consists of named digests: of all own modules that the analysis needs, of the globals that their functions
+use, of parameters, of what setup() left, of the topology and the trajectory; and of versions of installed packages.
+What has no digest that a later run could find again is never the same.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from himach.analysis import Analysis
+from himach.checkpoint.sources import source_digest, sources, versions
+from himach.files import content_digest
+from himach.io.dataset.origin_content import digest
+from himach.io.dataset.origin_stamp import OriginStamp
+from himach.map_state import BEFORE, LATER, later_than, own_classes, reached, skipped, used
+from himach.parameters import recorded
+from himach.selection import Selected
+from himach.user_code import file_of, is_own
+from himach.value_digest import ANY, ValueDigests, code_names, topology_digest
+
+if TYPE_CHECKING:
+    from MDAnalysis import Universe
+
+__all__ = ["MapFingerprint", "differences", "map_fingerprint"]
+
+#: Digest, and the text by which a difference is shown; "" for none. Of a module it is its file.
+Found = dict[str, tuple[str, str]]
+
+#: Begins the digest of what is never the same; its text is the reason.
+UNSTABLE = "unstable "
+#: Longest text by which a value is shown.
+LONGEST = 60
+#: Longest text of a parameter that may name a file.
+LONGEST_PATH = 4096
+#: Names by which code reads what otherwise does not count.
+_TEXTS = frozenset({"__doc__", "getdoc", "__annotations__", "get_type_hints", "get_annotations", "signature"})
+#: Files in a folder that a parameter names, and their bytes, that are read.
+MOST_FILES, MOST_BYTES = 1000, 1 << 30
+#: Attributes that tell of the selection (or of the length of the trajectory), and what of it.
+_SELECTION = frozenset({"step", "frames", "dt", "n_frames", "totaltime"})
+
+
+@dataclass(frozen=True)
+class MapFingerprint:
+    """What makes one map.
+
+    Attributes
+    ----------
+    parts
+        Of each kind (``code``, ``globals``, ``parameters``, ...) digest and text of each thing, by its name.
+    dataset
+        Stamp of the trajectory.
+    """
+
+    parts: Mapping[str, Found]
+    dataset: OriginStamp
+
+    @property
+    def unstable(self) -> dict[str, str]:
+        """What no later run will find to be the same, by name, each with the reason."""
+        return {
+            name: text
+            for found in self.parts.values()
+            for name, (digest, text) in found.items()
+            if digest.startswith(UNSTABLE)
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as values that JSON holds."""
+        return {"parts": self.parts, "dataset": self.dataset.encode().decode()}
+
+    @classmethod
+    def from_json(cls, values: Any) -> MapFingerprint:
+        """Return the fingerprint that `to_json` gave; raises ValueError if it is damaged, or of another version."""
+        try:
+            dataset = OriginStamp.parse(values["dataset"].encode())
+            parts = {
+                str(kind): {str(name): (str(digest), str(text)) for name, (digest, text) in found.items()}
+                for kind, found in values["parts"].items()
+            }
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError("this is no map's fingerprint") from error
+        if dataset is None:
+            raise ValueError("this is the fingerprint of a map that another version of himach made")
+        return cls(parts, dataset)
+
+
+def map_fingerprint(
+    analysis: Analysis, universe: Universe, *, dataset: OriginStamp, frames: Selected
+) -> MapFingerprint:
+    """Return what makes the map of an analysis. On the first rank.
+
+    Parameters
+    ----------
+    analysis
+        After setup() and atoms(), before map(): the first stage of a chain.
+    universe
+        Its own, as setup() left it.
+    dataset
+        Stamp of the trajectory as it is.
+    frames
+        The selected frame numbers.
+    """
+    home = own_classes(analysis)[0].__module__
+    parameters = {parameter.attribute for parameter in analysis.parameters().values()}
+    later, mentioned = LATER, LATER
+    while True:  # at most twice: again where map() may call what otherwise runs later
+        values = _Values(analysis, universe, home, later)
+        found = [
+            (one, values.text(one.value), values.digests.codes)
+            for one in reached(analysis, universe, values.digests)
+            if one.kind != "state" or one.name not in parameters
+        ]
+        names, come = used((one, codes) for one, _, codes in found)
+        mentioned = later_than(LATER, [names])
+        if later <= mentioned:
+            break
+        later = mentioned
+    parts: dict[str, Found] = {kind: {} for kind in ("code", "globals", "state")}
+    counts = {id(one) for one, _ in come}
+    for one, (text, shown), _ in found:
+        if one.kind == "library" and text.startswith(UNSTABLE):
+            continue
+        if id(one) in counts or one.name in BEFORE:
+            kind = parts[one.kind if one.kind in parts else "globals" if one.kind == "library" else "state"]
+            others, _ = kind.get(one.label, ("", ""))  # things of one label may be several
+            kind[one.label] = (f"{others} {text}", "") if others else (text, shown)
+    if not _TEXTS.isdisjoint(names):
+        told: list[Any] = [*values.digests.functions.values(), *values.digests.classes.values()]
+        texts = sorted(f"{one.__qualname__} {one.__doc__} {getattr(one, '__annotations__', '')}" for one in told)
+        parts["code"]["what functions and classes say of themselves"] = _shown(texts)
+    parts["code"]["what map() yields"] = ("rows" if analysis.yields_rows() else "pairs", "")
+    beside = [code for _, codes in come for code in codes if code.co_filename != file_of(home)]
+    parts |= {
+        "modules": sources(values.digests.importable, home, later_than(LATER, map(code_names, beside))),
+        "parameters": {name: values.text(recorded(value)) for name, value in analysis.settings().items()},
+        "files": dict(_files(analysis)),
+        "keywords": dict(_keywords(dataset)),
+        "topology": {"topology": (topology_digest(universe._topology), "")},
+        "selection": dict(_selection(names, analysis, dataset, frames)),
+        "versions": {name: (version, version) for name, version in versions().items()},
+    }
+    return MapFingerprint({kind: found for kind, found in parts.items() if found}, dataset)
+
+
+def differences(then: MapFingerprint, now: MapFingerprint) -> list[str]:
+    """Return what is different, a sentence each; nothing if pairs of one map are those of the other."""
+    told = [sentence for kind in _SAID if kind != "state" for sentence in _told(kind, then, now)]
+    told += _data(then.dataset, now.dataset)
+    return list(dict.fromkeys(told or _told("state", then, now)))  # which is another because something else is
+
+
+# -- what it is made of -----------------------------------------------------------------------------------------------
+
+
+class _Values:
+    """Digests of what this process found, which a later run can find again."""
+
+    def __init__(self, analysis: Analysis, universe: Universe, home: str, later: frozenset[str]) -> None:
+        trajectory = universe.trajectory
+        known = [("self", analysis), ("universe", universe), ("trajectory", trajectory), ("ts", trajectory.ts)]
+        homes = {cls.__module__ for cls in own_classes(analysis)}
+        self.digests = ValueDigests(
+            known, partial(skipped, later=later), home, owned=lambda module: module in homes or is_own(module)
+        )
+
+    def text(self, value: Any) -> tuple[str, str]:
+        """Return digest and text of a value; what no later run can find again gets one that is never the same."""
+        self.digests.codes = []
+        try:
+            found, text = self.digests.digest(value, stable=True), repr(value) if _shows(value) else ""
+        except Exception:  # whatever somebody's class raises
+            kind = type(value)
+            return UNSTABLE + secrets.token_hex(8), f"{kind.__module__}.{kind.__qualname__}"
+        return found, text if len(text) <= LONGEST else ""
+
+
+def _shows(value: Any) -> bool:
+    """Tell whether a value has a text that is short and the same in every process."""
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if type(value) in (list, tuple):
+        return len(value) <= LONGEST and all(map(_shows, value))
+    return type(value) in (int, float, complex, bool, str, bytes, type(None), range)
+
+
+def _shown(value: Any) -> tuple[str, str]:
+    text = repr(value)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40], text if len(text) <= 200 else ""
+
+
+def _keywords(dataset: OriginStamp) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Give the keywords on which frames depend; the format counts as it was found to be."""
+    for name, value in json.loads(dataset.keywords).items():
+        if name != "format":
+            yield name, _shown(value)
+    yield "format", _shown(sorted(set(dataset.kinds)))
+
+
+def _files(analysis: Analysis) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Give the content of files that parameters name: also as ``~/f``, by a folder, or by all but the suffix."""
+    for name, value in analysis.settings().items():
+        for text in value if isinstance(value, list) else [value]:
+            if not isinstance(text, str) or not 0 < len(text) < LONGEST_PATH or "\0" in text:
+                continue
+            path = os.path.expanduser(text)
+            if os.path.isfile(path):
+                yield f"{text} (parameter {name})", (content_digest(path), "")
+            elif there := _beneath(path):
+                size = sum(map(os.path.getsize, there))
+                known = len(there) <= MOST_FILES and size <= MOST_BYTES
+                digests = [f"{os.path.relpath(one, path)} {content_digest(one)}" for one in there if known]
+                found = _shown(digests)[0] if known else UNSTABLE + secrets.token_hex(8)
+                yield f"{text} (parameter {name})", (found, "" if known else f"a folder of {len(there):,} files")
+
+
+def _beneath(path: str) -> list[str]:
+    """Return the files in a folder and in those within, or those whose names go on after a path with a suffix."""
+    if os.path.isdir(path):
+        found = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    else:
+        found = glob.glob(f"{glob.escape(path)}.*")
+    return sorted(one for one in found if os.path.isfile(one))
+
+
+def _selection(
+    attributes: set[str], analysis: Analysis, dataset: OriginStamp, frames: Selected
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Give what of the selection map() reads, and of the length of the trajectory."""
+    used = _SELECTION if ANY in attributes else _SELECTION & attributes
+    used -= getattr(type(analysis), "of_one_frame", frozenset())  # see `himach.adapted.Adapted`
+    if {"trajectory", "len"} <= attributes:
+        used |= {"n_frames"}
+    of = {
+        "step": ("frame.step", (frames.start, frames.step) if isinstance(frames, range) else frames),
+        "frames": ("self.frames", frames),
+        "dt": ("dt", (analysis.dt, dataset.timestep)),
+        "n_frames": ("n_frames", dataset.n_frames),
+        "totaltime": ("totaltime", dataset.n_frames),
+    }
+    for name in sorted(used):
+        label, value = of[name]
+        yield label, _shown(value)
+
+
+# -- what is said of it -----------------------------------------------------------------------------------------------
+
+
+#: What is said of a thing of each kind that is another, by its name, and its text then and now.
+_SAID = {
+    "versions": "{name} {before} is now {after}",
+    "modules": "",
+    "code": "{name} was changed",
+    "globals": "{name} is now {after}",
+    "parameters": "{name} {before} is now {after}",
+    "files": "{name} has another content",
+    "keywords": "the universe keyword {name} {before} is now {after}",
+    "topology": "the topology is another",
+    "selection": "map() uses {name}, and the selection is another",
+    "state": "{name} is another after setup()",
+}
+#: Digest and text of what is not there; a keyword that is not given is None.
+_NOTHING = ("", "None")
+
+
+def _told(kind: str, then: MapFingerprint, now: MapFingerprint) -> Iterator[str]:
+    """Give a sentence for each thing of a kind that is another."""
+    old, new = then.parts.get(kind, {}), now.parts.get(kind, {})
+    for name in sorted(old.keys() | new.keys()):
+        (first, before), (last, after) = old.get(name, _NOTHING), new.get(name, _NOTHING)
+        reasons = [text for found, text in ((first, before), (last, after)) if found.startswith(UNSTABLE)]
+        if reasons:
+            yield f"{name} cannot be compared with that of another run ({reasons[0]})"
+        elif kind == "modules":
+            # What else a process has loaded says nothing; what was loaded then may be later.
+            if first and first != (last or source_digest(before)):
+                shown = name if name == "the script" else os.path.basename(before)
+                yield f"{shown} was changed" if last or os.path.exists(before) else f"{shown} is gone"
+        elif kind == "versions" and not (first and last):
+            continue
+        elif not (first and last) and kind in ("code", "globals", "parameters"):
+            yield f"{name} is {'gone' if first else 'new'}"
+        elif first != last and (not before or not after) and "{after}" in _SAID[kind]:
+            yield f"{name} is another"
+        elif first != last:
+            yield _SAID[kind].format(name=name, before=before, after=after)
+
+
+def _data(then: OriginStamp, now: OriginStamp) -> list[str]:
+    if then.n_atoms != now.n_atoms:
+        return [f"the trajectory had {then.n_atoms} atoms, and has {now.n_atoms}"]
+    now = replace(now, keywords=then.keywords)  # which are compared by their names
+    if not then.files or not now.files:  # pushed
+        same = (then.kinds, then.content, then.sketch, then.files) == (now.kinds, now.content, now.sketch, now.files)
+        return [] if same else ["the trajectory is another"]
+    try:
+        same = then.compare(now) != "changed" or _longer(then, now)
+    except OSError as error:
+        return [f"the trajectory is not as it was, and cannot be compared ({error.strerror or error})"]
+    return [] if same else ["the trajectory has another content"]
+
+
+def _longer(then: OriginStamp, now: OriginStamp) -> bool:
+    """Tell whether a trajectory of several files begins with all of the earlier one, frame by frame."""
+    n_files, n_parts = len(then.files), len(then.part_frames)
+    if n_files >= len(now.files) or n_files != n_parts or then.part_frames != now.part_frames[:n_parts]:
+        return False
+    begins = now.files[:n_files]
+    if then.files == begins:
+        return True
+    return [old.size for old in then.files] == [new.size for new in begins] and digest(begins) == then.content

@@ -1,0 +1,142 @@
+"""The code of a map as text: `sources()` of all modules of one's own, and `versions()` of installed packages."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+
+from himach.analysis import Analysis
+from himach.files import content_digest
+from himach.user_code import file_of, is_installed, own_modules
+from himach.value_digest import ANY, REFLECTION
+
+__all__ = ["source_digest", "sources", "versions"]
+
+#: Of what kernels compute, and of what is kept: another one means another map.
+FORMAT = "4"
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def sources(importable: Callable[[str], bool], home: str, later: frozenset[str]) -> dict[str, tuple[str, str]]:
+    """Return a digest of each module of one's own that is loaded, and its file, by its name.
+
+    Parameters
+    ----------
+    importable
+        Tells which modules other processes can import: no others count.
+    home
+        The module of the analysis.
+    later
+        Methods of analyses in it that run after map(), and that no other module names: they do not count.
+    """
+    found = {}
+    for name, file in own_modules().items():
+        if not importable(name):
+            continue
+        if name == home:
+            found["the script"] = (source_digest(file, _analyses(name), later), file)
+        else:
+            found[name] = (source_digest(file), file)
+    return found
+
+
+def source_digest(file: str, analyses: frozenset[str] = frozenset(), later: frozenset[str] = frozenset()) -> str:
+    """Return a digest of a file: of its syntax tree without docstrings, or of its content if it is no Python text.
+
+    Of the classes that are named as `analyses`, what the methods `later` do does not count, unless the file names them.
+    """
+    try:
+        if not file.endswith(".py"):
+            raise ValueError
+        with open(file, "rb") as text:
+            tree = ast.parse(text.read())
+        _strip(tree, analyses, later)
+        return hashlib.sha256(ast.dump(tree).encode("utf-8", "surrogatepass")).hexdigest()[:40]
+    except (SyntaxError, ValueError, OSError, RecursionError):
+        return content_digest(file)
+
+
+def _analyses(module: str) -> frozenset[str]:
+    found = vars(sys.modules[module]).values()
+    return frozenset(cls.__name__ for cls in found if isinstance(cls, type) and issubclass(cls, Analysis))
+
+
+def _strip(tree: ast.Module, analyses: frozenset[str], later: frozenset[str]) -> None:
+    bodies: dict[ast.FunctionDef, list[ast.stmt]] = {}
+    documented = any(name in ("__doc__", "getdoc") for name in _names(tree))
+    for node in ast.walk(tree):
+        if documented or not isinstance(node, (*_DEFINITIONS, ast.Module)):
+            pass
+        elif ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+        if isinstance(node, ast.ClassDef) and node.name in analyses:
+            methods = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name in later]
+            bodies.update({method: method.body for method in methods if not method.decorator_list})
+    for method in bodies:
+        method.body = [ast.Pass()]
+    named = set(_names(tree))
+    for method, body in bodies.items():
+        if method.name in named or ANY in named:
+            method.body = body
+
+
+def _names(tree: ast.Module) -> Iterator[str]:
+    """Give what code mentions, also in texts; with ANY where it makes names up."""
+    libraries = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module in ("functools", "numpy")
+        for alias in node.names
+    }
+    constant: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _is_plain(node):
+            constant.add(id(node.func))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from re.findall(r"\w+", node.value)
+        elif isinstance(node, ast.Attribute | ast.Name) and id(node) not in constant:
+            name = node.attr if isinstance(node, ast.Attribute) else node.id
+            if name not in ("format", "__dict__") and REFLECTION.fullmatch(name):
+                yield ANY
+            elif not (_is_numpys(node) if isinstance(node, ast.Attribute) else name in libraries):
+                yield name
+
+
+def _is_plain(call: ast.Call) -> bool:
+    """Tell whether it is ``getattr(x, "name")`` or the like, with names that are written there."""
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    names = call.args[1:2] if name == "getattr" else call.args if name in ("attrgetter", "methodcaller") else []
+    return bool(names) and all(isinstance(each, ast.Constant) for each in names)
+
+
+def _is_numpys(node: ast.Attribute) -> bool:
+    """Tell whether it is ``functools.reduce``, ``np.add.reduce`` or the like."""
+    root: ast.expr = node
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return isinstance(root, ast.Name) and root.id in ("functools", "np", "numpy")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, and of the installed packages that this process has loaded."""
+    tops = {name for name in sys.modules if "." not in name and not name.startswith("_")} - sys.stdlib_module_names
+    found = {name: _version(name) for name in sorted(tops) if is_installed(file_of(name))}
+    python = ".".join(map(str, sys.version_info[:2]))
+    return {"himach's format": FORMAT, "Python": python, "himach": _version("himach"), **found}
+
+
+@functools.cache
+def _version(name: str) -> str:
+    version = vars(sys.modules[name]).get("__version__")
+    if isinstance(version, str):
+        return version
+    from importlib import metadata
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return content_digest(file_of(name))[:12]

@@ -1,0 +1,72 @@
+"""Files that appear whole or not at all, `whole_file()`, and their digests."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from himach.errors import HimachError
+
+__all__ = ["content_digest", "whole_file", "write_bytes"]
+
+
+@contextlib.contextmanager
+def whole_file(
+    path: str | os.PathLike[str],
+    *,
+    mode: int = 0o666,
+    sync: bool = False,
+    replace: bool = True,
+    prefix: str = ".himach-",
+) -> Iterator[BinaryIO]:
+    """Open a file that takes its name when all is written; where that fails, nothing is left of it.
+
+    Parameters
+    ----------
+    path
+        Its name.
+    mode
+        Its permissions, but for those that the user's mask takes.
+    sync
+        Have it on the disk before it takes its name.
+    replace
+        Whether it takes the place of a file of this name; else there is a FileExistsError.
+    prefix
+        Of the name that it has until then, by which somebody may find what a killed process left.
+    """
+    path = Path(path)
+    temporary = path.with_name(f"{prefix}{os.getpid():x}-{secrets.token_hex(4)}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        with open(descriptor, "wb") as file:
+            yield file
+            if sync:
+                file.flush()
+                os.fsync(descriptor)
+        (os.replace if replace else os.link)(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file whole or not at all; raises HimachError if it cannot be written."""
+    try:
+        with whole_file(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise HimachError(f"{path} cannot be written ({error.strerror})") from None
+
+
+def content_digest(file: str) -> str:
+    """Return the SHA-256 (hex) of a file, or why it cannot be read."""
+    try:
+        with open(file, "rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError as error:
+        return type(error).__name__

@@ -1,0 +1,68 @@
+"""What work behind an analysis may take of the cores: `CpuBudget`, what they are idle, and a small part of its time."""
+
+from __future__ import annotations
+
+import os
+import time
+
+__all__ = ["CpuBudget"]
+
+FREE_SECONDS = 0.3  # that the work takes in any case: all of a small trajectory ...
+FREE_PART = 0.06  # ... and what it takes beyond that, as part of the analysis's own, also where no core is idle
+LOOK_SECONDS = 0.02  # between two looks at what is idle, which the system counts in hundredths of a second
+
+
+class CpuBudget:
+    """The time of a core that a thread may take.
+
+    Whether a core is idle is the system's word: it is neither while another rank computes, nor while a stranger's
+    program does; it is while the analysis waits for the disk that the trajectory is on.
+
+    Parameters
+    ----------
+    ranks
+        How many share the cores that this process may use, and what of them is idle.
+    only_idle
+        Take no more than that.
+    """
+
+    def __init__(self, ranks: int = 1, *, only_idle: bool = False) -> None:
+        self._ranks = ranks
+        self._free_seconds, self._free_part = (0.0, 0.0) if only_idle else (FREE_SECONDS, FREE_PART)
+        self._began = time.thread_time()
+        self._looked = time.monotonic()
+        self._idle_before = idle_seconds()
+        self._idle = 0.0
+        self._taken = 0.0
+        self._pieces = 0
+
+    @property
+    def cost(self) -> float:
+        """Seconds that a piece of work has taken in the mean."""
+        return self._taken / max(1, self._pieces)
+
+    def left(self) -> float:
+        """Return the seconds that may still be taken; for the thread of the analysis, which made this object."""
+        now = time.monotonic()
+        if now > self._looked + LOOK_SECONDS:
+            self._looked = now
+            self._idle = (idle_seconds() - self._idle_before) / self._ranks
+        own = time.thread_time() - self._began
+        return self._free_seconds + self._free_part * own + self._idle - self._taken
+
+    def take(self) -> None:
+        """Note that a piece of work is done; by the thread that does nothing else."""
+        self._taken = time.thread_time()
+        self._pieces += 1
+
+
+def idle_seconds() -> float:
+    """Return how long the cores that this process may use have been idle since the machine began, together."""
+    names = {b"cpu%d" % core for core in os.sched_getaffinity(0)}
+    try:
+        with open("/proc/stat", "rb") as file:
+            lines = [line.split() for line in file if line.startswith(b"cpu")]
+    except OSError:
+        return 0.0
+    # user, nice, system, idle, waiting for a disk, ...
+    return sum(int(line[4]) + int(line[5]) for line in lines if line[0] in names) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,115 @@
+"""Frames by number, from wherever they come: `FrameSource`, and `ReadOptions`, what of them is read, and how."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.frame import RawFrame
+
+__all__ = ["WHOLE", "FrameSource", "ReadOptions", "atom_ranges"]
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class ReadOptions:
+    """What of frames is read, and how. A source may read more than that, and has its own way where it has one alone.
+
+    Attributes
+    ----------
+    atoms
+        The atoms that are needed: int64 (n,), ascending; or runs of them, first and last + 1, int64 (n, 2), ascending
+        and apart; None for all. Arrays keep their shape (n_atoms, 3) and atoms their rows; rows of other atoms hold
+        anything. Of a cached frame only the blocks that hold the atoms are read and checked.
+    fields
+        What to read beside the stamps: those of `himach.frame.FIELDS`, or-ed; 0 for all there is.
+    verify
+        Check the payload's checksums. Headers are always checked.
+    direct
+        Whether cold data bypasses the page cache; "auto" where the dataset is larger than half of the memory.
+    request_bytes
+        Size of a read request; 0 for 512 KiB, or 2 MiB where the page cache is bypassed.
+    ring
+        Number of requests read ahead; 0 for 6, or 3 where the page cache is bypassed.
+    ahead
+        Read ahead in a thread, which few small frames are not worth.
+    sparse
+        Read nothing between the parts that are asked for, nor have the system do so.
+    unpack
+        Give the frames' arrays. Else frames are read and checked as they lie, and their arrays are None.
+    """
+
+    atoms: Numbers | None = None
+    fields: int = 0
+    verify: bool = True
+    direct: Literal["auto", "on", "off"] = "auto"
+    request_bytes: int = 0
+    ring: int = 0
+    ahead: bool = True
+    sparse: bool = False
+    unpack: bool = True
+
+    @cached_property
+    def ranges(self) -> Numbers | None:
+        """The runs of neighbouring atoms: first and last + 1, int64 (n, 2); None for all atoms.
+
+        Raises
+        ------
+        ValueError
+            The atoms are not ascending, have negative numbers, or are no int64 array.
+        """
+        return self.atoms if self.atoms is None or self.atoms.ndim == 2 else atom_ranges(self.atoms)
+
+    @property
+    def first_atoms(self) -> int | None:
+        """How many atoms from the first on have all that are needed among them; None for all atoms."""
+        return None if self.ranges is None else int(self.ranges[-1, 1]) if len(self.ranges) else 0
+
+
+#: All of every frame.
+WHOLE = ReadOptions()
+
+
+class FrameSource(ABC):
+    """Frames of one trajectory by number, for one thread at a time."""
+
+    @abstractmethod
+    def read(self, numbers: Sequence[int] | Numbers, options: ReadOptions = WHOLE) -> Iterator[RawFrame | None]:
+        """Read frames, in the order of `numbers`.
+
+        Parameters
+        ----------
+        numbers
+            Frame numbers; consecutive ones are read fastest.
+        options
+            What of them is read, and how.
+
+        Yields
+        ------
+        RawFrame or None
+            One for each number, whose arrays hold until the next; None where a cache does not have the frame.
+
+        Raises
+        ------
+        ValueError
+            Atoms are asked for that are not ascending, have negative numbers, or are no int64 array.
+        """
+
+
+def atom_ranges(atoms: Numbers) -> Numbers:
+    """Return the runs of neighbouring atoms: first and last + 1, C-contiguous int64 (n, 2), of ascending int64 (n,)."""
+    if atoms.dtype != np.int64 or atoms.ndim != 1:
+        raise ValueError("atoms must be an int64 array of one dimension")
+    steps = np.diff(atoms)
+    if len(atoms) and (atoms[0] < 0 or (steps < 1).any()):
+        raise ValueError("atoms must be indices from 0 on, ascending, each once")
+    starts = np.concatenate([[True], steps > 1]) if len(atoms) else np.zeros(0, dtype=bool)
+    firsts, lasts = atoms[starts], atoms[np.roll(starts, -1)]
+    return np.ascontiguousarray(np.stack([firsts, lasts + 1], axis=1))

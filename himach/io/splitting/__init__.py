@@ -1,1 +1,0 @@
-"""Making frame directories: a trajectory split into numbered files, copied byte by byte."""

@@ -1,0 +1,220 @@
+"""Topologies: `load_topology()` parses once and guesses once, for a Universe on every rank.
+
+What comes of it is attached to the dataset in a store (see `parsed`), under a name that tells the content of the
+topology file, the keywords, and the versions of Python, numpy and MDAnalysis: a later run neither parses nor guesses.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from himach.errors import HimachError, TrajectoryError, UsageError
+from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, parser_class
+from himach.io.trajectory.messages import quietly, reason
+from himach.io.trajectory.origin import Origin, existing
+
+if TYPE_CHECKING:
+    from MDAnalysis.core.topology import Topology
+
+    from himach.io.store.store import Dataset
+
+VERSION = 2  # of what is attached
+MAX_BYTES = 256 << 20  # of a topology file whose parse is attached
+MOST_ATTACHED = 4  # parses beside a dataset, the newest
+_CONNECTIONS = frozenset({"bonds", "angles", "dihedrals", "impropers"})
+
+
+def load_topology(
+    topology: str | os.PathLike[str] | None,
+    origin: Origin,
+    keywords: Mapping[str, Any] | None = None,
+    dataset: Dataset | None = None,
+    attach: bool = True,
+) -> Topology:
+    """Parse a topology and guess what it lacks, as MDAnalysis.Universe does.
+
+    For rank 0: the result travels as a pickle, and other ranks make their Universe by
+    ``Universe(topology, to_guess=())``: nothing is parsed or guessed twice.
+
+    Parameters
+    ----------
+    topology
+        A topology file; None takes the dataset's own (a frame directory's, or a trajectory such as PDB or GRO).
+    origin
+        The dataset that it is for.
+    keywords
+        Keywords of MDAnalysis.Universe, e.g. topology_format, to_guess, atom_style.
+    dataset
+        In a store: what was parsed before is looked for among its attachments; None: nowhere.
+    attach
+        Whether to attach what is parsed to it.
+
+    Raises
+    ------
+    UsageError
+        If there is no such file, or no topology is given and the trajectory holds none.
+        It is the topology of something else, with another number of atoms than the trajectory.
+    TrajectoryError
+        If the topology cannot be parsed.
+    """
+    keywords = {**origin.keywords, **(keywords or {})}
+    if topology is None:
+        path = own_topology(origin)
+        if path == origin.paths[0] and "format" in keywords:
+            keywords.setdefault("topology_format", keywords["format"])
+    else:
+        path = existing(topology, "topology")
+    name = None if dataset is None else _name(path, keywords)
+    if dataset is not None and name is not None:
+        return _kept_or_parsed(dataset, attach, name, path, origin, keywords)
+    return _guess(_parse(path, origin, keywords), path, origin, keywords)
+
+
+def _kept_or_parsed(
+    dataset: Dataset, attach: bool, name: str, path: str, origin: Origin, keywords: Mapping[str, Any]
+) -> Topology:
+    """Return the topology as it is attached, else parse and attach it; warn as parsing did."""
+    from himach.io.universe.parsed_topology import decode
+
+    content = dataset.own_attachment(name)
+    if content is not None:
+        try:
+            topology, told = decode(content)
+        except ValueError:
+            pass
+        else:
+            _check_atoms(topology, path, origin)
+            for text, file, line in told["warnings"]:
+                warnings.warn_explicit(text, UserWarning, file, line)
+            return topology
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        topology = _guess(_parse(path, origin, keywords), path, origin, keywords)
+    for warning in caught:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    if attach:
+        from himach.io.universe.parsed_topology import encode
+
+        texts = [[str(w.message), w.filename, w.lineno] for w in caught if w.category is UserWarning]
+        content = encode(topology, {"warnings": texts})
+        if content is not None:
+            _attach(dataset, name, content)
+    return topology
+
+
+def _attach(dataset: Dataset, name: str, content: bytes) -> None:
+    """Attach a parse to a dataset, if that is possible, in place of the oldest one."""
+    from himach.io.store.store import StoreError
+
+    try:
+        dataset.attach(name, content)
+        others = [file for file in dataset.path.glob("x-parsed-*") if file.name != f"x-{name}"]  # clocks may go back
+        for file in sorted(others, key=lambda file: file.stat().st_mtime_ns)[: 1 - MOST_ATTACHED]:
+            file.unlink(missing_ok=True)
+    except (StoreError, OSError):  # the next run parses again
+        pass
+
+
+def _name(path: str, keywords: Mapping[str, Any]) -> str | None:
+    """Return the name of what is parsed from this file in this way; None where the file does not tell it all."""
+    import MDAnalysis
+    import numpy as np
+
+    if keywords.get("guess_bonds") or _guessed(keywords) & _CONNECTIONS or os.path.getsize(path) > MAX_BYTES:
+        return None
+    parser = parser_class(path, keywords.get("topology_format"))
+    if parser is None or parser.__name__ == "ITPParser":  # an ITP file includes others
+        return None
+    try:
+        versions = [VERSION, sys.version, np.__version__, MDAnalysis.__version__]
+        how = json.dumps([versions, parser.__name__, keywords], sort_keys=True)
+    except TypeError:  # objects, e.g. a guesser
+        return None
+    with open(path, "rb") as file:
+        content = hashlib.file_digest(file, "sha256").digest()
+    return f"parsed-{hashlib.sha256(content + how.encode()).hexdigest()[:32]}"
+
+
+def own_topology(origin: Origin) -> str:
+    """Return the topology file that a dataset brings; raises UsageError if it brings none."""
+    if origin.topology is not None:
+        return origin.topology
+    path = origin.paths[0]
+    if os.path.isdir(path) or parser_class(path, origin.keywords.get("format")) is None:
+        raise UsageError(
+            f"{path} holds no topology; name a topology file, too (for example a PDB, GRO, PSF, TPR or PRMTOP file)"
+        )
+    return path
+
+
+def _parse(path: str, origin: Origin, keywords: Mapping[str, Any]) -> Topology:
+    from MDAnalysis.core.universe import _topology_from_file_like
+
+    parser = parser_class(path, keywords.get("topology_format"))
+    if parser is None:
+        raise UsageError(
+            f"{path} is no topology that MDAnalysis reads; name one that it does (for example a PDB, GRO, PSF, TPR "
+            "or PRMTOP file), or its format by the universe keyword topology_format, for example PDB"
+        )
+    others = {name: value for name, value in keywords.items() if name not in TOPOLOGY_KEYWORDS and name != "format"}
+    try:
+        topology = quietly(_topology_from_file_like, path, topology_format=parser, **others)
+    except HimachError:
+        raise
+    except Exception as error:
+        raise TrajectoryError(f"{path} cannot be read as a topology: {reason(error.__cause__ or error)}") from error
+    _check_atoms(topology, path, origin)
+    return topology
+
+
+def _check_atoms(topology: Topology, path: str, origin: Origin) -> None:
+    if topology.n_atoms != origin.n_atoms:
+        raise UsageError(
+            f"{path} has {topology.n_atoms} atoms, {origin.paths[0]} has {origin.n_atoms}; "
+            "give the topology that belongs to the trajectory"
+        )
+
+
+def _guessed(keywords: Mapping[str, Any]) -> set[str]:
+    return {*keywords.get("to_guess", ()), *keywords.get("force_guess", ())}
+
+
+def _guess(parsed: Topology, path: str, origin: Origin, keywords: Mapping[str, Any]) -> Topology:
+    """Let MDAnalysis guess the attributes that its Universe would, or those that the keywords ask for."""
+    from MDAnalysis import Universe
+
+    wanted = {name: keywords[name] for name in TOPOLOGY_KEYWORDS & keywords.keys() if name != "topology_format"}
+    wanted.setdefault("context", _guesser())
+    try:
+        if wanted.get("guess_bonds") or _guessed(wanted) & _CONNECTIONS:
+            return _guess_with_positions(parsed, origin, wanted)
+        return quietly(Universe, parsed, **wanted)._topology
+    except HimachError:
+        raise
+    except Exception as error:
+        raise TrajectoryError(f"{path}: what the topology lacks cannot be guessed: {reason(error)}") from error
+
+
+def _guesser() -> Any:
+    """Return MDAnalysis's default guesser, which here looks at each atom's name once and not once an atom."""
+    from MDAnalysis.guesser.default_guesser import DefaultGuesser
+
+    guesser = DefaultGuesser(None)
+    guesser.guess_atom_element = functools.cache(guesser.guess_atom_element)
+    return guesser
+
+
+def _guess_with_positions(parsed: Topology, origin: Origin, wanted: dict[str, Any]) -> Topology:
+    """Guess bonds too, which takes the positions of the first frame."""
+    from MDAnalysis import Universe
+    from MDAnalysis.coordinates.memory import MemoryReader
+
+    first = next(origin.read([0]))
+    return quietly(Universe, parsed, first.positions[None].copy(), format=MemoryReader, **wanted)._topology

@@ -1,0 +1,64 @@
+"""Pickling of code that another process cannot import: `CodePickler`, after which errors there name its file and lines.
+
+`by_value` has the code of modules travel, `unknown_elsewhere` tells of which that is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, ModuleType
+from typing import Any, ClassVar
+
+import cloudpickle
+
+__all__ = ["CodePickler", "by_value", "dumps", "unknown_elsewhere"]
+
+
+def dumps(value: Any) -> bytes:
+    """Return anything as bytes for `pickle.loads`, with the code that it needs."""
+    file = io.BytesIO()
+    CodePickler(file).dump(value)
+    return file.getvalue()
+
+
+@contextlib.contextmanager
+def by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
+    """Let the code of these modules be pickled, and not their names, while the context lasts."""
+    modules = list(modules)
+    try:
+        for module in modules:
+            cloudpickle.register_pickle_by_value(module)
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def unknown_elsewhere(names: Iterable[str]) -> list[ModuleType]:
+    """Return those of these modules that another process cannot import by name, as a test runner's or a plug-in's."""
+    found = []
+    for name in sorted({*names} - {"__main__", "builtins"}):
+        top = name.partition(".")[0]
+        if name in sys.modules and not any(finder.find_spec(top, None) for finder in sys.meta_path):
+            found.append(sys.modules[name])
+    return found
+
+
+def _reduced(code: CodeType) -> tuple[Any, ...]:
+    """Keep the name of the file, for which cloudpickle since 3.1.3 has another word."""
+    build, arguments = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    return _rebuilt, (code.co_filename, build, arguments)
+
+
+def _rebuilt(file: str, build: Callable[..., CodeType], arguments: tuple[Any, ...]) -> CodeType:
+    return build(*arguments).replace(co_filename=file)
+
+
+class CodePickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """cloudpickle's, of code that is still named after its file."""
+
+    dispatch_table: ClassVar = ChainMap({CodeType: _reduced}, cloudpickle.Pickler.dispatch_table)

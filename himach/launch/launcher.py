@@ -1,0 +1,226 @@
+"""One process becomes several ranks: `fork_ranks()`, whose caller has imported what they need, but started no thread.
+
+It forks them, answers what MPI asks of a launcher (PMI-1), and when all have done their part it forks others or ends
+with 0. When one fails it kills the others, and ends with the number of the first that failed. It is the parent of its
+ranks, so that the kernel ends them with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from himach.errors import RankError
+from himach.launch.pmi import FINALIZE, KeyValues
+from himach.parallel import process_exit, segments
+
+__all__ = ["fork_ranks", "speaks_pmi"]
+
+#: How MPICH begins to tell of itself, and words of its configuration by which it asks another launcher than its own.
+MPICH = "MPICH Version"
+ELSEWHERE = ("--with-pmi", "--with-slurm", "--with-pals", "--with-pm=")
+HYDRA = "--with-pm=hydra"
+LONGEST = 1 << 20  # bytes of a line of a rank; MPICH's are shorter than 2,000
+
+
+def speaks_pmi(library: str) -> bool:
+    """Tell whether ranks of this MPI library, told by what it says of itself, find each other by `fork_ranks`."""
+    asks = library.replace(HYDRA, "")
+    return library.startswith(MPICH) and not any(word in asks for word in ELSEWHERE)
+
+
+def fork_ranks(
+    size: int,
+    starter: int,
+    again: Callable[[], bool] = lambda: False,
+    died: Callable[[int], object] = lambda rank: None,
+) -> None:
+    """Become `size` ranks: return in each of them, and in this process never.
+
+    Parameters
+    ----------
+    size
+        Number of ranks.
+    starter
+        Descriptor that is at its end when the process that started this one has ended; then all ends.
+    again
+        Called when all ranks have ended and done their part: whether to fork as many others.
+    died
+        Called with the first rank that ends without having done its part.
+
+    Raises
+    ------
+    RankError
+        If they cannot all be started; in this process.
+    """
+    while True:
+        began = time.time()
+        gc.collect()
+        gc.freeze()  # what is there is looked through by no rank, so that its memory stays one for all
+        ranks = _fork_each(size, starter)
+        if ranks is None:
+            return
+        status = _Launcher(ranks, starter, died).serve()
+        if status:
+            segments.sweep(began)
+        if status is not None or not again():
+            sys.stdout.flush()
+            os._exit(status or 0)
+
+
+def _fork_each(size: int, starter: int) -> list[_Rank] | None:
+    """Fork ranks; return them, and in each of them None."""
+    parent = os.getpid()
+    ranks: list[_Rank] = []
+    for number in range(size):
+        ours, theirs = socket.socketpair()
+        try:
+            process = os.fork()
+        except OSError as error:
+            _kill(ranks)
+            raise RankError(f"only {number} of {size} ranks could be started: {error.strerror}") from None
+        if process == 0:
+            process_exit.set_parent_death_signal(parent)
+            for line in (ours, *(rank.line for rank in ranks)):
+                line.close()
+            os.close(starter)
+            _become(number, size, theirs.detach())
+            return None
+        theirs.close()
+        ranks.append(_Rank(process, ours))
+    return ranks
+
+
+def _become(number: int, size: int, line: int) -> None:
+    """Be this rank: for MPI, for who asks for random numbers, and for the one that waits for its end."""
+    import numpy as np
+
+    np.random.seed()  # noqa: NPY002 - all ranks would draw the same; Python's own is seeded anew by fork()
+    os.environ.update(PMI_FD=str(line), PMI_RANK=str(number), PMI_SIZE=str(size))
+    os.environ.update(MPI_LOCALRANKID=str(number), MPI_LOCALNRANKS=str(size))  # as MPICH's own launcher has it
+
+    def finalize() -> None:
+        # In place of MPI_Finalize(), which lets all ranks wait for each other again, in turn on few processors. What is
+        # shared has no name any more, and all have come when this is said.
+        with contextlib.suppress(OSError):
+            os.write(line, FINALIZE)
+
+    process_exit.at_exit_last(finalize)
+
+
+@dataclass
+class _Rank:
+    """A rank, as its launcher knows it."""
+
+    process: int
+    line: socket.socket
+    heard: bytes = b""
+    ended: bool = False
+
+
+class _Launcher:
+    """Answers ranks and waits for their end."""
+
+    def __init__(self, ranks: Sequence[_Rank], starter: int, died: Callable[[int], object]) -> None:
+        self._ranks = ranks
+        self._starter = starter
+        self._died = died
+        self._values = KeyValues(len(ranks))
+        self._status: int | None = None  # of the first that failed
+
+    def serve(self) -> int | None:
+        """Serve until all ranks have ended; return the status of the first that failed, None if none did."""
+        woken, waker = os.pipe()
+        os.set_blocking(waker, False)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda signum, frame: None)
+        signal.signal(signal.SIGTERM, lambda signum, frame: self._fail(128 + signum))
+        try:
+            self._serve(woken)
+        finally:  # ranks that are forked afterwards have none of this
+            for signum in (signal.SIGCHLD, signal.SIGTERM):
+                signal.signal(signum, signal.SIG_DFL)
+            signal.set_wakeup_fd(-1)
+            for descriptor in (woken, waker):
+                os.close(descriptor)
+            for rank in self._ranks:
+                rank.line.close()
+        return self._status
+
+    def _serve(self, woken: int) -> None:
+        poll = select.poll()
+        for descriptor in (woken, self._starter):
+            poll.register(descriptor, select.POLLIN)
+        by_line = {rank.line.fileno(): rank for rank in self._ranks}
+        for line in by_line:
+            poll.register(line, select.POLLIN)
+        left = self._reap()
+        while left:
+            for descriptor, _ in poll.poll():
+                if descriptor == woken:
+                    os.read(descriptor, 4096)
+                    left = self._reap()
+                elif descriptor == self._starter:
+                    poll.unregister(descriptor)
+                    self._fail(1)
+                elif not self._hear(by_line[descriptor]):
+                    poll.unregister(descriptor)
+
+    def _reap(self) -> bool:
+        """Note which ranks have ended and how; return whether any is left."""
+        for number, rank in enumerate(self._ranks):
+            if rank.ended:
+                continue
+            process, status = os.waitpid(rank.process, os.WNOHANG)
+            if process:
+                rank.ended = True
+                while self._hear(rank):  # its last words
+                    pass
+                code = os.waitstatus_to_exitcode(status)
+                if code or number not in self._values.finalized:
+                    if self._status is None:
+                        self._died(number)
+                    self._fail(128 - code if code < 0 else code)
+        return not all(rank.ended for rank in self._ranks)
+
+    def _fail(self, status: int) -> None:
+        """End all ranks; the first status counts."""
+        if self._status is None:
+            self._status = status
+            _kill(self._ranks)
+
+    def _hear(self, rank: _Rank) -> bool:
+        """Answer what a rank has asked; return False when it asks no more."""
+        try:
+            told = rank.line.recv(65536, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return not rank.ended
+        except OSError:
+            return False
+        *lines, rank.heard = (rank.heard + told).split(b"\n")
+        for line in lines:
+            self._answer(self._ranks.index(rank), line.decode(errors="replace"))
+        if self._values.aborted is not None:
+            self._fail(self._values.aborted)
+        if len(rank.heard) > LONGEST:
+            self._fail(1)
+        return bool(told)
+
+    def _answer(self, number: int, line: str) -> None:
+        for to, words in self._values.answer(number, line):
+            with contextlib.suppress(OSError):  # it has ended, which is seen elsewhere
+                self._ranks[to].line.sendall(words)
+
+
+def _kill(ranks: Sequence[_Rank]) -> None:
+    for rank in ranks:
+        if not rank.ended:  # nor is its number another's: it has not been waited for
+            os.kill(rank.process, signal.SIGKILL)

@@ -1,0 +1,287 @@
+"""Processes that start ranks on this machine: what they run, in which environment, what they print, how they end.
+
+A command that forks its ranks is started once, others by mpiexec. `himach.launch.rank_pool` has ranks do work.
+"""
+
+from __future__ import annotations
+
+import array
+import codecs
+import contextlib
+import fcntl
+import linecache
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, NoReturn
+
+from himach.errors import RankError, shown_place
+from himach.launch.parent_channel import RankChannel
+from himach.launch.stop_requests import LIMIT, Terminated
+from himach.parallel import segments
+from himach.parallel.environment import FOREIGN
+from himach.parallel.last_words import frame_at, lines_at, signal_at
+from himach.parallel.progress import in_notebook
+from himach.user_code import is_user_code
+
+__all__ = [
+    "FORKS",
+    "died",
+    "end",
+    "end_orderly",
+    "exec_mpiexec",
+    "rank_environment",
+    "relay",
+    "relayed_output",
+    "start",
+]
+
+#: Environment variable: how many ranks a command shall fork.
+FORKS = "HIMACH_FORKS"
+#: Environment variable: ``mpiexec`` to have ranks of this machine started by it in any case.
+LAUNCHER = "HIMACH_LAUNCHER"
+
+#: Runs mpiexec and outlives this process, if need be, to remove what killed ranks leave. It hears SIGTERM and waits on,
+#: for mpiexec, which gets it too; SIGUSR1 it does not hear.
+KEEPER = (
+    "trap '' USR1; trap : TERM; python=$0 sweeper=$1 since=$2; shift 2; "
+    '"$@" || exec "$python" -I -S "$sweeper" "$since" $?'
+)
+#: Signals that a rank dies of, as a rule: an mpiexec that ends with one of these numbers means the signal.
+DEADLY = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM}
+SHOWN = 8  # ranks that a message shows, at most
+GRACE = 3.0  # seconds between asking mpiexec to end and killing
+ENDING = LIMIT + 2.0  # seconds that ranks which keep pairs may take to end after SIGTERM
+
+
+def start(
+    command: Sequence[str], ranks: int, environ: Mapping[str, str], forks: bool = False
+) -> subprocess.Popen[bytes]:
+    """Start ``command`` as `ranks` MPI ranks of this machine; return the process whose end is theirs.
+
+    What they print is to be read from its pipes. A command that forks does so where it finds their number in ``$FORKS``
+    (see `himach.launch`), and calls `exec_mpiexec` where the MPI library is not made for that.
+    """
+    if forks and _beside().exists() and environ.get(LAUNCHER) != "mpiexec":
+        environ = {**environ, FORKS: str(ranks)}
+    else:
+        command = _kept(command, ranks)
+    # Linux only, as what is handed over is; a session of its own keeps the terminal's Ctrl-C for this process.
+    return subprocess.Popen(
+        command,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def exec_mpiexec(command: Sequence[str], ranks: int) -> NoReturn:
+    """Become the process that `start` starts for a command that does not fork."""
+    kept = _kept(command, ranks)
+    for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        signal.signal(signum, signal.SIG_DFL)
+    os.execv(kept[0], kept)
+
+
+def _kept(command: Sequence[str], ranks: int) -> list[str]:
+    mpiexec = [*_mpiexec(), "-n", str(ranks), *command]
+    return ["/bin/sh", "-c", KEEPER, sys.executable, segments.__file__, str(time.time()), *mpiexec]
+
+
+def _beside() -> Path:
+    """Return where the mpiexec is, if there is one, of the MPI that mpi4py finds first: beside this Python."""
+    return Path(sys.executable).with_name("mpiexec")
+
+
+def _mpiexec() -> list[str]:
+    """Return the start of an mpiexec command line that runs ranks here."""
+    beside = _beside()
+    found = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if found is None:
+        raise RankError(
+            "several ranks need an MPI with its mpiexec, and there is none: pip install 'himach[local]', or load the "
+            "cluster's MPI module"
+        )
+    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
+    if "Open MPI" in version or "OpenRTE" in version or "PRRTE" in version:
+        return [found, "--oversubscribe", "--bind-to", "none"]
+    return [found, "-launcher", "fork"]
+
+
+def rank_environment() -> dict[str, str]:
+    """Return the environment that ranks of this machine have from this process."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    environ.setdefault("OMP_NUM_THREADS", "1")
+    # MPICH's collectives in shared memory take turns by the kilobyte; with fewer processors than ranks, each turn waits
+    # until the right one runs: 3 MB to 4 ranks on 2 took 4 s, and take 3 ms without.
+    environ.setdefault("MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD", "1000000000")
+    # All ranks are here: UCX below MPICH need not look for networks and their libraries.
+    environ.setdefault("UCX_TLS", "self,sm")
+    environ.setdefault("UCX_MODULES", "^ib,rdmacm")
+    environ["PYTHONUNBUFFERED"] = "1"  # what rank 0 prints appears when it is printed, though through a pipe
+    environ["PYTHONIOENCODING"] = "utf-8"  # between ranks and this process; it knows its terminal's own
+    if in_notebook():
+        environ.setdefault("HIMACH_PROGRESS", "notebook")
+    if sys.stderr.isatty() or "ipykernel" in sys.modules:
+        environ.setdefault("HIMACH_PROGRESS", "tty")
+        environ.setdefault("COLUMNS", str(shutil.get_terminal_size().columns))
+    if os.geteuid() == 0:
+        for prefix in ("OMPI", "PRTE"):
+            environ[f"{prefix}_ALLOW_RUN_AS_ROOT"] = environ[f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    return environ
+
+
+@contextlib.contextmanager
+def relayed_output(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Pass on what ranks print while the context lasts, to where this thread's own goes now."""
+    ended, line = os.pipe()
+    threads = [relay(process.stdout, sys.stdout, ended), relay(process.stderr, sys.stderr, ended)]
+    try:
+        yield
+    finally:
+        os.close(line)
+        for thread in threads:
+            thread.join(timeout=5)
+        os.close(ended)
+
+
+def relay(source: IO[bytes] | None, sink: IO[str], stop: int) -> threading.Thread:
+    """Pass bytes on as they come, but for the banner by which MPICH's mpiexec mourns a rank.
+
+    To the end, or, when the descriptor `stop` is at its end, what is there by then: what a rank has left behind may
+    have the pipe, too.
+    """
+    assert source is not None
+    banner = b"=" * 83 + b"\n"
+    chunks = _chunks(source.fileno(), stop)
+
+    def run() -> None:
+        held = b""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        for chunk in chunks:
+            held += chunk
+            start = held.find(banner)
+            if start >= 0:
+                held = held[:start]
+                break
+            # Keep back what may be the beginning of a banner.
+            keep = next((n for n in range(len(banner) - 1, 0, -1) if held.endswith(banner[:n])), 0)
+            ready = held[: len(held) - keep]
+            held = held[len(held) - keep :]
+            _pass_on(decoder.decode(ready), sink)
+        _pass_on(decoder.decode(held, final=True), sink)
+
+    def copy() -> None:
+        with contextlib.suppress(OSError, ValueError):  # nobody listens any more; ranks would wait for a reader
+            run()
+        for _ in chunks:
+            pass
+
+    thread = threading.Thread(target=copy, daemon=True)
+    thread.start()
+    return thread
+
+
+def _chunks(pipe: int, stop: int) -> Iterator[bytes]:
+    """Give what comes by a pipe, until it or `stop` is at its end."""
+    poll = select.poll()
+    for descriptor in (pipe, stop):
+        poll.register(descriptor, select.POLLIN)
+    while stop not in dict(poll.poll()):
+        chunk = os.read(pipe, 65536)
+        if not chunk:
+            return
+        yield chunk
+    yield _there(pipe)
+
+
+def _there(pipe: int) -> bytes:
+    """Return what is in a pipe."""
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return os.read(pipe, count[0]) if count[0] else b""
+
+
+def _pass_on(text: str, sink: IO[str]) -> None:
+    """Write text where this process's own goes."""
+    if text:
+        encoding = getattr(sink, "encoding", None) or "utf-8"
+        sink.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sink.flush()
+
+
+def end_orderly(process: subprocess.Popen[bytes], channel: RankChannel, error: BaseException, keeps: bool) -> None:
+    """End mpiexec because of an error; where it is SIGTERM, and ranks may keep pairs, these have time to do so."""
+    if keeps and isinstance(error, Terminated):
+        channel.send(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=ENDING)
+    end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End mpiexec and its ranks: ask, then kill the whole group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=GRACE)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def died(status: int, ranks: int, words: int, rank: int | None = None) -> str:
+    """Say how ranks ended where none left an error, nor a result.
+
+    Parameters
+    ----------
+    status
+        Exit status of the process that launched them, or of the rank.
+    ranks
+        Number of ranks.
+    words
+        File with their last words.
+    rank
+        The one that ended first, where that is known.
+    """
+    if rank is None and (fallen := [one for one in range(ranks) if signal_at(words, one)]):
+        rank = fallen[0]
+        status = -signal_at(words, rank)  # mpiexec may tell the signal by which it ended the others
+    who = "a rank" if rank is None else f"rank {rank}"
+    frames = {one: frame for one in range(ranks) if (frame := frame_at(words, one)) is not None}
+    at = f" at frame {frames[rank]}" if rank in frames else ""
+    others = f", and the other ranks of {ranks} were ended" if ranks > 1 else ""
+    if status == 0:
+        return (
+            f"{who} ended by itself{at} with exit code 0 before the work of the {ranks} ranks was done; code that it "
+            "called must have ended it"
+        )
+    # mpiexec gives a rank's signal as 128 + number or as the number itself, which may be an exit code as well.
+    number = -status if status < 0 else status - 128 if status > 128 else status if status in DEADLY else 0
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"{who} ended by itself{at} with exit code {status}{others}; what it or its MPI library printed is above"
+    hint = "; the kernel does that when memory runs out: try fewer ranks" if name == "SIGKILL" else ""
+    if rank is None and frames:
+        some = [f"rank {one} at frame {frame}" for one, frame in frames.items()]
+        hint = f"; it was {' or '.join(some[:SHOWN])}{' or ...' if len(some) > SHOWN else ''}{hint}"
+    line = "" if rank is None else _last_line(words, rank)
+    return f"{who} was killed by signal {number} ({name}){at}{others}{hint}{line}"
+
+
+def _last_line(words: int, rank: int) -> str:
+    """Return the user's line where a rank died, the innermost whose text is known, as a line of its own."""
+    places = [place for place in lines_at(words, rank) if is_user_code(place[0])]
+    place = next((place for place in places if linecache.getline(*place[:2])), places[0] if places else None)
+    return "" if place is None else f"\n  {shown_place(*place)}"

@@ -1,0 +1,299 @@
+"""What the world outside asks of a run: SIGUSR1 to keep what is mapped, SIGTERM to end, and a time to be done by.
+
+`StopRequests` is a rank's side while it maps; `relayed()` is the side of a process that started ranks. Within an MPI
+call, or a long one of any library, Python's handlers wait for its end. The byte that the interpreter writes into a pipe
+does not: a thread reads it, and sees to the end of the process if the main thread does not come.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from time import monotonic
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from himach.errors import Interruption
+from himach.parallel import process_exit
+from himach.parallel.environment import promised_ranks
+
+if TYPE_CHECKING:
+    from himach.parallel.communicator import Communicator
+
+__all__ = ["LIMIT", "StopRequests", "Terminated", "relayed", "sigusr1_ignored", "terminate"]
+
+LIMIT = 18.0  # seconds from SIGTERM to the end of a rank that keeps pairs
+COMES = 10.0  # seconds of it that its main thread has to come: a frame may take long
+OTHERS_WRITE = 0.5  # seconds that a rank that keeps none leaves to others: a launcher kills them when one has ended
+TERMINATED = 128 + signal.SIGTERM
+DONE = 7003  # tag of the message by which a rank tells another that it is done
+END = b"\0"  # is the number of no signal
+
+Handler = Callable[[int, FrameType | None], Any]
+
+_current: StopRequests | None = None
+
+
+class Terminated(Interruption):
+    """SIGTERM arrived."""
+
+
+def terminate(signum: int, frame: FrameType | None) -> NoReturn:
+    """Raise `Terminated`: how a process alone takes SIGTERM, and lets go of what it has."""
+    raise Terminated
+
+
+@contextmanager
+def sigusr1_ignored() -> Iterator[None]:
+    """Keep SIGUSR1, by which runs that map are asked to keep what they have, from ending this process meanwhile."""
+    taken = _Taken({signal.SIGUSR1: signal.SIG_IGN})
+    try:
+        yield
+    finally:
+        taken.give_back()
+
+
+@contextmanager
+def relayed(order: Callable[[int], object]) -> Iterator[None]:
+    """Pass SIGUSR1 on by `order`, and have SIGTERM raise `Terminated`; if it came, it ends this process afterwards."""
+    came = False
+
+    def end(signum: int, frame: FrameType | None) -> None:
+        nonlocal came
+        if not came:  # once is enough to end what is being ended
+            came = True
+            raise Terminated
+
+    taken = _Taken({signal.SIGUSR1: lambda signum, frame: order(signum), signal.SIGTERM: end})
+    try:
+        yield
+    finally:
+        taken.give_back()
+        if came and taken.before[signal.SIGTERM] == signal.SIG_DFL:
+            process_exit.flush()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class StopRequests:
+    """What a rank is asked while it maps; a context manager, for its main thread.
+
+    Where this is no main thread, or somebody else has taken a signal, nothing is done about that.
+
+    Parameters
+    ----------
+    deadline
+        `time.time()` after which mapping ends; None: there is none.
+    last
+        Called in another thread before SIGTERM ends this process without the main thread.
+    comm
+        All ranks, which wait for each other in `leave`; None for one alone.
+
+    Attributes
+    ----------
+    heeded
+        Whether the main thread looks at `ending` after each frame. Where it does not (at first), SIGTERM has `last`
+        called at once, and then ends this process.
+    commit
+        Whether SIGUSR1 came since this was last set to False.
+    ending
+        Whether SIGTERM came: the main thread shall write what it must, and `leave`.
+    """
+
+    def __init__(self, deadline: float | None, last: Callable[[], object], *, comm: Communicator | None = None) -> None:
+        self.heeded = self.commit = self.ending = False
+        # By the clock that nobody sets.
+        self._until = math.inf if deadline is None else monotonic() + deadline - time.time()
+        self._last = last
+        self._comm = comm if comm is not None and comm.size > 1 else None
+        self._process = os.getpid()
+        self._came = math.inf  # when SIGTERM did
+        self._leaves = threading.Event()  # the main thread does
+        self._seen = threading.Event()  # by the thread: SIGTERM, or the end of the context
+        self._writing = threading.Lock()  # held while `last` is called, and when the main thread has written
+
+    @property
+    def time_up(self) -> bool:
+        """Whether the deadline is over."""
+        return monotonic() > self._until
+
+    def leave(self) -> NoReturn:
+        """End this process with exit code 143 when all ranks have come here, or 18 seconds after SIGTERM.
+
+        Raises
+        ------
+        Terminated
+            In a process alone that takes SIGTERM so.
+        """
+        self._leaves.set()
+        self._writing.acquire()
+        process_exit.flush()
+        if self._comm is not None:
+            if self._meet(self._comm):
+                process_exit.pmi_finalize()
+            process_exit.leave(TERMINATED)  # launchers tell the code of a rank, not the signal that it died of
+        self._taken.give_back()
+        if self._taken.before[signal.SIGTERM] is terminate:
+            raise Terminated
+        _die()
+
+    def _meet(self, comm: Communicator) -> bool:
+        """Tell all ranks that this one is done, and wait for a while; return whether all are."""
+        until = min(self._came, monotonic()) + LIMIT
+        others = [rank for rank in range(comm.size) if rank != comm.rank]
+        told = [comm.isend(None, dest=rank, tag=DONE) for rank in others]
+        missing = len(others)
+        while (missing or not all(request.Test() for request in told)) and monotonic() < until:
+            if comm.iprobe(tag=DONE):
+                comm.recv(tag=DONE)
+                missing -= 1
+            else:
+                time.sleep(0.005)
+        return not missing
+
+    def __enter__(self) -> StopRequests:
+        global _current
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
+        self._taken = _Taken({signal.SIGUSR1: self._on_commit, signal.SIGTERM: self._on_end}, self._writer)
+        _current = self
+        self._thread = threading.Thread(target=self._watch, name="himach-stop-requests", daemon=True)
+        if signal.SIGTERM in self._taken.before:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        global _current
+        if os.getpid() != self._process:  # a child that was forked in map(), and comes back from there
+            return
+        _current = None
+        self._taken.give_back()
+        if self._leaves.is_set():  # by an exception; the thread sees to it that this comes to an end
+            return
+        if self._thread.ident is not None:
+            os.write(self._writer, END)  # closing it would not do where a child that was forked meanwhile has it too
+            self._seen.wait()
+            if self.ending:
+                self.leave()
+            self._thread.join()
+        os.close(self._writer)
+        os.close(self._reader)
+
+    def _on_commit(self, signum: int, frame: FrameType | None) -> None:
+        self.commit = True
+
+    def _on_end(self, signum: int, frame: FrameType | None) -> None:
+        """Leave it to the map loop or to the thread, where this process does not take the signal by an exception."""
+        if self.heeded:
+            self.ending = True
+        elif self._taken.before[signal.SIGTERM] is terminate:
+            raise Terminated
+
+    def _watch(self) -> None:
+        """Wait for SIGTERM, in a thread."""
+        while (number := os.read(self._reader, 1)) != END:
+            if number[0] != signal.SIGTERM:
+                continue
+            if self.heeded:
+                self._see_to_the_end()
+            elif self._taken.before[signal.SIGTERM] is not terminate:
+                self._end_at_once()
+        self._seen.set()
+
+    def _end_at_once(self) -> NoReturn:
+        try:
+            self._last()
+            if promised_ranks() > 1:
+                time.sleep(OTHERS_WRITE)
+        finally:
+            _die()
+
+    def _see_to_the_end(self) -> NoReturn:
+        """End this process in time if the main thread does not."""
+        self._came = monotonic()
+        self.ending = True
+        self._seen.set()
+        written = threading.Event()
+        if not self._leaves.wait(COMES):
+            threading.Thread(target=self._write, args=(written,), name="himach-last", daemon=True).start()
+        rest = self._came + LIMIT - monotonic()
+        if promised_ranks() > 1:  # each leaves the others their time
+            time.sleep(rest)
+            process_exit.leave(TERMINATED)
+        written.wait(rest)
+        _die()
+
+    def _write(self, written: threading.Event) -> None:
+        with self._writing:
+            try:
+                self._last()
+            finally:
+                written.set()
+
+
+class _Taken:
+    """Signals that are ours for a while: those that nobody had, in the main thread.
+
+    Parameters
+    ----------
+    handlers
+        By signal.
+    writer
+        Of a pipe that gets the numbers of signals; where somebody else's gets them, SIGTERM is left to him.
+
+    Attributes
+    ----------
+    before
+        The handlers in whose place ours are, by signal.
+    """
+
+    def __init__(self, handlers: Mapping[int, Handler | signal.Handlers], writer: int | None = None) -> None:
+        self.before: dict[int, Any] = {}
+        self._handlers, self._woken = handlers, False
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if writer is not None:
+            woken = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+            self._woken = woken == -1
+            if not self._woken:
+                signal.set_wakeup_fd(woken)
+        for signum, handler in handlers.items():
+            before = signal.getsignal(signum)
+            free = (signal.SIG_DFL, signal.SIG_IGN if signum == signal.SIGUSR1 else terminate)
+            if before in free and (signum != signal.SIGTERM or writer is None or self._woken):
+                self.before[signum] = before
+                signal.signal(signum, handler)
+                if signum == signal.SIGUSR1 and writer is not None:
+                    signal.siginterrupt(signum, False)  # reads go on as if nothing were
+
+    def give_back(self) -> None:
+        """Leave them to those who had them, unless somebody else has taken them."""
+        for signum, before in self.before.items():
+            if signal.getsignal(signum) == self._handlers[signum]:
+                signal.signal(signum, before)
+        if self._woken:
+            signal.set_wakeup_fd(-1)
+            self._woken = False
+
+
+def _forget() -> None:
+    """Give signals back in a child that user's code forked: it has no thread that waits, and other ends."""
+    if _current is not None:
+        _current._taken.give_back()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _die() -> NoReturn:
+    """End this process by SIGTERM, from any thread: Python's own way is open to the main one alone."""
+    import ctypes
+
+    ctypes.CDLL(None).signal(signal.SIGTERM, None)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(1)
+    raise AssertionError("SIGTERM ends a process")

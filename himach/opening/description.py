@@ -1,0 +1,185 @@
+"""What a dataset is, in plain values: `describe()`, for ``himach info``."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from himach.errors import TrajectoryError, UsageError
+from himach.io.dataset.lookup import open_cache
+from himach.io.dataset.subsets import subsets_beside
+from himach.io.server.served_store import ServedStore
+from himach.io.store.cached_frames import CachedFrames
+from himach.io.store.place import open_store, store_place
+from himach.io.store.sizes import show_size
+from himach.io.store.store import Dataset, Store, StoreError, StoreNotFoundError
+from himach.io.timemajor.holding import frames_held
+from himach.io.trajectory.origin import Origin
+from himach.io.universe.topology import load_topology, own_topology
+from himach.opening.dataset import OpenRequest, open_dataset
+from himach.opening.options import DatasetRequest
+from himach.parallel.communicator import alone
+from himach.selection import Selected
+
+NO_ORIGIN = "away; this is what was noted when it was last seen, "
+
+
+def describe(
+    trajectories: Sequence[str | os.PathLike[str]],
+    topology: str | os.PathLike[str] | None = None,
+    keywords: Mapping[str, Any] | None = None,
+    cache: str | None = None,
+) -> dict[str, Any]:
+    """Describe a dataset, or what this node's store knows of one whose origin is away.
+
+    Parameters
+    ----------
+    trajectories
+        Files that follow one another, a frame directory, or the name of a staged or pushed dataset.
+    topology
+        A topology file, which is checked to fit.
+    keywords
+        Keywords of MDAnalysis.Universe.
+    cache
+        Directory of this node's store, ``{node}`` standing for the node's name; None: its default place.
+
+    Returns
+    -------
+    dict
+        ``format`` (one name, or one for each file where they differ), ``files``, ``origin`` (what there is to say of an
+        origin that is away, or None), ``frames``, ``atoms``, ``first_time``, ``last_time`` (ps; None if only frames
+        tell that are not there) and ``dt`` (ps; None where uneven), ``box`` (of the first frame: Å and degrees, or
+        None), ``velocities``, ``forces``, ``topology`` (the file that was given or that the dataset brings, or None),
+        ``fingerprint``, ``warnings`` (what there is to say about the files), ``cached`` (what the store holds of it).
+
+    Raises
+    ------
+    UsageError, TrajectoryError
+        As `open_origin` and `load_topology` do.
+    """
+    place = cache.partition("?")[0] if _is_served(cache) else store_place(cache)
+    store, nothing = _open_store(cache, place)
+    fits = None if topology is None else Path(topology)
+    asked = DatasetRequest([*map(Path, trajectories)], fits, keywords or {}, cache="off")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # they are told in the answer
+        opened = open_dataset(alone(), OpenRequest(asked, range, store=store))
+        origin, away = opened.origin, None
+        if opened.files is None:
+            shown = _own_topology(origin)
+        else:
+            assert opened.noted is not None
+            shown, seen = next(reversed(opened.files.topologies), None), opened.noted.seen
+            away = NO_ORIGIN + time.strftime("%Y-%m-%d %H:%M", time.localtime(seen)) if seen else "none: it was pushed"
+        if topology is not None:
+            load_topology(topology, origin, keywords)
+            shown = os.path.abspath(os.path.expanduser(topology))
+        times = _times(origin, opened.frames)
+    kinds = list(dict.fromkeys(origin.kinds))
+    return {
+        "format": kinds[0] if len(kinds) == 1 else kinds,
+        "files": list(origin.paths),
+        "origin": away,
+        "frames": origin.n_frames,
+        "atoms": origin.n_atoms,
+        **times,
+        "velocities": origin.has_velocities,
+        "forces": origin.has_forces,
+        "topology": shown,
+        "fingerprint": origin.fingerprint,
+        "warnings": list(origin.warnings),
+        "cached": nothing if opened.cached is None else _held(opened.cached, origin.n_frames, place),
+    }
+
+
+def as_text(facts: Mapping[str, Any]) -> str:
+    """Return what `describe` tells as lines for a terminal, with units."""
+    box, dt = facts["box"], facts["dt"]
+    fields = ["positions", *(name for name in ("velocities", "forces") if facts[name])]
+    formats = facts["format"] if isinstance(facts["format"], list) else [facts["format"]]
+    lines = [
+        ("format", ", ".join(formats)),
+        *(("file", str(path)) for path in facts["files"]),
+        *([("origin", facts["origin"])] if facts["origin"] else []),
+        ("topology", facts["topology"] or "none: name a topology file"),
+        ("frames", f"{facts['frames']:,}"),
+        ("atoms", f"{facts['atoms']:,}"),
+        ("holds", ", ".join(fields)),
+        ("time", f"{_shown(facts['first_time'])} to {_shown(facts['last_time'])} ps"),
+        ("between frames", "uneven or unknown" if dt is None else f"{_shown(dt)} ps"),
+        ("box", "none" if box is None else "{:.5g} x {:.5g} x {:.5g} Å, {:.5g} {:.5g} {:.5g} degrees".format(*box)),
+        ("cached", facts["cached"]),
+        ("fingerprint", facts["fingerprint"]),
+        *(("warning", text) for text in dict.fromkeys(facts["warnings"])),
+    ]
+    width = max(len(name) for name, _ in lines)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
+
+
+def _is_served(cache: str | None) -> TypeGuard[str]:
+    return cache is not None and cache.startswith("tcp://")
+
+
+def _open_store(cache: str | None, place: Path | str) -> tuple[Store | ServedStore | None, str]:
+    """Open the store to look into it; return also what to say where it has nothing of the dataset."""
+    try:
+        if not _is_served(cache):
+            return open_store(cache, create=False, read_only=True), f"nothing in {place}"
+        store, reason = open_cache(cache)
+        if reason:
+            warnings.warn(reason, stacklevel=3)
+        return store, f"nothing in {place}"
+    except StoreNotFoundError:
+        return None, f"nothing: there is no store at {place}"
+    except StoreError as error:
+        return None, f"nothing: {error}"
+
+
+def _held(cached: CachedFrames, n_frames: int, place: Path | str) -> str:
+    """Say what is cached of the dataset's frames, and where."""
+    try:
+        native = frames_held(cached) if isinstance(cached, Dataset) else cached.native
+        alien, nbytes = cached.alien, cached.facts()["bytes"]
+    except StoreError as error:
+        return f"nothing: {error}"
+    count = len(native | alien)
+    share = "all" if count == n_frames else f"{count:,}"
+    some = "".join(
+        f"; {len(one.atoms):,} atoms of {len(one.dataset.alien):,} frames ({show_size(one.dataset.facts()['bytes'])})"
+        for one in (subsets_beside(cached) if isinstance(cached, Dataset) else ())
+    )
+    return (
+        f"{share} of {n_frames:,} frames ({len(native):,} native, {len(alien):,} alien, {show_size(nbytes)}){some} in "
+        f"{place}"
+    )
+
+
+def _times(origin: Origin, frames: Selected) -> dict[str, Any]:
+    """Return times and the first box, as far as frames that can be had tell them."""
+    known: dict[str, Any] = dict.fromkeys(("first_time", "last_time", "dt", "box"))
+    try:
+        (first,) = origin.read([0])
+        known["first_time"] = first.time
+        known["box"] = None if first.box is None else [float(value) for value in first.box]
+        known["last_time"] = float(origin.times([origin.n_frames - 1])[0])
+        known["dt"] = origin.dt(frames)
+    except TrajectoryError:
+        if origin.present:
+            raise
+    return known
+
+
+def _shown(picoseconds: float | None) -> str:
+    """Return a time to a tenth of a femtosecond, so that what went through float32 reads as it was meant."""
+    return "unknown" if picoseconds is None else f"{round(picoseconds, 4):.10g}"
+
+
+def _own_topology(origin: Origin) -> str | None:
+    try:
+        return own_topology(origin)
+    except UsageError:
+        return None

@@ -1,0 +1,84 @@
+"""A trajectory in memory: `MemoryFrames` of a MemoryReader."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.frame import RawFrame
+from himach.io.trajectory.index.timeline import EvenTimeline, Timeline
+from himach.io.trajectory.origin import OriginFacts
+from himach.opening.shared_arrays import SharedArrays
+
+__all__ = ["MemoryFrames"]
+
+#: How a trajectory in memory is called where others have a file's path.
+NAME = "memory"
+FIELDS = ("positions", "velocities", "forces")
+
+
+class MemoryFrames:
+    """Frames of a MemoryReader, as of a `himach.io.trajectory.frame_file.FrameFile`.
+
+    Parameters
+    ----------
+    reader
+        A MemoryReader. Its arrays are not copied: they are to stay as they are until the run has ended.
+    """
+
+    present = True
+    kind = "MEMORY"
+    timed = True
+    topology: str | None = None
+    stamps: tuple[str, ...] = ()
+    keywords: Mapping[str, Any] = {}
+
+    def __init__(self, reader: Any) -> None:
+        self.path = NAME
+        self.n_frames, self.n_atoms = int(reader.n_frames), int(reader.n_atoms)
+        order = reader.stored_order
+        axes = [order.find(axis) for axis in "fac"]
+        found = zip(FIELDS, (reader.coordinate_array, reader.velocity_array, reader.force_array), strict=True)
+        arrays = {name: np.transpose(array, axes) for name, array in found if array is not None}
+        self._shared = SharedArrays({**arrays, "boxes": np.asarray(reader.dimensions_array, dtype=np.float32)})
+        start = float(reader.ts.data.get("time_offset", 0.0))
+        self.times: Timeline | None = EvenTimeline(self.n_frames, float(reader.dt), 0.0, start)
+
+    def facts(self) -> OriginFacts:
+        """Return what opening files finds out; the fingerprint is of the shape, and of the first and the last frame."""
+        digest = hashlib.sha256(repr((self.n_frames, self.n_atoms)).encode())
+        arrays = self._shared.arrays
+        for name in sorted(arrays):
+            for index in (0, -1):
+                digest.update(name.encode() + np.ascontiguousarray(arrays[name][index]).tobytes())
+        timestep = self._time(1) - self._time(0) if self.n_frames > 1 else None
+        return OriginFacts(digest.hexdigest(), timestep, "velocities" in arrays, "forces" in arrays)
+
+    def read(self, index: int, needed: int | None = None) -> RawFrame:
+        """Return a copy of one frame, all of it."""
+        arrays = self._shared.arrays
+        vectors = [np.array(arrays[name][index], order="C") if name in arrays else None for name in FIELDS]
+        positions, velocities, forces = vectors
+        assert positions is not None
+        box = np.array(arrays["boxes"][index])
+        return RawFrame(
+            index, self._time(index), positions, box if box[:3].any() else None, velocities, forces, data={}
+        )
+
+    def _time(self, index: int) -> float:
+        assert self.times is not None
+        return self.times[index]
+
+    def expect(self, indices: Sequence[int]) -> None:
+        """Do nothing: it is all there."""
+
+    def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
+        """Return the bytes of the positions of as many frames."""
+        return len(indices) * self.n_atoms * 12
+
+    def release(self) -> None:
+        """Do nothing: nothing is open."""

@@ -1,0 +1,422 @@
+"""What is asked for: `DatasetRequest`, of any command; `RunOptions`, of a run; `LiveOptions`, of one whose frames come.
+
+`StageOptions` is of staging, `Job` a run with its analyses. The command line's options are made of the fields that have
+a help text (`himach.cli.options`), a run's record holds them, and ``--again`` reads them there. `himach.run` says at
+length what each means.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from himach.errors import UsageError
+from himach.io.store.sizes import parse_size
+from himach.launch.memory import MIN_LIMIT_BYTES
+from himach.parallel.duration import seconds_of
+
+if TYPE_CHECKING:
+    from himach.analysis import Analysis
+    from himach.launch.helper import Helper
+    from himach.opening.universe_input import UniverseInput
+    from himach.selection import Selected
+
+__all__ = [
+    "DatasetRequest",
+    "Job",
+    "LiveOptions",
+    "RunOptions",
+    "absolute_cache",
+    "option",
+    "parse_keywords",
+    "this_command",
+]
+
+
+def option(text: str, **words: Any) -> Any:
+    """Return a field, None by default, that is an option of the command line too.
+
+    Parameters
+    ----------
+    text
+        What the command line says of it.
+    **words
+        ``default``; ``choices``, the texts that it may be; ``recorded``, its name in a run's record ("" for none) where
+        that is another; ``short``, another option's name; the rest is click's.
+    """
+    return field(default=words.pop("default", None), metadata={"help": text, **words})
+
+
+def _check_choices(asked: DatasetRequest) -> None:
+    for each in fields(asked):
+        value, choices = getattr(asked, each.name), each.metadata.get("choices")
+        if choices and value not in (*choices, each.default):
+            raise UsageError(f"{each.name} {value!r}: there is {', '.join(map(repr, choices))}")
+
+
+def absolute_cache(cache: str) -> str:
+    """Return the choice of a cache as it is to be understood in any working directory: a server's stays as it is."""
+    if cache in ("auto", "off") or cache.startswith("tcp://"):
+        return cache
+    return os.path.abspath(os.path.expanduser(cache))
+
+
+@dataclass(frozen=True)
+class DatasetRequest:
+    """The dataset that a command works on.
+
+    Attributes
+    ----------
+    trajectories
+        Files that follow one another, one frame directory, or the name of a dataset.
+    topology
+        Topology file, None if the trajectory carries it.
+    keywords
+        Keywords for MDAnalysis (dt, atom_style, ...).
+    cache
+        ``"auto"``: the node's store at its default place; ``"off"``: there is no cache; or the directory of a store, in
+        which ``{node}`` stands for the node's name (made absolute); or a server's ``tcp://HOST:PORT``.
+    """
+
+    trajectories: Sequence[Path]
+    topology: Path | None = None
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    cache: str = "auto"
+
+    def __post_init__(self) -> None:
+        if not self.trajectories:
+            raise UsageError("no trajectory to analyse")
+        if not self.cache or "\0" in self.cache:
+            raise UsageError(f"cache {self.cache!r}: there is 'auto', 'off' or the directory of a frame store")
+        self._become(cache=absolute_cache(self.cache))
+
+    def _become(self, **values: Any) -> None:
+        """Hold these values in place of those that were given."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
+class RunOptions(DatasetRequest):
+    """What a run is asked, beside its analyses.
+
+    Sizes (``"2GB"``) may be texts, which become bytes, and so may lengths of time (``"1h30m"``), which become seconds.
+    """
+
+    start: int | None = option("First frame; negative counts from the end.", type=int, metavar="N")
+    stop: int | None = option("Frame before which to stop.", type=int, metavar="N")
+    step: int | None = option("Every Nth frame.", type=int, metavar="N")
+    frames: Any = option(
+        "In place of these, frame numbers such as 0,5,10-20 or 0-1000:10.", metavar="LIST", recorded=""
+    )
+    memory: int | str | None = option(
+        "What pairs may take on a node, for example 2GB; the rest goes to its disk.  [default: a quarter of it]",
+        metavar="SIZE",
+    )
+    pairs: Path | None = option(
+        "Keep here what map() gave; a run with the same DIR maps only frames that are not there.",
+        type=Path, metavar="DIR", recorded="pairs_directory",
+    )  # fmt: skip
+    reuse: str = option(
+        "Kept pairs of other code, parameters or data: map again and say why, use them, never use any.  "
+        "[default: auto]",
+        default="auto", choices=("auto", "always", "never"),
+    )  # fmt: skip
+    max_time: float | str | None = option(
+        "End mapping in time (55m, 1h30m, HH:MM:SS), keep it, exit with 75; the same command goes on.",
+        metavar="TIME", recorded="",
+    )  # fmt: skip
+    out: Path | None = option("Write tables, plot and record here.", type=Path, metavar="DIR", short="-o", recorded="")
+    force: bool = option(
+        "Replace what a run of other analyses left in --out.", default=False, is_flag=True, recorded=""
+    )
+    units: bool = option(
+        "Name units in the headers of tables in --out: r (Å), where it is r without.",
+        default=False, is_flag=True, recorded="units_in_headers",
+    )  # fmt: skip
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_choices(self)
+        if isinstance(self.memory, str):
+            try:
+                self._become(memory=parse_size(self.memory))
+            except UsageError as error:
+                raise UsageError(f"memory: {error}") from None
+        if isinstance(self.memory, int) and self.memory < MIN_LIMIT_BYTES:
+            raise UsageError(f"memory must be at least {MIN_LIMIT_BYTES} bytes (1MiB), not {self.memory}")
+        if self.pairs is not None:
+            if not str(self.pairs) or "\0" in str(self.pairs):
+                raise UsageError(f"pairs {str(self.pairs)!r}: it is a directory, in which pairs are kept")
+            self._become(pairs=Path(os.path.abspath(os.path.expanduser(self.pairs))))
+        if self.max_time is not None:
+            self._become(max_time=seconds_of(self.max_time, "max_time"))
+        self._check_frames()
+
+    def _check_frames(self) -> None:
+        for name in ("start", "stop", "step"):
+            value = getattr(self, name)
+            try:
+                self._become(**{name: None if value is None else operator.index(value)})
+            except TypeError:
+                raise UsageError(f"{name} is {value!r}: it is a whole number") from None
+        if self.step == 0:
+            raise UsageError("step must not be 0")
+        if self.frames is not None:
+            others = [name for name in ("start", "stop", "step") if getattr(self, name) is not None]
+            if others:
+                raise UsageError(f"frames cannot be given with {', '.join(others)}; choose frames by one or the other")
+            if isinstance(self.frames, str):
+                from himach.selection import parse_frames
+
+                self._become(frames=parse_frames(self.frames))
+
+    def select(self, n_frames: int) -> Selected:
+        """Return the chosen frame numbers of a dataset with `n_frames`, by MDAnalysis's (and Python's) rules of slices.
+
+        Raises
+        ------
+        UsageError
+            If no frame is chosen, or the numbers asked for are none that can be.
+        """
+        if self.frames is not None:
+            from himach.selection import chosen
+
+            return chosen(self.frames, n_frames)
+        frames = range(*slice(self.start, self.stop, self.step).indices(n_frames))
+        if not frames:
+            asked = [f"{name} {getattr(self, name)}" for name in ("start", "stop", "step") if getattr(self, name)]
+            raise UsageError(
+                f"no frame is selected: the trajectory has {n_frames} frames (0 to {n_frames - 1})"
+                + (f"; asked for {', '.join(asked)}" if asked else "")
+            )
+        return frames
+
+    def recorded(self) -> dict[str, Any]:
+        """Return what a run's record says of its options."""
+        values = {name: getattr(self, own) for name, own in _in_records().items()}
+        return {
+            "cache": self.cache,
+            **{name: str(one) if isinstance(one, Path) else one for name, one in values.items()},
+        }
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that a run's record tells of."""
+        values = {own: record[name] for name, own in _in_records().items() if record.get(name) is not None}
+        return {"cache": record["cache"], **values}
+
+
+def _in_records() -> dict[str, str]:
+    """Return the names of options by those that they have in a run's record."""
+    asked = [each for each in fields(RunOptions) if each.metadata]
+    return {each.metadata.get("recorded", each.name): each.name for each in asked if each.metadata.get("recorded", "-")}
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """What a run over frames that still come is asked, beside `RunOptions`."""
+
+    every: int | None = option("Write --out anew every N frames that come.", type=int, metavar="N")
+    idle: float | None = option(
+        "End when no frame came for this long.  [default: never]", type=float, metavar="SECONDS"
+    )
+    dataset: str | None = option("Keep the frames of a running engine under this name.", metavar="NAME")
+    buffer: int | str | None = option(
+        "Pause the engine where the analysis is behind by more than this.  [default: 2GB]", metavar="SIZE"
+    )
+    stride_when_late: int | None = option(
+        "Where the analysis is late, keep every Nth frame, and do not pause the engine.", type=int, metavar="N"
+    )
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, each.name) is not None for each in fields(self))
+
+
+@dataclass(frozen=True)
+class Job(RunOptions):
+    """One run, as its ranks all know it.
+
+    Attributes
+    ----------
+    analyses
+        Instances of one or more analyses; they share one pass over the frames.
+    given
+        The Universe that `trajectories`, `topology` and `keywords` are of, if a run was given one.
+    several
+        Whether the result is a dict of outcomes, even if it is one.
+    command
+        The words by which the user asked for it, for the record.
+    earlier
+        The record of the run that this one repeats, to tell what is different.
+    between
+        Directory in which pairs are kept from one run to the next of a live run, which nobody else knows.
+    live
+        For the record of a live run's runs: where frames come from, and what came of that so far.
+    loaded
+        Digests of files that were opened while the modules of the analyses were loaded, by path.
+    helper
+        A process that draws, if there is one.
+    """
+
+    analyses: Sequence[Analysis] = ()
+    given: UniverseInput | None = None
+    several: bool = False
+    command: Sequence[str] = ()
+    earlier: Mapping[str, Any] | None = None
+    between: Path | None = None
+    live: Mapping[str, Any] | None = None
+    loaded: Mapping[str, str] = field(default_factory=dict)
+    helper: Helper | None = None
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the analyses."""
+        return [analysis.label() for analysis in self.analyses]
+
+    @property
+    def keeps(self) -> bool:
+        """Whether there is a place in which pairs may be kept."""
+        return self.pairs is not None or (self.out is not None and not self.unkept)
+
+    @property
+    def unkept(self) -> str:
+        """Why no pairs of this run are kept; "" if they are."""
+        return "" if self.given is None else self.given.unkept
+
+    def __post_init__(self) -> None:
+        if not self.analyses:
+            raise UsageError("no analysis to run")
+        super().__post_init__()
+        for name in ("pairs", "max_time") if self.unkept else ():
+            if getattr(self, name) is not None:
+                raise UsageError(f"{name} cannot be had for this Universe: {self.unkept}")
+
+    def check_place(self) -> None:
+        """Refuse a limit of time where there is no place for what is mapped by then; on the first rank.
+
+        Others may not know `out`.
+        """
+        if self.max_time is not None and not self.keeps:
+            raise UsageError("max_time needs a place for what is mapped by then: a directory for pairs, or for out")
+
+
+@dataclass(frozen=True)
+class StageOptions(DatasetRequest):
+    """What staging is asked.
+
+    Attributes
+    ----------
+    segment_size
+        Bytes of a full segment; 0 for what fits the quota.
+    server
+        As `himach.io.server.address.choice_of` gives it: stage what this server and its peers hold; empty: files.
+    quiet
+        Show no progress.
+    """
+
+    dataset: str | None = option("Name to stage under; default: the trajectory's absolute path.", metavar="NAME")
+    placement: str = option(
+        "Frames round-robin over the nodes, or neighbours together.  [default: spread]",
+        default="spread", choices=("spread", "runs"),
+    )  # fmt: skip
+    quota: int | str | None = option(
+        "What a store may hold; default: $HIMACH_QUOTA or half of what is free.", metavar="SIZE"
+    )
+    copies: int | None = option(
+        "Nodes that hold each frame, so that a lost one costs nothing.  [default: 1]", type=int, metavar="N"
+    )
+    repair: bool = option(
+        "Restore the number of copies of what the nodes hold of dataset TRAJ.", default=False, is_flag=True
+    )
+    layout: str | None = option(
+        "Keep frames one by one, as chunks of few atoms' tracks, or both ways.  [default: as it is]",
+        choices=("frame", "time", "both"),
+    )
+    follow: bool = option("Keep up with a trajectory that is being written, until Ctrl-C.", default=False, is_flag=True)
+    idle: float | None = option("End --follow when no frame has come for so long.", type=float, metavar="SECONDS")
+    server: str = ""
+    quiet: bool = False
+    segment_size: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_choices(self)
+        if isinstance(self.quota, str):
+            self._become(quota=parse_size(self.quota))
+        if self.cache == "off":
+            raise UsageError("staging fills the cache: 'off' makes no sense here")
+        if self.copies is not None and self.copies < 1:
+            raise UsageError(f"--copies {self.copies}: one node at least holds each frame")
+        if self.idle is not None and not self.follow:
+            raise UsageError("--idle says when to end --follow; give both")
+        if self.repair and (self.follow or self.server):
+            raise UsageError("--repair copies what the nodes hold: leave --follow and --server out")
+        if self.server and (self.follow or self.dataset is not None):
+            raise UsageError("what a server has is staged under its own name: leave --follow and --dataset out")
+        if self.layout is not None:
+            self._check_layout()
+        if self.dataset is not None:
+            self._check_name(self.dataset)
+
+    def _check_layout(self) -> None:
+        if self.layout == "time" and self.copies is not None and self.copies > 1:
+            raise UsageError("--copies are of frames, which --layout time drops: --layout both keeps them")
+        if self.follow:
+            raise UsageError("--layout is of frames that are there: end --follow first, and then stage with --layout")
+        if self.layout == "time" and (self.server or self.repair):
+            raise UsageError(
+                "--layout time drops frames that can be read again: give the trajectory itself, without --server and "
+                "--repair; --layout both keeps them"
+            )
+
+    @staticmethod
+    def _check_name(name: str) -> None:
+        from himach.io.store.cached_frames import base_name
+
+        if base_name(name) != name:
+            raise UsageError(f"--dataset is {name!r}; names that end so are himach's own: choose another")
+        if not name or "\0" in name:
+            raise UsageError(f"dataset {name!r}: a name is text of one character at least")
+
+    @property
+    def name(self) -> str:
+        """Name of the dataset in stores."""
+        from himach.io.dataset.lookup import dataset_name
+
+        return self.dataset if self.dataset is not None else dataset_name(self.trajectories)
+
+
+def this_command() -> tuple[str, ...]:
+    """Return the words by which this process was started; none in a notebook or at a prompt."""
+    if hasattr(sys, "ps1") or "ipykernel" in sys.modules:
+        return ()
+    return tuple(sys.argv)
+
+
+def parse_keywords(assignments: Sequence[str]) -> dict[str, Any]:
+    """Turn ``NAME=VALUE`` words into keywords for MDAnalysis; numbers and Python literals become values, the rest text.
+
+    Raises
+    ------
+    UsageError
+        If one is not of that form.
+    """
+    import ast
+
+    keywords: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"--universe {assignment}: a keyword is set as NAME=VALUE")
+        try:
+            keywords[name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            keywords[name] = text  # atom_style="id type x y z" is no literal
+    return keywords

@@ -1,0 +1,227 @@
+"""What of a Universe goes into a run: `UniverseInput`, made by `from_universe()`.
+
+The run has Universes of its own, with the same frames, of the same files or the same memory; with the topology as it is
+now, with what was added and guessed; and with the same transformations, if these need no other frame. The Universe
+itself stays as it is, at the frame at which it is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import os
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from himach.errors import UsageError
+from himach.opening.shared_arrays import SharedArrays
+
+if TYPE_CHECKING:
+    from MDAnalysis import Universe
+    from MDAnalysis.core.topology import Topology
+
+__all__ = ["UniverseInput", "from_universe", "is_universe"]
+
+#: Keywords of readers that are no keywords of a dataset: what is read, or what himach finds by itself.
+OWN = frozenset({"filename", "filenames", "n_atoms", "skip", "continuous", "refresh_offsets", "format"})
+#: How the reader of himach's cached frames names them.
+SCHEME = "himach://"
+
+
+@dataclass(frozen=True)
+class UniverseInput:
+    """A Universe that a run was given, as it travels to ranks.
+
+    Attributes
+    ----------
+    trajectories, topology_file, keywords
+        Where it came from.
+    frames
+        Its frames, if they lie in memory (`himach.opening.memory_frames.MemoryFrames`).
+    n_frames
+        How many frames it has.
+    transformations
+        Of its trajectory: pickled, with itself left out. Empty if there are none.
+    """
+
+    trajectories: Sequence[Path]
+    topology_file: Path | None
+    keywords: dict[str, Any]
+    frames: Any
+    n_frames: int
+    transformations: bytes
+    _topology: SharedArrays
+
+    def topology(self) -> Topology:
+        """Return the topology as it was when the run was started."""
+        from himach.io.universe.parsed_topology import decode
+
+        return decode(self._topology.arrays["topology"].tobytes())[0]
+
+    def transform(self, universe: Universe) -> None:
+        """Add the transformations to a Universe of the run, for which they then work."""
+        if self.transformations:
+            universe.trajectory.add_transformations(*_Unpickler(self.transformations, universe).load())
+
+    @property
+    def unkept(self) -> str:
+        """Why no pairs of such a run are kept; "" if they are."""
+        if self.frames is not None:
+            return "the frames are in the memory of the Universe, and pairs are kept for those of files"
+        if self.transformations:
+            return "kept pairs do not tell of the transformations of the Universe; add these in setup() instead"
+        return ""
+
+    @property
+    def unrepeatable(self) -> str:
+        """Why a record is not enough to repeat such a run; "" if it is."""
+        if self.frames is not None:
+            return "its frames were in the memory of a Universe"
+        return "the Universe that it was given has transformations" if self.transformations else ""
+
+
+def is_universe(thing: Any) -> bool:
+    """Tell whether a thing is a Universe of MDAnalysis, without importing that."""
+    return any(
+        cls.__module__ == "MDAnalysis.core.universe" and cls.__name__ == "Universe" for cls in type(thing).__mro__
+    )
+
+
+def from_universe(universe: Universe) -> UniverseInput:
+    """Return what a run takes of a Universe.
+
+    Raises
+    ------
+    UsageError
+        If it has no trajectory, one that comes from a stream or of arrays behind one another, auxiliaries, or
+        transformations or attributes that cannot be sent to ranks.
+    """
+    reader = getattr(universe, "_trajectory", None)
+    if reader is None:
+        raise UsageError("the Universe has no trajectory to analyse; load one by load_new()")
+    if reader._auxs:
+        raise UsageError(
+            f"the Universe's auxiliary {next(iter(reader._auxs))!r} is not taken into a run: add it in setup(), by "
+            "universe.trajectory.add_auxiliary()"
+        )
+    frames = _memory(reader)
+    file = universe.filename
+    return UniverseInput(
+        trajectories=[Path("memory")] if frames is not None else _files(reader),
+        topology_file=Path(file) if isinstance(file, str | Path) and os.path.exists(file) else None,
+        keywords={} if frames is not None else _keywords(reader),
+        frames=frames,
+        n_frames=int(reader.n_frames),
+        # A MemoryReader applied them to all its frames when they were added.
+        transformations=b"" if frames is not None else _pickled(universe, list(reader.transformations)),
+        _topology=_topology_of(universe),
+    )
+
+
+def _topology_of(universe: Universe) -> SharedArrays:
+    from himach.io.universe.parsed_topology import encode
+
+    content = encode(universe._topology, {})
+    if content is None:
+        raise UsageError("the Universe's topology cannot be sent to a run: one of its attributes cannot be pickled")
+    return SharedArrays({"topology": np.frombuffer(content, dtype=np.uint8)})
+
+
+def _memory(reader: Any) -> Any:
+    """Return the frames of a trajectory that lies in memory; None for one of files."""
+    from MDAnalysis.coordinates.memory import MemoryReader
+
+    from himach.opening.memory_frames import MemoryFrames
+
+    return MemoryFrames(reader) if isinstance(reader, MemoryReader) else None
+
+
+def _files(reader: Any) -> list[Path]:
+    names = getattr(reader, "filenames", None)
+    names = [reader.filename] if names is None else list(names)
+    for name in names:
+        if not isinstance(name, str | Path):  # a stream of MDAnalysis's is path-like, too
+            what = "an array in memory" if name is None else f"a stream ({type(name).__name__})"
+            raise UsageError(
+                f"the Universe's trajectory has {what} in place of a file; write it to a file, or load all of it into "
+                "memory by Universe.transfer_to_memory()"
+            )
+    return [Path(str(name).removeprefix(SCHEME).partition("?")[0]) for name in names]
+
+
+def _keywords(reader: Any) -> dict[str, Any]:
+    """Return the keywords that the reader was opened with, but for those that say nothing."""
+    from himach.io.trajectory.keywords import reader_class
+
+    first = getattr(reader, "readers", [reader])[0]
+    usual = _usual(type(first))
+    given = {name: value for name, value in first._kwargs.items() if name not in OWN}
+    keywords = {
+        name: value
+        for name, value in given.items()
+        if name not in usual or (usual[name] is not inspect.Parameter.empty and usual[name] != value)
+    }
+    try:
+        found = reader_class(os.fspath(_files(first)[0]), None)
+    except (UsageError, OSError):
+        found = None
+    if found is not type(first) and not str(first.filename).startswith(SCHEME):
+        keywords["format"] = str(np.atleast_1d(first.format)[0])
+    return keywords
+
+
+def _usual(reader: type) -> dict[str, Any]:
+    """Return the defaults of a reader's keywords; of the file, whatever it is called there, and the like: none."""
+    usual: dict[str, Any] = {"dt": None, "time_offset": None}
+    for cls in reversed(reader.__mro__[:-1]):
+        for name, parameter in inspect.signature(vars(cls).get("__init__", object.__init__)).parameters.items():
+            usual[name] = parameter.default
+    return usual
+
+
+# -- transformations --------------------------------------------------------------------------------------------------
+
+
+def _pickled(universe: Universe, transformations: list[Any]) -> bytes:
+    """Return transformations without the Universe that their groups are of; nothing if there are none."""
+    from himach.launch.code_pickle import CodePickler, by_value, unknown_elsewhere
+
+    class Pickler(CodePickler):
+        def persistent_id(self, thing: Any) -> str | None:
+            return "universe" if thing is universe else None
+
+    for transformation in transformations:
+        if not getattr(transformation, "parallelizable", True):
+            raise UsageError(
+                f"the Universe's transformation {type(transformation).__name__} needs other frames, and each rank sees "
+                "some frames only; run over a Universe without it, or over one in memory"
+            )
+    if not transformations:
+        return b""
+    content = io.BytesIO()
+    unknown = unknown_elsewhere(getattr(each, "__module__", None) or "" for each in transformations)
+    try:
+        with by_value(unknown):
+            Pickler(content, pickle.HIGHEST_PROTOCOL).dump(transformations)
+    except Exception as error:
+        raise UsageError(
+            f"the Universe's transformations cannot be sent to a run ({type(error).__name__}: {error}); add them in "
+            "setup()"
+        ) from error
+    return content.getvalue()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Puts a Universe of the run in the place of the one that was given."""
+
+    def __init__(self, content: bytes, universe: Universe) -> None:
+        super().__init__(io.BytesIO(content))
+        self._universe = universe
+
+    def persistent_load(self, name: Any) -> Any:
+        return self._universe

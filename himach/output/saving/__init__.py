@@ -1,1 +1,0 @@
-"""Outcomes in one file of the user's choice, and as pandas tables."""

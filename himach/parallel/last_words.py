@@ -1,0 +1,85 @@
+"""What a rank leaves in memory that outlives it: the frame that it was at, and the lines of Python where it died.
+
+A process that starts ranks has the memory, a file without a name, with a place for each. To be at a frame costs a store
+into it; the lines are written by Python's faulthandler, if a signal comes that it can write at.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import mmap
+import os
+import re
+import signal
+import struct
+from collections.abc import Iterator
+
+__all__ = ["PLACE", "frame_at", "frame_cell", "lines_at", "progress_at", "say_progress", "signal_at", "write_to"]
+
+PLACE = 1 << 17  # bytes of a rank; faulthandler's hundred lines, of 500 characters at most, take less
+PAGE = mmap.ALLOCATIONGRANULARITY  # bytes of them, in which the frame is, and how far all ranks are
+TITLE = re.compile("^Fatal Python error: (.*)$", re.MULTILINE)
+LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+ESCAPED = re.compile(r"\\x(..)|\\u(....)|\\U(.{8})")  # what is not ASCII, in faulthandler's words
+
+_page = memoryview(bytearray(PAGE)).cast("q")
+
+
+def frame_cell() -> memoryview[int]:
+    """Return where this process says at which frame it is: the frame's number plus 1, or 0."""
+    return _page
+
+
+def say_progress(progress: int, total: int, done: int) -> None:
+    """Say how far all ranks are, on rank 0: which progress it is, from 1 on, what there is to do, and what is done."""
+    _page[2], _page[3], _page[1] = total, done, progress
+
+
+def progress_at(file: int) -> tuple[int, int, int]:
+    """Return what rank 0 said last; zeros if nothing."""
+    progress, total, done = struct.unpack("3q", os.pread(file, 24, 8))
+    return progress, total, done
+
+
+def write_to(path: str, rank: int) -> None:
+    """Have this process, which is `rank`, leave its last words in the file."""
+    global _page
+    file = os.open(path, os.O_RDWR)
+    _page = memoryview(mmap.mmap(file, PAGE, offset=rank * PLACE)).cast("q")
+    os.lseek(file, rank * PLACE + PAGE, os.SEEK_SET)
+    faulthandler.enable(file, all_threads=False)
+    os.register_at_fork(after_in_child=_be_silent)
+
+
+def _be_silent() -> None:
+    """Leave the place to the rank in a child that the user's code forked."""
+    global _page
+    _page = memoryview(bytearray(PAGE)).cast("q")
+    faulthandler.disable()
+
+
+def frame_at(file: int, rank: int) -> int | None:
+    """Return the number of the frame that a rank was at; None: it was at none."""
+    number = int.from_bytes(os.pread(file, 8, rank * PLACE), "little") - 1
+    return None if number < 0 else number
+
+
+def signal_at(file: int, rank: int) -> int:
+    """Return the signal at which a rank wrote its lines; 0 if it did not."""
+    said = TITLE.search(_text(file, rank))
+    named = {signal.strsignal(number): number for number in signal.valid_signals()}
+    return 0 if said is None else named.get(said[1].replace("-", " "), 0)
+
+
+def lines_at(file: int, rank: int) -> Iterator[tuple[str, int, str]]:
+    """Give the lines where a rank died, as file, line and function, the innermost first; nothing if it left none."""
+    for name, line, function in LINE.findall(_text(file, rank)):
+        yield _unescaped(name), int(line), _unescaped(function)
+
+
+def _text(file: int, rank: int) -> str:
+    return os.pread(file, PLACE - PAGE, rank * PLACE + PAGE).decode(errors="replace")
+
+
+def _unescaped(text: str) -> str:
+    return ESCAPED.sub(lambda found: chr(int("".join(group or "" for group in found.groups()), 16)), text)

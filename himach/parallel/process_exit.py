@@ -1,0 +1,301 @@
+"""How a rank leaves: never so that the others wait for it, nor so that a run that is not done passes for done.
+
+`working()` surrounds a run's work in this process: there `os._exit()` is an exception, as `sys.exit()` is. Ranks of a
+launcher also `enter_run()`, where they learn of one that has left; an exception that nobody caught ends them all; and
+under SLURM, which lets ranks wait for one that died, a `StepGuard` ends the step.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from himach.errors import HimachError, RankError
+from himach.parallel.environment import promised_rank, promised_ranks
+
+if TYPE_CHECKING:
+    from himach.parallel.communicator import Communicator
+
+__all__ = [
+    "StepGuard",
+    "at_exit_last",
+    "end_at_once",
+    "end_with_launcher",
+    "enter_run",
+    "guard_step",
+    "leave",
+    "pmi_finalize",
+    "say",
+    "set_parent_death_signal",
+    "watch_exit",
+    "working",
+]
+
+FIRST_SAYS = 1.0  # seconds that other ranks leave to the first one, which as a rule has the same to say
+OTHERS_SAY = 10.0  # seconds that a rank that left leaves to those that run on, to say so and end all
+LEAVING, RUNNING = 0, 1
+PROXY = "hydra_pmi_proxy"
+PMI_FINALIZE = b"cmd=finalize\n"  # of PMI-1, which MPICH's ranks speak to it
+ANSWERS = 2.0  # seconds that it may take to answer
+SET_PARENT_DEATH_SIGNAL = 1  # of prctl()
+
+_workers: set[int] = set()  # threads that do a run's work
+_leave = os._exit
+_guard: StepGuard | None = None
+_last: Callable[[], object] | None = None
+_ends_at_once: int | None = None  # the process that does
+
+
+@contextlib.contextmanager
+def working() -> Iterator[None]:
+    """Make `os._exit()` an exception for this thread while the context lasts, told like any other of the user's code.
+
+    It would end the process with a number of the user's, which may be 0, and without a word. In another thread and in a
+    process that was forked from this one it is what it was.
+    """
+    thread, process = threading.get_ident(), os.getpid()
+
+    def refuse(status: int) -> NoReturn:
+        if thread in _workers and threading.get_ident() == thread and os.getpid() == process:
+            raise SystemExit(f"os._exit({status})")
+        before(status)
+        raise AssertionError("os._exit() does not return")
+
+    before = os._exit
+    os._exit = refuse
+    _workers.add(thread)
+    try:
+        yield
+    finally:
+        _workers.discard(thread)
+        if os._exit is refuse:
+            os._exit = before
+
+
+def set_parent_death_signal(parent: int) -> None:
+    """Have the kernel kill this process when `parent`, which started it, dies; so does this where it is dead already.
+
+    The signal comes when the parent's thread ends that started this process.
+    """
+    import ctypes  # known already to what forks ranks; commands that start none need not wait for it
+
+    ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        _leave(1)
+
+
+def end_with_launcher() -> None:
+    """End this rank with the process of MPICH's mpiexec that started it.
+
+    Not with others: from which thread they start processes is not known.
+    """
+    parent = os.getppid()
+    if _is_proxy(parent):
+        set_parent_death_signal(parent)
+
+
+def pmi_finalize() -> None:
+    """Tell MPICH's mpiexec, if it started this rank, that it ends by itself: all ranks leave, none waits for another.
+
+    Without a word it takes the first end for a crash and kills the rest, and then says 9 in place of their exit code.
+    """
+    line = os.environ.get("PMI_FD", "")
+    if line.isdecimal() and _is_proxy(os.getppid()):
+        with contextlib.suppress(OSError):
+            os.write(int(line), PMI_FINALIZE)
+            select.select([int(line)], [], [], ANSWERS)
+
+
+def _is_proxy(process: int) -> bool:
+    """Whether that is the process of MPICH's mpiexec that starts ranks on a machine."""
+    try:
+        return Path("/proc", str(process), "comm").read_text().strip() == PROXY
+    except OSError:
+        return False
+
+
+def at_exit_last(last: Callable[[], object]) -> None:
+    """Have this called when this process ends and has done its part, after all that others registered."""
+    global _last
+    process = os.getpid()
+
+    def done() -> None:
+        if os.getpid() == process:
+            last()
+
+    _last = done
+    atexit.register(done)
+
+
+def end_at_once() -> None:
+    """Have this process, which ends well if Python ends it, do so when all has been called that others registered.
+
+    Python would take each module and object apart first, for as long as a short run takes.
+    """
+    global _ends_at_once
+    _ends_at_once = os.getpid()
+
+
+def _end() -> None:
+    if _ends_at_once == os.getpid():
+        flush()
+        leave(0)
+
+
+atexit.register(_end)  # before what ranks import does so, and called after it
+
+
+def watch_exit(comm: Communicator, abort: Callable[[int], NoReturn]) -> None:
+    """From now on let no rank wait for this one in vain, however it leaves; called once, when MPI is initialised."""
+    process, thread = os.getpid(), threading.get_ident()
+    shown, exits = sys.excepthook, os._exit
+
+    def uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        if isinstance(error, HimachError):
+            _end_with_error(comm, error)
+        else:
+            if comm.rank != 0:
+                time.sleep(FIRST_SAYS)
+            shown(kind, error, traceback)
+        abort(getattr(error, "exit_code", 1))
+
+    def on_exit() -> None:
+        if os.getpid() == process and threading.get_ident() == thread and RUNNING in _tell(comm, LEAVING):
+            time.sleep(OTHERS_SAY)
+            leave(1, "told")
+
+    def exit_at_once(status: int) -> NoReturn:
+        on_exit()
+        exits(status)
+        raise AssertionError("os._exit() does not return")
+
+    sys.excepthook = uncaught
+    os._exit = exit_at_once
+    atexit.register(on_exit)
+
+
+def _end_with_error(comm: Communicator, error: HimachError) -> None:
+    """Say an error once; end this rank if all ranks have it, return if others must be ended."""
+    from himach.parallel.collective import is_everywhere
+
+    everywhere = is_everywhere(error)
+    if comm.rank == 0 or not everywhere:
+        print(f"himach: error: {error}", file=sys.stderr, flush=True)
+    if everywhere:
+        met = comm.Ibarrier()
+        deadline = time.monotonic() + FIRST_SAYS
+        while time.monotonic() < deadline:  # a rank may have caught it and gone on
+            if met.Test():
+                pmi_finalize()
+                leave(error.exit_code)
+            time.sleep(0.001)
+
+
+def enter_run(comm: Communicator) -> None:
+    """Begin a run together with all ranks.
+
+    Raises
+    ------
+    RankError
+        If one has left already.
+    """
+    words = _tell(comm, RUNNING)
+    if LEAVING in words:
+        gone = words.tolist().index(LEAVING)
+        raise RankError(
+            f"rank {gone} of {comm.size} ended before this run began; every rank must make the same calls of "
+            "himach.run(), up to the end of the script"
+        )
+
+
+def _tell(comm: Communicator, word: int) -> Any:
+    """Tell all ranks whether this one runs on or leaves; return what each said."""
+    import numpy as np
+
+    words = np.empty(comm.size, dtype=np.int8)
+    told = comm.Iallgather(np.array([word], dtype=np.int8), words)
+    pause = 1e-5
+    while not told.Test():
+        time.sleep(pause)
+        pause = min(1.1 * pause, 0.01)
+    return words
+
+
+class StepGuard:
+    """A process beside a rank of a SLURM step that ends the step if the rank dies without a word.
+
+    SLURM leaves the other ranks of a step waiting, by default, when one has ended; other launchers end them. The guard
+    is a shell that waits for the end of a pipe, whatever the rank is doing or dies of.
+    """
+
+    SCRIPT = (
+        "trap '' INT TERM USR1; last=; while read -r word; do last=$word; done; "
+        '[ "$last" = done ] && exit; '
+        "sleep 0.3; "  # a rank that is ended with all others has its guard ended with it
+        '[ "$last" = told ] || echo "himach: error: $1" >&2; '
+        'exec scancel --quiet --signal=KILL "$2" 2>/dev/null'
+    )
+
+    def __init__(self, step: str) -> None:
+        import subprocess
+
+        from himach.parallel.communicator import node_name
+
+        said = (
+            f"rank {promised_rank()} of {promised_ranks()} (node {node_name()}) died, by a signal or an exit of "
+            "its own, before its work was done; all ranks are ended"
+        )
+        self._process = os.getpid()
+        theirs, self._line = os.pipe()
+        with open(theirs, "rb") as line:
+            self._shell = subprocess.Popen(
+                ["/bin/sh", "-c", self.SCRIPT, "sh", said, step], stdin=line, stdout=subprocess.DEVNULL
+            )
+
+    def say(self, word: str) -> None:
+        """Say how this rank ends: "done", or "told" where it printed an error and the others must end."""
+        if os.getpid() == self._process:
+            with contextlib.suppress(OSError):
+                os.write(self._line, f"{word}\n".encode())
+
+
+def guard_step(environ: Mapping[str, str] = os.environ) -> None:
+    """Start the guard where this process is one of several ranks of a SLURM step; once."""
+    global _guard
+    step = (environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID"))
+    if _guard is None and None not in step and promised_ranks(environ) > 1:
+        with contextlib.suppress(OSError):
+            _guard = StepGuard(".".join(map(str, step)))
+            atexit.register(_guard.say, "done")
+            os._exit = leave
+
+
+def leave(status: int, word: str = "done") -> NoReturn:
+    """End this process at once, with a word to its guard if it has one (see `StepGuard.say`)."""
+    say(word)
+    _leave(status)
+
+
+def flush() -> None:
+    """Pass on what was printed, before the process ends at once."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # user's code may have closed it
+            stream.flush()
+
+
+def say(word: str) -> None:
+    """Tell the guard, if there is one, how this rank ends."""
+    if _guard is not None:
+        _guard.say(word)
+    if _last is not None and word == "done":
+        _last()

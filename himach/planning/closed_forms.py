@@ -1,0 +1,240 @@
+"""Closed forms of what a run takes: seconds, bytes and frames of a node, a tree of ranks, the shuffle, the origin.
+
+A node: nothing is shared. Reductions over a tree of ranks are those of Thakur, Rabenseifner and Gropp, Int. J. High
+Perform. Comput. Appl. 19, 49 (2005), table 2: of MPICH, which takes recursive doubling for short messages and for
+operations that are a user's own, else a reduce-scatter and an allgather (Rabenseifner's). The shuffle: a key's shard is
+the high bits of its hash and a rank has neighbouring shards (docs/architecture.md), so the record's bytes by part of
+the key space say what each of few ranks gets, whatever ranks made the record; of many it is drawn. Failures: a rank
+that dies ends the run, which is started again, from the beginning or from the last commit of kept pairs; nodes fail
+independently of each other at a constant rate, so the machine does at their sum.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.engine.shuffle.exchange import MAX_PARTNERS
+from himach.engine.shuffle.waves import WAVE_BYTES
+from himach.zazen.rounds import CHUNK_WORDS
+from himach.zazen.share import Tasks
+
+__all__ = [
+    "doubling_seconds",
+    "exchange_seconds",
+    "loads",
+    "map_seconds",
+    "most_loaded",
+    "most_of_normals",
+    "rank_rate",
+    "read_seconds",
+    "scattered_seconds",
+    "share",
+    "steps",
+    "stored_bytes",
+    "tail_seconds",
+    "with_pairs",
+    "without_pairs",
+    "zazen_bytes",
+    "zazen_seconds",
+]
+
+Floats = npt.NDArray[np.float64]
+
+#: Bytes of a frame in a store beside its positions: head, box, checksums (docs/formats.md).
+FRAME_HEAD = 128
+
+
+def share(frames: int, nodes: int) -> int:
+    """Return the frames of the node that has most: water fills equal vessels to one level (docs/zazen.md)."""
+    return -(-frames // nodes)
+
+
+def rank_rate(seconds: float, cpu_part: float, ranks: int, cores: float) -> float:
+    """Return the frames a second of a node whose ranks each take `seconds` a frame, of which a part is processor time.
+
+    Its cores bound it: ranks wait for each other's processor once they need more than there is (the utilisation law,
+    Denning and Buzen, ACM Computing Surveys 10, 225 (1978)).
+    """
+    if seconds <= 0:
+        return float("inf")
+    bound = cores / (seconds * cpu_part) if cpu_part > 0 else float("inf")
+    return min(ranks / seconds, bound)
+
+
+def tail_seconds(frames: int, ranks: int, seconds: float) -> float:
+    """Return how much later than the mean the last rank of a node ends, at the median: half the bound.
+
+    The bound is (1 - 1/ranks) of the last task (Graham, SIAM J. Appl. Math. 17, 416 (1969)); tasks are those of
+    `himach.zazen.share.Tasks`.
+    """
+    if ranks == 1 or not frames:
+        return 0.0
+    tasks = Tasks(frames, ranks)
+    first, end = tasks.bounds(len(tasks) - 1)
+    return 0.5 * (1 - 1 / ranks) * (end - first) * seconds
+
+
+def map_seconds(frames: int, ranks: int, seconds: float, cpu_part: float, cores: float) -> float:
+    """Return the time of a node's map phase, whose frames take a rank `seconds` each."""
+    return frames / rank_rate(seconds, cpu_part, ranks, cores) + tail_seconds(frames, ranks, seconds)
+
+
+def most_of_normals(count: int, uniform: Floats) -> Floats:
+    """Return draws of the largest of `count` standard normal deviates, one for each uniform deviate in (0, 1).
+
+    The distribution of the largest is the count-th power of that of one (David and Nagaraja, Order Statistics, 2003,
+    2.1), so that no deviate has to be drawn but the uniform one.
+    """
+    inverse = NormalDist().inv_cdf
+    # 1 - u^(1/n) without loss of digits where n is large: the upper tail by its own probability.
+    tails = -np.expm1(np.log(uniform) / count)
+    return np.array([-inverse(min(max(tail, 1e-300), 1 - 1e-16)) for tail in tails.tolist()])
+
+
+def stored_bytes(atoms: int, origin_bytes: float | None) -> float:
+    """Return the bytes of a frame in a store: what it has in its origin, whose integers are packed alike.
+
+    Where that is not known, they are those of its positions in single precision.
+    """
+    return origin_bytes if origin_bytes else 12.0 * atoms + FRAME_HEAD
+
+
+def read_seconds(ranks: int, frames: float, seconds: float, nbytes: float, capacity: float, link: float) -> float:
+    """Return the seconds in which ranks read ahead and map `frames` frames each, of an origin that all share.
+
+    The most of what a rank computes behind its first read, and of what the origin or its own link needs before its last
+    frame: the asymptotic bound of a closed network (Denning and Buzen, ACM Computing Surveys 10, 225 (1978)), which
+    ranks that read ahead reach.
+
+    Parameters
+    ----------
+    ranks
+        That share the origin.
+    frames
+        Of each.
+    seconds
+        A frame's work.
+    nbytes
+        Bytes of a frame.
+    capacity
+        Bytes a second of the origin, for all.
+    link
+        Bytes a second that one rank can take alone.
+    """
+    alone = nbytes / min(link, capacity)
+    return max(frames * seconds + alone, frames * alone + seconds, ranks * frames * nbytes / capacity + seconds)
+
+
+#: Bytes of a chunk's bitmap, and of messages beside bitmaps: sums, claims.
+CHUNK = CHUNK_WORDS * 8
+SHORT = 64
+
+
+def steps(nodes: int) -> int:
+    """Return how many times ranks pair up until all know of all."""
+    return int(nodes - 1).bit_length()
+
+
+def doubling_seconds(nodes: int, nbytes: float, latency: float, network: float, combine: float) -> float:
+    """Return the seconds of an Allreduce by recursive doubling: all bytes go and are combined in every step."""
+    return steps(nodes) * (latency + nbytes / network + nbytes / combine)
+
+
+def scattered_seconds(nodes: int, nbytes: float, latency: float, network: float, combine: float) -> float:
+    """Return the seconds of an Allreduce by Rabenseifner's algorithm: halves, quarters, ... go, and come back."""
+    part = (nodes - 1) / nodes
+    return 2 * steps(nodes) * latency + part * (2 * nbytes / network + nbytes / combine)
+
+
+def zazen_bytes(frames: int) -> tuple[float, float]:
+    """Return the bytes of the bitmaps that are reduced by the library's own operation, and by one of ours.
+
+    A bit a frame for natives, two more for open aliens (docs/zazen.md).
+    """
+    return frames / 8, frames / 4
+
+
+def zazen_seconds(nodes: int, frames: int, latency: float, network: float, combine: float) -> float:
+    """Return the seconds of all of Zazen's rounds: bitmaps of all frames are exchanged, chunk by chunk.
+
+    A chunk costs an Allreduce of natives, one of counts of aliens, and two sums of few bytes.
+    """
+    if nodes == 1 or not frames:
+        return 0.0
+    native, counts = zazen_bytes(frames)
+    chunks = max(1, -(-native // CHUNK))
+    each = scattered_seconds(nodes, native / chunks, latency, network, combine)
+    each += doubling_seconds(nodes, counts / chunks, latency, network, combine)
+    sums = 2 * doubling_seconds(nodes, SHORT, latency, network, combine)
+    return float(chunks * (each + sums) + 2 * steps(nodes) * (latency + SHORT * nodes / network))
+
+
+def loads(parts: Floats, ranks: int) -> Floats:
+    """Return the bytes of each rank, float64 (ranks,); where a part is cut in two, they are taken to be even in it."""
+    edges = np.concatenate([[0.0], np.cumsum(parts)])
+    at = np.linspace(0, len(parts), ranks + 1)
+    return np.diff(np.interp(at, np.arange(len(parts) + 1), edges))
+
+
+def most_loaded(parts: Floats, keys: float, ranks: int, rng: np.random.Generator) -> float:
+    """Return the bytes of the rank that has most.
+
+    Up to as many ranks as parts this is known. Beyond, a rank's keys are Poisson's (balls in bins, Raab and Steger,
+    1998); and a rank has one key at least or none, and of the heaviest part at least what it has where that is even.
+    """
+    most = float(loads(parts, min(ranks, len(parts))).max(initial=0.0))
+    total = float(parts.sum())
+    if ranks <= len(parts) or not total or keys < 1:
+        return most
+    mean = keys / ranks
+    few = min(ranks, 1 << 16)  # the largest of many Poisson deviates grows by less than one as their number doubles
+    thrown = total / keys * float(max(1, rng.poisson(mean, few).max()))
+    return max(thrown, float(parts.max()) * len(parts) / ranks)
+
+
+def exchange_seconds(total: float, nodes: int, ranks: int, latency: float, network: float, most: float) -> float:
+    """Return the seconds in which the pairs travel: what a node sends and gets, and a message for each pair of ranks.
+
+    The pairwise exchange of Thakur et al. (2005), 5: ranks send to few at a time. What stays within a node does not
+    travel. `most` is what the most loaded rank gets.
+    """
+    if nodes <= 1:
+        return 0.0
+    waves = max(1.0, -(-most // WAVE_BYTES))
+    messages = waves * -(-(ranks - 1) // MAX_PARTNERS) * latency
+    beside = (ranks / nodes - 1) * (total - most) / max(1, ranks - 1)  # what the others of its node get, at the mean
+    return float(messages + (most + beside) * (1 - 1 / nodes) / network)
+
+
+def without_pairs(seconds: float, rate: float) -> float:
+    """Return the expected time of a run of `seconds` that begins anew after each failure, `rate` of them a second.
+
+    (exp(rate seconds) - 1) / rate: Daly, Future Gener. Comput. Syst. 22, 303 (2006), equation 13 with one segment.
+    """
+    exponent = rate * seconds
+    if exponent > 700:
+        return math.inf
+    return math.expm1(exponent) / rate if rate > 0 else seconds
+
+
+def with_pairs(startup: float, mapping: float, rest: float, every: float, rate: float) -> float:
+    """Return the expected time of a run that goes on where the last commit was; there is one `every` so many seconds.
+
+    Daly's equation 13: segments of `every` seconds, after each failure a start; what comes after map() is one segment.
+    There is a commit at the end of map(), too.
+    """
+    if rate <= 0:
+        return startup + mapping + rest
+    every = min(every, mapping) or every
+    segments = mapping / every
+    restart = rate * startup
+    last = rate * rest
+    if max(restart + rate * every, restart + last) > 700:
+        return math.inf
+    map_time = math.exp(restart) * math.expm1(rate * every) / rate * segments
+    rest_time = math.exp(restart) * math.expm1(last) / rate
+    return without_pairs(startup, rate) + map_time + rest_time

@@ -1,1 +1,0 @@
-"""Copies of frames on several nodes: where they go, making them, and staging what other machines hold."""

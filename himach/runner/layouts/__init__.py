@@ -1,1 +1,0 @@
-"""A dataset in the layout that is asked for: its time-major form made, or dropped."""

@@ -1,0 +1,231 @@
+"""What a live run looks at: `EngineFeed`, `DatasetFeed`, `FileFeed` say how many frames there are by now."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from himach.errors import TrajectoryError, UsageError
+from himach.runner.live.imd_client import ImdClient, ReceiverOptions
+
+if TYPE_CHECKING:
+    from himach.io.store.store import Dataset
+
+__all__ = ["DatasetFeed", "EngineFeed", "FileFeed", "FramesSoFar", "LiveSource"]
+
+
+@dataclass(frozen=True)
+class FramesSoFar:
+    """What a rank has seen.
+
+    Attributes
+    ----------
+    frames
+        That can be analysed: those before this number.
+    late
+        Whether the engine waits, or leaves frames out, until an update is done.
+    over
+        Why no more will come; "" as long as they may.
+    held
+        Of a dataset that is being staged: the frames that this node has, serialized.
+    told
+        For the record, and to be said.
+    missing
+        Why it is an error that nothing is here, unless another node has something; else "".
+    """
+
+    frames: int = 0
+    late: bool = False
+    over: str = ""
+    held: bytes | None = None
+    told: Mapping[str, Any] = field(default_factory=dict)
+    missing: str = ""
+
+
+class LiveSource(Protocol):
+    """Where frames come from."""
+
+    def begin(self) -> None:
+        """Have frames come, now that all is ready for them."""
+
+    def look(self) -> FramesSoFar:
+        """Return what there is by now; raises where nothing can come of it."""
+
+    def analysed(self, frames: int) -> None:
+        """Take note that there is an outcome of so many frames."""
+
+    def stop(self) -> None:
+        """End it: a later look says that it is over."""
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+
+
+class EngineFeed:
+    """An engine, whose frames a program of its own receives."""
+
+    def __init__(self, order: ReceiverOptions) -> None:
+        self._order = order
+        self._reception = ImdClient(order)
+        self.begin = self._reception.begin
+        self.analysed = self._reception.analysed
+        self.stop = self._reception.stop
+        self.close = self._reception.close
+
+    def look(self) -> FramesSoFar:
+        """Return what there is by now."""
+        report = self._reception.look()
+        told = {
+            "engine": self._order.engine,
+            "dataset": self._order.dataset,
+            "left_out": report.left_out,
+            "pauses": report.pauses,
+            "paused": round(report.paused, 3),
+        }
+        over = report.over
+        if report.error:
+            over = told["error"] = report.error
+        return FramesSoFar(report.frames, report.late, over, told=told)
+
+
+class Idle:
+    """Ends what nothing has come of for a while, or was told to end."""
+
+    def __init__(self, idle: float | None) -> None:
+        self._idle = idle
+        self._frames = -1
+        self._since = time.monotonic()
+        self._stopped = ""
+
+    def begin(self) -> None:
+        """Begin to count the time."""
+        self._since = time.monotonic()
+
+    def over(self, frames: int) -> str:
+        """Return why it is over, given how many frames there are now; "" if it is not."""
+        if frames != self._frames:
+            self._frames, self._since = frames, time.monotonic()
+        if self._idle is not None and time.monotonic() > self._since + self._idle:
+            return self._stopped or "no frame came any more"
+        return self._stopped
+
+    def stop(self) -> None:
+        """Be over."""
+        self._stopped = "it was told to end"
+
+    def analysed(self, frames: int) -> None:
+        """Nobody waits for the analysis."""
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+
+
+class DatasetFeed(Idle):
+    """A dataset that is being pushed or staged."""
+
+    def __init__(self, name: Path, cache: str, idle: float | None) -> None:
+        super().__init__(idle)
+        from himach.io.dataset.lookup import open_cache
+
+        self._name = name
+        self._store, why = open_cache(cache)
+        if self._store is None:
+            raise UsageError(f"{name} is no file, and there is no store to find it in{': ' * bool(why)}{why}")
+        self._dataset: Dataset | None = None
+        self._pushed = False
+        self._waits = idle is not None
+
+    def look(self) -> FramesSoFar:
+        """Return what there is by now, in this node's store."""
+        dataset = self._dataset = self._dataset or self._found()
+        if dataset is None:
+            missing = (
+                f"there is no file {self._name}, and no dataset of this name yet: begin to push or stage it first, "
+                "or say with --idle for how long to wait"
+            )
+            return FramesSoFar(over=self.over(0), missing="" if self._waits or self._has_slices() else missing)
+        dataset.refresh()
+        held = dataset.native | dataset.alien
+        frames = held.max() + 1 if held else 0
+        if self._pushed:
+            return FramesSoFar(frames, over=self.over(frames))
+        return FramesSoFar(over=self.over(len(held)), held=held.serialize())
+
+    def _has_slices(self) -> bool:
+        """Tell whether slices were pushed to this node, of which no frame is whole yet."""
+        from himach.io.push.slice_kinds import names_with_slices
+        from himach.io.store.store import Store
+
+        return isinstance(self._store, Store) and bool(names_with_slices(self._store, [os.fspath(self._name)]))
+
+    def _found(self) -> Dataset | None:
+        from himach.io.dataset.lookup import find, names_of
+        from himach.io.store.store import Dataset
+
+        assert self._store is not None
+        candidates = find(self._store, names_of([self._name]))
+        if not candidates:
+            return None
+        best = candidates[0]
+        self._pushed = best.stamp.is_pushed
+        dataset = self._store.dataset(best.name, best.generation, create=False)
+        if not isinstance(dataset, Dataset):
+            raise UsageError(f"dataset {self._name} is in another user's store, which cannot be followed")
+        return dataset
+
+
+class FileFeed(Idle):
+    """Files of which the last one grows."""
+
+    def __init__(
+        self,
+        trajectories: Sequence[Path],
+        topology: Path | None,
+        keywords: Mapping[str, Any],
+        idle: float | None,
+    ) -> None:
+        super().__init__(idle)
+        self._open = (trajectories, topology, keywords)
+        self._looked_at: list[str] = [os.path.expanduser(path) for path in trajectories]
+        self._seen: list[tuple[int, int]] = []
+        self._count = self._atoms = 0
+        self._next = 0.0
+
+    def look(self) -> FramesSoFar:
+        """Return what there is by now; looks at files that grow for a tenth of the time at most."""
+        now = time.monotonic()
+        if now >= self._next:
+            status = [os.stat(path) for path in self._looked_at]
+            states = [(one.st_size, one.st_mtime_ns) for one in status]
+            if states != self._seen:
+                self._seen = states
+                self._reopen()
+            self._next = time.monotonic() + max(POLL_SECONDS, LOOK_PART * (time.monotonic() - now))
+        return FramesSoFar(self._count, over=self.over(self._count))
+
+    def _reopen(self) -> None:
+        from himach.io.trajectory.origin import open_origin
+
+        trajectories, topology, keywords = self._open
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that the last frame is cut is why we are here
+                origin = open_origin(trajectories, topology, keywords)
+        except TrajectoryError:  # caught in the act of writing
+            return
+        if origin.n_frames < self._count or (self._atoms and origin.n_atoms != self._atoms):
+            raise TrajectoryError(
+                f"{origin.paths[-1]} had {self._count} frames of {self._atoms} atoms and now has {origin.n_frames} of "
+                f"{origin.n_atoms}: it was replaced while it was followed"
+            )
+        self._count, self._atoms = origin.n_frames, origin.n_atoms
+        self._looked_at = [path for file, _ in origin.files() for path in file.stamps]
+
+
+POLL_SECONDS = 0.25  # seconds between looks at files
+LOOK_PART = 10

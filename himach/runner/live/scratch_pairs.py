@@ -1,0 +1,112 @@
+"""Where a live run keeps its pairs from one outcome to the next: `pairs_between()`, a folder that goes with the run.
+
+A run that was killed leaves its folder, and no lock on it; the next live run removes it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from himach.launch.memory import scratch_directory
+from himach.locks import HeldError, Lock, holder
+from himach.parallel.collective import on_first_rank
+from himach.parallel.communicator import World
+from himach.parallel.quiet import say
+
+__all__ = ["pairs_between"]
+
+PREFIX = "himach-live-"
+LOCK = "lock"
+PAIRS = "pairs"
+NEW = 60.0  # seconds for which a folder may have no lock yet
+
+
+@contextmanager
+def pairs_between(world: World, named: Path | None, out: Path | None, quiet: bool) -> Iterator[Path | None]:
+    """Give a directory for pairs that goes again (collective); None where there is none, or the user named one.
+
+    Parameters
+    ----------
+    world
+        All ranks.
+    named
+        Where the user has pairs kept.
+    out
+        The output directory; ranks of several nodes keep pairs beside it, if all of them see it.
+    quiet
+        Do not say that there is none.
+    """
+    if named is not None:
+        yield None
+        return
+    comm = world.comm
+    made: list[_Folder] = []
+
+    def make() -> Path | None:
+        directory = _place(len(world.nodes), out)
+        if directory is not None:
+            made.append(_Folder(directory))
+        return made[0].path if made else None
+
+    try:
+        path = on_first_rank(comm, make, share=True)
+        if not all(comm.allgather(path is not None and os.path.exists(path / LOCK))):
+            path = None
+        if path is None and not quiet and comm.rank == 0:
+            say(
+                "himach: warning: every outcome maps all frames again, because these nodes have no directory in common "
+                "for pairs: name one that all of them see (--pairs DIR, or an --out there)",
+                sys.stderr,
+            )
+        yield None if path is None else path / PAIRS
+    finally:
+        for folder in made:
+            folder.remove()
+
+
+def _place(nodes: int, out: Path | None) -> Path | None:
+    """Return in which directory to keep pairs, after what killed runs left there is removed."""
+    directory = scratch_directory() if nodes == 1 else None if out is None else out.expanduser().absolute().parent
+    if directory is None or not os.access(directory, os.W_OK):
+        return None
+    _sweep(directory)
+    return directory
+
+
+class _Folder:
+    """A folder of this run, and the lock that tells that it lives."""
+
+    def __init__(self, directory: Path) -> None:
+        made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=directory))
+        self._lock = Lock(made / LOCK)
+        # Under this name it is never seen without its lock.
+        self.path = made.rename(made.with_name(made.name.removeprefix(".")))
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.release()
+
+
+def _sweep(directory: Path) -> None:
+    """Remove what killed runs of this user left."""
+    for path in (*directory.glob(f"{PREFIX}*"), *directory.glob(f".{PREFIX}*")):
+        with suppress(OSError, HeldError):
+            if _is_dead(path):
+                lock = Lock(path / LOCK)
+                shutil.rmtree(path, ignore_errors=True)
+                lock.release()
+
+
+def _is_dead(path: Path) -> bool:
+    """Tell whether this is a folder of this user's and of no run that lives, as far as can be told without its lock."""
+    found = os.lstat(path)
+    new = path.name.startswith(".") and time.time() < found.st_mtime + NEW
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not new and not holder(path / LOCK)

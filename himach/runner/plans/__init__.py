@@ -1,1 +1,0 @@
-"""A plan of the run that is asked for."""

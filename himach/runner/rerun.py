@@ -1,0 +1,141 @@
+"""A run as its record tells it, to be run again: `read_record()` and `recorded_job()`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from himach.errors import UsageError
+from himach.opening.options import Job, RunOptions, absolute_cache
+from himach.output.claim import RECORD
+from himach.runner.run_record import restored_keywords
+from himach.runner.scripts import find_analyses
+
+__all__ = ["read_record", "recorded_job", "recorded_ranks"]
+
+#: Fields without which a run cannot be repeated, and their types.
+NEEDED: dict[str, type | tuple[type, ...]] = {
+    "himach": str,
+    "analyses": list,
+    "trajectory": list,
+    "universe": dict,
+    "dataset": dict,
+    "digests": dict,
+    "versions": dict,
+    "directory": str,
+    "cache": str,
+    "ranks": int,
+    "nodes": int,
+}
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Read the record of a run, by its file or its folder.
+
+    Raises
+    ------
+    UsageError
+        If there is none, or it does not tell enough.
+    """
+    path = path / RECORD if os.path.isdir(path) else path
+    try:
+        record = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise UsageError(f"there is no record {path} to repeat") from None
+    except OSError as error:
+        raise UsageError(f"the record {path} cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"{path} is no record of a run: it is not JSON") from None
+    if not isinstance(record, dict) or "himach" not in record:
+        raise UsageError(f"{path} is no record of a run of himach's")
+    lacking = [name for name, kind in NEEDED.items() if not isinstance(record.get(name), kind)]
+    if lacking:
+        raise UsageError(f"{path} cannot be repeated: it does not tell {', '.join(lacking)}")
+    lacking = [name for name in ("frames", "atoms", "fingerprint", "path") if name not in record["dataset"]]
+    if lacking:
+        raise UsageError(f"{path} cannot be repeated: its dataset has no {', '.join(lacking)}")
+    for entry in record["analyses"]:
+        if not isinstance(entry, dict) or not isinstance(entry.get("parameters"), dict):
+            raise UsageError(f"{path} is no record of a run of himach's: it names no analyses")
+        if not entry.get("source"):
+            reason = entry.get("unrepeatable", "it does not say where that was defined")
+            raise UsageError(f"{path}: {entry.get('name', 'the analysis')} cannot be repeated from a record: {reason}")
+    return record
+
+
+def recorded_ranks(record: Mapping[str, Any]) -> int:
+    """Return how many ranks of this machine repeat a run; raises UsageError where one machine was not enough for it."""
+    ranks, nodes = int(record["ranks"]), int(record["nodes"])
+    if nodes > 1:
+        raise UsageError(
+            f"that run had {ranks} ranks on {nodes} nodes; start them with srun or mpiexec, or say how many there are "
+            "to be on this machine: -n RANKS"
+        )
+    return ranks
+
+
+def recorded_job(record: dict[str, Any], assignments: Sequence[str], given: Mapping[str, Any]) -> Job:
+    """Return the job of an earlier run, and work in the folder in which that was asked for.
+
+    Parameters
+    ----------
+    record
+        Of the earlier run.
+    assignments
+        Parameters to be set anew, as of `himach.runner.scripts.find_analyses`.
+    given
+        Fields of a `Job` that are to be others, keywords among them. Paths are meant from where the process is.
+
+    Raises
+    ------
+    UsageError
+        If an analysis, a parameter or a keyword cannot be had again.
+    """
+    given = {name: _from_here(name, value) for name, value in given.items()}
+    _go_to(record["directory"])
+    sources = [entry["source"] for entry in record["analyses"]]
+    analyses = find_analyses(sources, assignments, record["analyses"])
+    options = RunOptions.from_record(record)
+    slices = ("start", "stop", "step")
+    if "frames" in given:  # one choice or the other
+        options = {name: value for name, value in options.items() if name not in slices}
+    elif not given.keys() & set(slices):
+        options["frames"] = record.get("selected")
+    topology = record.get("topology")
+    fields: dict[str, Any] = {
+        **options,
+        "trajectories": [Path(path) for path in record["trajectory"]],
+        "topology": None if topology is None else Path(topology),
+        **given,
+        "keywords": {**_recorded_keywords(record, given["keywords"]), **given["keywords"]},
+    }
+    return Job(analyses=analyses, several=len(analyses) > 1, earlier=record, **fields)
+
+
+def _recorded_keywords(record: Mapping[str, Any], but: Collection[str]) -> dict[str, Any]:
+    """Return the keywords for MDAnalysis of an earlier run, without those that are set anew."""
+    try:
+        return restored_keywords({name: value for name, value in record["universe"].items() if name not in but})
+    except ValueError as error:
+        text = record["universe"][str(error)]["python"]
+        raise UsageError(
+            f"keyword {error} of that run was {text}, which no record can hold; give that universe keyword again"
+        ) from None
+
+
+def _from_here(name: str, value: Any) -> Any:
+    """Return an option as it is meant from here, for use in another folder; a dataset's name stays one."""
+    if name == "trajectories":
+        return [Path(os.path.abspath(path)) if path.exists() else path for path in value]
+    if name == "cache":
+        return absolute_cache(value)
+    return Path(os.path.abspath(os.path.expanduser(value))) if isinstance(value, Path) else value
+
+
+def _go_to(directory: str) -> None:
+    """Work in the folder of the earlier run, where its relative paths mean what they meant; stay if it is gone."""
+    if os.path.isdir(directory):
+        os.chdir(directory)

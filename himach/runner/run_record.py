@@ -1,0 +1,288 @@
+"""Where a run comes from: `asked_for()` says what was asked for, and by which code, for its record.
+
+With that, run.json can be run again; where something is not as it was then, the one who does so is warned.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import platform
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from himach.analysis import GIVEN, Analysis
+from himach.output.jsonable import to_json
+from himach.output.record import AnalysisRecord, DatasetRecord, Request, analysis_record
+from himach.runner.assignments import class_of, written_stages
+from himach.selection import chosen, frames_text
+from himach.user_code import SCRIPT_MODULE, is_installed
+from himach.value_digest import topology_digest
+
+if TYPE_CHECKING:
+    from himach.opening.dataset import Opened
+    from himach.opening.options import Job
+    from himach.opening.universe_input import UniverseInput
+
+__all__ = ["asked_for", "restored_keywords", "source_of"]
+
+LONGEST_PATH = 4096  # of a parameter that may name a file
+
+
+@dataclass(frozen=True)
+class ScriptSource:
+    """Where the class of an analysis is found.
+
+    Attributes
+    ----------
+    spec
+        What `himach.runner.scripts.find_class` finds it by; None if nothing does.
+    file
+        Where it is defined, if it is not himach's own.
+    reason
+        Why there is no `spec`.
+    """
+
+    spec: str | None
+    file: str | None = None
+    reason: str = ""
+
+
+def asked_for(job: Job, opened: Opened, mpi: str | None) -> dict[str, Any]:
+    """Return the fields of the record that are known before setup(). On the first rank.
+
+    Parameters
+    ----------
+    job
+        What was asked for.
+    opened
+        What was found.
+    mpi
+        Name and version of the MPI library, if there is one.
+
+    Warns
+    -----
+    UserWarning
+        If something is not as in the run that this one repeats: each file, the data, each version.
+    """
+    origin = opened.origin
+    paths = [str(path) for path in origin.paths]
+    asked = {
+        "himach": version("himach"),
+        "analyses": [_analysis_record(analysis, job.given) for analysis in job.analyses],
+        "dataset": DatasetRecord(
+            path=paths[0] if len(paths) == 1 else paths,
+            frames=origin.n_frames,
+            atoms=origin.n_atoms,
+            fingerprint=origin.fingerprint,
+        ),
+        **_request(job, opened, mpi),
+    }
+    earlier = job.earlier or {}
+    if earlier.get("topology_digest") not in (None, asked["topology_digest"]) and job.given is None:
+        asked["topology_digest"] = _digest_of(opened)
+    for difference in [] if job.earlier is None else _differences(job.earlier, asked):
+        warnings.warn(f"{difference}; the outcome may differ from that of the run that is repeated", stacklevel=2)
+    return asked
+
+
+def restored_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keywords for MDAnalysis from a record; raises ValueError with the name of one that cannot be had again."""
+    restored = {}
+    for name, value in keywords.items():
+        try:
+            restored[name] = ast.literal_eval(value["python"]) if isinstance(value, dict) else value
+        except (ValueError, SyntaxError, KeyError):
+            raise ValueError(name) from None
+    return restored
+
+
+def source_of(analysis: Analysis) -> ScriptSource:
+    """Return where the class of an analysis is found, and whether parameters are all that makes up this instance."""
+    cls = type(analysis)
+    reason = _made_by_hand(analysis)
+    if reason:
+        return ScriptSource(None, _file_of(cls), reason)
+    return _found(cls)
+
+
+def _request(job: Job, opened: Opened, mpi: str | None) -> dict[str, Any]:
+    import MDAnalysis
+    import numpy as np
+
+    topology = None if job.topology is None else os.path.abspath(os.path.expanduser(job.topology))
+    scripts = [found.file for found in map(source_of, job.analyses) if found.file is not None]
+    files = [*_code_of(scripts), *([topology] if topology else []), *_files_named(job.analyses)]
+    request = Request(
+        trajectory=_trajectory(job, opened),
+        topology=topology,
+        universe={name: _literal(value) for name, value in job.keywords.items()},
+        pairs_directory=None if job.pairs is None else str(job.pairs),
+        topology_digest=None if job.given is None else _digest_of(opened),
+        selected=None if job.frames is None else frames_text(chosen(job.frames, opened.origin.n_frames)),
+        command=list(job.command) or None,
+        directory=os.getcwd(),
+        digests={file: digest for file in dict.fromkeys(files) if (digest := _digest(file)) is not None},
+        versions={
+            "python": platform.python_version(),
+            "numpy": np.__version__,  # reading what the packages say of themselves takes milliseconds
+            "MDAnalysis": MDAnalysis.__version__,
+            "MPI": mpi,
+        },
+    )
+    return {**request, **job.recorded()}
+
+
+def _analysis_record(analysis: Analysis, given: UniverseInput | None) -> AnalysisRecord:
+    entry, found = analysis_record(analysis), source_of(analysis)
+    reason = found.reason if given is None or found.spec is None else given.unrepeatable
+    entry["source"] = None if reason else found.spec
+    if entry["source"] is None:
+        entry["unrepeatable"] = reason
+    return entry
+
+
+def _differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return what is different from an earlier run of the same request, a sentence each."""
+    told = [
+        f"{path} has changed since then"
+        for path, digest in earlier["digests"].items()
+        if path in now["digests"] and now["digests"][path] != digest
+    ]
+    if earlier["trajectory"] == now["trajectory"]:
+        told += _data_differences(earlier["dataset"], now["dataset"])
+    if earlier.get("topology_digest") not in (None, now["topology_digest"]):
+        told.append(f"the topology {now['topology'] or 'of the trajectory'} is not that of the Universe of that run")
+    versions = [("himach", earlier["himach"], now["himach"])]
+    versions += [(name, then, now["versions"].get(name)) for name, then in earlier["versions"].items()]
+    told += [f"{name} was {then}, and is {new}" for name, then, new in versions if then and new and then != new]
+    return told
+
+
+def _found(cls: type[Analysis]) -> ScriptSource:
+    from himach import examples
+
+    built_in = next((name for name, at in examples.BUILTINS.items() if at == f"{cls.__module__}:{cls.__name__}"), None)
+    if built_in is not None:
+        return ScriptSource(built_in)
+    written = getattr(cls, "foreign", cls)  # of an adapted class, that of a script or module
+    file = _file_of(written)
+    if cls.__module__ == "__main__":
+        where = "a notebook or at a prompt" if file is None else f"the program {file}; run that again"
+        return ScriptSource(None, file, f"it was defined in {where}")
+    module = sys.modules.get(cls.__module__)
+    if module is None:  # on a rank that got the class by its code
+        return ScriptSource(None, file, f"it was defined in {cls.__module__}, which cannot be imported by that name")
+    name = next((key for key, value in vars(module).items() if value is written), None)
+    if name is None:
+        return ScriptSource(None, file, "it was defined within a function")
+    alone = not module.__package__  # a module of no package runs as a script does
+    if file is not None and (alone or cls.__module__.startswith(SCRIPT_MODULE)):
+        return ScriptSource(f"{file}:{name}", file)
+    return ScriptSource(f"{cls.__module__}:{name}", file)
+
+
+def _made_by_hand(analysis: Analysis) -> str:
+    """Say what an instance has that its class and its parameters do not give it; "" for nothing."""
+    cls = type(analysis)
+    if cls.__init__ is not Analysis.__init__:
+        return f"{cls.__name__} has an __init__() of its own"
+    if [type(stage) for stage in _stages(analysis)] != [class_of(stage) for stage in written_stages(cls)]:
+        return "its later stages were set by hand"
+    # An instance that ran before holds what setup() left there.
+    set_by_name = {parameter.attribute for parameter in analysis.parameters().values()}
+    own = set(vars(analysis)) - set_by_name - {"then", "_mapping", GIVEN}
+    if own and "frames" not in own:
+        return f"self.{min(own)} was set by hand"
+    return ""
+
+
+def _file_of(cls: type[Analysis]) -> str | None:
+    """Return the file in which a class was written, also in another process; None for a notebook's cell."""
+    codes = (getattr(value, "__code__", None) for value in vars(cls).values())
+    file = next((code.co_filename for code in codes if code is not None), None)
+    return os.path.realpath(file) if file is not None and os.path.isfile(file) and "ipykernel" not in file else None
+
+
+def _code_of(scripts: Sequence[str]) -> Iterator[str]:
+    """Give the scripts, and the modules that were loaded from their folders or below."""
+    yield from scripts
+    folders = tuple({os.path.join(os.path.dirname(script), "") for script in scripts})
+    loaded = [getattr(module, "__dict__", {}).get("__file__") for module in list(sys.modules.values())]
+    for path in sorted({os.path.realpath(file) for file in loaded if isinstance(file, str)} if folders else ()):
+        if path.startswith(folders) and not is_installed(path):
+            yield path
+
+
+def _files_named(analyses: Iterable[Analysis]) -> Iterator[str]:
+    """Give the files that parameters name, of later stages too."""
+    for stage in (stage for analysis in analyses for stage in _stages(analysis)):
+        for value in stage.settings().values():
+            if isinstance(value, str) and len(value) < LONGEST_PATH and _is_file(value):
+                yield os.path.abspath(value)
+
+
+def _stages(analysis: Analysis) -> Iterator[Analysis]:
+    """Give an analysis and those that follow by `then`; a run has checked that they end."""
+    stage: Analysis | None = analysis
+    while stage is not None:
+        yield stage
+        stage = stage.next_stage()
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return os.path.isfile(text)
+    except ValueError:  # a null byte
+        return False
+
+
+def _trajectory(job: Job, opened: Opened) -> list[str]:
+    """Return what was asked for: files by their absolute paths, a dataset by the name that it was found under."""
+    if job.given is not None and job.given.frames is not None:
+        return [os.fspath(path) for path in job.trajectories]
+    paths = [os.path.abspath(os.path.expanduser(path)) for path in job.trajectories]
+    if len(paths) > 1 or os.path.exists(paths[0]):
+        return paths
+    return [os.fspath(job.trajectories[0]) if opened.cached is None else opened.cached.name]
+
+
+def _literal(value: Any) -> Any:
+    """Return a keyword's value as JSON that comes back the same, else as Python's text for it."""
+    value = getattr(value, "item", lambda: value)()  # a scalar of numpy's
+    try:
+        back = json.loads(to_json(value))
+    except (TypeError, ValueError):
+        return {"python": repr(value)}
+    return back if repr(back) == repr(value) and not isinstance(value, dict) else {"python": repr(value)}
+
+
+def _digest_of(opened: Opened) -> str:
+    return topology_digest(opened.topology)
+
+
+def _digest(path: str) -> str | None:
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _data_differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    path = now["path"] if isinstance(now["path"], str) else now["path"][0]
+    counts = [
+        f"{path} had {earlier[what]} {what}, and has {now[what]}"
+        for what in ("frames", "atoms")
+        if earlier[what] != now[what]
+    ]
+    if counts or earlier["fingerprint"] == now["fingerprint"]:
+        return counts
+    return [f"the content of {path} is another than then"]

@@ -1,1 +1,0 @@
-"""What a run imports, when, and how little of it."""

@@ -1,1 +1,0 @@
-"""Ranks that stay between runs, and are to each run as new ones would be."""

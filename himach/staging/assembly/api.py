@@ -1,0 +1,120 @@
+"""Assembling on behalf of others: of a run, which then reads the frames, and of ``himach stage --assemble``."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from himach.errors import HimachError, UsageError
+from himach.io.store.place import open_chosen
+from himach.io.store.quota import check_quota, chosen_quota
+from himach.io.store.store import Store, StoreError
+from himach.parallel.collective import is_everywhere, on_every_rank
+from himach.parallel.communicator import World
+
+if TYPE_CHECKING:
+    from himach.io.server.served_store import ServedStore
+    from himach.opening.options import DatasetRequest, StageOptions
+
+__all__ = ["Assembling", "assemble_for_run", "assemble_here", "assemble_pushed"]
+
+#: Seconds between two looks at least, and how many times as long as a look.
+LOOK_SECONDS = 0.5
+LOOK_PART = 10
+
+
+def assemble_for_run(world: World, store: Store | ServedStore | None, asked: DatasetRequest) -> Sequence[str]:
+    """Put together the slices of a dataset that a run is to read; return what is to be said (collective).
+
+    Where a store has no room, the run goes on with what there is.
+    """
+    if len(asked.trajectories) != 1 or asked.cache == "off" or os.path.isabs(asked.trajectories[0]):
+        return []
+    if world.comm.bcast(os.path.exists(os.path.expanduser(asked.trajectories[0]))):
+        return []
+    return assemble_pushed(world, store, os.fspath(asked.trajectories[0]))
+
+
+def assemble_pushed(world: World, store: Store | ServedStore | None, name: str) -> Sequence[str]:
+    """Put together the slices pushed under a name, as `assemble_for_run` (collective)."""
+    from himach.staging.assembly.assemble import assemble, have_slices
+
+    own = store if isinstance(store, Store) else None
+    if not have_slices(world, own, [name]):
+        return []
+    try:
+        done = assemble(world, own, name)
+    except HimachError as error:
+        # All ranks go on, or none, though what they raise need not be of one class; where others wait, all must end.
+        if not is_everywhere(error) or not all(world.comm.allgather(isinstance(error, StoreError))):
+            raise
+        return [f"not all slices of {name} were put together: {error}"]
+    return [f"{name}: {done}"] if done.absent or done.aside is not None else []
+
+
+class Assembling:
+    """Puts together slices while they come, for a tenth of the time at most (collective)."""
+
+    def __init__(self, world: World, cache: str, name: Path) -> None:
+        from himach.io.store.quota import set_chosen_quota
+
+        self._world, self._name = world, name
+        self._next = 0.0
+        store, _ = on_every_rank(world.comm, lambda: open_chosen(cache))
+        self._store = store
+        if store is not None:
+            on_every_rank(world.comm, lambda: set_chosen_quota(store))
+
+    def look(self) -> None:
+        """Put together what is there by now, if it is time."""
+        began = time.monotonic()
+        if self._world.comm.bcast(began >= self._next):
+            assemble_pushed(self._world, self._store, os.fspath(self._name))
+            now = time.monotonic()
+            self._next = now + max(LOOK_SECONDS, LOOK_PART * (now - began))
+
+
+def assemble_here(world: World, job: StageOptions) -> str:
+    """Put together the slices pushed under the name that is the job's trajectory; return what came of it (collective).
+
+    Raises
+    ------
+    UsageError
+        There are none, or there is no store.
+    StoreError
+        As `assemble`.
+    HimachError
+        Slices were left aside, which their simulation takes for kept; all else was done.
+    """
+    from himach.staging.assembly.assemble import assemble, have_slices
+
+    def opened() -> Store:
+        store, reason = open_chosen(job.cache)
+        if store is None:
+            raise UsageError(reason)
+        quota = chosen_quota(store.path, job.quota)
+        check_quota(store.path, quota, job.segment_size)
+        store.set_quota(quota)
+        return store
+
+    others = (job.follow, job.dataset, job.topology, job.copies, job.repair, job.server, job.keywords)
+    if len(job.trajectories) != 1 or any(others) or job.placement != "spread":
+        raise UsageError(
+            "--assemble takes the name under which slices were pushed, and of the other options only "
+            "--cache, --quota and -n: stage the frames with the others when they are there"
+        )
+    store = on_every_rank(world.comm, opened)
+    name = os.fspath(job.trajectories[0])
+    if not have_slices(world, store, [name]):
+        raise UsageError(f"no node has slices of a dataset {name}")
+    done = assemble(world, store, name)
+
+    def refuse() -> None:
+        if done.aside is not None:
+            raise HimachError(f"{name}: {done}")
+
+    on_every_rank(world.comm, refuse)
+    return f"{name}: {done}"

@@ -1,0 +1,234 @@
+"""The dataset of whole frames in a node's store, `Target`; frames on their way there, `Writing`, in a thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.io.dataset.attachment import AUTHOR, has_stamp
+from himach.io.push.held_slices import HeldSlices, find_slices
+from himach.io.push.slice_kinds import SUFFIX, SliceKind
+from himach.io.store.bodhi import GatherHandle
+from himach.io.store.quota import survey
+from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError, StoreFullError, StoreNotFoundError
+from himach.parallel.collective import on_every_rank, told_by_every_rank
+from himach.parallel.communicator import Communicator
+
+__all__ = ["OTHERS", "Target", "Writing"]
+
+Numbers = npt.NDArray[np.int64]
+
+
+class Target:
+    """Whole frames of one kind in this node's store.
+
+    Parameters
+    ----------
+    store
+        The node's; None where there is none.
+    name
+        Of the dataset.
+    kind
+        Of the frames.
+    """
+
+    def __init__(self, store: Store | None, name: str, kind: SliceKind) -> None:
+        self._store, self._name, self._kind = store, name, kind
+        self._dataset: Dataset | None = None
+        self._author: bytes | None = None
+        self._streams = False
+        self._opening = threading.Lock()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is such a dataset."""
+        return self._store is not None and self._kind.generation in self._store.generations(self._name)
+
+    def open(self) -> Dataset:
+        """Return the dataset, which is made if it is not there."""
+        with self._opening:
+            if self._dataset is None:
+                assert self._store is not None
+                with self._store.locked():  # a trajectory may be staged under the name at the same moment
+                    self._refuse_staged(self._store)
+                    dataset = self._store.dataset(self._name, self._kind.generation)
+                    if self._author is not None and dataset.attachment(AUTHOR) is None:
+                        dataset.attach(AUTHOR, self._author)
+                self._dataset = dataset
+            return self._dataset
+
+    def open_to_write(self) -> Dataset:
+        """Return the same, of which what is written goes to the disk while more is put together."""
+        dataset = self.open()
+        if not self._streams:
+            dataset.stream()
+            self._streams = True
+        return dataset
+
+    def holds(self, frames: range | Numbers) -> npt.NDArray[np.bool_]:
+        """Return which of some frames are there natively, by now."""
+        if not len(frames) or (self._dataset is None and not self.is_there):
+            return np.zeros(len(frames), np.bool_)
+        dataset = self.open()
+        dataset.refresh()
+        if not isinstance(frames, range):
+            return dataset.holds(frames, native=True)
+        native, alien = (np.zeros(-(-len(frames) // 64), dtype=np.uint64) for _ in range(2))
+        dataset.mark(frames, native, alien)
+        return np.unpackbits(native.view(np.uint8), bitorder="little")[: len(frames)].astype(np.bool_)
+
+    def advice(self) -> str:
+        """Return what helps a store in which frames find no room."""
+        text = "slices are deleted when frames are made of whole segments of them"
+        if self._store is None:
+            return text
+        held = find_slices(self._store, self._name).get(self._kind, HeldSlices())
+        # While frames are made of one segment of each rank, these frames lie beside all slices.
+        beside = sum(max((one["bytes"] for one in of.segments()), default=0) for of in held.datasets)
+        used = survey(self._store.path).used
+        quota = (used + beside + beside // 8 >> 20) + 4
+        return (
+            f"{text}, which takes a larger quota for a while: 'himach stage {self._name} --assemble --quota "
+            f"{quota}MiB', or make room ('himach cache list', 'himach cache evict')"
+        )
+
+    def _refuse_staged(self, store: Store) -> None:
+        for generation in store.generations(self._name):
+            with suppress(StoreNotFoundError):
+                if has_stamp(store.dataset(self._name, generation, create=False)):
+                    raise StoreConflictError(
+                        f"dataset {self._name} is of a trajectory, and a simulation has pushed slices under its name: "
+                        f"'himach cache evict' the one that is not meant ({self._name}, or '{self._name}{SUFFIX}')"
+                    )
+
+    def agree_on_author(self, comm: Communicator, helds: Sequence[HeldSlices]) -> None:
+        """Have all slices, and the frames that are there, be of one simulation, on whatever nodes (collective)."""
+
+        def told() -> tuple[set[bytes], set[bytes]]:
+            slices = {one.attachment(AUTHOR) for held in helds for one in held.datasets if one.native}
+            frames: set[bytes | None] = set()
+            if self._store is not None and self.is_there:
+                frames = {self._store.dataset(self._name, self._kind.generation).attachment(AUTHOR)}
+            return {one for one in frames if one}, {one for one in slices if one}
+
+        both = told_by_every_rank(comm, told)
+        frames, slices = (sorted(set().union(*(one[i] for one in both))) for i in range(2))
+        if len({*frames, *slices}) < 2:
+            self._author = next(iter([*frames, *slices]), None)
+            return
+
+        def refuse() -> None:
+            had = f"frames of {_words(frames)}, and " if frames else ""
+            raise StoreConflictError(
+                f"dataset {self._name} has {had}slices of {_words(slices)}: 'himach cache evict' the one that is not "
+                f"meant ({self._name}, or '{self._name}{SUFFIX}')"
+            )
+
+        on_every_rank(comm, refuse)
+
+    def close(self) -> None:
+        """Let go of the segment that was written."""
+        if self._dataset is not None:
+            with suppress(StoreError):
+                self._dataset.close()
+
+
+def _words(authors: Sequence[bytes]) -> str:
+    return ", ".join(f"'{author.decode(errors='replace')}'" for author in authors)
+
+
+Bytes = npt.NDArray[np.uint8]
+
+#: Why of a frame that is there nevertheless something is told.
+OTHERS = "its slices are not those of the frame that is there"
+#: Bytes of frames that are synced together.
+DURABLE_BYTES = 32 << 20
+
+
+class Writing:
+    """Writes frames, and knows which are on disk.
+
+    Attributes
+    ----------
+    full
+        Why nothing more is written now; None as long as there is room.
+    count
+        Frames written so far.
+    lost
+        Why frames that were to be written are not there, though their slices are gone from memory.
+    """
+
+    def __init__(self, target: Target, n_atoms: int) -> None:
+        self.full: StoreFullError | None = None
+        self.lost: StoreFullError | None = None
+        self.count = 0
+        self._target = target
+        self._at_once = max(1, DURABLE_BYTES // (12 * n_atoms))
+        self._dataset: Dataset | None = None
+        self._shown: list[int] = []  # written, but not known to be on disk
+        self._lock = threading.Lock()  # over what follows
+        self._durable: list[int] = []
+        self._bad: dict[int, str] = {}
+
+    def write(self, gather: GatherHandle, incoming: Sequence[Bytes]) -> bool:
+        """Put this rank's frames of a round together, with what has come for it, and write them.
+
+        Returns
+        -------
+        bool
+            False if the store is full; then `again`.
+        """
+        for data in incoming:
+            if len(data):
+                gather.take(data)
+        return self.again(gather)
+
+    def again(self, gather: GatherHandle) -> bool:
+        """Write what is left of a round; returns as `write`."""
+        if not gather.frames:
+            return True
+        dataset = self._dataset = self._dataset or self._target.open_to_write()
+        bad: dict[int, tuple[str, bool]] = {}
+        more = True
+        while more and self.full is None:
+            before = len(self._shown)
+            try:
+                more = dataset.write_gathered(gather, self._at_once - len(self._shown), self._shown, bad)
+            except StoreFullError as error:
+                self.full = error
+            self.count += len(self._shown) - before
+            if len(self._shown) >= self._at_once:
+                self.flush()
+        with self._lock:
+            for number, (why, there) in bad.items():
+                self._bad[number] = f"{OTHERS} ({why})" if there else why
+        return not more
+
+    def flush(self) -> None:
+        """Have all that was written on disk."""
+        if self._dataset is None or not self._shown:
+            return
+        shown, self._shown = self._shown, []
+        try:
+            self._dataset.flush(durable=True)
+        except StoreFullError as error:
+            self.full = self.lost = error
+            return
+        if self.full is not None:  # what was written before a full disk may be undone
+            there = self._dataset.holds(np.array(shown, np.int64), native=True)
+            if not there.all():
+                self.lost = self.full
+                shown = np.array(shown, np.int64)[there].tolist()
+        with self._lock:
+            self._durable += shown
+
+    def take(self) -> tuple[list[int], dict[int, str]]:
+        """Return which frames are on disk, and why others are not there, since the last time; from any thread."""
+        with self._lock:
+            told = self._durable, self._bad
+            self._durable, self._bad = [], {}
+        return told

@@ -1,0 +1,67 @@
+"""Whose code a file or a module is: installed, himach's, or the user's own (a script, a module, a notebook's cell)."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+import sysconfig
+
+__all__ = ["SCRIPT_MODULE", "file_of", "is_installed", "is_library", "is_own", "is_user_code", "own_modules"]
+
+#: Beginning of the names of modules that scripts are, which every rank of a run loads.
+SCRIPT_MODULE = "himach_script_"
+#: Where himach's own files lie: in a checkout they are not installed.
+HIMACH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+#: What code that is in no file calls it: modules within Python, and what numpy compiles.
+FILELESS = ("<frozen", "<__array_function__")
+
+
+@functools.lru_cache(4096)
+def is_installed(file: str) -> bool:
+    """Tell whether a file belongs to an installed package or to Python."""
+    if not file:
+        return False
+    path = os.path.realpath(file)
+    return bool(re.search(r"/(site|dist)-packages/", path)) or path.startswith(_folders())
+
+
+def is_user_code(file: str) -> bool:
+    """Tell whether code in a file, as tracebacks name it, is the user's: a script, an own module, a notebook's cell."""
+    return not file.startswith((HIMACH, *FILELESS)) and not is_installed(file)
+
+
+def own_modules() -> dict[str, str]:
+    """Return the files of all modules of a user's own that are loaded, by name."""
+    return {name: file_of(name) for name in sorted(sys.modules) if name != "__main__" and is_own(name)}
+
+
+def is_own(module: str) -> bool:
+    """Tell whether a module is a user's own; what cannot be imported, as a program or a notebook's cell, is, too."""
+    if module == "__main__" or module not in sys.modules:
+        return True
+    return module.partition(".")[0] != "himach" and _is_own_file(file_of(module))
+
+
+def is_library(module: str) -> bool:
+    """Tell whether a module is installed and not Python's."""
+    return module.partition(".")[0] not in sys.stdlib_module_names and is_installed(file_of(module))
+
+
+def file_of(module: str) -> str:
+    """Return the file of a loaded module, "" if it has none."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return file if isinstance(file, str) else ""
+
+
+@functools.lru_cache(4096)
+def _is_own_file(file: str) -> bool:
+    return os.path.isfile(file) and not is_installed(file)
+
+
+@functools.cache
+def _folders() -> tuple[str, ...]:
+    """Return the folders of installed packages and of Python's own."""
+    paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return tuple(os.path.join(os.path.realpath(path), "") for path in paths)

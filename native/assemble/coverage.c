@@ -1,0 +1,257 @@
+/* A frame that slices make; see coverage.h. */
+#include "assemble/coverage.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+enum { ROW = 3 };
+
+void cover_begin(cover *c, int64_t number, cover_memory *memory, size_t place) {
+    c->memory = memory;
+    c->place = place;
+    c->owners = memory->owners + place * memory->n_atoms;
+    memset(c->owners, 0, memory->n_atoms * sizeof *c->owners);
+    c->frame = (bodhi_frame){.number = number, .n_atoms = (int64_t)memory->n_atoms};
+    c->covered = 0;
+    c->n_parts = 0;
+    c->why = (cover_why){.fault = COVER_WELL};
+}
+
+void cover_free(cover *c) {
+    free(c->parts);
+    *c = (cover){.covered = 0};
+}
+
+static bool fail(cover *c, cover_why why) {
+    if (c->why.fault == COVER_WELL) {
+        c->why = why;
+    }
+    return false;
+}
+
+/* --- Memory ------------------------------------------------------------------------------------------------------ */
+
+bool cover_reserve(cover_memory *m, size_t n) {
+    if (n > m->n) {
+        cover_release(m);
+        m->owners = large_alloc(n * m->n_atoms * sizeof *m->owners, NULL);
+        m->n = m->owners == NULL ? 0 : n;
+    }
+    return n <= m->n;
+}
+
+void cover_release(cover_memory *m) {
+    for (unsigned i = 0; i < COVER_FIELDS; i++) {
+        free(m->vectors[i]);
+        m->vectors[i] = NULL;
+    }
+    free(m->owners);
+    m->owners = NULL;
+    m->n = 0;
+}
+
+/* Where the vectors of a frame lie; NULL: memory is out. */
+static float *vectors_of(const cover *c, unsigned field) {
+    cover_memory *m = c->memory;
+    if (m->vectors[field] == NULL) {
+        m->vectors[field] = large_alloc(m->n * m->n_atoms * ROW * sizeof(float), NULL);
+    }
+    return m->vectors[field] == NULL ? NULL : m->vectors[field] + c->place * m->n_atoms * ROW;
+}
+
+/* Take over what the first slice says of the frame. */
+static bool begin_frame(cover *c, const bodhi_frame *slice) {
+    const float *have[COVER_FIELDS] = {slice->positions, slice->velocities, slice->forces};
+    float **arrays[COVER_FIELDS] = {&c->frame.positions, &c->frame.velocities, &c->frame.forces};
+    for (unsigned i = 0; i < COVER_FIELDS; i++) {
+        if (have[i] != NULL && (*arrays[i] = vectors_of(c, i)) == NULL) {
+            return false;
+        }
+    }
+    c->frame.time = slice->time;
+    c->has_box = slice->box != NULL;
+    if (slice->box != NULL) {
+        memcpy(c->box, slice->box, sizeof c->box);
+    }
+    return true;
+}
+
+/* --- Slices beside each other ------------------------------------------------------------------------------------ */
+
+/* Bits are compared, so that a NaN is itself. */
+static bool same_bits(const void *a, const void *b, size_t size) {
+    return memcmp(a, b, size) == 0;
+}
+
+static bool same_box(const cover *c, const bodhi_frame *slice) {
+    return c->has_box == (slice->box != NULL) && (slice->box == NULL || same_bits(c->box, slice->box, sizeof c->box));
+}
+
+/* The first field that one has and the other has not; COVER_FIELDS: none. */
+static unsigned other_field(const bodhi_frame *a, const bodhi_frame *b) {
+    return (a->velocities == NULL) != (b->velocities == NULL) ? 1
+           : (a->forces == NULL) != (b->forces == NULL)       ? 2
+                                                              : COVER_FIELDS;
+}
+
+/* Whether the slice is of the moment of the first, and has what it has. */
+static bool check_alike(cover *c, int64_t rank, const bodhi_frame *slice) {
+    cover_why why = {.rank = c->parts[0].rank, .other = rank, .time = c->frame.time, .other_time = slice->time};
+    why.field = other_field(&c->frame, slice);
+    why.fault = !same_bits(&c->frame.time, &slice->time, sizeof slice->time) ? COVER_TIMES
+                : !same_box(c, slice)                                        ? COVER_BOXES
+                : why.field < COVER_FIELDS                                   ? COVER_HAVE
+                                                                             : COVER_WELL;
+    if (why.fault != COVER_WELL && why.rank == why.other) {
+        why.fault = COVER_DIFFER;
+    }
+    return why.fault == COVER_WELL || fail(c, why);
+}
+
+/* Whether the slice is to the last bit the one that was added as part `part`. */
+static bool is_part(const cover *c, uint32_t part, const bodhi_frame *slice) {
+    const float *theirs[COVER_FIELDS] = {slice->positions, slice->velocities, slice->forces};
+    const float *ours[COVER_FIELDS] = {c->frame.positions, c->frame.velocities, c->frame.forces};
+    bool same = c->parts[part - 1].atoms == slice->n_atoms;
+    for (int64_t i = 0; same && i < slice->n_atoms; i++) {
+        uint32_t atom = slice->ids[i];
+        same = atom < c->frame.n_atoms && c->owners[atom] == part;
+        for (unsigned k = 0; same && k < COVER_FIELDS; k++) {
+            same =
+                theirs[k] == NULL || same_bits(ours[k] + (size_t)atom * ROW, theirs[k] + i * ROW, ROW * sizeof(float));
+        }
+    }
+    return same;
+}
+
+/* --- Adding ------------------------------------------------------------------------------------------------------ */
+
+/* Put positions in their places, and see that these were nobody's. Returns the place in the slice of the first atom
+ * that is another's or none; n_atoms: there is none. */
+static int64_t place_positions(cover *c, uint32_t part, const bodhi_frame *slice) {
+    const uint32_t *ids = slice->ids;
+    const float *row = slice->positions;
+    float *to = c->frame.positions;
+    uint32_t *owners = c->owners;
+    const size_t n_atoms = (size_t)c->frame.n_atoms;
+    int64_t n = slice->n_atoms;
+    for (int64_t i = 0; i < n; i++, row += ROW) {
+        size_t atom = ids[i];
+        if (atom >= n_atoms || owners[atom] != 0) {
+            return i;
+        }
+        owners[atom] = part;
+        memcpy(to + atom * ROW, row, ROW * sizeof *row);
+    }
+    return n;
+}
+
+static void place_others(cover *c, const bodhi_frame *slice) {
+    const float *theirs[COVER_FIELDS] = {NULL, slice->velocities, slice->forces};
+    float *ours[COVER_FIELDS] = {NULL, c->frame.velocities, c->frame.forces};
+    for (unsigned k = 1; k < COVER_FIELDS; k++) {
+        for (int64_t i = 0; theirs[k] != NULL && i < slice->n_atoms; i++) {
+            memcpy(ours[k] + (size_t)slice->ids[i] * ROW, theirs[k] + i * ROW, ROW * sizeof(float));
+        }
+    }
+}
+
+bool cover_add(cover *c, int64_t rank, const bodhi_frame *slice) {
+    if (c->why.fault != COVER_WELL) {
+        return false;
+    }
+    if (!ARRAY_GROW(c->parts, c->capacity, c->n_parts + 1) || (c->n_parts == 0 && !begin_frame(c, slice))) {
+        return fail(c, (cover_why){.fault = COVER_MEMORY});
+    }
+    if (c->n_parts > 0 && !check_alike(c, rank, slice)) {
+        return false;
+    }
+    uint32_t first = slice->ids[0];
+    uint32_t owner = first < c->frame.n_atoms ? c->owners[first] : 0;
+    if (owner != 0 && c->parts[owner - 1].rank == rank) {
+        return is_part(c, owner, slice) || fail(c, (cover_why){.fault = COVER_DIFFER, .rank = rank, .other = rank});
+    }
+    c->parts[c->n_parts++] = (cover_part){.rank = rank, .atoms = slice->n_atoms};
+    int64_t at = place_positions(c, (uint32_t)c->n_parts, slice);
+    if (at < slice->n_atoms) {
+        uint32_t atom = slice->ids[at];
+        cover_why why = {.fault = COVER_RANGE, .rank = rank, .other = rank, .atom = atom};
+        if (atom < c->frame.n_atoms) {
+            why.other = c->parts[c->owners[atom] - 1].rank;
+            why.fault = why.other == rank ? COVER_DIFFER : COVER_TWICE;
+        }
+        return fail(c, why);
+    }
+    place_others(c, slice);
+    c->covered += slice->n_atoms;
+    return true;
+}
+
+/* --- Whole or not ------------------------------------------------------------------------------------------------ */
+
+static int by_rank(const void *a, const void *b) {
+    int64_t one = ((const cover_part *)a)->rank;
+    int64_t other = ((const cover_part *)b)->rank;
+    return one < other ? -1 : one > other;
+}
+
+bool cover_end(cover *c) {
+    int64_t n = c->frame.n_atoms;
+    c->frame.box = c->has_box ? c->box : NULL; /* not before: a cover may move */
+    if (c->why.fault != COVER_WELL) {
+        return false;
+    }
+    qsort(c->parts, c->n_parts, sizeof *c->parts, by_rank);
+    for (size_t i = 1; i < c->n_parts; i++) {
+        int64_t rank = c->parts[i].rank;
+        if (c->parts[i - 1].rank == rank) {
+            return fail(c, (cover_why){.fault = COVER_DIFFER, .rank = rank, .other = rank});
+        }
+    }
+    int64_t atom = 0;
+    while (c->covered < n && c->owners[atom] != 0) {
+        atom++;
+    }
+    return c->covered == n || fail(c, (cover_why){.fault = COVER_LACKS, .atom = atom, .atoms = n - c->covered});
+}
+
+void cover_tell(const cover *c, char *text, size_t size) {
+    const cover_why *w = &c->why;
+    bool swap = w->other < w->rank;
+    long long low = swap ? w->other : w->rank;
+    long long high = swap ? w->rank : w->other;
+    switch (w->fault) {
+    case COVER_TIMES:
+        (void)snprintf(text, size, "rank %lld and rank %lld give it the times %.15g and %.15g ps", low, high,
+                       swap ? w->other_time : w->time, swap ? w->time : w->other_time);
+        break;
+    case COVER_BOXES:
+        (void)snprintf(text, size, "rank %lld and rank %lld give it boxes that differ", low, high);
+        break;
+    case COVER_HAVE: {
+        const char *field = w->field == 1 ? "velocities" : "forces";
+        (void)snprintf(text, size, "of rank %lld and rank %lld one gives %s and one gives none", low, high, field);
+        break;
+    }
+    case COVER_RANGE:
+        (void)snprintf(text, size, "rank %lld has pushed atom %lld of %lld", low, (long long)w->atom,
+                       (long long)c->frame.n_atoms);
+        break;
+    case COVER_TWICE:
+        (void)snprintf(text, size, "atom %lld is in the slices of rank %lld and rank %lld", (long long)w->atom, low,
+                       high);
+        break;
+    case COVER_DIFFER:
+        (void)snprintf(text, size, "rank %lld has pushed two slices that differ", low);
+        break;
+    case COVER_LACKS:
+        (void)snprintf(text, size, "%lld atoms are in no slice, atom %lld first", (long long)w->atoms,
+                       (long long)w->atom);
+        break;
+    default:
+        (void)snprintf(text, size, "there is no memory for it");
+    }
+}

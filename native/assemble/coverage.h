@@ -1,0 +1,79 @@
+/* A frame that slices make: they have to cover its atoms once. Each slice is put in its place as it comes, in any
+ * order. No I/O. */
+#ifndef BODHI_COVERAGE_H
+#define BODHI_COVERAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bodhi.h"
+
+enum { COVER_FIELDS = 3 };
+
+enum cover_fault {
+    COVER_WELL,
+    COVER_TIMES,  /* two slices are not of one time */
+    COVER_BOXES,  /* ... of one box */
+    COVER_HAVE,   /* one has velocities or forces, and one has none */
+    COVER_RANGE,  /* an atom that the frame has not */
+    COVER_TWICE,  /* an atom is in two slices */
+    COVER_DIFFER, /* one rank has pushed two slices that differ */
+    COVER_LACKS,  /* atoms are in no slice */
+    COVER_MEMORY
+};
+
+/* What is wrong, first of all: the ranks whose slices do not fit, and where. */
+typedef struct {
+    enum cover_fault fault;
+    int64_t rank, other;
+    int64_t atom;  /* the first */
+    int64_t atoms; /* that are in no slice */
+    double time, other_time;
+    unsigned field;
+} cover_why;
+
+typedef struct {
+    int64_t rank, atoms;
+} cover_part;
+
+/* Memory of covers: arrays of `n` frames each, one behind the other. It comes when it is needed, and stays. */
+typedef struct {
+    size_t n, n_atoms;
+    uint32_t *owners;
+    float *vectors[COVER_FIELDS];
+} cover_memory;
+
+/* Have memory for `n` frames. False: memory is out. */
+bool cover_reserve(cover_memory *m, size_t n);
+void cover_release(cover_memory *m);
+
+/* Zeros are a cover; cover_begin() comes first. */
+typedef struct {
+    bodhi_frame frame; /* whose arrays are there once a slice has them */
+    float box[6];
+    bool has_box;
+    int64_t covered; /* atoms */
+    cover_part *parts;
+    size_t n_parts, capacity;
+    uint32_t *owners; /* of each atom: its part, counted from 1; 0: none */
+    cover_memory *memory;
+    size_t place; /* in it */
+    cover_why why;
+} cover;
+
+/* Begin with no slice of frame `number`, whose arrays lie at `place` of the memory. */
+void cover_begin(cover *c, int64_t number, cover_memory *memory, size_t place);
+
+/* Put a slice in its place; the same slice of a rank may come twice. False: the frame will not be whole, see c->why. */
+bool cover_add(cover *c, int64_t rank, const bodhi_frame *slice);
+
+/* Whether the frame is whole, now that all slices were added; else see c->why. */
+bool cover_end(cover *c);
+
+/* What is wrong, in words. */
+void cover_tell(const cover *c, char *text, size_t size);
+
+void cover_free(cover *c);
+
+#endif

@@ -1,0 +1,185 @@
+/* Connecting in a thread; see connect_async.h. */
+#include "net/connect_async.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/status.h"
+#include "base/thread.h"
+
+struct dialling {
+    dial_request request; /* what it points to is its own */
+    char *address;        /* the caller's */
+    uint8_t key[KEY_MOST], token[WIRE_TOKEN];
+    int ended; /* an eventfd */
+    int status;
+    char message[512];
+    wire_link link;
+    unsigned char *kept;
+    atomic_bool has_ended, abandoned;
+    atomic_int holders; /* the thread, and who has begun it */
+};
+
+static _Thread_local dialling *mine;
+static atomic_int running;
+
+static int is_abandoned(void) {
+    return atomic_load(&mine->abandoned) ? 1 : 0;
+}
+
+static void let_go(dialling *d) {
+    if (atomic_fetch_sub(&d->holders, 1) > 1) {
+        return;
+    }
+    link_close(&d->link);
+    io_drop(d->ended);
+    free(d->request.address);
+    free((void *)(uintptr_t)d->request.name);
+    free((void *)(uintptr_t)d->request.generation);
+    free((void *)(uintptr_t)d->request.identity);
+    free(d->request.asked);
+    free(d->kept);
+    explicit_bzero(d->key, sizeof d->key);
+    free(d);
+}
+
+/* Ask which of the frames sent to it before a server has. */
+static int ask_what_it_has(dialling *d, int64_t deadline) {
+    const dial_request *r = &d->request;
+    wire_part part = {r->asked, r->n_asked * WIRE_KEEP_BYTES};
+    int status = link_ask(&d->link, WIRE_KEEP, &part, 1, WIRE_KEPT, deadline);
+    if (status != BODHI_OK) {
+        return status;
+    }
+    if (d->link.in.size != r->n_asked || d->link.in.body == NULL) {
+        return bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: an answer that does not fit the question", r->address);
+    }
+    d->kept = malloc(r->n_asked);
+    if (d->kept == NULL) {
+        return bodhi_fail_memory();
+    }
+    memcpy(d->kept, d->link.in.body, r->n_asked);
+    return BODHI_OK;
+}
+
+static int connect_link(dialling *d) {
+    const dial_request *r = &d->request;
+    int64_t deadline = now_ms() + r->timeout_ms;
+    int status = link_dial(&d->link, r->address, geteuid(), r->key, r->key_bytes, deadline);
+    if (status == BODHI_OK) {
+        status =
+            link_open(&d->link, r->flags, d->token, r->name, r->generation, r->generation_bytes, r->identity, deadline);
+    }
+    if (status == BODHI_OK && r->n_asked > 0) {
+        status = ask_what_it_has(d, deadline);
+    }
+    return status;
+}
+
+static void *run(void *argument) {
+    dialling *d = argument;
+    mine = d;
+    d->status = connect_link(d);
+    if (d->status != BODHI_OK) {
+        (void)snprintf(d->message, sizeof d->message, "%s", bodhi_message());
+        link_close(&d->link);
+    }
+    d->link.interrupted = NULL;
+    atomic_store(&d->has_ended, true);
+    const uint64_t one = 1;
+    ssize_t put = write(d->ended, &one, sizeof one); /* an eventfd takes it */
+    (void)put;
+    let_go(d);
+    (void)atomic_fetch_sub(&running, 1);
+    return NULL;
+}
+
+static bool start(dialling *d) {
+    pthread_t thread;
+    (void)atomic_fetch_add(&running, 1);
+    bool started = thread_start(&thread, run, d);
+    if (started) {
+        (void)pthread_detach(thread); /* resolving a name may take long, and is not waited for */
+    } else {
+        (void)atomic_fetch_sub(&running, 1);
+    }
+    return started;
+}
+
+static void *copy_of(const void *data, size_t size) {
+    char *copy = malloc(size + 1);
+    if (copy != NULL) {
+        if (size > 0) {
+            memcpy(copy, data, size);
+        }
+        copy[size] = '\0';
+    }
+    return copy;
+}
+
+dialling *dial_begin(const dial_request *request) {
+    dialling *d = calloc(1, sizeof *d);
+    if (d == NULL) {
+        free(request->asked);
+        return NULL;
+    }
+    d->request = *request;
+    d->address = request->address;
+    d->request.address = strdup(request->address);
+    d->request.name = strdup(request->name);
+    d->request.identity = strdup(request->identity);
+    d->request.generation = copy_of(request->generation, request->generation_bytes);
+    d->request.key = request->key == NULL ? NULL : d->key;
+    if (request->key != NULL) {
+        memcpy(d->key, request->key, request->key_bytes);
+    }
+    memcpy(d->token, request->token, WIRE_TOKEN);
+    d->link = (wire_link){.fd = -1, .interrupted = is_abandoned};
+    d->ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    atomic_store(&d->holders, 2);
+    if (d->request.address == NULL || d->request.name == NULL || d->request.generation == NULL ||
+        d->request.identity == NULL || d->ended < 0 || !start(d)) {
+        atomic_store(&d->holders, 1);
+        let_go(d);
+        return NULL;
+    }
+    return d;
+}
+
+int dial_descriptor(const dialling *d) {
+    return d->ended;
+}
+
+bool dial_has_ended(const dialling *d) {
+    return atomic_load(&d->has_ended);
+}
+
+int dial_end(dialling *d, wire_link *link, unsigned char **kept) {
+    int status = d->status;
+    *link = d->link;
+    link->address = d->address;
+    *kept = d->kept;
+    d->link = (wire_link){.fd = -1};
+    d->kept = NULL;
+    if (status != BODHI_OK) {
+        status = bodhi_fail(status, "%s", d->message);
+    }
+    let_go(d);
+    return status;
+}
+
+void dial_abandon(dialling *d) {
+    atomic_store(&d->abandoned, true);
+    let_go(d);
+}
+
+int dial_running(void) {
+    return atomic_load(&running);
+}

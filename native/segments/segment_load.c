@@ -1,0 +1,404 @@
+/* Loading segments through their indexes, and rebuilding an index that is lost or damaged; see segment.h. */
+#include "segments/segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/io.h"
+#include "base/memory.h"
+#include "segments/frame_table.h"
+
+enum {
+    ENTRIES_AT_ONCE = 8192,
+    ENTRIES_EXPECTED = 1 << 20 /* for more, memory is taken as they are found: an index may be of any size, and empty */
+};
+
+/* --- Names ------------------------------------------------------------------------------------------------------- */
+
+void segment_name(segment *s, unsigned kind, uint64_t id) {
+    s->key.segment = id;
+    s->kind = (uint8_t)kind;
+    char letter = kind == 0 ? 'n' : 'a';
+    (void)snprintf(s->name, sizeof s->name, "%c-%016" PRIx64 ".seg", letter, id);
+    (void)snprintf(s->index_name, sizeof s->index_name, "%c-%016" PRIx64 ".idx", letter, id);
+}
+
+bool segment_new_name(segment *s, unsigned kind) {
+    uint32_t random;
+    if (!io_random(&random, sizeof random)) {
+        return false;
+    }
+    segment_name(s, kind, (uint64_t)time(NULL) << 32 | random);
+    return true;
+}
+
+bool segment_from_name(segment *s, const char *name, uint64_t dataset, uint64_t generation) {
+    if (strlen(name) != 22 || (name[0] != 'n' && name[0] != 'a') || name[1] != '-') {
+        return false;
+    }
+    char *end;
+    errno = 0;
+    uint64_t id = strtoull(name + 2, &end, 16);
+    if (errno != 0 || end != name + 18) {
+        return false;
+    }
+    memset(s, 0, sizeof *s);
+    s->fd = s->direct_fd = -1;
+    s->key.dataset = dataset;
+    s->key.generation = generation;
+    s->covered = SEGMENT_HEADER_BYTES;
+    segment_name(s, name[0] == 'n' ? 0 : 1, id);
+    return strcmp(s->name, name) == 0;
+}
+
+/* --- Findings ---------------------------------------------------------------------------------------------------- */
+
+void findings_free(findings *found) {
+    free(found->places);
+    free(found->tombstones);
+    memset(found, 0, sizeof *found);
+}
+
+/* Room for exactly `n` more frames, so that loading an index takes little more memory than what it says. */
+static bool expect_frames(findings *found, size_t n) {
+    n = n < ENTRIES_EXPECTED ? n : ENTRIES_EXPECTED;
+    return ARRAY_FIT(found->places, found->place_capacity, found->n_places + n);
+}
+
+static bool found_frame(findings *found, uint32_t ordinal, const index_entry *entry) {
+    if (entry->fields >> 4 > ENCODING_PACKED) {
+        return true; /* of an encoding that this version cannot read: as good as absent */
+    }
+    if (!ARRAY_GROW(found->places, found->place_capacity, found->n_places + 1)) {
+        return false;
+    }
+    found->places[found->n_places++] = (place){
+        .number = entry->number,
+        .offset = (uint32_t)(entry->offset / UNIT),
+        .length = (uint32_t)(entry->length / UNIT),
+        .segment = ordinal,
+        .head = entry->head_units,
+        .fields = entry->fields,
+    };
+    return true;
+}
+
+static bool found_tombstone(findings *found, const index_entry *entry) {
+    if (!ARRAY_GROW(found->tombstones, found->tombstone_capacity, found->n_tombstones + 1)) {
+        return false;
+    }
+    found->tombstones[found->n_tombstones++] =
+        (tombstone){.segment = entry->length, .offset = entry->offset, .number = entry->number};
+    return true;
+}
+
+/* --- Loading ----------------------------------------------------------------------------------------------------- */
+
+/* A load in progress. */
+typedef struct {
+    segment *s;
+    uint32_t ordinal;
+    int fd;
+    uint64_t size;
+    findings *found;
+    bool unsealed;     /* by the index alone */
+    bool after_damage; /* entries before the next one are damaged, so that only its offset says where its record is */
+    bool no_memory;
+} load;
+
+static bool visit_loaded(void *context, const record_header *header) {
+    load *l = context;
+    index_entry entry = entry_of(header);
+    bool added =
+        entry.type == ENTRY_FRAME ? found_frame(l->found, l->ordinal, &entry) : found_tombstone(l->found, &entry);
+    l->no_memory = l->no_memory || !added;
+    return added;
+}
+
+static scan_result load_by_scan(load *l, uint64_t from, uint64_t to) {
+    scan_result result = scan_segment(l->fd, &l->s->key, from, to, visit_loaded, l);
+    l->found->scanned += to - from;
+    l->s->frozen = l->s->frozen || result.newer;
+    return result;
+}
+
+/* Take one valid entry; false if it speaks of what is not in the segment, and the index ends before it. */
+static bool take_entry(load *l, const index_entry *entry) {
+    segment *s = l->s;
+    if (entry->type == ENTRY_TOMBSTONE) {
+        if (l->after_damage || s->index_covered + TOMBSTONE_BYTES > l->size) {
+            return false; /* it has no offset: a scan will find the record itself */
+        }
+        s->index_covered += TOMBSTONE_BYTES;
+        return s->index_covered <= s->covered || (l->no_memory = !found_tombstone(l->found, entry), !l->no_memory);
+    }
+    uint64_t end = entry->offset + entry->length;
+    if (end > l->size || entry->offset < s->index_covered || end > (uint64_t)UINT32_MAX * UNIT) {
+        return false;
+    }
+    uint64_t known = s->index_covered > s->covered ? s->index_covered : s->covered;
+    if (entry->offset > known) {
+        (void)load_by_scan(l, known, entry->offset); /* entries before this one are damaged */
+        s->incomplete = true;
+    }
+    s->index_covered = end;
+    if (end > s->covered && entry->type == ENTRY_FRAME) {
+        l->no_memory = !found_frame(l->found, l->ordinal, entry);
+    }
+    return !l->no_memory;
+}
+
+/* Take the entries at `data`; *whole is set to false if some at the end are damaged. Returns the bytes taken: up to the
+ * last valid entry. */
+static size_t take_entries(load *l, const unsigned char *data, size_t size, bool *whole) {
+    size_t taken = 0;
+    for (size_t at = 0; at + ENTRY_BYTES <= size; at += ENTRY_BYTES) {
+        index_entry entry;
+        if (parse_entry(data + at, &entry, l->s->key.segment) == PARSED && take_entry(l, &entry)) {
+            taken = at + ENTRY_BYTES;
+            l->after_damage = false;
+        } else {
+            l->after_damage = true;
+        }
+        if (l->no_memory) {
+            break;
+        }
+    }
+    *whole = taken == size / ENTRY_BYTES * ENTRY_BYTES;
+    return taken;
+}
+
+/* Read the entries that are new, up to `end`. False if entries are missing at the end for damage. */
+static bool read_entries(load *l, int index, uint64_t end) {
+    unsigned char *buffer = malloc((size_t)ENTRIES_AT_ONCE * ENTRY_BYTES);
+    if (buffer == NULL) {
+        l->no_memory = true;
+        return false;
+    }
+    bool whole = true;
+    uint64_t at = l->s->index_at;
+    while (at < end && !l->no_memory) {
+        uint64_t wanted =
+            end - at < (uint64_t)ENTRIES_AT_ONCE * ENTRY_BYTES ? end - at : (uint64_t)ENTRIES_AT_ONCE * ENTRY_BYTES;
+        ssize_t got = io_read(index, buffer, (size_t)wanted, at, READ_ANY);
+        if (got < ENTRY_BYTES) {
+            whole = whole && got >= 0;
+            break;
+        }
+        size_t taken = take_entries(l, buffer, (size_t)got, &whole);
+        if (taken > 0) {
+            l->s->index_at = at + taken;
+        } else if (got == (ssize_t)ENTRIES_AT_ONCE * ENTRY_BYTES) {
+            break; /* so much damage that what follows is found faster without the index */
+        }
+        at += (size_t)got / ENTRY_BYTES * ENTRY_BYTES;
+    }
+    free(buffer);
+    return whole;
+}
+
+/* Load by the index; false if it is lost or damaged in a way that the entries themselves do not show. */
+static bool load_by_index(load *l, int directory) {
+    segment *s = l->s;
+    int index = io_open(directory, s->index_name, O_RDONLY);
+    if (index < 0) {
+        return false;
+    }
+    struct stat status;
+    bool usable = bodhi_io.fstat(index, &status) == 0;
+    if (usable && (s->index_at == 0 || status.st_ino != s->index_inode || (uint64_t)status.st_size < s->index_at)) {
+        unsigned char header[SEGMENT_HEADER_BYTES];
+        unsigned version;
+        ssize_t got = io_read(index, header, sizeof header, 0, READ_ANY);
+        enum parsed parsed =
+            parse_file_header(header, got < 0 ? 0 : (size_t)got, MAGIC_INDEX, &s->key, s->kind, &version);
+        s->frozen = s->frozen || parsed == PARSED_VERSION;
+        usable = parsed == PARSED;
+        s->index_at = SEGMENT_HEADER_BYTES;
+        s->index_covered = SEGMENT_HEADER_BYTES;
+        s->index_inode = status.st_ino;
+    }
+    /* No entry speaks of less than a unit of the segment: whatever lies behind so many is none. */
+    uint64_t most = SEGMENT_HEADER_BYTES + l->size / UNIT * ENTRY_BYTES;
+    uint64_t size = usable ? (uint64_t)status.st_size : 0;
+    uint64_t end = size < most ? size : most;
+    uint64_t left = end > s->index_at ? end - s->index_at : 0;
+    l->no_memory = left > 0 && !expect_frames(l->found, left / ENTRY_BYTES);
+    usable = usable && !l->no_memory && read_entries(l, index, end) && size <= most;
+    io_drop(index);
+    return usable;
+}
+
+/* Look at the segment's header once. A damaged one does no harm: every record says where it belongs. */
+static void check_header(load *l) {
+    segment *s = l->s;
+    unsigned char header[SEGMENT_HEADER_BYTES];
+    unsigned version = 0;
+    ssize_t got = io_read(l->fd, header, sizeof header, 0, READ_ANY);
+    if (got == sizeof header) {
+        enum parsed parsed = parse_file_header(header, sizeof header, MAGIC_SEGMENT, &s->key, s->kind, &version);
+        s->refused = parsed == PARSED_VERSION || parsed == PARSED_FOREIGN;
+        s->damaged_header = parsed == PARSED_DAMAGED;
+        s->checked = true;
+        l->found->version = parsed == PARSED_VERSION ? version : l->found->version;
+    }
+}
+
+/* Take what was sealed, so that the index need not be read but from where that ends. */
+static void load_sealed(load *l, int directory) {
+    segment *s = l->s;
+    sealed *t = sealed_open(directory, s, l->ordinal, l->size, l->found);
+    if (t == NULL || t->stamp == s->torn) {
+        l->found->n_tombstones = 0;
+        sealed_close(t);
+        return;
+    }
+    s->sealed = t;
+    s->covered = s->index_covered = t->covered;
+    s->index_at = t->index_at;
+    s->index_inode = (ino_t)t->index_inode;
+}
+
+static void load_open(load *l, int directory, bool writing) {
+    segment *s = l->s;
+    if (!s->checked) {
+        check_header(l);
+    }
+    if (s->refused || l->size < SEGMENT_HEADER_BYTES) {
+        return;
+    }
+    if (s->sealed == NULL && s->covered == SEGMENT_HEADER_BYTES && !l->unsealed) {
+        load_sealed(l, directory);
+    }
+    bool by_index = load_by_index(l, directory);
+    if (l->no_memory) {
+        s->index_at = 0; /* read it again the next time */
+        return;
+    }
+    s->covered = s->covered > s->index_covered ? s->covered : s->index_covered;
+    if (by_index && l->size <= s->covered) {
+        return;
+    }
+    bool locked = !writing && io_locked(l->fd, LOCK_WRITER);
+    if (locked && by_index) {
+        return; /* the writer's index entries are still to come */
+    }
+    s->incomplete = s->incomplete || !locked;
+    if (l->size > s->covered && l->size != s->looked_at) {
+        scan_result result = load_by_scan(l, s->covered, l->size);
+        s->covered = result.end;
+        s->looked_at = result.error == 0 && !locked ? l->size : 0;
+    }
+}
+
+int segment_load(int directory, segment *s, uint32_t ordinal, unsigned how, findings *found) {
+    int fd = io_open(directory, s->name, O_RDONLY);
+    if (fd < 0) {
+        s->gone = s->gone || errno == ENOENT;
+        return errno;
+    }
+    load l = {.s = s, .ordinal = ordinal, .fd = fd, .found = found, .unsealed = (how & LOAD_UNSEALED) != 0};
+    struct stat status;
+    int error = bodhi_io.fstat(fd, &status) == 0 ? 0 : errno;
+    if (error == 0) {
+        l.size = (uint64_t)status.st_size;
+        load_open(&l, directory, (how & LOAD_WRITING) != 0);
+        error = l.no_memory ? ENOMEM : 0;
+    }
+    io_drop(fd);
+    return error;
+}
+
+/* --- Recovery ---------------------------------------------------------------------------------------------------- */
+
+/* An index being rebuilt. */
+typedef struct {
+    int fd;
+    uint64_t segment;
+    uint64_t at;      /* in the index */
+    uint64_t covered; /* in the segment */
+    size_t filled;
+    unsigned char *buffer;
+    int error;
+} rebuild;
+
+static bool rebuild_flush(rebuild *r) {
+    if (r->filled > 0 && !io_write(r->fd, r->buffer, r->filled, r->at)) {
+        r->error = errno;
+        return false;
+    }
+    r->at += r->filled;
+    r->filled = 0;
+    return true;
+}
+
+static bool rebuild_entry(rebuild *r, const index_entry *entry) {
+    write_entry(r->buffer + r->filled, entry, r->segment);
+    r->filled += ENTRY_BYTES;
+    return r->filled < (size_t)ENTRIES_AT_ONCE * ENTRY_BYTES || rebuild_flush(r);
+}
+
+static bool visit_rebuilt(void *context, const record_header *header) {
+    rebuild *r = context;
+    if (header->offset > r->covered) {
+        index_entry hole = {.type = ENTRY_HOLE, .offset = r->covered, .length = header->offset - r->covered};
+        if (!rebuild_entry(r, &hole)) {
+            return false;
+        }
+    }
+    r->covered = header->offset + header->length;
+    index_entry entry = entry_of(header);
+    return rebuild_entry(r, &entry);
+}
+
+static int rebuild_index(rebuild *r, const segment *s, int fd, uint64_t size) {
+    write_file_header(r->buffer, MAGIC_INDEX, &s->key, s->kind);
+    r->filled = SEGMENT_HEADER_BYTES;
+    r->covered = SEGMENT_HEADER_BYTES;
+    if (!rebuild_flush(r)) {
+        return r->error;
+    }
+    scan_result result = scan_segment(fd, &s->key, SEGMENT_HEADER_BYTES, size, visit_rebuilt, r);
+    if (r->error != 0 || result.error != 0) {
+        return r->error != 0 ? r->error : result.error;
+    }
+    if (result.newer) {
+        return EPROTONOSUPPORT; /* something of another version: it is not ours to cut */
+    }
+    if (!rebuild_flush(r) || (r->covered < size && !io_truncate(fd, r->covered))) {
+        return errno;
+    }
+    return 0;
+}
+
+int segment_recover(int directory, segment *s, int fd) {
+    struct stat status;
+    if (s->refused || s->frozen) {
+        return EPROTONOSUPPORT;
+    }
+    if (bodhi_io.fstat(fd, &status) != 0) {
+        return errno;
+    }
+    io_temporary file;
+    if (!io_begin_file(&file, directory)) {
+        return errno;
+    }
+    rebuild r = {.segment = s->key.segment, .fd = file.fd};
+    r.buffer = malloc((size_t)ENTRIES_AT_ONCE * ENTRY_BYTES + SEGMENT_HEADER_BYTES);
+    errno = r.buffer == NULL ? ENOMEM : rebuild_index(&r, s, fd, (uint64_t)status.st_size);
+    bool rebuilt = io_end_file(&file, errno == 0, s->index_name, FILE_UNSYNCED);
+    int error = errno;
+    free(r.buffer);
+    if (!rebuilt) {
+        return error;
+    }
+    s->incomplete = false;
+    s->index_at = 0;
+    s->looked_at = 0;
+    return 0;
+}

@@ -1,0 +1,380 @@
+/* The event loop of the server: who comes in, what epoll tells, and when time is up. */
+#include "server/serve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/status.h"
+#include "net/link.h"
+#include "server/answer.h"
+#include "server/connection.h"
+#include "server/open_datasets.h"
+#include "server/read_queue.h"
+
+enum {
+    TICK_MS = 200,   /* deadlines are looked at so often */
+    CROWDED_MS = 20, /* who waits for memory or the disk is looked at so often */
+    RESERVED = 2,    /* connections of the owner's, beside those that there may be */
+    DEFAULT_CONNECTIONS = 256,
+    MAX_CONNECTIONS = 4096,
+    N_EVENTS = 64
+};
+#define DEFAULT_MEMORY (INT64_C(512) << 20)
+
+/* --- Coming in --------------------------------------------------------------------------------------------------- */
+
+/* What a user of this machine may do; 0: nothing. */
+static unsigned rights_of(const bodhi_server *server, uid_t user) {
+    if (user == geteuid()) {
+        return RIGHT_PUSH | RIGHT_READ | RIGHT_STOP;
+    }
+    for (int64_t i = 0; i < server->options.n_allowed; i++) {
+        if (server->allowed[i] == user) {
+            return RIGHT_READ;
+        }
+    }
+    return 0;
+}
+
+static void set_accepting(bodhi_server *server, bool on) {
+    struct epoll_event event = {.events = on ? EPOLLIN : 0U, .data.u64 = (uint64_t)EVENT_LISTENER << 32};
+    if (bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_MOD, server->options.listener, &event) == 0) {
+        server->accept_paused = !on;
+    }
+}
+
+static void accept_local(bodhi_server *server) {
+    for (int i = 0; i < N_EVENTS; i++) {
+        int fd = bodhi_io.accept4(server->options.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+                set_accepting(server, false); /* it would be told of again and again */
+            }
+            return;
+        }
+        struct ucred peer = {0};
+        socklen_t size = sizeof peer;
+        unsigned rights = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? rights_of(server, peer.uid) : 0;
+        caller from = {.remote = false};
+        memcpy(from.id, &peer.uid, sizeof peer.uid);
+        if (rights == 0) {
+            connection_refuse(server, fd, NULL, BODHI_ERROR_UNSAFE, "this server does not serve this user");
+        } else {
+            connection_add(server, fd, rights, &from, NULL);
+        }
+    }
+}
+
+/* The address at the other end, without its port. */
+static caller caller_at(int fd) {
+    caller from = {.remote = true};
+    struct sockaddr_storage name = {0};
+    socklen_t size = sizeof name;
+    if (getpeername(fd, (struct sockaddr *)&name, &size) == 0 && name.ss_family == AF_INET) {
+        memcpy(from.id, &((struct sockaddr_in *)(void *)&name)->sin_addr, sizeof(struct in_addr));
+    } else if (name.ss_family == AF_INET6) {
+        memcpy(from.id, &((struct sockaddr_in6 *)(void *)&name)->sin6_addr, sizeof(struct in6_addr));
+    }
+    return from;
+}
+
+/* One who was admitted, as the pipe to the loop carries it. */
+typedef struct {
+    int fd;
+    bool authenticated;
+    uint8_t session[MAC_KEY];
+} admitted;
+
+static void take_admitted(bodhi_server *server) {
+    admitted one;
+    while (read(server->admitted[0], &one, sizeof one) == (ssize_t)sizeof one) {
+        caller from = caller_at(one.fd);
+        link_keep_alive(one.fd);
+        connection_add(server, one.fd, RIGHT_PUSH | RIGHT_READ, &from, one.authenticated ? one.session : NULL);
+    }
+}
+
+int bodhi_server_admit(bodhi_server *server, int fd, const uint8_t *session) {
+    admitted one = {.fd = fd, .authenticated = session != NULL};
+    if (session != NULL) {
+        memcpy(one.session, session, MAC_KEY);
+    }
+    int flags = fcntl(fd, F_GETFL);
+    ssize_t put =
+        flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0
+            ? write(server->admitted[1], &one, sizeof one) /* so small a write to a pipe is whole or nothing */
+            : -1;
+    if (put == (ssize_t)sizeof one) {
+        return BODHI_OK;
+    }
+    io_drop(fd);
+    return bodhi_fail_system(errno, "admitting a connection", "server");
+}
+
+/* --- The loop ---------------------------------------------------------------------------------------------------- */
+
+/* Connections that were dropped end their turn and let go of their dataset; what they pushed is there for those who ask
+ * later. Returns whether there were any: others may have got something to send by it. */
+static bool reap(bodhi_server *server) {
+    bool any = server->n_dropped > 0;
+    for (int i = 0; i < server->n_slots && server->n_dropped > 0; i++) {
+        connection *c = &server->connections[i];
+        if (c->dropped) {
+            c->dropped = false;
+            server->n_dropped--;
+            turn_end(server, c);
+            if (c->dataset != NULL) {
+                datasets_release(server, c->dataset);
+                c->dataset = NULL;
+            }
+        }
+    }
+    return any;
+}
+
+/* Look at every deadline, and have batches acknowledged that are due. */
+static void tick(bodhi_server *server) {
+    int64_t now = now_ms();
+    for (open_dataset *d = server->datasets; d != NULL; d = d->next) {
+        if (d->unflushed_since != 0 && now >= d->unflushed_since + server->options.batch_ms) {
+            datasets_flush(d);
+        }
+    }
+    turn_tick(server, now);
+    connections_unclog(server, now);
+    if (server->accept_paused) {
+        set_accepting(server, true);
+    }
+    for (int i = 0; i < server->n_slots; i++) {
+        connection *c = &server->connections[i];
+        if (c->fd >= 0 && connection_is_late(server, c, now)) {
+            server->counters[COUNT_TIMED_OUT] += !c->shut;
+            connection_drop(server, c);
+        }
+    }
+}
+
+/* Acknowledgements and turns put output into other connections than the one that was heard. */
+static void update_all(bodhi_server *server) {
+    for (int i = 0; i < server->n_slots; i++) {
+        connection *c = &server->connections[i];
+        if (c->fd >= 0 && c->stalled) {
+            connection_resume(server, c);
+        }
+        if (c->fd >= 0 && (c->n_out > 0 || c->events == 0 || c->ending)) {
+            connection_update(server, c);
+        }
+    }
+}
+
+/* Empty a pipe; true if there was something in it. */
+static bool drain(const int ends[2]) {
+    char bytes[64];
+    bool any = false;
+    while (read(ends[0], bytes, sizeof bytes) > 0) {
+        any = true;
+    }
+    return any;
+}
+
+static void handle(bodhi_server *server, const struct epoll_event *event) {
+    uint32_t serial = (uint32_t)(event->data.u64 >> 32);
+    if (serial == EVENT_ADMITTED) {
+        take_admitted(server);
+    } else if (serial == EVENT_LISTENER) {
+        accept_local(server);
+    } else if (serial == EVENT_INGESTED) {
+        (void)drain(server->ingested);
+        answer_done(server);
+    } else if (serial >= FIRST_SERIAL) {
+        connection *c = &server->connections[(uint32_t)event->data.u64];
+        if (c->fd >= 0 && c->serial == serial) { /* else it was closed since epoll told */
+            connection_event(server, c, event->events);
+        }
+    }
+}
+
+int bodhi_server_run(bodhi_server *server) {
+    struct epoll_event events[N_EVENTS];
+    int64_t next_tick = now_ms() + TICK_MS;
+    while (!server->stopping) {
+        int64_t left = next_tick - now_ms();
+        left = connections_wait(server) && left > CROWDED_MS ? CROWDED_MS : left;
+        int n = bodhi_io.epoll_wait(server->epoll, events, N_EVENTS, left > 0 ? (int)left : 0);
+        datasets_count_queued(server);
+        if (n < 0 && errno != EINTR) {
+            return bodhi_fail_system(errno, "epoll_wait", "server");
+        }
+        for (int i = 0; i < n; i++) {
+            handle(server, &events[i]);
+            (void)reap(server);
+        }
+        if (now_ms() >= next_tick) {
+            tick(server);
+            (void)reap(server);
+            next_tick = now_ms() + TICK_MS;
+        }
+        do {
+            update_all(server);
+        } while (reap(server));
+        if (drain(server->wake)) {
+            return BODHI_OK;
+        }
+    }
+    return BODHI_END;
+}
+
+/* --- Opening and closing ----------------------------------------------------------------------------------------- */
+
+static bool watch(const bodhi_server *server, int fd, uint32_t serial) {
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)serial << 32};
+    return bodhi_io.epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static bool open_descriptors(bodhi_server *server) {
+    server->epoll = epoll_create1(EPOLL_CLOEXEC);
+    return server->epoll >= 0 && pipe2(server->wake, O_CLOEXEC | O_NONBLOCK) == 0 &&
+           pipe2(server->admitted, O_CLOEXEC | O_NONBLOCK) == 0 &&
+           pipe2(server->ingested, O_CLOEXEC | O_NONBLOCK) == 0 && watch(server, server->wake[0], EVENT_WAKE) &&
+           watch(server, server->admitted[0], EVENT_ADMITTED) && watch(server, server->ingested[0], EVENT_INGESTED) &&
+           (server->options.listener < 0 || watch(server, server->options.listener, EVENT_LISTENER));
+}
+
+static void choose_defaults(bodhi_serve_options *o) {
+    o->max_connections = o->max_connections <= 0 ? DEFAULT_CONNECTIONS : o->max_connections;
+    o->max_connections = o->max_connections > MAX_CONNECTIONS ? MAX_CONNECTIONS : o->max_connections;
+    o->max_per_caller = o->max_per_caller <= 0 ? (o->max_connections + 1) / 2 : o->max_per_caller;
+    o->memory = o->memory <= 0 ? DEFAULT_MEMORY : o->memory;
+    o->message_ms = o->message_ms <= 0 ? 30000 : o->message_ms;
+    o->idle_ms = o->idle_ms <= 0 ? 3600 * 1000 : o->idle_ms;
+    o->batch_ms = o->batch_ms <= 0 ? 1000 : o->batch_ms;
+}
+
+static int make_server(bodhi_server *server, const char *directory) {
+    size_t users = (size_t)server->options.n_allowed;
+    server->n_slots = server->options.max_connections + RESERVED;
+    server->connections = calloc((size_t)server->n_slots, sizeof *server->connections);
+    server->allowed = malloc((users + 1) * sizeof *server->allowed);
+    if (server->connections == NULL || server->allowed == NULL) {
+        return bodhi_fail_memory();
+    }
+    if (users > 0) {
+        memcpy(server->allowed, server->options.allowed, users * sizeof *server->allowed);
+    }
+    for (int i = 0; i < server->n_slots; i++) {
+        server->connections[i].fd = -1;
+    }
+    server->counters[COUNT_PID] = (uint64_t)getpid();
+    server->counters[COUNT_STARTED] = (uint64_t)time(NULL);
+    server->counters[COUNT_MAX_CONNECTIONS] = (uint64_t)server->options.max_connections;
+    server->counters[COUNT_SERIALIZED] = server->options.serialize_reads != 0;
+    int status = bodhi_open(directory, BODHI_CREATE, &server->store);
+    if (status == BODHI_OK) {
+        bodhi_store_set_quota(server->store, server->options.quota);
+        status = bodhi_open(directory, BODHI_READ_ONLY, &server->looked_at);
+    }
+    server->peers = server->options.peers == NULL ? NULL : strndup(server->options.peers, WIRE_MAX_PEERS - 16);
+    server->options.peers = NULL;
+    if (status == BODHI_OK && !open_descriptors(server)) {
+        status = bodhi_fail_system(errno, "epoll", directory);
+    }
+    return status;
+}
+
+int bodhi_server_open(const char *directory, const bodhi_serve_options *options, bodhi_server **server) {
+    if (directory == NULL || options == NULL || server == NULL || options->n_allowed < 0 ||
+        (options->n_allowed > 0 && options->allowed == NULL)) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "directory, options and server must be given");
+    }
+    bodhi_server *opened = calloc(1, sizeof *opened);
+    if (opened == NULL) {
+        return bodhi_fail_memory();
+    }
+    opened->options = *options;
+    opened->on_header = answer_header;
+    opened->on_message = answer;
+    opened->epoll = opened->wake[0] = opened->wake[1] = opened->admitted[0] = opened->admitted[1] = -1;
+    opened->ingested[0] = opened->ingested[1] = -1;
+    choose_defaults(&opened->options);
+    int status = make_server(opened, directory);
+    if (status != BODHI_OK) {
+        bodhi_server_close(opened);
+        return status;
+    }
+    *server = opened;
+    return BODHI_OK;
+}
+
+int bodhi_server_wake(const bodhi_server *server) {
+    return server->wake[1];
+}
+
+static void close_pipe(const int ends[2]) {
+    for (int i = 0; i < 2; i++) {
+        io_drop(ends[i]);
+    }
+}
+
+/* Write and acknowledge what was pushed. */
+static void finish_ingest(bodhi_server *server) {
+    for (open_dataset *d = server->datasets; d != NULL; d = d->next) {
+        datasets_flush(d);
+        if (d->ingest != NULL) {
+            ingest_finish(d->ingest);
+        }
+    }
+    answer_done(server);
+    for (open_dataset *d = server->datasets; d != NULL; d = d->next) {
+        ingest_free(d->ingest);
+        d->ingest = NULL;
+    }
+}
+
+/* Send what goes out at once, then close. */
+static void close_connections(bodhi_server *server) {
+    for (int i = 0; i < server->n_slots; i++) {
+        connection *c = &server->connections[i];
+        c->turn = TURN_NONE; /* nobody's turn comes any more */
+        if (c->fd >= 0) {
+            (void)connection_send(server, c);
+            connection_drop(server, c);
+        }
+    }
+    (void)reap(server);
+}
+
+static void close_descriptors(bodhi_server *server) {
+    admitted one;
+    while (server->admitted[0] >= 0 && read(server->admitted[0], &one, sizeof one) == (ssize_t)sizeof one) {
+        io_drop(one.fd);
+    }
+    close_pipe(server->wake);
+    close_pipe(server->admitted);
+    close_pipe(server->ingested);
+    io_drop(server->epoll);
+}
+
+void bodhi_server_close(bodhi_server *server) {
+    if (server == NULL) {
+        return;
+    }
+    finish_ingest(server);
+    close_connections(server);
+    datasets_close_all(server);
+    close_descriptors(server);
+    bodhi_close(server->looked_at);
+    bodhi_close(server->store);
+    free(server->peers);
+    free(server->connections);
+    free(server->allowed);
+    free(server);
+}

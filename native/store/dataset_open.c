@@ -1,0 +1,230 @@
+/* Opening and closing a dataset; its meta file. */
+#include "store/dataset.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/status.h"
+
+/* --- Opening ----------------------------------------------------------------------------------------------------- */
+
+static bool set_names(bodhi_dataset *dataset, const char *name, size_t name_bytes, const void *generation,
+                      size_t generation_bytes) {
+    dataset->name = malloc(name_bytes + 1);
+    dataset->generation = malloc(generation_bytes + 1);
+    if (dataset->name == NULL || dataset->generation == NULL) {
+        return false;
+    }
+    memcpy(dataset->name, name, name_bytes);
+    dataset->name[name_bytes] = '\0';
+    if (generation_bytes > 0) {
+        memcpy(dataset->generation, generation, generation_bytes);
+    }
+    dataset->generation_bytes = generation_bytes;
+    dataset->key.dataset = hash_bytes(name, name_bytes);
+    dataset->key.generation = hash_bytes(generation, generation_bytes);
+    return true;
+}
+
+/* Check that the directory is the dataset's whose names are set; a missing or damaged meta file is written anew. */
+static int verify_meta(const bodhi_dataset *dataset, bool may_write) {
+    size_t size = 0;
+    unsigned char *data = dataset_read_meta(dataset->fd, &size);
+    bool missing = data == NULL;
+    const char *name;
+    const void *generation;
+    size_t name_bytes;
+    size_t generation_bytes;
+    unsigned version = 0;
+    enum parsed parsed =
+        missing ? PARSED_DAMAGED : parse_meta(data, size, &name, &name_bytes, &generation, &generation_bytes, &version);
+    int status = BODHI_OK;
+    if (parsed == PARSED_VERSION) {
+        status = bodhi_fail(BODHI_ERROR_VERSION, "%s/%s is of format version %u; this himach reads version %d",
+                            dataset->store->path, dataset->directory, version, FORMAT_VERSION);
+    } else if (parsed == PARSED &&
+               (name_bytes != strlen(dataset->name) || memcmp(name, dataset->name, name_bytes) != 0 ||
+                generation_bytes != dataset->generation_bytes ||
+                memcmp(generation, dataset->generation, generation_bytes) != 0)) {
+        status = bodhi_fail(BODHI_ERROR_CONFLICT, "%s/%s holds the dataset %.*s, which has the same hash as %s",
+                            dataset->store->path, dataset->directory, (int)name_bytes, name, dataset->name);
+    } else if (parsed != PARSED && may_write) {
+        status = dataset_write_meta(dataset, !missing);
+    }
+    free(data);
+    return status;
+}
+
+/* Take the names from the meta file. */
+static int adopt_meta(bodhi_dataset *dataset) {
+    size_t size = 0;
+    unsigned char *data = dataset_read_meta(dataset->fd, &size);
+    const char *name;
+    const void *generation;
+    size_t name_bytes;
+    size_t generation_bytes;
+    unsigned version = 0;
+    enum parsed parsed = data == NULL
+                             ? PARSED_DAMAGED
+                             : parse_meta(data, size, &name, &name_bytes, &generation, &generation_bytes, &version);
+    int status = BODHI_OK;
+    if (parsed == PARSED_VERSION) {
+        status = bodhi_fail(BODHI_ERROR_VERSION, "%s/%s is of format version %u; this himach reads version %d",
+                            dataset->store->path, dataset->directory, version, FORMAT_VERSION);
+    } else if (parsed != PARSED) {
+        status = bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s/%s: its meta file is missing or damaged", dataset->store->path,
+                            dataset->directory);
+    } else if (!set_names(dataset, name, name_bytes, generation, generation_bytes)) {
+        status = bodhi_fail_memory();
+    }
+    free(data);
+    return status;
+}
+
+static bodhi_dataset *new_dataset(bodhi_store *store) {
+    bodhi_dataset *dataset = calloc(1, sizeof *dataset);
+    if (dataset != NULL) {
+        dataset->store = store;
+        dataset->fd = -1;
+        dataset->directory_number = 1;
+        dataset->mend = dataset_mend;
+        pthread_mutex_init(&dataset->mutex, NULL);
+    }
+    return dataset;
+}
+
+static int open_dataset_directory(bodhi_dataset *dataset, int flags) {
+    int store = dataset->store->fd;
+    int status = (flags & BODHI_CREATE) != 0 && !is_read_only(dataset) ? dataset_make_directory(dataset) : BODHI_OK;
+    if (status != BODHI_OK) {
+        return status;
+    }
+    dataset->fd = io_open(store, dataset->directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    if (dataset->fd < 0) {
+        return errno == ENOENT ? bodhi_fail(BODHI_ERROR_NOT_FOUND, "%s: no dataset %s there", dataset->store->path,
+                                            dataset->name != NULL ? dataset->name : dataset->directory)
+                               : bodhi_fail_system(errno, "open", dataset->directory);
+    }
+    return BODHI_OK;
+}
+
+bool dataset_sync_names(bodhi_dataset *dataset) {
+    int store = dataset->store->fd;
+    unsigned number = atomic_load(&dataset->directory_number);
+    if (!io_sync(dataset->fd)) {
+        return false;
+    }
+    if (atomic_load(&dataset->rooted) != number) {
+        if (!io_sync(store) || !io_sync_parent(store)) {
+            return false;
+        }
+        atomic_store(&dataset->rooted, number);
+    }
+    return true;
+}
+
+static int finish_opening(bodhi_dataset *dataset, int status, bodhi_dataset **out) {
+    if (status == BODHI_OK) {
+        status = bodhi_dataset_refresh(dataset);
+    }
+    if (status != BODHI_OK) {
+        bodhi_dataset_close(dataset);
+        return status;
+    }
+    dataset_use(dataset);
+    *out = dataset;
+    return BODHI_OK;
+}
+
+int bodhi_dataset_open(bodhi_store *store, const char *name, const void *generation, size_t generation_bytes, int flags,
+                       bodhi_dataset **dataset) {
+    if (store == NULL || dataset == NULL || name == NULL || (generation == NULL && generation_bytes > 0)) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "store, name, generation and dataset must be given");
+    }
+    size_t name_bytes = strlen(name);
+    if (name_bytes == 0 || name_bytes > MAX_NAME || generation_bytes > MAX_NAME) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "name has %zu bytes and generation %zu; both may have %d", name_bytes,
+                          generation_bytes, MAX_NAME);
+    }
+    bodhi_dataset *opened = new_dataset(store);
+    if (opened == NULL) {
+        return bodhi_fail_memory();
+    }
+    int status = BODHI_OK;
+    if (!set_names(opened, name, name_bytes, generation, generation_bytes)) {
+        status = bodhi_fail_memory();
+    } else {
+        (void)snprintf(opened->directory, sizeof opened->directory, "%016" PRIx64 "-%016" PRIx64, opened->key.dataset,
+                       opened->key.generation);
+        status = open_dataset_directory(opened, flags);
+    }
+    if (status == BODHI_OK) {
+        status = verify_meta(opened, (flags & BODHI_CREATE) != 0 && !is_read_only(opened));
+    }
+    return finish_opening(opened, status, dataset);
+}
+
+int bodhi_dataset_open_directory(bodhi_store *store, const char *directory, bodhi_dataset **dataset) {
+    if (store == NULL || directory == NULL || dataset == NULL || strlen(directory) != DIRECTORY_NAME - 1 ||
+        strspn(directory, "0123456789abcdef-") != DIRECTORY_NAME - 1) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "directory must be two hexadecimal numbers of 16 digits with a dash");
+    }
+    bodhi_dataset *opened = new_dataset(store);
+    if (opened == NULL) {
+        return bodhi_fail_memory();
+    }
+    memcpy(opened->directory, directory, DIRECTORY_NAME);
+    int status = open_dataset_directory(opened, 0);
+    if (status == BODHI_OK) {
+        status = adopt_meta(opened);
+    }
+    return finish_opening(opened, status, dataset);
+}
+
+void bodhi_dataset_close(bodhi_dataset *dataset) {
+    if (dataset == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < dataset->n_segments; i++) {
+        segment *s = dataset->segments[i];
+        io_drop(s->fd);
+        io_drop(s->direct_fd);
+        sealed_close(s->sealed);
+        free(s);
+    }
+    for (int kind = 0; kind < 2; kind++) {
+        table_free(&dataset->tables[kind]);
+        free(dataset->ranges[kind]);
+        free(dataset->tombstones[kind]);
+    }
+    free((void *)dataset->segments);
+    free(dataset->by_id);
+    if (dataset->spare != NULL) {
+        dataset->spare->free(dataset->spare);
+    }
+    io_drop(dataset->fd);
+    pthread_mutex_destroy(&dataset->mutex);
+    free(dataset->name);
+    free(dataset->generation);
+    free(dataset->author);
+    free(dataset);
+}
+
+const char *bodhi_dataset_name(const bodhi_dataset *dataset) {
+    return dataset->name;
+}
+
+const void *bodhi_dataset_generation(const bodhi_dataset *dataset, size_t *bytes) {
+    *bytes = dataset->generation_bytes;
+    return dataset->generation;
+}
+
+const char *bodhi_dataset_directory(const bodhi_dataset *dataset) {
+    return dataset->directory;
+}

@@ -1,0 +1,205 @@
+/* Frames as the store has them; see compare.h. */
+#include "write/compare.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/io.h"
+#include "base/status.h"
+#include "read/unpack.h"
+#include "segments/slice.h"
+
+/* --- Unpacking --------------------------------------------------------------------------------------------------- */
+
+/* Point to the fields of a record that has been checked. False if they do not fit it. */
+static bool find_fields(stored_frame *f) {
+    record_header *h = &f->header;
+    const selection all = {.fields = (1U << FIELD_COUNT) - 1, .unverified = true};
+    const piece whole = {.begin = 0, .end = h->length};
+    float *fields[FIELD_COUNT] = {NULL};
+    bool right = unpack_fields(f->record, h, &all, &whole, 1, f->positions, fields) == UNPACKED;
+    f->frame = (bodhi_frame){.number = (int64_t)h->number,
+                             .time = h->time,
+                             .n_atoms = h->n_atoms,
+                             .positions = fields[0],
+                             .velocities = fields[1],
+                             .forces = fields[2],
+                             .box = h->has_box ? h->box : NULL,
+                             .kind = h->kind};
+    return right;
+}
+
+/* Take the atoms of a slice. As stored_read(). */
+static int find_ids(stored_frame *f, int fd, const segment_key *key) {
+    uint32_t size;
+    uint64_t at = slice_told_at(f->record, &f->header, &size);
+    if ((f->header.fields >> FIELD_IDS & 1U) == 0) {
+        return BODHI_OK;
+    }
+    f->frame.ids = malloc((size_t)f->header.n_atoms * sizeof *f->frame.ids);
+    if (f->frame.ids == NULL) {
+        (void)bodhi_fail_memory();
+        return BODHI_ERROR_MEMORY;
+    }
+    slice_base base = {.offset = 0};
+    bool right = slice_ids(fd, key, &f->header, f->record + at, size, &base, f->frame.ids);
+    slice_base_free(&base);
+    return right ? BODHI_OK : BODHI_MISS;
+}
+
+/* --- Reading ----------------------------------------------------------------------------------------------------- */
+
+void stored_free(stored_frame *found) {
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it is another one for each copy
+    free(found->record);
+    free(found->positions);
+    free(found->frame.ids);
+    found->frame.ids = NULL;
+    found->record = NULL;
+    found->positions = NULL;
+}
+
+/* Whether the bytes are a record that this version reads, whole and undamaged. */
+static bool is_right(stored_frame *f, const segment_key *key, uint64_t offset, uint64_t length) {
+    size_t needed;
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it was taken just now
+    return parse_record(f->record, (size_t)length, key, offset, &f->header, &needed) == PARSED &&
+           is_readable(&f->header) && f->header.length == length && check_payload(f->record, &f->header);
+}
+
+int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length, stored_frame *found) {
+    unsigned char *record = malloc((size_t)length);
+    if (record == NULL) {
+        (void)bodhi_fail_memory();
+        return BODHI_ERROR_MEMORY;
+    }
+    *found = (stored_frame){.record = record};
+    ssize_t got = io_read(fd, record, (size_t)length, offset, READ_ANY);
+    int status = got == (ssize_t)length && is_right(found, key, offset, length) ? BODHI_OK : BODHI_MISS;
+    if (status == BODHI_OK && found->header.encoding == ENCODING_PACKED) {
+        found->positions = malloc((size_t)field_bytes(&found->header));
+        status = found->positions == NULL ? BODHI_ERROR_MEMORY : BODHI_OK;
+    }
+    if (status == BODHI_ERROR_MEMORY) {
+        (void)bodhi_fail_memory();
+    }
+    if (status == BODHI_OK && !find_fields(found)) {
+        status = BODHI_MISS;
+    }
+    status = status == BODHI_OK ? find_ids(found, fd, key) : status;
+    if (status != BODHI_OK) {
+        stored_free(found);
+    }
+    return status;
+}
+
+/* --- Finding ----------------------------------------------------------------------------------------------------- */
+
+/* The next copy that may be acknowledged, its segment open; false: there is none. A segment that is gone is forgotten,
+ * and with it its copies. *fd is -1 and errno set if the segment cannot be opened now. */
+static bool next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, copy_cursor *at, place *copy, int *fd) {
+    bool found = false;
+    pthread_mutex_lock(&dataset->mutex);
+    while (!found && dataset_next_copy(dataset, kind, number, at, copy)) {
+        if (!dataset->segments[copy->segment]->doubtful) {
+            *fd = dataset_share(dataset, copy->segment);
+            found = *fd >= 0 || errno != ENOENT;
+        }
+    }
+    int error = errno;
+    pthread_mutex_unlock(&dataset->mutex);
+    errno = error;
+    return found;
+}
+
+/* Nobody in this process takes the copy for one that is there from now on. */
+static void pass_over(bodhi_dataset *dataset, unsigned kind, const place *bad) {
+    pthread_mutex_lock(&dataset->mutex);
+    dataset_pass_over(dataset, kind, bad);
+    pthread_mutex_unlock(&dataset->mutex);
+}
+
+int stored_find(bodhi_dataset *dataset, unsigned kind, uint64_t number, stored_frame *found) {
+    copy_cursor at = {0};
+    place copy;
+    int fd;
+    while (next_copy(dataset, kind, number, &at, &copy, &fd)) {
+        if (fd < 0) {
+            return bodhi_fail_system(errno, "open", dataset->directory);
+        }
+        pthread_mutex_lock(&dataset->mutex);
+        segment_key key = dataset->segments[copy.segment]->key;
+        pthread_mutex_unlock(&dataset->mutex);
+        int status = stored_read(fd, &key, (uint64_t)copy.offset * UNIT, (uint64_t)copy.length * UNIT, found);
+        io_drop(fd);
+        if (status == BODHI_OK && found->header.number == number) {
+            found->ordinal = copy.segment;
+            return BODHI_OK;
+        }
+        if (status == BODHI_OK) {
+            stored_free(found);
+        } else if (status != BODHI_MISS) {
+            return status;
+        }
+        pass_over(dataset, kind, &copy);
+        at = (copy_cursor){0}; /* the copies before it are still passed over */
+    }
+    return BODHI_MISS;
+}
+
+/* --- Comparing --------------------------------------------------------------------------------------------------- */
+
+/* Bits are compared, so that a NaN is itself, and -0 is not 0. */
+static bool is_same(const void *a, const void *b, size_t size) {
+    return memcmp(a, b, size) == 0;
+}
+
+/* The first atom whose vectors differ; -1: none. */
+static int64_t first_difference(const float *a, const float *b, int64_t n_atoms) {
+    if (is_same(a, b, (size_t)n_atoms * 12)) {
+        return -1;
+    }
+    int64_t atom = 0;
+    while (is_same(a + atom * 3, b + atom * 3, 12)) {
+        atom++;
+    }
+    return atom;
+}
+
+bool stored_differs(const stored_frame *found, const bodhi_frame *frame, char *why, size_t size) {
+    static const char *const names[FIELD_IDS] = {"positions", "velocities", "forces"};
+    const bodhi_frame *there = &found->frame;
+    const float *ours[FIELD_IDS] = {frame->positions, frame->velocities, frame->forces};
+    const float *theirs[FIELD_IDS] = {there->positions, there->velocities, there->forces};
+    if (there->n_atoms != frame->n_atoms) {
+        (void)snprintf(why, size, "%lld atoms, not %lld", (long long)there->n_atoms, (long long)frame->n_atoms);
+        return true;
+    }
+    if ((there->ids == NULL) != (frame->ids == NULL) ||
+        (frame->ids != NULL && !is_same(there->ids, frame->ids, (size_t)frame->n_atoms * sizeof *frame->ids))) {
+        (void)snprintf(why, size, "other atoms");
+        return true;
+    }
+    if (!is_same(&there->time, &frame->time, sizeof frame->time)) {
+        (void)snprintf(why, size, "the time %.15g ps, not %.15g ps", there->time, frame->time);
+        return true;
+    }
+    if ((there->box == NULL) != (frame->box == NULL) || (frame->box != NULL && !is_same(there->box, frame->box, 24))) {
+        (void)snprintf(why, size, "another box");
+        return true;
+    }
+    for (unsigned i = 0; i < FIELD_IDS; i++) {
+        if ((ours[i] == NULL) != (theirs[i] == NULL)) {
+            (void)snprintf(why, size, "%s %s", ours[i] == NULL ? "with" : "without", names[i]);
+            return true;
+        }
+        int64_t atom = ours[i] == NULL ? -1 : first_difference(ours[i], theirs[i], frame->n_atoms);
+        if (atom >= 0) {
+            (void)snprintf(why, size, "other %s (first of atom %lld)", names[i], (long long)atom);
+            return true;
+        }
+    }
+    return false;
+}

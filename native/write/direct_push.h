@@ -1,0 +1,34 @@
+/* Pushing straight to a store of this machine, by whom it allows to: as a server would take the frames, without one. */
+#ifndef BODHI_DIRECT_PUSH_H
+#define BODHI_DIRECT_PUSH_H
+
+#include "bodhi.h"
+#include "codec/id_order.h"
+
+typedef struct straight straight;
+
+typedef struct {
+    const char *store;  /* its directory, which is made if it is not there */
+    int64_t quota;      /* as bodhi_store_set_quota() */
+    const char *origin; /* a trajectory of this name is none of the simulation's */
+    const char *dataset;
+    const void *generation;
+    size_t generation_bytes;
+    const char *identity; /* "": it does not say */
+    int32_t durable;
+    int64_t batch_bytes; /* after so many, or a second, what was pushed is shown and acknowledged */
+} straight_options;
+
+/* Errors: as bodhi_open(), bodhi_dataset_open() and bodhi_writer_open(), and CONFLICT. */
+BODHI_CHECKED int straight_open(const straight_options *options, straight **opened);
+
+/* Push a slice, whose atoms and rows are to be put in `order`. Errors: as bodhi_append() and bodhi_flush(). */
+BODHI_CHECKED int straight_push(straight *s, const bodhi_frame *frame, id_order *order);
+BODHI_CHECKED int straight_flush(straight *s);
+
+void straight_query(const straight *s, bodhi_push_facts *facts);
+
+/* Close without a flush that anybody hears of. */
+void straight_close(straight *s);
+
+#endif

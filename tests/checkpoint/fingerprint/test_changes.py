@@ -1,0 +1,790 @@
+"""Ways to change what map() gives: each is another map, whether a script's text, a cell or a value made the change.
+
+Where a way says V, there is 1 in the first run and 2 in the second. Written into a script or a cell it is another code;
+taken from outside, where setup() or a module's own code looks, another value.
+"""
+
+from __future__ import annotations
+
+import builtins
+import decimal
+import importlib
+import re
+import sys
+import types
+
+import MDAnalysis
+import numpy as np
+import pytest
+from checkpoint.fingerprint.fingerprints import TOPOLOGY, TRAJECTORY, fingerprint_of, fingerprint_of_script
+from checkpoint.fingerprint.ways import cases
+from MDAnalysis.analysis import rms
+from MDAnalysis.core import selection
+
+from himach.checkpoint.map_fingerprint import differences
+
+SCRIPT = """
+import collections, contextvars, copy, ctypes, dataclasses, decimal, enum, functools, inspect, io, itertools, logging
+import operator, os, pickle, random, re, sqlite3, sys, threading, types, weakref
+import numpy as np
+import MDAnalysis
+import himach
+{before}
+class Mine(himach.Analysis):
+    {class}
+    def setup(self, u):
+        self.ca = u.select_atoms("name CA")
+        {setup}
+    def map(self, frame):
+        {map}
+"""
+
+#: What code does: another text, of a script and of a cell.
+CODE = cases(r"""
+a class decorator
+  before: def more(cls):
+              cls.part = lambda self: V
+              return cls
+          @more
+          class Part: pass
+  map:    yield 0, Part().part()
+the class's own decorator
+  before: def more(cls):
+              cls.part = lambda self: V
+              return cls
+          class Base(himach.Analysis): pass
+          more(Base)
+          Part = Base
+  map:    yield 0, Part.part(self)
+a partial method
+  class:  def part(self, x): return x
+          two = functools.partialmethod(part, V)
+  map:    yield 0, self.two()
+a property's subclass
+  before: class mine(property): pass
+  class:  @mine
+          def part(self): return V
+  map:    yield 0, self.part
+a descriptor
+  before: class D:
+              def __get__(self, one, cls): return V
+  class:  part = D()
+  map:    yield 0, self.part
+a descriptor's value
+  before: class D:
+              def __init__(self, x): self.x = x
+              def __get__(self, one, cls): return self.x
+  class:  part = D(V)
+  map:    yield 0, self.part
+__getattribute__
+  class:  def __getattribute__(self, name): return V if name == "part" else super().__getattribute__(name)
+  map:    yield 0, self.part
+__set_name__
+  before: class D:
+              def __set_name__(self, cls, name): cls.other = V
+  class:  part = D()
+  map:    yield 0, self.other
+__init_subclass__
+  before: class Base:
+              def __init_subclass__(cls): cls.part = V
+          class Part(Base): pass
+  map:    yield 0, Part.part
+__class_getitem__
+  before: class Part:
+              def __class_getitem__(cls, x): return V
+  map:    yield 0, Part[0]
+a metaclass's call
+  before: class M(type):
+              def __call__(cls): return V
+          class Part(metaclass=M): pass
+  map:    yield 0, Part()
+a mixin
+  before: class Mixin:
+              def part(self): return V
+          class Both(Mixin, dict): pass
+  map:    yield 0, Both().part()
+an operator
+  before: class Part:
+              def __add__(self, x): return V
+  map:    yield 0, Part() + 1
+a length
+  before: class Part:
+              def __len__(self): return V
+  map:    yield 0, len(Part())
+a format
+  before: class Part:
+              def __format__(self, how): return "V"
+  map:    yield 0, f"{Part()}"
+an iterator
+  before: class Part:
+              def __iter__(self): return iter([V])
+  map:    yield 0, sum(Part())
+a context manager
+  before: class Part:
+              def __enter__(self): return V
+              def __exit__(self, *args): pass
+  map:    with Part() as n: yield 0, n
+a generator
+  before: def part(): yield V
+  map:    yield 0, next(part())
+map of another function
+  before: def own(self, frame): yield 0, V
+  class:  part = own
+  map:    yield from self.part(frame)
+frompyfunc
+  before: def f(x): return V
+          u = np.frompyfunc(f, 1, 1)
+  map:    yield 0, u(1)
+vectorize
+  before: f = np.vectorize(lambda x: V)
+  map:    yield 0, f(1)
+by sys.modules
+  before: def part(): return V
+  map:    yield 0, getattr(sys.modules[__name__], "pa" + "rt")()
+by format
+  before: class Part: n = V
+  map:    yield 0, "{0.n}".format(Part)
+by format of another name
+  before: class Part: n = V
+          HOW = "{0.%s}" % "n"
+  map:    yield 0, HOW.format(Part)
+by eval
+  before: def part(): return V
+  map:    yield 0, eval("pa" + "rt()")
+by globals
+  before: def part_1(): return V
+  map:    yield 0, globals()["part_%d" % 1]()
+by a function's globals
+  before: def part(): return V
+  map:    yield 0, Mine.map.__globals__["pa" + "rt"]()
+by exec
+  before: def part(): return V
+  map:    exec("n = pa" + "rt()", globals()); yield 0, n
+by methodcaller
+  class:  def part(self): return V
+  map:    yield 0, operator.methodcaller("pa" + "rt")(self)
+by attrgetter
+  class:  part = V
+  map:    yield 0, operator.attrgetter("pa" + "rt")(self)
+by vars
+  class:  part = V
+  map:    yield 0, vars(type(self))["pa" + "rt"]
+by dir
+  class:  def part_a(self): return V
+  map:    yield 0, [getattr(self, name)() for name in dir(self) if name.startswith("pa" + "rt")][0]
+by inspect
+  class:  def part_a(self): return V
+  map:    yield 0, [f(self) for name, f in inspect.getmembers(type(self)) if name.startswith("pa" + "rt")][0]
+by a dict of the class
+  class:  def a(self): return V
+          WAYS = {"a": a}
+  map:    yield 0, self.WAYS["a"](self)
+a function made by exec
+  before: space = {}
+          exec("def part():\n    return V", space)
+          part = space["part"]
+  map:    yield 0, part()
+a lambda made by eval
+  before: part = eval("lambda: V", {"x": 1})
+  map:    yield 0, part()
+a function made by types
+  before: def a(): return V
+          part = types.FunctionType(a.__code__, {})
+  map:    yield 0, part()
+a function whose code is replaced
+  before: def a(): return 0
+          def b(): return V
+          a.__code__ = b.__code__
+  map:    yield 0, a()
+a name set by setattr
+  before: class Part: pass
+          setattr(Part, "n", V)
+  map:    yield 0, Part.n
+a loop that sets methods
+  before: class Part: pass
+          for i in range(2): setattr(Part, f"n{i}", lambda self, i=i: V * i)
+  map:    yield 0, Part().n1()
+a class made by type
+  before: Part = type("Part", (), {"n": V})
+  map:    yield 0, Part.n
+single dispatch
+  before: @functools.singledispatch
+          def part(x): return 0
+          @part.register
+          def _(x: int): return V
+  map:    yield 0, part(1)
+a dispatching method
+  class:  @functools.singledispatchmethod
+          def part(self, x): return 0
+          @part.register
+          def _(self, x: int): return V
+  map:    yield 0, self.part(1)
+a cached static method
+  class:  @staticmethod
+          @functools.cache
+          def part(): return V
+  map:    yield 0, self.part()
+a method of a library's class
+  before: MDAnalysis.AtomGroup.part = lambda self: V
+  map:    yield 0, self.ca.part()
+a function of a library's module
+  before: MDAnalysis.lib.distances.part = lambda: V
+  map:    yield 0, MDAnalysis.lib.distances.part()
+a function of a library that is replaced
+  before: import MDAnalysis.analysis.rms as rms
+          rms.rmsd = lambda a, b: V
+  map:    yield 0, rms.rmsd(1, 2)
+a registered selection
+  before: from MDAnalysis.core.selection import Selection
+          class Own(Selection):
+              token = "own"
+              def __init__(self, parser, tokens): pass
+              def apply(self, group): return group[:V]
+  map:    yield 0, len(frame.universe.select_atoms("own"))
+a registered reader
+  before: from MDAnalysis.coordinates.base import ReaderBase
+          class Own(ReaderBase):
+              format = "OWN"
+              n_frames = V
+  map:    yield 0, MDAnalysis._READERS["OWN"].n_frames
+an enum's method
+  before: class Way(enum.Enum):
+              A = 1
+              def part(self): return V
+  map:    yield 0, Way.A.part()
+a dataclass's default
+  before: @dataclasses.dataclass
+          class D: n: int = V
+  map:    yield 0, D().n
+a dataclass's factory
+  before: @dataclasses.dataclass
+          class D: n: list = dataclasses.field(default_factory=lambda: [V])
+  map:    yield 0, D().n
+a keyword's default
+  before: def part(*, n=V): return n
+  map:    yield 0, part()
+a signed zero
+  map:    yield 0, 0.0 if V == 1 else -0.0
+a number's type
+  before: n = [None, 1, 1.0][V]
+  map:    yield 0, n
+an annotation
+  before: def part(n: V): pass
+  map:    yield 0, part.__annotations__["n"]
+an annotation of a class
+  before: class Part: n: V
+  map:    yield 0, Part.__annotations__["n"]
+a docstring that is read
+  before: def part():
+              "V"
+  map:    yield 0, part.__doc__
+the class's docstring that is read
+  before: class Part:
+              "V"
+  map:    yield 0, inspect.getdoc(Part)
+a name that is read
+  before: def part_V(): pass
+          part = part_V
+  map:    yield 0, part.__name__
+a local class
+  map:    class Part: n = V
+          yield 0, Part.n
+a list of lambdas
+  before: F = [lambda: 0, lambda: V]
+  map:    yield 0, F[1]()
+a bound method of an object
+  before: class H:
+              def part(self): return V
+          part = H().part
+  map:    yield 0, part()
+a wrapped function
+  before: def f(): return V
+          @functools.wraps(f)
+          def g(): return g.__wrapped__()
+  map:    yield 0, g()
+a template
+  before: from string import Template
+          T = Template("V")
+  map:    yield 0, T.substitute()
+combine is reduce
+  class:  def reduce(self, key, series): return V
+          combine = reduce
+  map:    yield 0, 1
+combine calls plot
+  class:  def plot(self, outcome, axes): return V
+          def combine(self, key, series): return self.plot(1, 2)
+  map:    yield 0, 1
+reduce by a property
+  class:  def reduce(self, key=0, series=0): return V
+          part = property(reduce)
+  map:    yield 0, self.part
+reduce by a made-up name
+  class:  def reduce(self, key=0, series=0): return V
+  map:    yield 0, getattr(self, "red" + "uce")()
+finish by its text
+  class:  def finish(self, results=0): return V
+  map:    yield 0, "{0.finish.__defaults__}".format(self); yield 1, operator.methodcaller("fin" + "ish")(self)
+reduce of a decorator
+  before: KNOWN = []
+          def known(f):
+              KNOWN.append(f)
+              return f
+  class:  @known
+          def reduce(self, key=0, series=0): return V
+  map:    yield 0, KNOWN[0](self)
+reduce of another class
+  before: class Other(himach.Analysis):
+              def map(self, frame): yield 0, 1
+              def reduce(self, key=0, series=0): return V
+  map:    yield 0, Other().reduce()
+the script's reduce that is no analysis's
+  before: class Part:
+              def reduce(self): return V
+  map:    yield 0, Part().reduce()
+a local reduce
+  before: def reduce(): return V
+  map:    yield 0, reduce()
+reduce that is called as the script is loaded
+  before: class Other(himach.Analysis):
+              def reduce(self, key=0, series=0): return V
+          N = Other().reduce()
+  map:    yield 0, N
+a stage after
+  before: class Later(himach.Analysis):
+              n = V
+  class:  then = Later()
+  map:    yield 0, self.then.n
+""")
+
+#: What setup() or a module's own code comes to: another value, by the same text.
+VALUES = cases(r"""
+a global
+  before: N = V
+  map:    yield 0, N
+a global list
+  before: N = [[1, {2: V}]]
+  map:    yield 0, N
+a class's attribute
+  class:  N = V
+  map:    yield 0, self.N
+a helper's class's attribute
+  before: class H: N = V
+  map:    yield 0, H.N
+a helper's class's attribute that is set later
+  before: class H: N = 0
+          H.N = V
+  map:    yield 0, H.N
+an instance
+  before: class H:
+              def __init__(self): self.n = V
+          h = H()
+  map:    yield 0, h.n
+an instance that hides it from pickle
+  before: class H:
+              def __init__(self): self.n = V
+              def __reduce__(self): return H, ()
+          h = H()
+  map:    yield 0, h.n
+an instance whose state for pickle is empty
+  before: class H:
+              def __init__(self): self.n = V
+              def __getstate__(self): return {}
+          h = H()
+  map:    yield 0, h.n
+slots
+  before: class H:
+              __slots__ = ("_n",)
+              def __init__(self): self._n = V
+          h = H()
+  map:    yield 0, h._n
+an array's subclass
+  before: class A(np.ndarray): pass
+          a = np.zeros(2).view(A)
+          a.n = V
+  map:    yield 0, a.n
+a closure
+  before: def make(n): return lambda: n
+          f = make(V)
+  map:    yield 0, f()
+a closure over an object
+  before: def make(n):
+              h = types.SimpleNamespace(n=[n])
+              return lambda: h.n
+          f = make(V)
+  map:    yield 0, f()
+a default argument
+  before: def f(n=V): return n
+  map:    yield 0, f()
+a function's attribute
+  before: def f(): pass
+          f.n = V
+  map:    yield 0, f.n
+a partial
+  before: f = functools.partial(max, V)
+  map:    yield 0, f(0)
+a function of exec's globals
+  before: f = eval("lambda: n", {"n": V})
+  map:    yield 0, f()
+a function of exec's globals' function
+  before: space = {"n": V}
+          exec("def g(): return n\ndef f(): return g()", space)
+          f = space["f"]
+  map:    yield 0, f()
+frompyfunc
+  before: def make(n): return np.frompyfunc(lambda x: n, 1, 1)
+          f = make(V)
+  map:    yield 0, f(1)
+vectorize
+  before: def make(n): return np.vectorize(lambda x: n)
+          f = make(V)
+  map:    yield 0, f(1)
+an enum's member's attribute
+  before: class Way(enum.Enum): A = 1
+          Way.A.n = V
+  map:    yield 0, Way.A.n
+a context variable
+  before: C = contextvars.ContextVar("C")
+          C.set(V)
+  map:    yield 0, C.get()
+a thread's own
+  before: T = threading.local()
+          T.n = V
+  map:    yield 0, T.n
+a proxy
+  before: P = types.MappingProxyType({"n": V})
+  map:    yield 0, P["n"]
+a weak reference
+  before: class H: pass
+          h = H(); h.n = V
+          W = weakref.ref(h)
+  map:    yield 0, W().n
+a logger's attribute
+  before: LOG = logging.getLogger("changes")
+          LOG.n = V
+  map:    yield 0, LOG.n
+a memory view
+  before: M = memoryview(bytes([V]))
+  map:    yield 0, M[0]
+an array of ctypes
+  before: C = (ctypes.c_int * 2)(V)
+  map:    yield 0, C[0]
+a database
+  before: DB = sqlite3.connect(":memory:", check_same_thread=False)
+          DB.execute("create table t (x)")
+          DB.execute("insert into t values (?)", [V])
+  map:    yield 0, DB.execute("select x from t").fetchone()[0]
+a deep list
+  before: D = [V]
+          for _ in range(9999): D = [D]
+  map:    yield 0, D
+a random generator
+  before: R = np.random.default_rng(V).integers(9, size=3)
+  map:    yield 0, R
+on a library
+  before: np.n1 = V
+  map:    yield 0, np.n1
+on a class of a library
+  before: MDAnalysis.AtomGroup.n1 = V
+  map:    yield 0, self.ca.n1
+on builtins
+  before: import builtins
+          builtins.n1 = V
+  map:    yield 0, n1
+by eval
+  before: N = V
+  map:    yield 0, eval("N" + "")
+a module's value by getattr
+  before: N = V
+  map:    yield 0, getattr(sys.modules[__name__], "N" + "")
+a registered selection's
+  before: from MDAnalysis.core.selection import Selection
+          class Own(Selection):
+              token = "own2"
+              n = V
+              def __init__(self, parser, tokens): pass
+              def apply(self, group): return group[:self.n]
+  map:    yield 0, len(frame.universe.select_atoms("own2"))
+on self
+  setup:  self.n = V
+  map:    yield 0, self.n
+on self, by a made-up name
+  setup:  self.n = V
+  map:    yield 0, getattr(self, "n" + "")
+on self, in vars
+  setup:  self.n = V
+  map:    yield 0, vars(self)["n" + ""]
+a slot
+  class:  __slots__ = ("mine",)
+  setup:  self.mine = V
+  map:    yield 0, self.mine
+a cached property of setup
+  class:  @functools.cached_property
+          def lazy(self): return self.n
+  setup:  self.n = V; self.lazy; del self.n
+  map:    yield 0, self.lazy
+a cached property of a helper
+  before: class H:
+              @functools.cached_property
+              def lazy(self): return self.n
+  setup:  self.h = H(); self.h.n = V; self.h.lazy; del self.h.n
+  map:    yield 0, self.h.lazy
+a table
+  before: import pandas
+  setup:  self.t = pandas.DataFrame({"x": [1.0, V], "y": ["a", None]})
+  map:    yield 0, self.t.x[1]
+a table's index
+  before: import pandas
+  setup:  self.t = pandas.DataFrame({"x": [1.0, 2]}, index=pandas.date_range(f"2020-01-0{V}", periods=2))
+  map:    yield 0, self.t.index[0].day
+categories
+  before: import pandas
+  setup:  self.t = pandas.Series(["a", str(V)], dtype="category")
+  map:    yield 0, self.t[1]
+a search by FastNS
+  before: from MDAnalysis.lib.nsgrid import FastNS
+  setup:  self.ns = FastNS(4 + V, self.ca.positions, u.dimensions)
+  map:    yield 0, len(self.ns.self_search().get_pairs())
+a search by FastNS, of other points
+  before: from MDAnalysis.lib.nsgrid import FastNS
+  setup:  self.ns = FastNS(5, self.ca.positions + np.float32(V), u.dimensions)
+  map:    yield 0, self.ns.search(self.ca.positions).get_pairs()
+a search tree
+  before: from scipy.spatial import cKDTree
+  setup:  self.tree = cKDTree(np.eye(3) * V)
+  map:    yield 0, self.tree.query([1, 0, 0])[0]
+a periodic tree
+  before: from MDAnalysis.lib.pkdtree import PeriodicKDTree
+  setup:  self.tree = PeriodicKDTree(u.dimensions); self.tree.set_coords(self.ca.positions * np.float32(V), 5)
+  map:    yield 0, len(self.tree.search(self.ca.positions[0], 5))
+an interpolation
+  before: from scipy.interpolate import interp1d, CubicSpline
+  setup:  self.f, self.g = CubicSpline([0, 1, 2], [0, V, 0]), interp1d([0, 1], [0, 1])
+  map:    yield 0, float(self.f(0.5) + self.g(0.5))
+a universal function
+  before: from scipy.special import erf
+          N = erf(V)
+  map:    yield 0, erf(N)
+a sparse matrix
+  before: import scipy.sparse
+  setup:  self.m = scipy.sparse.eye(3, format="csr") * V
+  map:    yield 0, self.m[0, 0]
+a pattern
+  setup:  self.p = re.compile("[a-V]".replace("V", "mn"[V - 1]))
+  map:    yield 0, len(self.p.findall("man"))
+a set's order aside
+  setup:  self.s = {"a", "b", str(V)}
+  map:    yield 0, len(self.s & {"1"})
+a group
+  setup:  self.g = u.atoms[V:]
+  map:    yield 0, len(self.g)
+an updating group's radius
+  setup:  self.g = u.select_atoms(f"around {2 + V} index 10", updating=True)
+  map:    yield 0, len(self.g)
+an updating group's reference
+  setup:  self.g = u.select_atoms("around 3 group one", one=u.atoms[V:V + 1], updating=True)
+  map:    yield 0, len(self.g)
+an updating group's box
+  setup:  self.g = u.select_atoms("around 3 index 10", periodic=[None, True, False][V], updating=True)
+  map:    yield 0, len(self.g)
+an updating group's tolerance
+  setup:  self.g = u.select_atoms("prop mass == 12", updating=True, rtol=V / 10)
+  map:    yield 0, len(self.g)
+a copied Universe
+  setup:  self.o = u.copy(); self.o.atoms.positions += V
+  map:    yield 0, self.o.atoms.positions[0, 0]
+another Universe's present frame
+  setup:  self.o = MDAnalysis.Universe({topology!r}, {trajectory!r}); self.o.trajectory[V]
+  map:    yield 0, self.o.atoms.positions[0, 0]
+another Universe's other frames
+  setup:  self.o = MDAnalysis.Universe({topology!r}, "other-V.xtc".replace("V", str(V)))
+  map:    self.o.trajectory[3]; yield 0, self.o.atoms.positions[0, 0]
+another Universe in memory
+  setup:  self.o = MDAnalysis.Universe({topology!r}, np.arange(3 * u.atoms.n_atoms * 3).reshape(3, -1, 3) * [1, 1, V])
+  map:    self.o.trajectory[2]; yield 0, self.o.atoms.positions[0, 0]
+another Universe's transformation
+  before: from MDAnalysis.transformations import translate
+  setup:  self.o = MDAnalysis.Universe({topology!r}, {trajectory!r}, transformations=[translate([0, 0, V])])
+  map:    self.o.trajectory[3]; yield 0, self.o.atoms.positions[0, 2]
+a transformation's vector
+  before: from MDAnalysis.transformations import translate
+  setup:  u.trajectory.add_transformations(translate([0, 0, V]))
+  map:    yield 0, frame.positions[0, 2]
+a transformation's reference
+  before: from MDAnalysis.transformations import fit_rot_trans
+  setup:  r = u.copy(); r.atoms.positions *= V
+          u.trajectory.add_transformations(fit_rot_trans(self.ca, r.select_atoms("name CA")))
+  map:    yield 0, frame.positions[0, 2]
+the second of two transformations
+  before: from MDAnalysis.transformations import translate, center_in_box
+  setup:  u.trajectory.add_transformations(center_in_box(u.atoms), translate([0, 0, V]))
+  map:    yield 0, frame.positions[0, 2]
+a transformation that is a closure
+  before: def move(n):
+              def shift(ts):
+                  ts.positions += n
+                  return ts
+              return shift
+  setup:  u.trajectory.add_transformations(move(V))
+  map:    yield 0, frame.positions[0, 2]
+a transformation that is a partial
+  before: def shift(ts, n):
+              ts.positions += n
+              return ts
+  setup:  u.trajectory.add_transformations(functools.partial(shift, n=V))
+  map:    yield 0, frame.positions[0, 2]
+a transformation that is a method
+  class:  def shift(self, ts):
+              ts.positions += self.hidden
+              return ts
+  setup:  self.hidden = V; u.trajectory.add_transformations(self.shift)
+  map:    yield 0, frame.positions[0, 2]
+a transformation with a global
+  before: N = V
+          def shift(ts):
+              ts.positions += N
+              return ts
+  setup:  u.trajectory.add_transformations(shift)
+  map:    yield 0, frame.positions[0, 2]
+a transformation's text
+  before: import MDAnalysis.transformations as t
+  setup:  u.trajectory.add_transformations(t.wrap(u.atoms, compound=["", "atoms", "residues"][V]))
+  map:    yield 0, frame.positions[0, 2]
+on the Universe
+  setup:  u.mine = [V]
+  map:    yield 0, frame.universe.mine
+on the Universe, hidden
+  setup:  u._mine = [V]
+  map:    yield 0, frame.universe._mine
+on the trajectory
+  setup:  u.trajectory.mine = V
+  map:    yield 0, frame.universe.trajectory.mine
+on the timestep
+  setup:  u.trajectory.ts.mine = V
+  map:    yield 0, frame.universe.trajectory.ts.mine
+on a group, hidden
+  setup:  self.ca._mine = V
+  map:    yield 0, self.ca._mine
+masses
+  setup:  u.atoms.masses = np.full(len(u.atoms), float(V))
+  map:    yield 0, self.ca.total_mass()
+bonds
+  setup:  u.add_bonds([(0, V)])
+  map:    yield 0, len(frame.universe.bonds)
+names
+  setup:  u.atoms[0].name = f"X{V}"
+  map:    yield 0, len(frame.universe.select_atoms("name X1"))
+a residue's atoms
+  setup:  u.atoms[0].residue = u.residues[V]
+  map:    yield 0, len(frame.universe.residues[1].atoms)
+an inner analysis
+  before: class Inner(himach.Analysis):
+              n: int = 0
+              def map(self, frame): yield 0, self.n
+  setup:  self.inner = Inner(n=V)
+  map:    yield from self.inner.map(frame)
+an inner analysis's state
+  before: class Inner(himach.Analysis):
+              def setup(self, u): self.reduce_to = V
+              def map(self, frame): yield 0, self.reduce_to
+  setup:  self.inner = Inner(); self.inner.setup(u)
+  map:    yield from self.inner.map(frame)
+an analysis of MDAnalysis
+  before: from MDAnalysis.analysis.rms import RMSD
+  setup:  self.r = RMSD(u, select="name CA", ref_frame=0, weights=np.full(len(self.ca), float(V)))
+  map:    yield 0, self.r.weights[0]
+the environment that setup reads
+  setup:  self.n = V
+  map:    yield 0, self.n + len(os.sep)
+a decimal context
+  setup:  decimal.getcontext().prec = 3 + V
+  map:    yield 0, float(decimal.Decimal(1) / 3)
+numpy's errors
+  setup:  np.seterr(over=["", "ignore", "warn"][V])
+  map:    yield 0, np.geterr()["over"]
+""")
+#: What is never the same, so that a second run maps again and says so.
+NEVER = {"a database", "a deep list", "frompyfunc"}
+OUTSIDE = "int(os.environ['V'])"
+
+
+def text_of(case, value):
+    text = SCRIPT.format(
+        before="\n".join(case["before"]),
+        map="\n        ".join(case["map"]),
+        setup="\n        ".join(case["setup"] or ["pass"]),
+        **{"class": "\n    ".join(case["class"] or ["pass"])},
+    )
+    text = text.replace("{topology!r}", repr(str(TOPOLOGY))).replace("{trajectory!r}", repr(str(TRAJECTORY)))
+    return re.sub(r"(?<![a-zA-Z])V(?![a-zA-Z])", value, text)
+
+
+def script(folder, text):
+    folder.mkdir(exist_ok=True)
+    (folder / "script.py").write_text(text)
+    importlib.invalidate_caches()
+    return fingerprint_of_script(folder, cls="Mine")
+
+
+def cell(text):
+    """Return the fingerprint of an analysis that no other process can import."""
+    module = sys.modules["nowhere"] = types.ModuleType("nowhere")
+    exec(compile(text, "<cell>", "exec"), vars(module))
+    return fingerprint_of(module.Mine())
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """Give a folder, and leave libraries as they were."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rms, "rmsd", rms.rmsd)
+    monkeypatch.setattr(selection, "_SELECTIONDICT", {**selection._SELECTIONDICT})
+    with np.errstate(), decimal.localcontext():
+        yield tmp_path
+    MDAnalysis._READERS.pop("OWN", None)
+    for thing in (MDAnalysis.AtomGroup, MDAnalysis.lib.distances, np, builtins):
+        for name in ("part", "n1"):
+            if name in vars(thing):
+                delattr(thing, name)
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_another_text_is_another_map(place, name):
+    first, second = (script(place / value, text_of(CODE[name], value)) for value in "12")
+    assert differences(first, script(place / "3", text_of(CODE[name], "1"))) == [] or name in NEVER
+    assert differences(first, second)
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_another_cell_is_another_map(name):
+    first, again, second = (cell(text_of(CODE[name], value)) for value in "112")
+    assert differences(first, again) == [] or name in NEVER
+    assert differences(first, second)
+
+
+def values(monkeypatch, found):
+    made = []
+    for value in "112":
+        monkeypatch.setenv("V", value)
+        made.append(found())
+    return made
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_another_value_is_another_map(place, monkeypatch, name):
+    if "other-V" in text_of(VALUES[name], "V"):
+        trajectories(place)
+    text = text_of(VALUES[name], OUTSIDE)
+    first, again, second = values(monkeypatch, lambda: script(place, text))
+    assert differences(first, again) == [] or name in NEVER
+    assert differences(first, second)
+    if name in NEVER:
+        assert first.unstable
+
+
+def trajectories(place):
+    universe = MDAnalysis.Universe(TOPOLOGY, TRAJECTORY)
+    for moved in (1, 2):
+        with MDAnalysis.Writer(str(place / f"other-{moved}.xtc"), universe.atoms.n_atoms) as writer:
+            for ts in universe.trajectory[:5]:
+                ts.positions = ts.positions + (moved if ts.frame == 3 else 0)
+                writer.write(universe.atoms)

@@ -1,0 +1,347 @@
+"""Parts come back as they were written, or the frames that are chosen of them, and merge as if they had been mapped."""
+
+import os
+import pickle
+import stat
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from pyroaring import BitMap64
+from support.disks import small_disk
+
+import himach
+from himach.checkpoint.parts import blocks as blocks_module
+from himach.checkpoint.parts.part import BadPartError, NotPlainError, open_part, read_summary, write_part
+from himach.engine.merging.merge import Merge
+from himach.engine.pairs.block import SHARDS, Block, Form
+from himach.engine.pairs.keys import ENCODED
+from himach.engine.pairs.values import Pickled
+from himach.engine.shuffle.stack import MergedBlocks
+from himach.engine.stamps.joined import Frames
+from himach.engine.stamps.table import FrameTable
+
+from .emitted import Made, exact, some_frames, spread, twin
+
+QUICK = settings(max_examples=100, suppress_health_check=list(HealthCheck))
+
+
+class Point:
+    """A value that is no plain one."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __eq__(self, other):
+        return self.x == other.x
+
+    __hash__ = None
+
+
+text = st.text(st.characters(exclude_categories=[]), max_size=5)  # with surrogates
+scalars = st.one_of(
+    st.integers(),
+    st.integers(-(2**200), 2**200),
+    st.sampled_from([2**63, 2**63 - 1, -(2**63), -(2**63) - 1, 255, 256, -128, -129]),
+    st.floats(),
+    st.complex_numbers(),
+    st.booleans(),
+    st.none(),
+    text,
+    st.binary(max_size=5),
+)
+dtypes = st.one_of(
+    hnp.scalar_dtypes(),
+    hnp.array_dtypes(max_size=3),
+    hnp.nested_dtypes(max_itemsize=64),
+    st.sampled_from([np.dtype("g"), np.dtype("G"), np.dtype("S0"), np.dtype("V3")]),
+    st.just(np.dtype([("a", "i1"), ("b", "f8"), ("c", "<M8[ns]", (2,))])),
+)
+
+
+def arrays(dtype, rows=None):
+    """Return arrays of a dtype, of any bytes: so nan has payloads."""
+    shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
+    return shapes.flatmap(lambda shape: array_of(dtype, shape if rows is None else (rows, *shape[1:])))
+
+
+def array_of(dtype, shape):
+    nbytes = dtype.itemsize * int(np.prod(shape))
+    if dtype.kind == "U":
+        return hnp.arrays(dtype, shape)
+    return st.binary(min_size=nbytes, max_size=nbytes).map(
+        lambda data: np.frombuffer(data, np.uint8).view(dtype).reshape(shape).copy() if data else np.empty(shape, dtype)
+    )
+
+
+numpys = st.one_of(
+    hnp.scalar_dtypes().flatmap(hnp.from_dtype),
+    st.sampled_from([np.str_("a\0"), np.str_(""), np.bytes_(b"\0"), np.float32("nan"), np.float16(1)]),
+    dtypes.flatmap(arrays),
+)
+plain = st.recursive(st.one_of(scalars, numpys), lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)
+values = st.one_of(
+    *[
+        st.lists(of, min_size=1, max_size=8)
+        for of in (st.floats(), st.integers(), text, st.booleans(), st.none(), plain)
+    ]
+)
+keys = st.recursive(
+    st.one_of(st.integers(-3, 3), st.integers(), st.floats(allow_nan=False), text, st.binary(max_size=4), st.none()),
+    lambda inner: st.lists(inner, max_size=3).map(tuple),
+    max_leaves=4,
+)
+
+
+@st.composite
+def columns(draw):
+    """Draw `Pairs`, with and without values."""
+    n = draw(st.integers(0, 6))
+    width = draw(st.integers(0, 2))
+    of = st.integers(-3, 60) if draw(st.booleans()) else st.integers(-(2**63), 2**63 - 1)
+    drawn = draw(hnp.arrays(np.int64, (n, width) if width else n, elements=of))
+    if draw(st.booleans()):
+        return himach.Pairs(drawn)
+    return himach.Pairs(drawn, draw(dtypes.flatmap(lambda dtype: arrays(dtype, n))))
+
+
+items = st.one_of(columns(), st.tuples(keys, st.one_of(scalars, plain)))
+chunks = st.lists(st.lists(st.lists(items, max_size=4), max_size=4), min_size=1, max_size=3)
+
+
+def check(made, path, wanted, pickles):
+    """Compare what is read of a part, from memory and from the disk, with what was written."""
+    for hold in (True, False):
+        part = open_part(path, pickles=pickles, hold=hold)
+        assert part.covered == made.covered and not part.combined
+        assert part.numbers.tolist() == made.numbers.tolist()
+        assert part.times.tobytes() == made.table.times.tobytes()
+        assert (part.boxes is None) == (made.table.boxes is None)
+        assert part.boxes is None or part.boxes.tobytes() == made.table.boxes.tobytes()
+        assert twin(part.blocks(), part.numbers) == twin(made.blocks, made.numbers)
+        assert part.pairs == sum(len(spread(block, made.numbers)) for block in made.blocks)
+        chosen, frames = part.chosen(wanted, offset=5)
+        there = np.concatenate([np.full(5, -1), frames.numbers])
+        assert twin(chosen, there) == twin(made.blocks, made.numbers, wanted)
+        assert frames.numbers.tolist() == [number for number in made.numbers.tolist() if number in wanted]
+        at = {number: row for row, number in enumerate(made.numbers.tolist())}
+        rows = [at[number] for number in frames.numbers.tolist()]
+        assert frames.times.tobytes() == made.table.times[rows].tobytes()
+        boxes = np.full((len(rows), 6), np.nan, np.float32) if made.table.boxes is None else made.table.boxes[rows]
+        assert (frames.boxes is None) == bool(np.isnan(boxes).all())
+        assert frames.boxes is None or frames.boxes.tobytes() == boxes.tobytes()
+        for block, whole in zip(part.on_disk(3), part.blocks(), strict=True):
+            for start, stop in ((0, 100), (100, 101), (101, SHARDS)):
+                some, same = block.part(start, stop), whole.part(start, stop)
+                assert (some.at - 3).tolist() == same.at.tolist()
+                assert some.bounds.tolist() == same.bounds.tolist()
+                assert some.plain_keys() == same.plain_keys()
+        part.close()
+
+
+@QUICK
+@given(chunks, st.sets(st.integers(0, 12)), st.integers(1, 3))
+def test_what_map_made_comes_back_to_the_last_bit(tmp_path, chunks, wanted, step):
+    made = Made(chunks, step=step)
+    check(made, made.write(tmp_path, pickles=True), BitMap64(wanted), True)
+
+
+@QUICK
+@given(values)
+def test_python_values_come_back_as_the_same_types(tmp_path, drawn):
+    made = Made([[[(7, value) for value in drawn]]])
+    (block,) = open_part(made.write(tmp_path, pickles=True), pickles=True).blocks()
+    assert list(map(exact, block.values)) == list(map(exact, made.blocks[0].values))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1, 1.5, 2j, True, None, "a", b"a", (1, ("b", None)), 1 << 70, np.float32(1), np.arange(3), np.array(2), ()],
+    ids=repr,
+)
+def test_plain_values_need_no_pickle(tmp_path, value):
+    made = Made([[[(0, value), (1, value), (2, "another")]]])
+    (block,) = open_part(made.write(tmp_path), pickles=False).blocks()
+    assert list(map(exact, block.values)) == list(map(exact, made.blocks[0].values))
+
+
+@pytest.mark.parametrize("together", [1, 12, 64, 450])
+def test_many_pieces(tmp_path, monkeypatch, together):
+    monkeypatch.setattr(blocks_module, "TOGETHER", together)
+    made = Made(some_frames(100))
+    check(made, made.write(tmp_path), BitMap64(range(0, 100, 3)), False)
+
+
+@pytest.mark.parametrize("wanted", [[], [0], range(100), range(0, 100, 2), range(99, 150), [3, 40, 41, 42, 77]])
+def test_some_frames_of_all_forms(tmp_path, wanted):
+    made = Made(some_frames(100))
+    assert {block.form for block in made.blocks} == set(Form)
+    assert {block.width for block in made.blocks} == {ENCODED, 0, 1}
+    assert any(block.order is not None for block in made.blocks)
+    check(made, made.write(tmp_path), BitMap64(wanted), False)
+
+
+def test_bits_of_more_than_one_word(tmp_path):
+    rng = np.random.default_rng(1)
+    frames = [[himach.Pairs(np.flatnonzero(rng.random(50) < 0.5))] for _ in range(700)]
+    made = Made([frames])
+    assert {block.values.shape[1:] for block in made.blocks if block.form == Form.BITS} == {(8,), (4,)}
+    for wanted in (range(0, 700, 3), range(510, 515), range(64, 128), range(699)):
+        check(made, made.write(tmp_path), BitMap64(wanted), False)
+
+
+def test_what_combine_made_is_used_as_a_whole_only(tmp_path):
+    made = Made(some_frames(10))
+    part = open_part(made.write(tmp_path, combined=True), pickles=False)
+    assert part.combined
+    assert twin(part.chosen(BitMap64(range(50)))[0], made.numbers) == twin(made.blocks, made.numbers)
+    with pytest.raises(ValueError, match="whole"):
+        part.chosen(BitMap64(range(9)))
+
+
+@QUICK
+@given(st.sets(st.integers(0, 300)), st.integers(1, 1000), st.integers(0, 2**40))
+def test_covered_frames(tmp_path, numbers, step, first):
+    covered = BitMap64([first + step * number for number in numbers])
+    table = FrameTable(np.empty(0, np.int64), np.empty(0))
+    path = write_part(tmp_path, [], table, table.steps, covered, combined=False, pickles=False)
+    summary = read_summary(path)
+    assert (summary.covered, summary.pairs, summary.nbytes) == (covered, 0, path.stat().st_size)
+    assert open_part(path, pickles=False).covered == covered
+
+
+def test_regular_coverage_takes_no_room(tmp_path):
+    covered = BitMap64(range(5, 5_000_000, 7))
+    table = FrameTable(np.empty(0, np.int64), np.empty(0))
+    path = write_part(tmp_path, [], table, table.steps, covered, combined=False, pickles=False)
+    assert path.stat().st_size < 1000
+    assert read_summary(path).covered == covered
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+@pytest.mark.parametrize("disk", [False, True])
+def test_parts_behind_a_ranks_own_frames_merge_as_if_they_had_been_mapped(tmp_path, direction, disk):
+    chunks = some_frames(240)
+    selected = range(240)[::direction]
+    whole = Made(chunks)
+    tables, ranks = [], []
+    every = [frame for chunk in chunks for frame in chunk]
+    # Frames of three parts and those that two ranks map themselves, all of them interleaved.
+    for rank in (0, 1):
+        table, blocks = FrameTable(np.empty(0, np.int64), np.empty(0)), []
+        for own in range(5)[rank::2]:
+            made = Made([every[own::5][:20], every[own::5][20:]], own, 5)
+            if own < 2:
+                steps, found = made.numbers, made.blocks
+                found = [block_at(block, len(table)) for block in found]
+                table = FrameTable.joined([table, FrameTable(steps, made.table.times, made.table.boxes)])
+                blocks += found
+                continue
+            part = open_part(made.write(tmp_path), pickles=False)
+            if disk:
+                blocks += [block.part(0, SHARDS) for block in part.on_disk(len(table))]
+                frames = part.chosen()[1]
+            else:
+                found, frames = part.chosen(BitMap64(range(240)), len(table))
+                blocks += found
+            table = FrameTable.joined([table, frames.table(range(240))])
+        steps = table.steps if direction > 0 else 239 - table.steps
+        tables.append(FrameTable(steps, table.times, table.boxes))
+        kinds = {}
+        for block in blocks:
+            kinds.setdefault(block.kind, []).append(block)
+        ranks.append([MergedBlocks(alike).part(0, SHARDS) for alike in kinds.values()])
+    steps = whole.table.steps if direction > 0 else 239 - whole.table.steps
+    one = [FrameTable(steps, whole.table.times, whole.table.boxes)]
+    kinds = {}
+    for block in whole.blocks:
+        kinds.setdefault(block.kind, []).append(block)
+    source = [[MergedBlocks(alike).part(0, SHARDS) for alike in kinds.values()]]
+    assert merged(ranks, tables, selected) == merged(source, one, selected)
+
+
+def block_at(block, offset):
+    return Block(block.form, block.width, block.bounds, **block.columns() | {"at": block.at + np.uint32(offset)})
+
+
+def merged(ranks, tables, selected):
+    """Return every key's series, as exactly as can be told."""
+    told = {}
+    for key, series in Merge(ranks, Frames.joined(tables, selected.step > 0), selected).groups():
+        values = series.values
+        values = list(map(exact, values)) if isinstance(values, list) else None if values is None else exact(values)
+        boxes = series.boxes
+        boxes = None if boxes is None else boxes.tobytes()
+        told[key] = (series.frames.tolist(), series.steps.tolist(), series.times.tolist(), boxes, values)
+    return told
+
+
+def test_pickles_only_where_they_are_allowed(tmp_path):
+    made = Made([[[(1, Point(3)), (2, (1, 2))]]])
+    with pytest.raises(NotPlainError, match="Point"):
+        made.write(tmp_path)
+    assert os.listdir(tmp_path) == []
+    path = made.write(tmp_path, pickles=True)
+    with pytest.raises(BadPartError, match="pickled"):
+        open_part(path, pickles=False)
+    (block,) = open_part(path, pickles=True).blocks()
+    assert sorted(block.plain_values(), key=lambda value: type(value) is tuple) == [Point(3), (1, 2)]
+
+
+class Bomb:
+    def __reduce__(self):
+        return os._exit, (3,)
+
+
+def test_reading_unpickles_nothing(tmp_path):
+    made = Made([[[(1, 1.0)]]])
+    (block,) = made.blocks
+    block.values[0] = Pickled(pickle.dumps(Bomb()))
+    part = open_part(made.write(tmp_path, pickles=True), pickles=True)
+    (block,) = part.blocks()
+    assert type(block.values[0]) is Pickled
+
+
+def test_of_another_map(tmp_path):
+    path = Made(some_frames(3)).write(tmp_path, identity="this one")
+    assert open_part(path, pickles=False, identity="this one").pairs
+    with pytest.raises(BadPartError, match="another map"):
+        open_part(path, pickles=False, identity="that one")
+
+
+def test_a_part_is_its_users_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        path = Made(some_frames(3)).write(tmp_path)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_nothing_is_left_on_a_full_disk(tmp_path):
+    large = [[[himach.Pairs(np.arange(100_000), np.arange(100_000.0))]]]
+    with small_disk(tmp_path / "small", "size=1M") as disk:
+        with pytest.raises(OSError, match="No space"):
+            Made(large).write(disk)
+        assert os.listdir(disk) == []
+        path = Made(some_frames(3)).write(disk)
+        assert os.listdir(disk) == [path.name]
+
+
+@pytest.mark.parametrize("keys", ["many", "one"])
+def test_memory_to_write_and_to_look_through_a_part_is_small(tmp_path, keys):
+    key = np.arange(200_000) if keys == "many" else np.zeros(200_000, np.int64)
+    blocks = [Made([[[himach.Pairs(key, np.arange(200_000.0))]]]).blocks[0] for _ in range(20)]
+    table = FrameTable(np.zeros(1, np.int64), np.zeros(1))
+    tracemalloc.start()
+    try:
+        path = write_part(tmp_path, blocks, table, table.steps, BitMap64([0]), combined=False, pickles=False)
+        part = open_part(path, pickles=False, hold=False)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert part.nbytes > 70e6
+    assert peak < 12e6

@@ -1,0 +1,256 @@
+"""What others do beside a run that keeps its pairs: to its directory, its disk, its trajectory, its script."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.commands import himach, same_files, wait_until
+from support.disks import small_disk
+from support.ranks import clean_environment
+
+from himach.checkpoint.directory import PairsDirectory
+
+from .sample import SCRIPT, write_topology, write_trajectory
+
+pytestmark = [pytest.mark.slow]
+
+N_FRAMES = 60
+ANALYSES = ("Columns", "Presence", "Chain")
+#: The analyses, which take their time.
+SLOW = SCRIPT + (
+    "\nimport os, time\n"
+    "def slow(analysis):\n"
+    "    quick = analysis.map\n"
+    "    def map(self, frame):\n"
+    "        yield from quick(self, frame)\n"
+    "        time.sleep(float(os.environ.get('SLOW', 0)))\n"
+    "    analysis.map = map\n"
+    "for each in (Columns, Presence, Chain):\n"
+    "    slow(each)\n"
+)
+
+
+class Ground:
+    """A trajectory, a script, and what a run in one go makes of them."""
+
+    def __init__(self, folder: Path, n_frames: int = N_FRAMES, trajectory: str = "run.xtc") -> None:
+        self.folder, self.n_frames, self.trajectory = folder, n_frames, folder / trajectory
+        write_trajectory(self.trajectory, n_frames)
+        write_topology(folder / "top.gro")
+        (folder / "script.py").write_text(SLOW)
+        self.whole = self.right("whole")
+
+    def start(
+        self, out: str, *words: object, slow: float = 0.0, every: float = 0.05, ulimit: str = ""
+    ) -> subprocess.Popen[str]:
+        """Start a run with ``--out``."""
+        analyses = [f"{self.folder / 'script.py'}:{name}" for name in ANALYSES]
+        data = ["--trajectory", self.trajectory, "--topology", self.folder / "top.gro", "--cache", "off"]
+        command = [sys.executable, "-P", "-m", "himach", "run", *analyses, *data, "--quiet", "--out", self.folder / out]
+        limited = ["sh", "-c", f'ulimit {ulimit}; exec "$@"', "sh"] if ulimit else []
+        return subprocess.Popen(
+            [*limited, *map(str, command), *map(str, words)],
+            env=clean_environment(SLOW=str(slow / self.n_frames / len(ANALYSES)), HIMACH_KEEP_EVERY=str(every)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def right(self, out: str, *words: object) -> Path:
+        """Make a run that ends well; return its output directory."""
+        self.ended(self.start(out, *words))
+        return self.folder / out
+
+    def ended(self, run: subprocess.Popen[str]) -> str:
+        """Wait for a run to end well; return what it said."""
+        _, said = run.communicate(timeout=90)
+        assert run.returncode == 0, said
+        return said
+
+    def same(self, out: str) -> dict[str, object]:
+        """Find the outcome of a run in one go; return what the record says of frames reused."""
+        same_files(self.whole, self.folder / out)
+        return json.loads((self.folder / out / "run.json").read_text())["reused"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return Ground(tmp_path_factory.mktemp("actors"))
+
+
+@pytest.fixture
+def ground(made, tmp_path):
+    """A ground of this test's, with the outcome of a run in one go that was made for all."""
+    shutil.copytree(made.folder, tmp_path / "ground")
+    ground = object.__new__(Ground)
+    ground.folder, ground.n_frames, ground.whole = tmp_path / "ground", N_FRAMES, tmp_path / "ground" / "whole"
+    ground.trajectory = ground.folder / "run.xtc"
+    return ground
+
+
+def parts(place: Path) -> list[Path]:
+    """Return the parts in a directory of kept pairs."""
+    return sorted(place.glob("*/*/*.pairs"))
+
+
+def test_of_runs_that_start_in_the_same_instant_all_but_one_are_refused(ground):
+    runs = [ground.start(f"out{i}", "--pairs", ground.folder / "pairs", slow=1.0) for i in range(3)]
+    ends = [(run.communicate(timeout=90)[1], run.returncode) for run in runs]
+    for i, (said, status) in enumerate(ends):
+        if status == 0:
+            ground.same(f"out{i}")
+        else:
+            there = f"pairs {ground.folder / 'pairs'}: another run keeps its pairs there "
+            assert f"{there}(process" in said or f"{there}(just started)" in said
+    assert sorted(status for _, status in ends) in ([0, 2, 2], [0, 0, 2])  # where one came when another had ended
+    again = ground.right("again", "--pairs", ground.folder / "pairs")
+    assert ground.same(again.name)["frames"] == N_FRAMES
+
+
+def test_a_directory_that_is_cleaned_up_under_a_run(ground):
+    place = ground.folder / "pairs"
+    ground.right("first", "--pairs", place, "--stop", "20")
+    before = len(parts(place))
+    run = ground.start("out", "--pairs", place, slow=1.5)
+    assert wait_until(lambda: len(parts(place)) > before, 60)
+    run.send_signal(signal.SIGSTOP)
+    refused = himach("pairs", "evict", place, "--all")
+    assert refused.returncode == 2
+    assert "another run keeps its pairs there" in refused.stderr
+    directory = PairsDirectory(place)  # all the same, as whoever deletes files would
+    for label in directory.labels():
+        directory.evict(label, 1)
+    run.send_signal(signal.SIGCONT)
+    ground.ended(run)
+    ground.same("out")
+    ground.right("again", "--pairs", place)
+    ground.same("again")
+    assert sorted(path.name for path in place.iterdir()) == sorted(ANALYSES)
+
+
+@pytest.mark.parametrize("moment", ["before", "while it keeps"])
+def test_a_directory_that_is_removed_under_a_run(ground, moment):
+    place = ground.folder / "pairs"
+    run = ground.start("out", "--pairs", place, slow=1.5)
+    assert wait_until(lambda: (place / ".lock").exists() if moment == "before" else parts(place), 60)
+    while place.exists():
+        shutil.rmtree(place, ignore_errors=True)
+    said = ground.ended(run)
+    ground.same("out")
+    assert moment == "before" or said.count("No such file or directory") == 1
+    ground.right("again", "--pairs", place)
+    ground.same("again")
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system of its own, of 100 kB."""
+    with small_disk(tmp_path / "disk", "size=100k") as path:
+        yield path
+
+
+def test_a_disk_that_gets_full_ends_the_keeping_and_not_the_run(ground, disk):
+    said = ground.ended(ground.start("out", "--pairs", disk / "pairs", slow=0.5))
+    assert said.count("No space left on device") == 1
+    ground.same("out")
+    assert parts(disk / "pairs")
+    assert not list(disk.rglob("*.tmp"))
+    # As full as it is, what is there is used.
+    said = ground.ended(ground.start("again", "--pairs", disk / "pairs"))
+    assert 0 < ground.same("again")["frames"] < N_FRAMES
+
+
+def test_a_disk_that_is_full_from_the_beginning(ground, disk):
+    (disk / "pairs").mkdir()
+    with (disk / "large").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(bytes(4096))
+    said = ground.ended(ground.start("out", "--pairs", disk / "pairs"))
+    assert said.count("No space left on device") == 1
+    ground.same("out")
+    (disk / "large").unlink()
+    subprocess.run(["mount", "-o", "remount,size=4m", disk], check=True)
+    ground.right("again", "--pairs", disk / "pairs")
+    assert ground.same("again")["frames"] == 0
+    assert parts(disk / "pairs")
+
+
+def test_a_disk_that_cannot_be_written_is_named_before_anything_is_read(ground, disk):
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    run = ground.start("out", "--pairs", disk / "pairs")
+    _, said = run.communicate(timeout=60)
+    assert run.returncode == 2
+    assert f"pairs {disk / 'pairs'} cannot be written (Read-only file system)" in said
+
+
+def test_a_trajectory_that_changes_under_a_run_leaves_nothing_of_what_was_read_then(tmp_path):
+    n_frames = 600  # more than are read at a time, each at the place of the one that it takes
+    ground = Ground(tmp_path, n_frames, "run.trr")
+    place, trajectory = ground.folder / "pairs", ground.trajectory
+    other = write_trajectory(ground.folder / "other.trr", n_frames, seed=2).read_bytes()
+    true = trajectory.read_bytes()
+    assert len(other) == len(true)
+    run = ground.start("out", "--pairs", place, slow=2.0)
+    assert wait_until(lambda: len(parts(place)) > 9, 60)
+    with trajectory.open("r+b") as file:
+        file.write(other)
+    _, said = run.communicate(timeout=90)
+    assert run.returncode == 1
+    assert "has changed since this run opened it" in said
+    # The changed one has nothing of what was kept, ...
+    ground.right("changed", "--pairs", place)
+    reused = json.loads((ground.folder / "changed" / "run.json").read_text())["reused"]
+    assert reused["frames"] == 0
+    assert "the trajectory has another content" in str(reused["reason"])
+    ground.right("changed whole")
+    same_files(ground.folder / "changed whole", ground.folder / "changed")
+    # ... and the true one has, of what was read of it.
+    trajectory.write_bytes(true)
+    ground.right("again", "--pairs", place)
+    assert 0 < ground.same("again")["frames"] < n_frames
+
+
+def test_a_script_that_is_edited_under_a_run(ground):
+    place, script = ground.folder / "pairs", ground.folder / "script.py"
+    run = ground.start("out", "--pairs", place, slow=1.5)
+    assert wait_until(lambda: parts(place), 60)
+    script.write_text(SLOW.replace("% 7 < 3.5", "% 7 < 2.25"))
+    ground.ended(run)
+    ground.same("out")
+    ground.right("edited", "--pairs", place)
+    ground.right("edited whole")
+    same_files(ground.folder / "edited whole", ground.folder / "edited")
+    script.write_text(SLOW)
+    ground.right("again", "--pairs", place)
+    assert ground.same("again")["frames"] == N_FRAMES
+
+
+@pytest.mark.parametrize("memory", ["1MiB", "1GiB"])
+def test_more_parts_than_files_can_be_open(ground, memory):
+    """Also where they are too many for the memory, and stay on the disk."""
+    place = ground.folder / "pairs"
+    ground.ended(ground.start("first", "--pairs", place, slow=1.0, every=0.0))
+    assert len(parts(place)) > 100
+    assert sum(path.stat().st_size for path in parts(place)) > (1 << 20) // 4
+    said = ground.ended(ground.start("out", "--pairs", place, "--memory", memory, ulimit="-n 64"))
+    assert said == f"himach: 60 of 60 frames were mapped before (pairs in {place})\n"
+    assert ground.same("out")["frames"] == N_FRAMES
+
+
+def test_a_clock_that_jumps(ground):
+    """Files of tomorrow, and of long ago, are as good as others."""
+    place = ground.folder / "pairs"
+    ground.right("out", "--pairs", place, "--stop", "30")
+    for path, when in zip(parts(place), (0, 4e9, time.time()), strict=False):
+        os.utime(path, (when, when))
+    ground.right("again", "--pairs", place)
+    assert ground.same("again")["frames"] == 30

@@ -1,0 +1,277 @@
+"""Whatever is damaged in a directory of kept pairs: the run has the right outcome, says so, and leaves it usable."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import struct
+import tempfile
+from pathlib import Path
+
+import pytest
+from support import needs
+
+from himach.checkpoint.directory import LOCK, MAP, PairsDirectory, _digest
+from himach.checkpoint.parts.columns import HEAD
+from himach.checkpoint.reuse import find_parts
+from himach.io.store.bodhi import crc32c
+from himach.parallel.communicator import alone
+
+from .damage import N_FRAMES, NAMES, Ground
+
+OTHER = "f" * 16 + ".pairs"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return Ground(tmp_path_factory.mktemp("damage"))
+
+
+@pytest.fixture
+def ground(made):
+    made.restore()
+    return made
+
+
+def flip(ground):
+    data = bytearray(ground.part().read_bytes())
+    data[len(data) // 2] ^= 4
+    ground.part().write_bytes(data)
+
+
+def torn(ground):
+    os.truncate(ground.part(), 100)
+
+
+def empty(ground):
+    os.truncate(ground.part(), 0)
+
+
+def text(ground):
+    ground.part().write_text("no pairs, but something else that is longer than a head, namely this\n")
+
+
+def later_part(ground):
+    data = bytearray(ground.part().read_bytes())
+    data[8:12] = struct.pack("<I", 9)
+    data[HEAD.size : HEAD.size + 4] = struct.pack("<I", crc32c(bytes(data[: HEAD.size])))
+    ground.part().write_bytes(data)
+
+
+def of_another_analysis(ground):
+    ground.part("Presence").rename(ground.part().with_name(OTHER))
+
+
+def of_another_generation(ground):
+    ground.run(pairs=ground.pairs, reuse="never")
+    there = next((ground.pairs / "Columns" / "2").glob("*.pairs"))
+    there.rename(ground.part().with_name(OTHER))
+    shutil.rmtree(ground.pairs / "Columns" / "2")
+
+
+def of_another_directory(ground):
+    other = ground.folder / "other"
+    ground.run(pairs=other)
+    shutil.move(next((other / "Columns" / "1").glob("*.pairs")), ground.part().with_name(OTHER))
+    shutil.rmtree(other)
+
+
+def folder(ground):
+    path = ground.part()
+    path.unlink()
+    path.mkdir()
+
+
+def pipe(ground):
+    path = ground.part()
+    path.unlink()
+    os.mkfifo(path)
+
+
+def link_to_nothing(ground):
+    path = ground.part()
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+def link_to_itself(ground):
+    path = ground.part()
+    path.unlink()
+    path.symlink_to(path)
+
+
+def link_to_pickles(ground):
+    """Who can make the link may be somebody else."""
+    path = ground.part()
+    path.rename(ground.folder / "elsewhere")
+    path.symlink_to(ground.folder / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (flip, "its column [0-9]+ is damaged"),
+        (torn, "it is torn: it has 100 bytes of"),
+        (empty, "it is torn: it ends within its head"),
+        (text, "it is no file of kept pairs"),
+        (later_part, "it has the format 9 of kept pairs, this himach has"),
+        (of_another_analysis, "it is of another map"),
+        (of_another_generation, "it is of another map"),
+        (of_another_directory, "it is of another map"),
+        (folder, "it is no file"),
+        (pipe, "it is no file"),
+        (link_to_nothing, "it cannot be opened: No such file"),
+        (link_to_itself, "it cannot be opened: Too many levels"),
+        (link_to_pickles, "it has values that are pickled, which are not read here"),
+    ],
+)
+def test_a_part_that_cannot_be_used_is_mapped_again_and_said_in_one_line(ground, damage, said):
+    damage(ground)
+    result, warned = ground.run(pairs=ground.pairs)
+    assert result.text() == ground.text
+    assert len(warned) == 1, warned
+    assert "\n" not in warned[0]
+    assert f"a part of the pairs kept in {ground.pairs} cannot be used" in warned[0]
+    assert re.search(rf"\(\w+\.pairs: {said}.*\); its frames are mapped again", warned[0])
+    again, warned = ground.run(pairs=ground.pairs)
+    assert again.text() == ground.text
+    assert again.record["reused"]["frames"] == N_FRAMES
+    # What can never be used is gone, and said no more.
+    assert bool(warned) == (damage not in (flip, torn, empty, text))
+
+
+def test_several_are_said_in_one_line(ground):
+    for path in ground.pairs.rglob("*.pairs"):
+        os.truncate(path, 200)
+    result, warned = ground.run(pairs=ground.pairs)
+    assert result.text() == ground.text
+    assert len(warned) == 1
+    assert "9 parts of the pairs kept" in warned[0]
+    assert "their frames are mapped again" in warned[0]
+    ground.check()
+
+
+def test_a_part_that_is_missing_is_mapped_again(ground):
+    ground.part().unlink()
+    result, warned = ground.run(pairs=ground.pairs)
+    assert (result.text(), warned) == (ground.text, [])
+    assert 0 < result.record["reused"]["frames"] < N_FRAMES
+    ground.check()
+
+
+@pytest.mark.parametrize("label", ["Columns", "Chain"])
+def test_a_part_that_is_there_twice_counts_once(ground, label):
+    shutil.copy(ground.part(label), ground.part(label).with_name(OTHER))
+    result, warned = ground.run(pairs=ground.pairs)
+    assert (result.text(), warned) == (ground.text, [])
+    assert result.record["reused"]["frames"] == N_FRAMES
+
+
+def torn_map(path):
+    os.truncate(path, 100)
+
+
+def other_map(path):
+    path.write_text(path.read_text().replace('"key": "', '"key": "0'))
+
+
+def later_map(path):
+    described = json.loads(path.read_text())
+    described["version"] = 7
+    del described["digest"]
+    path.write_text(json.dumps(described | {"digest": _digest(described)}))
+
+
+def map_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def missing_map(path):
+    path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (torn_map, "is damaged"),
+        (other_map, "is damaged"),
+        (later_map, "is of version 7, and this himach has 1"),
+        (map_folder, "cannot be read (Is a directory)"),
+        (missing_map, "cannot be read (No such file or directory)"),
+    ],
+)
+def test_a_map_that_is_not_known_is_mapped_again_and_said(ground, damage, said):
+    path = ground.pairs / "Columns" / "1" / MAP
+    damage(path)
+    result, warned = ground.run(pairs=ground.pairs)
+    assert (result.text(), warned) == (ground.text, [])
+    assert result.record["reused"] == {
+        "frames": 0,
+        "reason": f"for Columns, {path} {said}, so what is kept there is not used",
+    }
+    ground.check()
+
+
+def test_a_lock_of_any_content_is_no_hindrance(ground):
+    for content in (b"", b"\0\xff" * 500):
+        (ground.pairs / LOCK).write_bytes(content)
+        ground.check()
+
+
+def test_folders_that_are_there_besides_are_none_of_the_runs_business(ground):
+    """Among them what a killed run, or a killed eviction, left."""
+    for name in ("2", "3", "9" * 30, "01", "²"):
+        (ground.pairs / "Columns" / name).mkdir()
+    shutil.copy(ground.pairs / "Presence" / "1" / MAP, ground.pairs / "Columns" / "3")
+    (ground.pairs / "Rdf").mkdir()
+    (ground.pairs / "Columns" / "1" / ".0123.tmp").mkdir()
+    ground.check()
+
+
+@pytest.fixture
+def open_ground():
+    """A ground that other users may enter."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Ground(Path(name))
+
+
+def test_parts_of_another_user_are_used_if_they_can_be_read_and_need_no_trust(open_ground):
+    needs.root("to be another user")
+    ground = open_ground
+    for path in (ground.pairs, *ground.pairs.rglob("*")):
+        path.chmod(path.stat().st_mode | 0o055)
+        os.chown(path, 65533, -1)
+    ground.part("Presence").chmod(0o600)
+    directory = PairsDirectory(ground.pairs)
+    generations = [directory.generations(label)[-1] for label in NAMES]
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.setuid(65534)
+            private = [generation.private for generation in generations]
+            bad = find_parts(alone().comm, generations, private, ["damaged"] * 3, range(N_FRAMES), 1 << 30).bad
+            os.write(write, json.dumps(sorted(text.partition(": ")[2] for text in bad)).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    bad = json.loads(os.read(read, 1 << 16))
+    os.close(read)
+    pickled = "it has values that are pickled, which are not read here"
+    assert bad == ["it cannot be opened: Permission denied", pickled, pickled, pickled]  # of Columns, all three
+
+
+def test_bits_that_flip(ground):
+    counted = ground.flips(800, 6, random.Random(1))
+    assert counted["flips"] == 800
+    assert counted["seen"] > 600  # all but those of the lock
+
+
+def test_files_torn_at_any_length(ground):
+    counted = ground.lengths(41, 6)
+    assert counted["seen"] > 0.99 * counted["lengths"] - 1

@@ -1,0 +1,117 @@
+"""Runs that keep their pairs, and take over those of earlier ones: the outcome is that of a run in one go."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+import himach
+
+from .sample import SCRIPT, write_topology, write_trajectory
+
+N_FRAMES = 80
+NAMES = ("Columns", "Presence", "Chain")
+
+
+@pytest.fixture
+def place(tmp_path):
+    write_trajectory(tmp_path / "run.xtc", N_FRAMES)
+    write_topology(tmp_path / "top.gro")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    return tmp_path
+
+
+def module_of(path: Path):
+    spec = importlib.util.spec_from_file_location(f"kept_{path.stem}_{abs(hash(path.read_text()))}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(place: Path, names=NAMES, **keywords):
+    module = module_of(place / keywords.pop("script", "script.py"))
+    analyses = [getattr(module, name)() for name in names]
+    keywords.setdefault("cache", "off")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return himach.run(analyses, place / "run.xtc", place / "top.gro", **keywords)
+
+
+def text(result) -> str:
+    return result.text()
+
+
+def test_a_second_run_maps_nothing(place):
+    whole = run(place)
+    first = run(place, pairs=place / "pairs")
+    again = run(place, pairs=place / "pairs")
+    assert text(first) == text(again) == text(whole)
+    assert first.record["reused"]["frames"] == 0
+    assert again.record["reused"]["frames"] == again.record["frames"] == N_FRAMES
+    assert again.record["assignment"] == {"native": 0, "alien": 0, "residue": 0}
+
+
+@pytest.mark.parametrize("selection", [{"start": 20}, {"step": 3}, {"start": 70, "stop": 10, "step": -7}, {"stop": 33}])
+@pytest.mark.parametrize("kept", [{"start": 10, "stop": 50}, {"step": 2}, {"start": 60, "stop": 3, "step": -1}])
+def test_any_selection_takes_what_is_there(place, selection, kept):
+    run(place, pairs=place / "pairs", **kept)
+    wanted, there = (
+        set(range(N_FRAMES)[slice(*(one.get(name) for name in ("start", "stop", "step")))]) for one in (selection, kept)
+    )
+    found = run(place, pairs=place / "pairs", **selection)
+    assert text(found) == text(run(place, **selection))
+    assert found.record["reused"]["frames"] in (len(wanted & there), 0)
+    only = run(place, ["Columns", "Presence"], pairs=place / "pairs", **selection)
+    assert only.record["reused"]["frames"] == len(wanted)
+
+
+def test_a_grown_trajectory_keeps_its_pairs(place):
+    run(place, pairs=place / "pairs")
+    write_trajectory(place / "run.xtc", N_FRAMES + 7)
+    found = run(place, pairs=place / "pairs")
+    assert text(found) == text(run(place))
+    assert found.record["reused"]["frames"] == N_FRAMES
+    assert run(place, pairs=place / "pairs").record["reused"]["frames"] == N_FRAMES + 7
+
+
+def test_what_differs_is_mapped_again_beside_it(place):
+    run(place, pairs=place / "pairs")
+    (place / "script.py").write_text(SCRIPT.replace("% 7 < 3.5", "% 7 < 2.25"))
+    found = run(place, pairs=place / "pairs")
+    assert text(found) == text(run(place))
+    assert "for Columns, Columns.map was changed" in found.record["reused"]["reason"]
+    assert found.record["reused"]["frames"] == 0
+    (place / "script.py").write_text(SCRIPT)
+    found = run(place, pairs=place / "pairs")
+    assert found.record["reused"]["frames"] == N_FRAMES
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_other_ranks(place, ranks):
+    whole = run(place, stop=50)
+    run(place, pairs=place / "pairs", stop=40, ranks=ranks)
+    assert text(run(place, pairs=place / "pairs", stop=50)) == text(whole)
+    found = run(place, pairs=place / "pairs", stop=50, ranks=ranks)
+    assert text(found) == text(whole)
+    assert found.record["reused"]["frames"] == 50
+
+
+OPEN = """
+import ctypes
+LOG = ctypes.CDLL(None)
+class Open(Columns):
+    def map(self, frame):
+        yield LOG.abs(-1), 1
+"""
+
+
+def test_what_can_never_be_the_same_is_warned_of(place):
+    (place / "script.py").write_text(SCRIPT + OPEN)
+    analysis = module_of(place / "script.py").Open()
+    with pytest.warns(UserWarning, match=r"Open: LOG \(ctypes.CDLL\) cannot be compared with that of another run"):
+        himach.run(analysis, place / "run.xtc", place / "top.gro", pairs=place / "pairs", cache="off")

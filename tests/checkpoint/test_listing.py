@@ -1,0 +1,229 @@
+"""What a directory of kept pairs has, and deleting of it: also while runs come and go, and where it is damaged."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+
+import pytest
+from pyroaring import BitMap64
+
+import himach
+from himach.checkpoint.directory import PairsDirectory
+from himach.checkpoint.listing import Entry, entries, evict_chosen, kept_in, shown_frames
+from himach.errors import UsageError
+from himach.output.claim import Claim
+
+from .sample import write_topology, write_trajectory
+
+N_FRAMES = 30
+
+
+class Near(himach.Analysis):
+    """Numbers of frames."""
+
+    cutoff: float = 3.5
+
+    def map(self, frame):
+        yield "x", float(frame.positions[0, 0] * self.cutoff)
+
+    def reduce(self, key, series):
+        return sum(series.values)
+
+
+class Other(Near):
+    """Another one."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    return write_trajectory(folder / "run.xtc", N_FRAMES), write_topology(folder / "top.gro")
+
+
+@pytest.fixture(scope="module")
+def made(data, tmp_path_factory):
+    """Return a directory with two generations of one analysis, and one of another."""
+    pairs = tmp_path_factory.mktemp("made") / "pairs"
+    keep(data, pairs, [Near(), Other()], stop=20)
+    keep(data, pairs, [Near(cutoff=3.2)])
+    return pairs
+
+
+@pytest.fixture
+def kept(made, tmp_path):
+    shutil.copytree(made, tmp_path / "pairs")
+    return tmp_path / "pairs"
+
+
+def keep(data, pairs, analyses, **keywords):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return himach.run(analyses, *data, pairs=pairs, cache="off", progress=False, **keywords)
+
+
+def found(path, **keywords):
+    return {(one.analysis, one.generation): one for one in entries(path, **keywords)}
+
+
+def test_entries_tell_frames_pairs_parameters_and_what_differs(kept, data):
+    there = found(kept)
+    assert list(there) == [("Near", 2), ("Near", 1), ("Other", 1)]
+    new, old = there["Near", 2], there["Near", 1]
+    assert (new.covered, new.of, new.pairs, new.last) == (BitMap64(range(N_FRAMES)), N_FRAMES, N_FRAMES, True)
+    assert (old.covered, old.pairs, old.last) == (BitMap64(range(20)), 20, False)
+    assert (new.parameters, old.parameters) == ({"cutoff": "3.2"}, {"cutoff": "3.5"})
+    assert old.differs == ["cutoff 3.5 is now 3.2"]
+    assert not new.differs and not new.bad and not old.bad
+    assert new.trajectory == (str(data[0]),)
+    files = [path.stat().st_size for path in (kept / "Near" / "2").glob("*.pairs")]
+    assert (new.nbytes, new.parts) == (sum(files), len(files))
+
+
+def test_the_generation_used_last_is_the_one_that_a_run_took_over(kept, data):
+    for path in kept.rglob("*"):
+        os.utime(path, (1, 1))
+    reused = keep(data, kept, [Near()], stop=20).record["reused"]
+    assert reused == {"frames": 20, "reason": ""}
+    assert [one.generation for one in entries(kept) if one.last and one.analysis == "Near"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "left"),
+    [
+        ({"analysis": "Near"}, [("Other", 1)]),
+        ({"analysis": "Near", "number": 1}, [("Near", 2), ("Other", 1)]),
+        ({"analysis": None, "number": 1}, [("Near", 2)]),
+        ({"analysis": None, "older": True}, [("Near", 2), ("Other", 1)]),
+        ({"analysis": "Other", "older": True}, [("Near", 2), ("Near", 1), ("Other", 1)]),
+        ({"analysis": None}, []),
+    ],
+)
+def test_what_is_chosen_goes_and_the_rest_stays(kept, chosen, left):
+    before = found(kept)
+    freed = evict_chosen(kept, **chosen)
+    assert list(found(kept)) == left
+    gone = before.keys() - set(left)
+    assert (freed.generations, freed.nbytes) == (len(gone), sum(before[one].nbytes for one in gone))
+
+
+def test_a_run_finds_what_was_left(kept, data):
+    evict_chosen(kept, None, older=True)
+    assert keep(data, kept, [Near(cutoff=3.2)]).record["reused"]["frames"] == N_FRAMES
+    evict_chosen(kept, None)
+    assert not any(kept.iterdir())
+    assert keep(data, kept, [Near(cutoff=3.2)]).record["reused"] == {"frames": 0, "reason": ""}
+
+
+def test_what_is_not_there_is_refused_by_name(kept):
+    with pytest.raises(UsageError, match=r"no pairs of Nera are kept in .*; did you mean 'Near'\?"):
+        evict_chosen(kept, "Nera")
+    with pytest.raises(UsageError, match=r"generation 7 is not kept in .*; there is 1, 2"):
+        evict_chosen(kept, "Near", 7)
+    assert len(entries(kept)) == 3
+
+
+def test_while_a_run_has_it_nothing_goes_and_all_is_told(kept):
+    run = PairsDirectory(kept)
+    run.claim()
+    try:
+        assert f"process {os.getpid()} on " in kept_in(kept).holder
+        assert len(entries(kept)) == 3
+        before = sorted(path.name for path in kept.rglob("*"))
+        with pytest.raises(UsageError, match=f"keeps its pairs there .process {os.getpid()} on "):
+            evict_chosen(kept, None)
+        assert sorted(path.name for path in kept.rglob("*")) == before
+    finally:
+        run.release()
+    assert kept_in(kept).holder == ""
+
+
+def test_a_dead_runs_lock_is_nobodys(kept):
+    child = os.fork()
+    if child == 0:
+        PairsDirectory(kept).claim()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (kept / ".lock").exists()
+    assert kept_in(kept).holder == ""
+    assert evict_chosen(kept, None).generations == 3
+
+
+def test_an_output_directory_of_a_run_that_did_not_end(kept, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    claim = Claim(out)
+    shutil.copytree(kept, claim.pairs)
+    assert kept_in(out).holder.startswith(f"process {os.getpid()} on ")
+    for path in (out, out / ".himach" / "pairs"):
+        with pytest.raises(UsageError, match="another run writes there"):
+            evict_chosen(path, None)
+    claim.release()
+    assert (kept_in(out).out, kept_in(out).holder) == (out, "")
+    assert evict_chosen(out, None, older=True).generations == 1
+    assert evict_chosen(out, None).generations == 2
+    assert kept_in(out) is None
+    assert not any(out.iterdir())
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_damage_is_told_and_the_rest_counts(kept, verify):
+    part = next((kept / "Near" / "2").glob("*.pairs"))
+    content = bytearray(part.read_bytes())
+    content[80] ^= 1  # within a column
+    part.write_bytes(content)
+    shutil.copy(next((kept / "Near" / "1").glob("*.pairs")), kept / "Near" / "2" / "foreign.pairs")
+    (kept / "Near" / "2" / "torn.pairs").write_bytes(content[:-1])
+    (kept / "Other" / "1" / "map.json").write_text("{")
+    there = found(kept, verify=verify)
+    told = there["Near", 2].bad
+    assert [text for text in told if text.startswith("foreign.pairs: ") and "another map" in text]
+    assert [text for text in told if text.startswith("torn.pairs: it is torn")]
+    assert any(text.startswith(part.name) for text in told) == verify
+    assert len(told) == (3 if verify else 2)
+    assert there["Other", 1].bad == [f"{kept}/Other/1/map.json is damaged, so what is kept there is not used"]
+    assert there["Other", 1].of is None
+    assert evict_chosen(kept, None).generations == 3
+
+
+def test_what_is_none_is_none(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "notes").mkdir()
+    (tmp_path / "foreign" / "notes" / "text").touch()
+    (tmp_path / "file").touch()
+    simulation = tmp_path / "foreign" / "replica" / "1" / "run.xtc"
+    simulation.parent.mkdir(parents=True)
+    simulation.touch()
+    (tmp_path / "foreign" / "other" / "2").mkdir(parents=True)
+    assert [kept_in(tmp_path / name) for name in ("empty", "foreign", "file", "nothing")] == [None] * 4
+    assert evict_chosen(tmp_path / "foreign", None).generations == 0
+    assert (tmp_path / "foreign" / "notes" / "text").exists()
+    assert simulation.exists()
+
+
+def test_what_somebody_else_put_there_stays(kept):
+    (kept / "Near" / "1" / "notes.txt").touch()
+    (kept / "Near" / "9").mkdir()
+    (kept / "Near" / "9" / "run.xtc").touch()
+    assert list(found(kept)) == [("Near", 2), ("Other", 1)]
+    assert evict_chosen(kept, None).generations == 2
+    assert {path.name for path in kept.rglob("*.*")} >= {"notes.txt", "run.xtc", "map.json"}
+    assert kept_in(kept) is None
+
+
+@pytest.mark.parametrize(
+    ("frames", "of", "text"),
+    [
+        (range(10000), 10000, "0-9,999 of 10,000"),
+        (range(5, 6), 10, "5 of 10"),
+        ([], 10, "none"),
+        (range(0, 10000, 10), 10000, "1,000 of 10,000: 0-9,990 by 10"),
+        ([*range(5), *range(10, 20), 30], 50, "16 of 50: 0-4, 10-19, 30"),
+        ({*range(500)} - {*range(0, 500, 100)}, None, "495: 1-99, 101-199, 201-299, ..., 401-499"),
+    ],
+)  # fmt: skip
+def test_frames_in_words(frames, of, text):
+    entry = Entry("A", 1, True, BitMap64(frames), of, 0, 0, 0, 0.0, {}, (), [], [])
+    assert shown_frames(entry) == text

@@ -1,0 +1,717 @@
+"""Ways to keep state in map(): each is refused by name, or gives on three ranks what it gives on one.
+
+They are written as scripts are: what stands before the class, in setup() and in map(), which gives `n`.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from checkpoint.fingerprint.ways import cases
+
+import himach
+from himach.engine import Work, run_pass
+from himach.examples import sample
+from himach.io.trajectory.origin import open_origin
+from himach.io.universe.topology import load_topology
+from himach.io.universe.view import View
+from himach.parallel.communicator import alone
+from himach.runner.scripts import load_script
+
+FRAMES = range(12)
+TRAJECTORY, TOPOLOGY = sample("villin")
+ORIGIN = open_origin([Path(TRAJECTORY)], Path(TOPOLOGY), {})
+PARSED = load_topology(TOPOLOGY, ORIGIN)
+RAWS = {raw.number: copy.deepcopy(raw) for raw in ORIGIN.read([*FRAMES])}
+
+SCRIPT = """
+import collections, contextvars, copy, csv, ctypes, dataclasses, decimal, enum, functools, io, itertools, logging, os
+import queue, random, sqlite3, sys, threading, types, weakref
+import numpy as np
+import MDAnalysis
+import himach
+{before}
+class Mine(himach.Analysis):
+    {inside}
+    def setup(self, u):
+        self.ca = u.select_atoms("name CA")
+        {setup}
+    def map(self, frame):
+        {map}
+        yield frame.number, n
+    def reduce(self, key, series):
+        return np.asarray(series.values).tolist()
+"""
+HELPERS = """
+def count(to):
+    to.append(1)
+    return len(to)
+"""
+
+REFUSED = cases(r"""
+a module's list: SEEN, a list
+  before: SEEN = []
+  map:    n = count(SEEN)
+a module's dict: SEEN, a dict
+  before: SEEN = {}
+  map:    n = SEEN[frame.number] = len(SEEN)
+a module's set: SEEN, a set
+  before: SEEN = set()
+  map:    SEEN.add(frame.number); n = len(SEEN)
+a module's array: SUM, an array
+  before: SUM = np.zeros(3)
+  map:    SUM[0] += 1; n = SUM[0]
+a module's number: N, an
+  before: N = 0
+          def step():
+              global N
+              N += 1
+              return N
+  map:    n = step()
+a new global: N, an int
+  map:    n = globals()['N'] = globals().get('N', 0) + 1
+another module's number: N in beside
+  before: import beside
+  map:    beside.N += 1; n = beside.N
+another module's list: seen
+  before: from beside import seen
+  map:    n = count(seen)
+another module's function's list: seen in beside
+  before: import beside
+  map:    n = beside.note(1)
+a module's count: COUNT
+  before: COUNT = itertools.count()
+  map:    n = next(COUNT)
+a module's cycle: COUNT
+  before: COUNT = itertools.cycle(range(5))
+  map:    n = next(COUNT)
+a module's iterator: COUNT
+  before: COUNT = iter(range(99))
+  map:    n = next(COUNT)
+a module's generator: COUNT
+  before: def g():
+              yield from range(99)
+          COUNT = g()
+  map:    n = next(COUNT)
+a module's generator, by a function: COUNT
+  before: COUNT = (i for i in range(99))
+          def number():
+              return next(COUNT)
+  map:    n = number()
+a module's file: F, an?
+  before: F = open(__file__)
+  map:    n = len(F.readline())
+a module's writer: W, a writer
+  before: S = io.StringIO()
+          W = csv.writer(S)
+  map:    W.writerow([1]); n = S.tell()
+a module's random: R, a random generator
+  before: R = random.Random(1)
+  map:    n = R.random()
+a module's draw: draw
+  before: draw = random.Random(1).random
+  map:    n = draw()
+a module's numpy draw: draw
+  before: draw = np.random.default_rng(1).random
+  map:    n = draw()
+a context variable: V, a ContextVar
+  before: V = contextvars.ContextVar('V')
+  map:    n = V.get(0) + 1; V.set(n)
+a thread's own: T, a
+  before: T = threading.local()
+  setup:  T.n = 0
+  map:    T.n += 1; n = T.n
+a database: DB, a
+  before: DB = sqlite3.connect(':memory:', check_same_thread=False)
+  setup:  DB.execute('create table t (x)')
+  map:    DB.execute('insert into t values (1)'); n = DB.execute('select count(*) from t').fetchone()[0]
+a simple queue: Q, a
+  before: Q = queue.SimpleQueue()
+  map:    Q.put(1); n = Q.qsize()
+an instance: h, an? H
+  before: class H:
+              n = 0
+          h = H()
+  map:    h.n += 1; n = h.n
+a class's attribute: H.n
+  before: class H:
+              n = 0
+  map:    H.n += 1; n = H.n
+a class's list: H.seen
+  before: class H:
+              seen = []
+  map:    n = count(H.seen)
+a base's attribute: B.n
+  before: class B:
+              n = 0
+          class H(B): pass
+  map:    B.n += 1; n = H.n
+a metaclass's attribute: M.seen|H
+  before: class M(type):
+              seen = []
+          class H(metaclass=M): pass
+  map:    n = count(H.seen)
+a class method: H.n
+  before: class H:
+              n = 0
+              @classmethod
+              def up(cls):
+                  cls.n += 1
+                  return cls.n
+  map:    n = H.up()
+an instance that is called: step, an? H
+  before: class H:
+              n = 0
+              def __call__(self):
+                  self.n += 1
+                  return self.n
+          step = H()
+  map:    n = step()
+an enum's member: Way
+  before: class Way(enum.Enum):
+              A = 1
+          Way.A.n = 0
+  map:    Way.A.n += 1; n = Way.A.n
+a dataclass: d, a D
+  before: @dataclasses.dataclass
+          class D:
+              seen: list = dataclasses.field(default_factory=list)
+          d = D()
+  map:    n = count(d.seen)
+an object that hides it from pickle: h, an? H
+  before: class H:
+              n = 0
+              def __reduce__(self): return H, ()
+          h = H()
+  map:    h.n += 1; n = h.n
+an object without a state for pickle: h, an? H
+  before: class H:
+              n = 0
+              def __getstate__(self): return {}
+          h = H()
+  map:    h.n += 1; n = h.n
+a list's subclass: l, an? L
+  before: class L(list): pass
+          l = L()
+          l.n = 0
+  map:    l.n += 1; n = l.n
+an array's subclass: a, an
+  before: class A(np.ndarray): pass
+          a = np.zeros(2).view(A)
+          a.n = 0
+  map:    a.n += 1; n = a.n
+slots: h, an? H
+  before: class H:
+              __slots__ = ('n',)
+          h = H()
+          h.n = 0
+  map:    h.n += 1; n = h.n
+a weak dict: W, a
+  before: class H: pass
+          h = H()
+          W = weakref.WeakKeyDictionary({h: 0})
+  map:    W[h] += 1; n = W[h]
+behind a proxy: D, a dict
+  before: D = {'n': 0}
+          P = types.MappingProxyType(D)
+  map:    D['n'] += 1; n = P['n']
+a memory view: M, a memoryview
+  before: M = memoryview(bytearray(9))
+  map:    M[0] += 1; n = M[0]
+an array of ctypes: C, a
+  before: C = (ctypes.c_int * 2)()
+  map:    C[0] += 1; n = C[0]
+a flat iterator: F, an?
+  before: F = np.arange(99).flat
+  map:    n = int(next(F))
+a deep list: L, a list
+  before: D = []
+          for _ in range(9999): D = [D]
+          L = [D, 0]
+  map:    L[1] += 1; n = L[1]
+a default argument: f, a function
+  before: def f(seen=[]):
+              return count(seen)
+  map:    n = f()
+a keyword's default: f, a function
+  before: def f(*, seen=[]):
+              return count(seen)
+  map:    n = f()
+a function's attribute: f, a function
+  before: def f(): pass
+          f.n = 0
+  map:    f.n += 1; n = f.n
+a closure: f, a function
+  before: def make():
+              n = 0
+              def f():
+                  nonlocal n
+                  n += 1
+                  return n
+              return f
+          f = make()
+  map:    n = f()
+a decorator that counts: f, a function
+  before: def counted(f):
+              @functools.wraps(f)
+              def g():
+                  g.n += 1
+                  return g.n
+              g.n = 0
+              return g
+          @counted
+          def f(): pass
+  map:    n = f()
+a partial: f, a partial
+  before: f = functools.partial(count, [])
+  map:    n = f()
+a lambda's default: f, a function
+  before: f = lambda s=[]: count(s)
+  map:    n = f()
+a bound method: L, a list|push
+  before: L = [0]
+          push = L.append
+  map:    push(1); n = len(L)
+map's attribute: Mine.map
+  setup:  type(self).map.n = 0
+  map:    type(self).map.n += 1; n = type(self).map.n
+map's default: Mine.more
+  class:  def more(self, seen=[]): return count(seen)
+  map:    n = self.more()
+a static method's default: Mine.more
+  class:  @staticmethod
+          def more(seen=[]): return count(seen)
+  map:    n = self.more()
+a function made by exec: seen|f, a function|space
+  before: space = {'seen': []}
+          exec('def f():\n    seen.append(1)\n    return len(seen)', space)
+          f = space['f']
+  map:    n = f()
+the class's attribute: Mine.total
+  class:  total = 0
+  map:    type(self).total += 1; n = self.total
+the class's list: Mine.seen
+  class:  seen = []
+  map:    n = count(self.seen)
+a slot: mine
+  class:  __slots__ = ('mine',)
+  setup:  self.mine = []
+  map:    n = count(self.mine)
+past setattr: self.n
+  setup:  self.n = 0
+  map:    object.__setattr__(self, 'n', self.n + 1); n = self.n
+a parameter's list: names
+  class:  names: list[str] = ['CA']
+  map:    self.names.append('x'); n = len(self.names)
+a later stage's list: then
+  before: class Later(himach.Analysis):
+              seen = None
+              def map(self, frame): pass
+  class:  then = Later()
+  setup:  self.then.__dict__['seen'] = []
+  map:    n = count(self.then.seen)
+a draw: self.draw
+  setup:  self.draw = random.Random(1).random
+  map:    n = self.draw()
+tee: self.a
+  setup:  self.a, self.b = itertools.tee(range(99))
+  map:    n = next(self.a)
+enumerate: self.e
+  setup:  self.e = enumerate('abcdefghijklmnop')
+  map:    n = next(self.e)[0]
+zip: self.e
+  setup:  self.e = zip(range(99), range(99))
+  map:    n = next(self.e)[0]
+a dict's iterator: self.e
+  setup:  self.e = iter(dict.fromkeys(range(99)))
+  map:    n = next(self.e)
+a callable's iterator: self.e
+  setup:  self.e = iter([*range(99)].pop, None)
+  map:    n = next(self.e)
+nditer: self.e
+  setup:  self.e = np.nditer(np.arange(99))
+  map:    n = int(next(self.e))
+ndenumerate: self.e
+  setup:  self.e = np.ndenumerate(np.arange(99))
+  map:    n = next(self.e)[0][0]
+rows of a table: self.e
+  before: import pandas
+  setup:  self.e = pandas.DataFrame({'x': range(99)}).itertuples()
+  map:    n = next(self.e)[0]
+a seed sequence: self.s
+  setup:  self.s = np.random.SeedSequence(1)
+  map:    n = int(self.s.spawn(1)[0].generate_state(1)[0])
+a bit generator: self.s
+  setup:  self.s = np.random.PCG64(1)
+  map:    n = int(self.s.random_raw() % 1000)
+a Sobol sequence: self.s
+  before: from scipy.stats import qmc
+  setup:  self.s = qmc.Sobol(1, scramble=False)
+  map:    n = float(self.s.random(1)[0, 0])
+a distribution's draws: self.s
+  before: from scipy import stats
+  setup:  self.s = stats.norm(); self.s.random_state = np.random.RandomState(1)
+  map:    n = float(self.s.rvs())
+a masked array: self.m
+  setup:  self.m = np.ma.zeros(2)
+  map:    self.m[0] += 1; n = float(self.m[0])
+a stream: self.b
+  setup:  self.b = io.BytesIO()
+  map:    self.b.write(b'x'); n = self.b.tell()
+a reader of lines: self.r
+  setup:  self.r = csv.reader(['a'] * 99)
+  map:    next(self.r); n = self.r.line_num
+a queue: self.q
+  setup:  self.q = queue.Queue()
+  map:    self.q.put(1); n = self.q.qsize()
+a defaultdict that is read: self.d
+  setup:  self.d = collections.defaultdict(int)
+  map:    self.d[frame.number]; n = len(self.d)
+an ordered dict's order: self.d
+  setup:  self.d = collections.OrderedDict.fromkeys('abcde')
+  map:    self.d.move_to_end(next(iter(self.d))); n = 'abcde'.index(next(iter(self.d)))
+a dict's order: self.d
+  setup:  self.d = dict.fromkeys('abcde')
+  map:    k = next(iter(self.d)); self.d[k] = self.d.pop(k); n = 'abcde'.index(next(iter(self.d)))
+an exit stack: self.s
+  before: import contextlib
+  setup:  self.s = contextlib.ExitStack()
+  map:    self.s.callback(print); n = len(self.s._exit_callbacks)
+results: self.r
+  before: from MDAnalysis.analysis.base import Results
+  setup:  self.r = Results(n=0)
+  map:    self.r.n += 1; n = self.r.n
+a copied Universe's positions: self.other
+  setup:  self.other = u.copy()
+  map:    self.other.atoms.positions += 1; n = self.other.atoms.positions[0, 0]
+a group of a copied Universe: self.other
+  setup:  self.other = u.copy().select_atoms('name CA')
+  map:    self.other.translate([1, 0, 0]); n = self.other.positions[0, 0]
+a Universe of its own: self.other
+  setup:  self.other = MDAnalysis.Universe.empty(2, trajectory=True)
+  map:    self.other.atoms.positions += 1; n = self.other.atoms.positions[0, 0]
+a copied timestep: self.ts
+  setup:  self.ts = u.trajectory.ts.copy()
+  map:    self.ts.positions[0] += 1; n = self.ts.positions[0, 0]
+a cached property that map changes: self.lazy
+  class:  @functools.cached_property
+          def lazy(self): return []
+  map:    n = count(self.lazy)
+a cached property of the frame: self.lazy
+  class:  @functools.cached_property
+          def lazy(self): return self.ca.positions
+  map:    n = self.lazy[0, 0]
+a cached property of setup that map changes: self.lazy
+  class:  @functools.cached_property
+          def lazy(self): return []
+  setup:  self.lazy
+  map:    n = count(self.lazy)
+a helper's cached property that map changes: self.h
+  before: class H:
+              @functools.cached_property
+              def lazy(self): return []
+  setup:  self.h = H()
+  map:    n = count(self.h.lazy)
+what combine changes: Mine.seen
+  class:  seen = []
+          def combine(self, key, series):
+              return count(self.seen)
+  map:    n = 1
+a transformation that counts: trajectory
+  before: class Drift:
+              n = 0
+              def __call__(self, ts):
+                  self.n += 1
+                  ts.positions += self.n
+                  return ts
+  setup:  u.trajectory.add_transformations(Drift())
+  map:    n = frame.positions[0, 0]
+a transformation's closure: trajectory
+  before: def drift():
+              n = 0
+              def shift(ts):
+                  nonlocal n
+                  n += 1
+                  ts.positions += n
+                  return ts
+              return shift
+  setup:  u.trajectory.add_transformations(drift())
+  map:    n = frame.positions[0, 0]
+a transformation with a global: SEEN
+  before: SEEN = []
+          def shift(ts):
+              ts.positions += count(SEEN)
+              return ts
+  setup:  u.trajectory.add_transformations(shift)
+  map:    n = frame.positions[0, 0]
+a transformation's vector: self.t|trajectory
+  before: from MDAnalysis.transformations import translate
+  setup:  self.t = translate([0, 0, 0]); self.t.vector = np.zeros(3, np.float32)
+          u.trajectory.add_transformations(self.t)
+  map:    self.t.vector += 1; n = frame.positions[0, 0]
+a transformation of the analysis: self.seen
+  class:  def shift(self, ts):
+              ts.positions += count(self.seen)
+              return ts
+  setup:  self.seen = []; u.trajectory.add_transformations(self.shift)
+  map:    n = frame.positions[0, 0]
+another transformation: trajectory
+  before: def shift(ts):
+              ts.positions += 1
+              return ts
+  map:    n = frame.positions[0, 0]; t = frame.universe.trajectory
+          t._transformations = [*t._transformations, shift]
+on the Universe: universe.mine
+  setup:  u.mine = []
+  map:    n = count(frame.universe.mine)
+new on the Universe: universe.n
+  map:    n = frame.universe.n = getattr(frame.universe, 'n', 0) + 1
+on the trajectory: trajectory
+  setup:  u.trajectory.mine = []
+  map:    n = count(frame.universe.trajectory.mine)
+on the timestep: trajectory|ts
+  setup:  u.trajectory.ts.mine = []
+  map:    n = count(frame.universe.trajectory.ts.mine)
+masses: masses
+  map:    self.ca.masses += 1; n = float(self.ca.masses[0])
+names: name
+  map:    a = self.ca[0]; a.name = a.name + 'x'; n = len(a.name)
+a new attribute of the topology: universe.atoms, their attributes
+  map:    u = frame.universe; n = hasattr(u.atoms, 'gbscreens'); u.add_TopologyAttr('gbscreens')
+temperature factors: tempfactors
+  setup:  u.add_TopologyAttr('tempfactors')
+  map:    name = "temp" + "factors"; setattr(self.ca, name, getattr(self.ca, name) + 1)
+          n = float(getattr(self.ca, name)[0])
+bonds: bonds
+  setup:  u.add_bonds([(0, 1)])
+  map:    frame.universe.add_bonds([(0, 2 + frame.number)]); n = len(frame.universe.bonds)
+a residue's atoms: resid
+  map:    u = frame.universe; n = len(u.residues[0].atoms); u.atoms[n + 20].residue = u.residues[0]
+random: random
+  setup:  random.seed(1)
+  map:    n = random.random()
+numpy.random: numpy\.random
+  setup:  np.random.seed(1)
+  map:    n = np.random.rand()
+random, imported by name: random|draw
+  before: from random import random as draw
+  map:    n = draw()
+the environment: environ
+  setup:  os.environ['MINE'] = '0'
+  map:    n = int(os.environ['MINE']) + 1; os.environ['MINE'] = str(n)
+a decimal context: decimal
+  map:    c = decimal.getcontext(); n = c.prec; c.prec += 1
+the working directory: getcwd
+  map:    n = len(os.getcwd()); os.chdir('..')
+numpy's errors: numpy
+  map:    n = np.geterr()['under'] == 'warn'; np.seterr(under='warn')
+on a library: mine3
+  before: np.mine3 = []
+  map:    n = count(np.mine3)
+new on a library: mine4
+  map:    n = np.mine4 = getattr(np, 'mine4', 0) + 1
+on sys: mine
+  before: sys.mine = 0
+  map:    sys.mine += 1; n = sys.mine
+on builtins: mine2
+  before: import builtins
+          builtins.mine2 = []
+  map:    n = count(mine2)
+on a class of a library: mine
+  before: MDAnalysis.AtomGroup.mine = []
+  map:    n = count(MDAnalysis.AtomGroup.mine)
+a logger's attribute: LOG
+  before: LOG = logging.getLogger('x')
+          LOG.n = 0
+  map:    LOG.n += 1; n = LOG.n
+a logger's handler: handler
+  before: LOG = logging.getLogger('y')
+          class H(logging.Handler):
+              n = 0
+              def emit(self, record): self.n += 1
+          handler = H()
+          LOG.addHandler(handler)
+  map:    LOG.error('x'); n = handler.n
+""")
+#: What looks like state and comes to the same.
+HARMLESS = cases(r"""
+a cache of a function
+  before: @functools.lru_cache
+          def f(x): return 2 * x
+  map:    n = f(frame.number % 3)
+a cached property
+  class:  @functools.cached_property
+          def lazy(self): return [1]
+  map:    n = self.lazy[0]
+single dispatch
+  before: @functools.singledispatch
+          def f(x): return 1
+          @f.register
+          def _(x: int): return 2
+  map:    n = f(1) + f('')
+a lock
+  before: LOCK = threading.Lock()
+  map:    with LOCK: n = 1
+a logger
+  before: LOG = logging.getLogger('z')
+  map:    LOG.debug('x'); n = 1
+a pattern
+  before: import re
+          P = re.compile('x')
+  map:    n = len(P.findall('xx'))
+a match
+  before: import re
+          M = re.match('x', 'x')
+  map:    n = M.end()
+sys.stderr
+  before: OUT = sys.stderr
+  map:    print('', end='', file=OUT); n = 1
+a pool of threads
+  before: from concurrent.futures import ThreadPoolExecutor
+          POOL = ThreadPoolExecutor(1)
+  map:    n = POOL.submit(int).result()
+a library in C
+  before: LIB = ctypes.CDLL(None)
+          abs_ = LIB.abs
+  map:    n = abs_(-1) + LIB.labs(-2)
+a generator of the frame
+  map:    n = np.random.default_rng((1, frame.number)).random()
+random of the frame
+  map:    n = random.Random(frame.number).random()
+another Universe, frame by frame
+  setup:  self.other = MDAnalysis.Universe({topology!r}, {trajectory!r})
+  map:    self.other.trajectory[frame.number]; n = self.other.atoms.positions[0, 0]
+a reference
+  before: from MDAnalysis.analysis import align, rms
+  setup:  self.ref = u.copy().select_atoms('name CA')
+  map:    align.alignto(frame.universe, self.ref, select='name CA')
+          n = rms.rmsd(self.ca.positions, self.ref.positions)
+positions that are written
+  map:    self.ca.positions += 1; n = self.ca.positions[0, 0]
+a box that is set
+  map:    frame.universe.dimensions = [9 + frame.number] * 3 + [90] * 3; n = frame.universe.dimensions[0]
+an updating group
+  setup:  self.near = u.select_atoms('around 5 index 10', updating=True)
+  map:    n = len(self.near)
+a library imported late
+  map:    import fractions; n = float(fractions.Fraction(1, 3))
+an own module imported late
+  map:    import beside; n = beside.N
+errors of numpy for a while
+  map:    with np.errstate(all='ignore'): n = float(np.float64(1) / 3)
+a local context
+  map:    with decimal.localcontext() as c: c.prec = 5
+          n = float(decimal.Decimal(1) / 3)
+a list of its own
+  map:    seen = []; n = count(seen)
+a cache that is named
+  class:  caches = ('memo',)
+  setup:  self.memo = {}
+  map:    n = self.memo.setdefault(1, 1)
+a universal function
+  before: from scipy.special import erf
+          f = np.frompyfunc(lambda x: 2 * x, 1, 1)
+  map:    n = erf(1.0) + f(1)
+a search tree
+  before: from scipy.spatial import cKDTree
+  setup:  self.tree = cKDTree(np.eye(3))
+  map:    n = self.tree.query([1, 0, 0])[1]
+a search by FastNS
+  before: from MDAnalysis.lib.nsgrid import FastNS
+  setup:  self.ns = FastNS(5, self.ca.positions, u.dimensions)
+  map:    n = len(self.ns.self_search().get_pairs())
+a table that is read
+  before: import pandas
+  setup:  self.t = pandas.DataFrame({'x': [1, 2]})
+  map:    n = self.t.groupby('x').size().iloc[0]
+""")
+#: What docs/tutorial.md says that nobody sees.
+UNSEEN = cases(r"""
+what a cached function returned
+  before: @functools.lru_cache
+          def store(): return []
+  map:    n = count(store())
+where another Universe stands
+  setup:  self.other = MDAnalysis.Universe({topology!r}, {trajectory!r})
+  map:    n = self.other.trajectory.next().frame
+a note of a library's object
+  before: from MDAnalysis.analysis.rms import RMSD
+  setup:  self.r = RMSD(u)
+  map:    self.r._n = getattr(self.r, "_n", 0) + 1; n = self.r._n
+a file
+  setup:  open('note', 'w').close()
+  map:    open('note', 'a').write('x'); n = os.path.getsize('note')
+""")
+
+
+def script_of(case):
+    setup, mapping = ("\n        ".join(case[part] or ["pass"]) for part in ("setup", "map"))
+    inside, before = "\n    ".join(case["class"] or ["pass"]), "\n".join([HELPERS, *case["before"]])
+    script = SCRIPT.format(before=before, inside=inside, setup=setup, map=mapping)
+    return script.replace("{topology!r}", repr(str(TOPOLOGY))).replace("{trajectory!r}", repr(str(TRAJECTORY)))
+
+
+def mapped(file, steps):
+    """Return what map() gives of some frames, in a process that just loaded the script."""
+    for name in ("beside", f"himach_script_{file.stem}"):
+        sys.modules.pop(name, None)
+    analysis = next(cls for name, cls in load_script(file).items() if name == "Mine")()
+    view = View(PARSED, ORIGIN, FRAMES, RAWS[0], name="Mine", copy=True)
+    analysis.__dict__.update(frames=FRAMES, dt=1.0)
+    analysis.setup(view.universe)
+    view.settle()
+    task = iter([np.array(steps)])
+    work = Work(
+        FRAMES,
+        lambda: next(task, None),
+        lambda numbers: (RAWS[number] for number in numbers.tolist()),
+        [view.bind],
+        lambda done: None,
+        universes=[view.universe],
+    )
+    return dict(run_pass(alone().comm, [[analysis]], work).results[0].items())
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "beside.py").write_text("N = 0\nseen = []\ndef note(x):\n    seen.append(x)\n    return len(seen)\n")
+    yield tmp_path
+
+
+def ran(place, case):
+    file = place / "script.py"
+    file.write_text(script_of(case))
+    alone_ = mapped(file, [*FRAMES])
+    three = {}
+    for rank in range(3):
+        three.update(mapped(file, [*FRAMES[rank::3]]))
+    return alone_, three
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_differs_by_rank_is_refused_by_name(place, name):
+    with pytest.raises(himach.AnalysisError) as error:
+        ran(place, REFUSED[name])
+    text = str(error.value)
+    assert re.search("it changes|keeps nothing|cannot be compared", text) and re.search(REFUSED[name]["named"], text), (
+        text
+    )
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_comes_to_the_same_runs(place, name):
+    first, three = ran(place, HARMLESS[name])
+    assert first == three and len(first) == len(FRAMES)
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_what_nobody_sees_is_on_the_page(place, name):
+    first, three = ran(place, UNSEEN[name])
+    assert first != three  # else it needs no mention

@@ -1,0 +1,281 @@
+"""What a run keeps of the atoms that it asked for: the next run of these, or of fewer, needs no origin."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.cache_data import N_ATOMS, N_FRAMES, make, only_dataset
+
+import himach
+from himach.errors import TrajectoryError
+from himach.frame import FIELDS, POSITIONS, VELOCITIES, Needs
+from himach.io.dataset import cpu_budget
+from himach.io.dataset.listing import entries, evict_chosen
+from himach.io.dataset.name_space import list_datasets
+from himach.io.dataset.source import Source
+from himach.io.dataset.subsets import Subsets, name_of, subset_of, subsets_beside
+from himach.io.frame_source import atom_ranges
+from himach.io.store.cached_frames import base_name
+from himach.io.store.quota import survey
+from himach.io.store.store import Store
+from himach.io.store.verify import verify
+from himach.io.trajectory.origin import open_origin
+
+ALL = np.arange(N_FRAMES)
+
+
+class Rows(himach.Analysis):
+    """Positions and velocities of some atoms; the first `fast` frames' velocities alone."""
+
+    first: int = 0
+    last: int = 5
+    fast: int = 0
+
+    def atoms(self, universe):
+        return universe.atoms[self.first : self.last]
+
+    def map(self, frame):
+        atoms = np.arange(self.first, self.last)
+        yield "x", frame.positions[atoms]
+        yield "box", frame.box
+        if frame.number < self.fast:
+            yield "v", None if frame.velocities is None else frame.velocities[atoms]
+
+    def reduce(self, key, series):
+        return np.array(series.values).tobytes()
+
+
+@pytest.fixture(autouse=True)
+def _busy(monkeypatch):
+    """No core is idle: whole frames are not kept."""
+    monkeypatch.setattr(cpu_budget, "idle_seconds", lambda: 0.0)
+
+
+@pytest.fixture
+def made(tmp_path):
+    topology, trajectory = make(tmp_path)
+    return trajectory, topology
+
+
+def analysed(made, place, analysis=None, **options):
+    """Return the outcome of a run, and bytes read from the origin and the cache."""
+    result = himach.run(analysis or Rows(), *made, cache=place, progress=False, reuse="never", **options)
+    return result.text(), result.record["bytes"]["origin"], result.record["bytes"]["cache"]
+
+
+def source_of(made, store, atoms, keep=True):
+    origin = open_origin(made[:1], made[1])
+    return Source(origin, store.dataset("/sim", b"g"), keep, needs=Needs(np.array(atoms), POSITIONS), first=0)
+
+
+@pytest.mark.parametrize("name", ["md.trr", "md.xtc", "md.dcd"])
+@pytest.mark.parametrize("fast", [0, N_FRAMES])
+def test_the_next_run_reads_nothing_from_the_origin(tmp_path, name, fast):
+    topology, trajectory = make(tmp_path, name=name)
+    made, place = (trajectory, topology), tmp_path / "store"
+    ranges = [(3, 40), (3, 40), (7, 9)]
+    runs = [Rows(first=first, last=last, fast=fast) for first, last in ranges]
+    plain = [analysed(made, "off", run)[0] for run in runs]
+    found = [analysed(made, place, run) for run in runs]
+    assert [text for text, *_ in found] == plain
+    assert [origin > 0 for _, origin, _ in found] == [True, False, False]
+
+
+RUNS = st.lists(
+    st.tuples(
+        st.sets(st.integers(0, N_ATOMS - 1), min_size=1, max_size=8),
+        st.sets(st.integers(0, 15), min_size=1),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(runs=RUNS)
+def test_any_runs_one_after_another(made, tmp_path_factory, runs):
+    """The twin: sets of atoms that were read of each frame, and the origin itself."""
+    store = Store(tmp_path_factory.mktemp("store"))
+    truth = {frame.number: frame.positions.copy() for frame in open_origin(made[:1], made[1]).read(range(16))}
+    kept: dict[int, list[set[int]]] = {}
+    for atoms, numbers, whole in runs:
+        source = source_of(made, store, sorted(range(N_ATOMS) if whole else atoms))
+        wanted = set(range(N_ATOMS)) if whole else atoms
+        asked = np.array(sorted(numbers))
+        for number, frame in zip(asked, source.read(asked), strict=True):
+            assert frame.number == number
+            assert np.array_equal(frame.positions[sorted(wanted)], truth[number][sorted(wanted)])
+        known = [number for number in numbers if any(wanted <= one for one in kept.get(number, ()))]
+        unknown = [n for n in numbers if not wanted <= set().union(*kept.get(n, [set()])) and 0 not in numbers]
+        per_frame = source._origin.nbytes([0])
+        assert per_frame * len(unknown) <= source.bytes_origin <= per_frame * (len(numbers) - len(known))
+        source.close()
+        for number in numbers:
+            kept.setdefault(number, []).append(wanted)
+
+
+def test_several_subsets_together_serve_a_union(made, tmp_path):
+    place = tmp_path / "store"
+    for first, last in [(0, 10), (10, 20), (30, 50)]:
+        analysed(made, place, Rows(first=first, last=last, fast=N_FRAMES))
+    both = Rows(first=2, last=19, fast=N_FRAMES)
+    assert analysed(made, place, both)[:2] == (analysed(made, "off", both)[0], 0)
+    assert analysed(made, place, Rows(first=2, last=21))[1] > 0
+
+
+def test_several_analyses_of_one_pass_keep_what_all_ask_for(made, tmp_path):
+    place = tmp_path / "store"
+    himach.run([Rows(), Rows(first=30, last=35)], *made, cache=place, progress=False)
+    assert analysed(made, place, Rows(first=31, last=34))[1] == 0
+    assert [len(one.atoms) for one in subsets_beside(only_dataset(place, made[0]))] == [10]
+
+
+def test_it_serves_while_the_origin_is_away(made, tmp_path):
+    place = tmp_path / "store"
+    text, *_ = analysed(made, place)
+    os.rename(made[0], tmp_path / "away")
+    assert analysed(made, place)[:2] == (text, 0)
+    with pytest.raises(TrajectoryError, match="63 of 64 frames lie in no cache"):
+        analysed(made, place, Rows(last=6))
+
+
+def test_a_grown_trajectory_keeps_them_and_a_changed_one_does_not(tmp_path):
+    topology, trajectory = make(tmp_path, 32)
+    place, made = tmp_path / "store", (trajectory, topology)
+    _, one, _ = analysed(made, place)
+    make(tmp_path, 64)
+    text, more, _ = analysed(made, place)
+    assert (text, more) == (analysed(made, "off")[0], one)
+    make(tmp_path, 64, seed=8)
+    text, all_of_it, _ = analysed(made, place)
+    assert (text, all_of_it) == (analysed(made, "off")[0], 2 * one)
+
+
+@pytest.mark.parametrize("where", [0.1, 0.5, 0.9])
+def test_damage_is_read_from_the_origin_and_mended(made, tmp_path, where):
+    place = tmp_path / "store"
+    text, *_ = analysed(made, place)
+    (subset,) = subsets_beside(only_dataset(place, made[0]))
+    (segment,) = subset.dataset.path.glob("*.seg")
+    data = bytearray(segment.read_bytes())
+    data[int(len(data) * where)] ^= 4
+    segment.write_bytes(data)
+    found = [analysed(made, place) for _ in range(2)]
+    assert [each[0] for each in found] == [text, text]
+    assert found[1][1] == 0
+
+
+def test_what_is_no_list_of_its_atoms_is_not_used(made, tmp_path):
+    place = tmp_path / "store"
+    text, all_of_it, _ = analysed(made, place)
+    (subset,) = subsets_beside(only_dataset(place, made[0]))
+    attached = subset.dataset.path / "x-atoms"
+    for content in (b"", b"x", attached.read_bytes() + bytes(16), np.array([[0, 1 << 62]]).tobytes()):
+        attached.write_bytes(content)
+        assert subsets_beside(only_dataset(place, made[0])) == []
+    assert analysed(made, place)[:2] == (text, all_of_it * 63 // 64)
+
+
+def test_frames_of_another_number_of_atoms_are_misses(made, tmp_path):
+    store = Store(tmp_path / "store")
+    dataset = store.dataset("/sim", b"g")
+    subset = subset_of(dataset, np.array([1, 2, 3]))
+    subset.dataset.write(5, 0.0, None, np.zeros((4, 3), dtype=np.float32))
+    subset.dataset.flush()
+    dataset = store.dataset("/sim", b"g")
+    assert list(Subsets(dataset, np.array([1, 3]), N_ATOMS).read(0, [5], POSITIONS)) == [None]
+
+
+def test_a_frame_that_is_read_late_leaves_the_one_in_use_alone(made, tmp_path):
+    store = Store(tmp_path / "store")
+    list((first := source_of(made, store, [4, 9])).read(ALL))
+    first.close()
+    source = source_of(made, store, [4, 9])
+    for frame in source.read(ALL[1:]):
+        assert frame.unread == FIELDS & ~POSITIONS
+        before = frame.positions[[4, 9]]
+        frame.positions[:] = 7
+        late = source.late(frame.number, VELOCITIES)
+        assert (late.velocities is not None, np.all(frame.positions == 7)) == (True, True)
+        assert np.array_equal(late.positions[[4, 9]], before)
+        break
+    assert source.bytes_origin == 0
+
+
+def test_it_is_listed_with_its_dataset_and_goes_with_it(made, tmp_path):
+    place = tmp_path / "store"
+    analysed(made, place)
+    analysed(made, place, Rows(last=8))
+    (one,) = entries(Store(place))
+    assert [(each.atoms, each.alien) for each in one.subsets] == [(5, 64), (8, 63)]
+    (listed,) = list_datasets(None, os.fspath(place)).datasets
+    assert listed.subsets == [{"atoms": 5, "frames": 64}, {"atoms": 8, "frames": 63}]
+    assert listed.nbytes == one.nbytes > sum(each.nbytes for each in one.subsets)
+    assert not any(segment.pushed for segment in survey(place).segments)  # it makes room for others, as any alien
+    evict_chosen(Store(place), one.name, aliens=True)
+    assert entries(Store(place))[0].subsets == ()
+    assert analysed(made, place)[1] > 0
+    evict_chosen(Store(place), one.name)
+    assert Store(place).directories() == []
+
+
+def test_names():
+    ranges = atom_ranges(np.array([0, 1, 2, 9]))
+    name = name_of("/sim [slices]", ranges)
+    assert name.startswith("/sim [slices] [4 atoms ")
+    assert base_name(name) == "/sim [slices]"
+    assert base_name("/sim [time-major]") == base_name("/sim") == "/sim"
+
+
+def test_no_room_for_it_fails_no_run(made, tmp_path):
+    place = tmp_path / "store"
+    analysed(made, place)
+    shutil.rmtree(next(one.dataset.path for one in subsets_beside(only_dataset(place, made[0]))))
+    assert analysed(made, place)[0] == analysed(made, "off")[0]
+
+
+@pytest.mark.slow
+def test_runs_of_overlapping_atoms_that_are_killed_leave_nothing_wrong(tmp_path):
+    """Two jobs at once, killed at any moment; the trajectory grows between. What is left is right, and is completed."""
+    topology, trajectory = make(tmp_path, 2000)
+    made, place, random = (trajectory, topology), tmp_path / "store", np.random.default_rng(5)
+    (tmp_path / "rows.py").write_text(inspect.getsource(Rows).join(["import himach\nimport numpy as np\n\n", ""]))
+    for turn in range(8):
+        first = int(random.integers(0, 20))
+        words = [
+            sys.executable,
+            "-m",
+            "himach",
+            "run",
+            str(tmp_path / "rows.py"),
+            "-t",
+            str(trajectory),
+            "-s",
+            str(topology),
+        ]
+        words += ["-p", f"first={first}", "-p", f"last={first + 20}", "--cache", str(place), "--reuse", "never", "-n"]
+        jobs = [subprocess.Popen([*words, n], stdout=-3, stderr=-3, start_new_session=True) for n in ("1", "2")]
+        time.sleep(random.uniform(1, 5))
+        for job in jobs:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+        if turn == 4:
+            make(tmp_path, 2100)
+    for first, last in ((0, 20), (5, 25), (17, 30)):
+        found = [analysed(made, cache, Rows(first=first, last=last))[:2] for cache in ("off", place, place)]
+        assert [text for text, _ in found] == [found[0][0]] * 3
+        assert found[2][1] == 0
+    assert verify(Store(place)).bad == []

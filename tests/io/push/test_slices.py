@@ -1,0 +1,255 @@
+"""Slices in a store: what was pushed is read back, told in few bytes, whole or not at all; also by the slow twin."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import himach
+from himach.io.push.held_slices import find_slices
+from himach.io.push.slice_kinds import SUFFIX
+from himach.io.store.bodhi import StoreConflictError, StoreFullError
+from himach.io.store.store import Store
+from himach.io.store.verify import verify
+
+from ..store import slow_bodhi
+
+N_ATOMS = 3000
+
+
+def positions_of(number: int, n_atoms: int = N_ATOMS) -> np.ndarray:
+    return np.random.default_rng(number).uniform(0, 50, (n_atoms, 3)).astype(np.float32)
+
+
+def push(place: Path, slices: dict[int, np.ndarray], n_atoms: int = N_ATOMS, rank: int = 0, **options) -> None:
+    with himach.Writer("run", n_atoms, cache=place, rank=rank, **options) as writer:
+        for number, ids in slices.items():
+            writer.push_slice(
+                number, ids, positions_of(number, n_atoms)[ids], time=number / 2, box=[9, 8, 7, 90, 90, 90]
+            )
+
+
+def only(place: Path, rank: int = 0, n_atoms: int = N_ATOMS):
+    generation = f"slices of rank {rank}, {n_atoms} atoms, launch {0:016x}\n".encode()
+    return Store(place).dataset(f"run{SUFFIX}", generation, create=False)
+
+
+# Atoms that move: a set, and again and again some that come or go.
+@st.composite
+def histories(draw):
+    n_atoms = draw(st.sampled_from([1, 7, 8, 9, 300, 70_000]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    share = draw(st.sampled_from([0.001, 0.1, 0.5, 1.0]))
+    blocks = draw(st.sampled_from([1, 16, 1000]))
+    has = np.repeat(rng.random(n_atoms // blocks + 1) < share, blocks)[:n_atoms]
+    sets = []
+    for _ in range(draw(st.integers(1, 6))):
+        flips = rng.integers(0, n_atoms, draw(st.sampled_from([0, 1, 5, 200])))
+        has[flips] = ~has[flips]
+        ids = np.flatnonzero(has) if has.any() else np.array([n_atoms - 1])
+        sets.append(rng.permutation(ids) if draw(st.booleans()) else ids)
+    return n_atoms, sets
+
+
+@settings(max_examples=60)
+@given(histories())
+def test_sets_of_atoms_come_back(history):
+    n_atoms, sets = history
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "store")
+        push(place, dict(enumerate(sets)), n_atoms)
+        dataset = only(place, n_atoms=n_atoms)
+        for order in (range(len(sets)), reversed(range(len(sets)))):
+            numbers = list(order)
+            for number, found in zip(numbers, dataset.read_slices(numbers), strict=True):
+                assert found is not None
+                frame, ids = found
+                assert np.array_equal(ids, np.sort(sets[number]))
+                assert np.array_equal(frame.positions, positions_of(number, n_atoms)[ids])
+        if n_atoms < 1000:
+            for (_, number), copies in slow_bodhi.frames(dataset.path).items():
+                assert np.array_equal(copies[0].ids, np.sort(sets[number]))
+
+
+def test_what_moved_takes_few_bytes(tmp_path):
+    """Of random halves the set takes an eighth of a byte an atom; where few atoms move, next to nothing."""
+    n_atoms = 50_000
+    has = np.random.default_rng(1).random(n_atoms) < 0.5
+    sets = {}
+    for number in range(20):
+        has[100 * number : 100 * number + 20] ^= True
+        sets[number] = np.flatnonzero(has)
+    push(tmp_path / "store", sets, n_atoms)
+    dataset = only(tmp_path / "store", n_atoms=n_atoms)
+    first, *others = [length for _, _, _, length in dataset.locate(np.arange(20))]
+    raw = [12 * len(ids) for ids in sets.values()]
+    assert n_atoms / 8 < first - raw[0] < n_atoms / 8 + 512
+    assert all(length - size < 2048 for length, size in zip(others, raw[1:], strict=True))
+
+
+def test_writers_follow_one_another(tmp_path):
+    ids = np.flatnonzero(np.random.default_rng(1).random(N_ATOMS) < 0.5)
+    push(tmp_path / "store", dict.fromkeys(range(200), ids))
+    place = only(tmp_path / "store").path
+    for _ in range(2):  # a second writer goes on in the same segment
+        push(tmp_path / "store", dict.fromkeys(range(200, 210), ids))
+    found = slow_bodhi.frames(place)
+    assert all(np.array_equal(copies[0].ids, ids) for copies in found.values())
+    assert len(found) == 210
+    assert not verify(Store(tmp_path / "store")).bad
+
+
+def test_a_segment_that_goes_takes_no_others_slices_along(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIMACH_QUOTA", "12 MB")  # so that segments are small
+    ids = np.flatnonzero(np.random.default_rng(1).random(30_000) < 0.5)
+    push(tmp_path / "store", {number: ids[number:] for number in range(30)}, 30_000)
+    dataset = only(tmp_path / "store", n_atoms=30_000)
+    segments = [place[0] for place in dataset.locate(np.arange(30))]
+    assert len(set(segments)) > 2
+    dataset.evict(segments[0])
+    left = list(dataset.native)
+    assert left == [number for number in range(30) if segments[number] != segments[0]]
+    for number, found in zip(left, dataset.read_slices(left), strict=True):
+        assert found is not None and np.array_equal(found[1], ids[number:])
+
+
+def test_a_damaged_slice_is_absent(tmp_path):
+    """Those that tell what differs from it are absent with it, and no other is wrong."""
+    ids = np.flatnonzero(np.random.default_rng(1).random(N_ATOMS) < 0.5)
+    push(tmp_path / "store", {number: ids[number:] for number in range(4)})
+    dataset = only(tmp_path / "store")
+    places = dataset.locate(np.arange(4))
+    (segment,) = dataset.path.glob("*.seg")
+    del dataset
+    for broken in (2, 0):
+        with open(segment, "r+b") as file:
+            file.seek(places[broken][2] + places[broken][3] - 100)
+            file.write(b"wrong bytes")
+        got = [found is not None for found in only(tmp_path / "store").read_slices(range(4))]
+        assert got == ([True, True, False, True] if broken == 2 else [False] * 4)
+
+
+@pytest.mark.parametrize("ids", [[0.5, 1.7], [True, False], ["3", "4"], [1j, 2j]])
+def test_ids_that_are_no_whole_numbers_are_refused(tmp_path, ids):
+    with himach.Writer("run", 10, cache=tmp_path, rank=0) as writer:
+        with pytest.raises(ValueError, match="whole numbers"):
+            writer.push_slice(3, ids, np.zeros((2, 3)), time=0)
+        writer.push_slice(3, [], [], time=0)  # a rank without atoms has nothing to say
+
+
+FORKS = """
+import os, sys
+import numpy as np
+import himach
+
+writer = himach.Writer("run", 10, cache=sys.argv[1], rank=0, launch="")
+writer.push_slice(0, np.arange(10), np.zeros((10, 3)), time=0)
+child = os.fork()
+if child == 0:
+    try:
+        writer.push_slice(1, np.arange(10), np.zeros((10, 3)), time=1)
+    except ValueError as error:
+        assert "fork" in str(error)
+        writer.close()
+        sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+writer.push_slice(2, np.arange(10), np.zeros((10, 3)), time=2)
+writer.close()
+"""
+
+
+def test_a_fork_leaves_the_writer_alone(tmp_path):
+    subprocess.run([sys.executable, "-P", "-c", FORKS, str(tmp_path)], check=True, timeout=60)
+    assert list(only(tmp_path, n_atoms=10).native) == [0, 2]
+
+
+def test_ids_that_are_wrong_are_refused(tmp_path):
+    with himach.Writer("run", 10, cache=tmp_path / "store") as writer:
+        for ids, why in [([0, 0], "atom 0"), ([10, 1], "atom 10"), ([-1], "atom -1")]:
+            with pytest.raises(ValueError, match=f"{why} of the slice of frame 3 is there twice, or not one of 0 to 9"):
+                writer.push_slice(3, ids, np.zeros((len(ids), 3)), time=0)
+        with pytest.raises(ValueError, match="1 ids need"):
+            writer.push_slice(3, [1], np.zeros((2, 3)), time=0)
+        writer.push_slice(3, np.empty(0, int), np.zeros((0, 3)), time=0)  # a rank that has no atom now
+    assert not only(tmp_path / "store", n_atoms=10).native
+
+
+def test_a_restart_may_push_the_same_once_more(tmp_path):
+    ids = np.arange(0, N_ATOMS, 3)
+    push(tmp_path / "store", {1: ids})
+    push(tmp_path / "store", {1: ids[::-1]})
+    with pytest.raises(StoreConflictError, match="other atoms"):
+        push(tmp_path / "store", {1: ids + 1})
+    with pytest.raises(StoreConflictError, match="of the simulation"):
+        push(tmp_path / "store", {2: ids}, identity="another")
+
+
+def test_slices_keep_to_the_quota_and_are_not_evicted(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIMACH_QUOTA", "4 MB")
+    ids = np.arange(100_000)
+    with pytest.raises(StoreFullError):
+        push(tmp_path / "store", dict.fromkeys(range(10), ids), 100_000)
+    held = only(tmp_path / "store", n_atoms=100_000).native
+    assert 0 < len(held) < 4
+    with pytest.raises(StoreFullError):  # nothing gives way
+        push(tmp_path / "store", dict.fromkeys(range(10, 14), ids), 100_000, rank=1)
+    assert only(tmp_path / "store", n_atoms=100_000).native == held
+
+
+def test_by_a_server_as_straight(tmp_path):
+    """What a server takes is what a writer puts into the store itself, and both may go on with the other's."""
+    place = tmp_path / "store"
+    sets = {number: np.random.default_rng(number).permutation(N_ATOMS)[:700] for number in range(30)}
+    environ = os.environ | {"HIMACH_CACHE": str(place)}
+    words = [sys.executable, "-m", "himach", "cache"]
+    subprocess.run([*words, "start"], env=environ, check=True, capture_output=True)
+    try:
+        push(place, {number: sets[number] for number in range(10)}, servers=[str(place / "server" / "socket")])
+        with himach.Writer("run", N_ATOMS, servers=[str(place / "server" / "socket")], rank=0) as writer:
+            for number in range(10, 20):
+                ids = sets[number]
+                writer.push_slice(number, ids, positions_of(number)[ids], time=number / 2, box=[9, 8, 7, 90, 90, 90])
+            writer.flush()
+            assert writer.facts()["acknowledged"] == 10
+    finally:
+        subprocess.run([*words, "stop"], env=environ, check=True, capture_output=True)
+    push(place, sets)
+    dataset = only(place)
+    for number, found in enumerate(dataset.read_slices(range(30))):
+        assert found is not None and np.array_equal(found[1], np.sort(sets[number]))
+    (held,) = find_slices(Store(place), "run").values()
+    held.refresh()
+    counts = np.zeros(32, np.int64)
+    held.count(range(32), counts)
+    assert counts.tolist() == [700] * 30 + [0, 0]
+
+
+def test_a_killed_writer_leaves_whole_slices(tmp_path):
+    script = f"""
+import himach, numpy as np, os, sys
+writer = himach.Writer("run", {N_ATOMS}, cache=sys.argv[1], rank=0, durable=True)
+ids = np.arange(1000)
+for number in range(100):
+    writer.push_slice(number, ids, np.full((1000, 3), number), time=number)
+    if number == 60:
+        writer.flush()
+os.kill(os.getpid(), 9)
+"""
+    shutil.rmtree(tmp_path / "store", ignore_errors=True)
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "store")], check=False)
+    assert done.returncode == -9
+    dataset = only(tmp_path / "store")
+    assert set(range(61)) <= set(dataset.native)
+    for found in dataset.read_slices(list(dataset.native)):
+        assert found is not None
+        frame, ids = found
+        assert np.array_equal(ids, np.arange(1000)) and (frame.positions == frame.number).all()

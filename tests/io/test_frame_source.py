@@ -1,0 +1,95 @@
+"""Sources of frames on this machine: a store, slices in one, files, and a trajectory in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import himach
+from himach.errors import UsageError
+from himach.io.dataset.source import Source
+from himach.io.push.held_slices import find_slices
+from himach.io.store.store import Store
+from himach.io.trajectory.join import FilePart
+from himach.io.trajectory.origin import Origin, open_origin
+from himach.opening.memory_frames import MemoryFrames
+
+from .frame_sources import BOX, N_ATOMS, N_FRAMES, CachedFramesTests, FrameSourceTests, fill, make_positions
+
+
+class TestStore(CachedFramesTests):
+    @pytest.fixture
+    def source(self, tmp_path):
+        fill(Store(tmp_path).dataset("/sim1", b"g1"))
+        dataset = Store(tmp_path).dataset("/sim1", b"g1", create=False)
+        dataset.attach("note", b"n" * 300_000)
+        return dataset
+
+
+class TestSlices(FrameSourceTests):
+    """What one process of a simulation has pushed, which has all atoms here."""
+
+    @pytest.fixture
+    def source(self, tmp_path):
+        with himach.Writer("run", N_ATOMS, cache=tmp_path, rank=0) as writer:
+            for number in range(N_FRAMES):
+                writer.push_slice(number, np.arange(N_ATOMS), make_positions(number), time=number / 2, box=BOX)
+        (held,) = find_slices(Store(tmp_path), "run").values()
+        (dataset,) = held.datasets
+        return dataset
+
+
+class OriginTests(FrameSourceTests):
+    def check_absent(self, source):
+        for number in (N_FRAMES, -1):
+            with pytest.raises(UsageError, match=f"there is no frame {number};"):
+                list(source.read([3, number]))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Frames in two files, as exact as XTC is."""
+    from MDAnalysis.lib.formats.libmdaxdr import XTCFile
+
+    folder = tmp_path_factory.mktemp("files")
+    paths = [folder / "a.xtc", folder / "b.xtc"]
+    for at, path in enumerate(paths):
+        with XTCFile(str(path), "w") as file:
+            for number in range(10 * at, 10 * at + 10):
+                box = np.diag(BOX[:3] / np.float32(10))
+                file.write(make_positions(number) / np.float32(10), box, number, number / 2, 1000)
+    return open_origin(paths)
+
+
+class TestFiles(OriginTests):
+    tolerance = 1e-4
+
+    @pytest.fixture
+    def source(self, files):
+        return files
+
+
+class TestMemory(OriginTests):
+    @pytest.fixture
+    def source(self):
+        import MDAnalysis as mda
+        from MDAnalysis.coordinates.memory import MemoryReader
+
+        positions = np.stack([make_positions(number) for number in range(N_FRAMES)])
+        universe = mda.Universe.empty(N_ATOMS)
+        universe.load_new(positions, format=MemoryReader, dt=0.5, dimensions=BOX)
+        frames = MemoryFrames(universe.trajectory)
+        return Origin([FilePart(frames, N_FRAMES)], {}, frames.facts())
+
+
+class TestCacheElseOrigin:
+    """A run's source of some frames that are cached and others that are not."""
+
+    def test_frames_come_in_any_order(self, files, tmp_path):
+        fill(Store(tmp_path).dataset("/sim1", b"g1"), range(0, N_FRAMES, 3))
+        source = Source(files, Store(tmp_path).dataset("/sim1", b"g1"), keep=True)
+        numbers = np.random.default_rng(5).permutation(N_FRAMES)
+        for number, frame in zip(numbers.tolist(), source.read(numbers), strict=True):
+            TestFiles().check(frame, number)
+        assert source.bytes_cache > 0 and source.bytes_origin > 0
+        source.close()

@@ -1,0 +1,351 @@
+"""Topologies as they are kept: every one of MDAnalysis's own samples comes back equal, damage is noticed, and nothing
+that another user can have written is unpickled.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import MDAnalysis as mda
+import numpy as np
+import pytest
+from MDAnalysis.core.topology import Topology
+from MDAnalysis.core.topologyattrs import Atomnames, Bonds, Masses
+from MDAnalysis.core.universe import _topology_from_file_like
+from MDAnalysisTests import datafiles as data
+from support.cache_data import make
+
+import himach
+from himach.io.store.bodhi import crc32c
+from himach.io.store.store import Store, StoreFullError
+from himach.io.trajectory.origin import open_origin
+from himach.io.universe import topology as loading
+from himach.io.universe.parsed_topology import _CORE, _DERIVED, copy_topology, decode, encode
+from himach.io.universe.topology import load_topology
+
+LARGEST = 60_000  # bytes of a sample; larger ones are among these
+LARGE = (
+    "GRO",
+    "TPR",
+    "PSF",
+    "PDB",
+    "PRM",
+    "LAMMPSdata",
+    "RNA_PSF",
+    "mol2_molecules",
+    "DMS",
+    "MMTF",
+    "XYZ_psf",
+    "PDBQT",
+)
+
+
+def samples() -> list[str]:
+    """Return the names of MDAnalysis's sample files that may be topologies."""
+    found = {}
+    for name in data.__all__:
+        path = getattr(data, name)
+        if not isinstance(path, str) or not Path(path).is_file():
+            continue
+        if name in LARGE or Path(path).stat().st_size < LARGEST:
+            found.setdefault(path, name)
+    return sorted(found.values())
+
+
+def parsed(path: str, **keywords) -> Topology:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return mda.Universe(_topology_from_file_like(path, **keywords))._topology
+
+
+def same(one: Topology, other: Topology) -> bool:
+    """Tell whether two topologies are equal to the last bit, values and their types."""
+    tables = [(topology.tt._AR, topology.tt._RS) for topology in (one, other)]
+    states = [
+        {attribute.attrname: state_of(attribute) for attribute in attributes_of(topology)} for topology in (one, other)
+    ]
+    classes = [{type(attribute) for attribute in topology.attrs} for topology in (one, other)]
+    sizes = [(topology.n_atoms, topology.n_residues, topology.n_segments) for topology in (one, other)]
+    return sizes[0] == sizes[1] and classes[0] == classes[1] and equal(tables[0], tables[1]) and equal(*states)
+
+
+def attributes_of(topology: Topology) -> list[Any]:
+    return [attribute for attribute in topology.attrs if type(attribute).__name__ not in _CORE]
+
+
+def state_of(attribute: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(attribute).items() if name not in _DERIVED}
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Tell whether two values are the same, and of the same types all the way down."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        return equal(one.tolist(), other.tolist()) if one.dtype == object else one.tobytes() == other.tobytes()
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(map(equal, one.values(), other.values()))
+    if isinstance(one, list) and one == other and {*map(type, one), *map(type, other)} == {str}:
+        return True
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return bool(one == other or (isinstance(one, float) and np.isnan([one, other]).all()))
+
+
+def plain(topology: Topology) -> dict:
+    """Return what a Universe shows of a topology, attribute by attribute."""
+    universe = mda.Universe(topology, to_guess=())
+    shown = {"resindices": universe.atoms.resindices.tolist(), "segindices": universe.atoms.segindices.tolist()}
+    for attribute in topology.attrs:
+        if hasattr(attribute, "values"):
+            values = attribute.values
+            shown[attribute.attrname] = (repr(list(values)), repr(attribute.is_guessed), getattr(values, "dtype", None))
+            shown[f"{attribute.attrname} of bonds"] = [
+                repr(list(getattr(attribute, name, ()))) for name in ("types", "order")
+            ]
+    return shown
+
+
+@pytest.mark.slow
+def test_every_sample_comes_back_equal():
+    kept, kinds = 0, set()
+    for name in samples():
+        try:
+            topology = parsed(getattr(data, name))
+        except Exception:  # no topology, or one that is broken on purpose
+            continue
+        content = encode(topology, {"name": name})
+        assert content is not None, name
+        back, facts = decode(content)
+        assert facts == {"name": name}
+        assert same(back, topology)
+        assert plain(back) == plain(topology) == plain(copy_topology(topology)), name
+        kept += 1
+        kinds |= {type(attribute).__name__ for attribute in topology.attrs}
+    assert kept > 150
+    assert {"Bonds", "Angles", "Dihedrals", "Impropers", "Charges", "AltLocs", "ICodes", "TypeIndices"} <= kinds
+
+
+def test_groups_of_a_topology_that_came_back():
+    topology = parsed(data.PSF)
+    back, _ = decode(encode(topology, {}))
+    ours, theirs = (mda.Universe(one, data.DCD, to_guess=()) for one in (back, topology))
+    for text in ("name CA", "resname ALA and not backbone", "bonded name CA", "segid 4AKE", "prop mass > 12"):
+        np.testing.assert_array_equal(ours.select_atoms(text).indices, theirs.select_atoms(text).indices)
+    assert ours.atoms.fragments[0].n_atoms == theirs.atoms.fragments[0].n_atoms
+    np.testing.assert_array_equal(ours.bonds.to_indices(), theirs.bonds.to_indices())
+    ours.atoms[:2].names = "XX"
+    assert (ours.select_atoms("name XX").n_atoms, theirs.select_atoms("name XX").n_atoms) == (2, 0)
+
+
+def test_a_copy_shares_nothing_that_changes():
+    topology = parsed(data.PSF)
+    expected = plain(topology)
+    universe = mda.Universe(copy_topology(topology), to_guess=())
+    universe.atoms.names = "Q"
+    universe.atoms.masses = 1
+    universe.atoms[3].residue = universe.residues[9]
+    universe.add_bonds([(0, 3000)])
+    universe.add_TopologyAttr("tempfactors")
+    assert plain(topology) == expected
+
+
+def test_what_cannot_be_pickled_is_not_attached():
+    assert encode(Topology(2, 1, 1, [Bonds([(0, 1)], types=[lambda: None])]), {}) is None
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        Atomnames(np.array(["", "\udc80é\0"], dtype=object)),
+        Bonds([(0, 1)], types=[("CT", 1.5, None)], order=[float("nan")]),
+        Bonds([(0, 1)], types=[{"k": 1}]),
+        Bonds([]),
+        Masses([np.nan, -0.0]),
+    ],
+)
+def test_odd_values_come_back(attribute):
+    topology = Topology(2, 1, 1, [attribute])
+    back, _ = decode(encode(topology, {}))
+    assert plain(back) == plain(topology)
+
+
+def test_damage_is_noticed():
+    content = encode(parsed(data.PSF), {})
+    for cut in (0, 3, 4, 10, len(content) // 2, len(content) - 1):
+        with pytest.raises(ValueError):
+            decode(content[:cut])
+    for place in range(0, len(content), len(content) // 40):
+        flipped = bytearray(content)
+        flipped[place] ^= 0x10
+        with pytest.raises(ValueError):
+            decode(bytes(flipped))
+
+
+def test_what_cannot_be_rebuilt_counts_as_damaged():
+    for pickled in (b"", b"cthere.is.no.such.module\nclass\n."):
+        with pytest.raises(ValueError):
+            decode(crc32c(pickled).to_bytes(4, "little") + pickled)
+
+
+# -- beside a dataset --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    return Store(tmp_path / "store").dataset("/sim")
+
+
+@pytest.fixture
+def parses(monkeypatch) -> list:
+    """Return a list that fills with the topology files that are parsed."""
+    found = []
+    parse = loading._parse
+    monkeypatch.setattr(loading, "_parse", lambda path, *rest: found.append(path) or parse(path, *rest))
+    return found
+
+
+def test_an_attached_topology_is_not_parsed_again(dataset, parses, tmp_path):
+    origin = open_origin([data.XTC], data.GRO)
+    expected = load_topology(data.GRO, origin)
+    parses.clear()
+    first, second = (load_topology(data.GRO, origin, {}, dataset) for _ in range(2))
+    assert parses == [data.GRO]
+    assert same(first, expected)
+    assert same(second, expected)
+    copied = tmp_path / "copied.gro"
+    content = Path(data.GRO).read_bytes()
+    copied.write_bytes(content)
+    assert same(load_topology(copied, origin, {}, dataset), expected)
+    assert len(parses) == 1
+    copied.write_bytes(content.replace(b"MET", b"ALA", 1))
+    assert load_topology(copied, origin, {}, dataset).resnames.values[0] == "ALA"
+    load_topology(data.GRO, origin, {"to_guess": ["masses"]}, dataset)
+    assert len(parses) == 3
+    load_topology(data.GRO, origin, {"to_guess": ["masses"], "vdwradii": {"X": 1.0}}, dataset, attach=False)
+    load_topology(data.GRO, origin, {"to_guess": ["masses"], "vdwradii": {"X": 1.0}}, dataset)
+    assert len(parses) == 5
+
+
+@pytest.mark.parametrize(("module", "name"), [(mda, "__version__"), (np, "__version__"), (sys, "version")])
+def test_another_version_parses_anew(dataset, parses, monkeypatch, module, name):
+    origin = open_origin([data.DCD], data.PSF)
+    load_topology(data.PSF, origin, {}, dataset)
+    monkeypatch.setattr(module, name, "99.0")
+    load_topology(data.PSF, origin, {}, dataset)
+    assert len(parses) == 2
+
+
+class Bomb:
+    """Its pickle makes a file when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+def test_what_another_user_can_have_written_is_never_unpickled(dataset, parses, monkeypatch, tmp_path):
+    origin = open_origin([data.DCD], data.PSF)
+    expected = load_topology(data.PSF, origin, {}, dataset)
+    (file,) = dataset.path.glob("x-parsed-*")
+    exploded = tmp_path / "exploded"
+    bomb = encode(expected, {"warnings": [], "more": Bomb(exploded)})
+    elsewhere = tmp_path / "elsewhere"
+
+    def attempt(mode: int = 0o600) -> bool:
+        """Load the topology; tell whether the bomb went off."""
+        file.unlink(missing_ok=True)
+        file.symlink_to(elsewhere) if elsewhere.exists() else file.write_bytes(bomb)
+        file.chmod(mode)
+        assert same(load_topology(data.PSF, origin, {}, dataset, attach=False), expected)
+        return exploded.exists()
+
+    for path in (dataset.path.parent, dataset.path):
+        for bit in (0o020, 0o002):
+            path.chmod(0o700 | bit)
+            assert not attempt()
+        path.chmod(0o700)
+    for mode in (0o620, 0o602):
+        assert not attempt(mode)
+    elsewhere.write_bytes(bomb)
+    assert not attempt()
+    elsewhere.unlink()
+    real = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: real + 1)
+    assert not attempt()
+    monkeypatch.undo()
+    assert attempt()  # the user's own may run
+
+
+def test_a_dataset_behind_a_link_is_no_place_of_ones_own(dataset):
+    dataset.attach("mine", b"content")
+    assert dataset.own_attachment("mine") == dataset.attachment("mine") == b"content"
+    dataset.path.rename(dataset.path.with_name("moved"))
+    dataset.path.symlink_to("moved")
+    assert dataset.attachment("mine") == b"content"
+    assert dataset.own_attachment("mine") is None
+    assert dataset.own_attachment("other") is None
+
+
+def test_what_a_file_alone_does_not_tell_is_parsed_anew(dataset, parses, tmp_path):
+    topology, trajectory = make(tmp_path, 1)
+    origin = open_origin([trajectory], topology)
+    for _ in range(2):
+        load_topology(topology, origin, {"to_guess": ["masses", "bonds"]}, dataset)
+        load_topology(topology, origin, {"context": mda.guesser.default_guesser.DefaultGuesser(None)}, dataset)
+    assert len(parses) == 4
+    assert not list(dataset.path.glob("x-parsed-*"))
+
+
+def test_a_damaged_or_refused_attachment_costs_a_parse(dataset, parses, monkeypatch):
+    origin = open_origin([data.DCD], data.PSF)
+    expected = load_topology(data.PSF, origin, {}, dataset)
+    (file,) = dataset.path.glob("x-parsed-*")
+    file.write_bytes(file.read_bytes()[:-100])
+    assert same(load_topology(data.PSF, origin, {}, dataset), expected)
+    assert same(load_topology(data.PSF, origin, {}, dataset), expected)
+    assert len(parses) == 2
+    file.unlink()
+
+    def full(*_):
+        raise StoreFullError("full")
+
+    monkeypatch.setattr(type(dataset), "attach", full)
+    assert same(load_topology(data.PSF, origin, {}, dataset), expected)
+
+
+def test_few_are_attached(dataset):
+    origin = open_origin([data.DCD], data.PSF)
+    for radius in range(7):
+        load_topology(data.PSF, origin, {"vdwradii": {"X": radius}}, dataset)
+    assert len(list(dataset.path.glob("x-parsed-*"))) == loading.MOST_ATTACHED
+
+
+def test_warnings_come_again(dataset, tmp_path):
+    origin = open_origin([make(tmp_path, 2, "md.pdb")[1]])
+    texts = []
+    for kept in (None, dataset, dataset):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            load_topology(None, origin, {}, kept)
+        texts.append([(w.category, str(w.message), w.lineno) for w in caught if w.category is UserWarning])
+    assert texts[0] == texts[1] == texts[2] != []
+
+
+def test_a_wrong_topology_is_refused_also_if_it_is_attached(dataset):
+    load_topology(data.GRO, open_origin([data.XTC], data.GRO), {}, dataset)
+    with pytest.raises(himach.UsageError, match="has 47681 atoms"):
+        load_topology(data.GRO, open_origin([data.DCD], data.PSF), {}, dataset)
+
+
+def test_guessing_is_mdanalysiss():
+    for path, trajectory in ((data.GRO, data.XTC), (data.PSF, data.DCD), (data.XYZ, data.XYZ)):
+        assert same(load_topology(path, open_origin([trajectory], path)), parsed(path))

@@ -1,0 +1,49 @@
+"""What ranks print is passed on, and nobody waits for a reader that has gone."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+
+from himach.launch.spawn import relay
+
+
+class Gone(io.StringIO):
+    """The output of a process whose reader has ended, as that of ``| head``."""
+
+    def write(self, text):
+        raise BrokenPipeError
+
+
+def test_ranks_do_not_wait_for_a_reader_that_has_gone():
+    reader, writer = os.pipe()
+    ended, line = os.pipe()
+    with os.fdopen(reader, "rb") as source:
+        thread = relay(source, Gone(), ended)
+        text = bytes(1 << 20)  # more than a pipe holds
+        printing = threading.Thread(target=lambda: (os.write(writer, text), os.close(writer)), daemon=True)
+        printing.start()
+        printing.join(10)
+        assert not printing.is_alive()
+        thread.join(10)
+        assert not thread.is_alive()
+    os.close(line)
+    os.close(ended)
+
+
+def test_what_ranks_leave_behind_holds_up_no_end():
+    """A child that keeps the pipe of its rank's output open, and prints on."""
+    reader, writer = os.pipe()
+    ended, line = os.pipe()
+    sink = io.StringIO()
+    with os.fdopen(reader, "rb") as source:
+        os.write(writer, b"before ")
+        thread = relay(source, sink, ended)
+        os.write(writer, b"the end")
+        os.close(line)
+        thread.join(5)
+        assert not thread.is_alive()
+    assert sink.getvalue() == "before the end"
+    os.close(writer)
+    os.close(ended)

@@ -1,0 +1,222 @@
+"""Bytes of files around where they are read: any part of a file, whatever is missing, by several threads at once."""
+
+from __future__ import annotations
+
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from himach.errors import TrajectoryError
+from himach.mount import block_cache as windows
+from himach.mount.block_cache import BlockCache
+from himach.mount.formats.dcd import Dcd
+from himach.mount.formats.layout import Content
+from himach.mount.formats.netcdf import NetCdf
+from himach.mount.formats.trr import Trr
+
+from .mounts import sample_frames, until, whole
+
+N_FRAMES, N_ATOMS = 60, 25
+FRAMES = sample_frames(N_FRAMES, N_ATOMS)
+
+
+class ListedFrames:
+    """Frames of a list; some of them may be missing, or nobody may get on."""
+
+    def __init__(self):
+        self.missing = set()
+        self.opened = self.closed = self.begun = self.read_so_far = 0
+        self.away = False
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def open(self):
+        if self.away:
+            raise TrajectoryError("it is away")
+        self.opened += 1
+        return self
+
+    def stamps(self):
+        return FRAMES[0].time, 2.0
+
+    def read(self, start, stop):
+        self.begun += 1
+        for frame in FRAMES[start:stop]:
+            self.go_on.wait()
+            if frame.number in self.missing:
+                raise TrajectoryError(f"frame {frame.number} is missing")
+            self.read_so_far += 1
+            yield frame
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Blocks of few frames, of which few are kept."""
+    monkeypatch.setattr(windows, "BLOCK_BYTES", 3 * 500)
+    monkeypatch.setattr(windows, "KEPT_BYTES", 15 * 500)
+
+
+def window_of(format_, frames):
+    layout = format_(Content(N_FRAMES, N_ATOMS))
+    return BlockCache(layout, frames.open), whole(layout, FRAMES)
+
+
+def read(window, offset, size):
+    return b"".join(piece.tobytes() for piece in window.read(offset, size))
+
+
+@pytest.mark.parametrize("format_", [Trr, Dcd, NetCdf])
+def test_any_part_is_that_of_the_file(format_):
+    window, content = window_of(format_, ListedFrames())
+    choose = random.Random(1)
+    for _ in range(300):
+        offset, size = choose.randrange(len(content) + 100), choose.choice([1, 4, 100, 5000, 10**6])
+        assert read(window, offset, size) == content[offset : offset + size]
+    window.close()
+
+
+def test_in_order_each_frame_is_read_once():
+    frames = ListedFrames()
+    window, content = window_of(Trr, frames)
+    assert b"".join(read(window, at, 700) for at in range(0, len(content), 700)) == content
+    assert frames.read_so_far == N_FRAMES
+    assert frames.begun == 1
+    window.close()
+
+
+@pytest.mark.parametrize("format_", [Trr, NetCdf])
+def test_a_missing_frame_is_missing_alone(format_):
+    frames = ListedFrames()
+    frames.missing = {0, 7, 8, N_FRAMES - 1}
+    window, content = window_of(format_, frames)
+    layout = format_(Content(N_FRAMES, N_ATOMS))
+    for number in range(N_FRAMES):
+        at = layout.head_bytes + number * layout.frame_bytes
+        if number in frames.missing:
+            for offset in (at, at + layout.frame_bytes - 1):
+                with pytest.raises(TrajectoryError, match=f"frame {number} is missing"):
+                    window.read(offset, 1)
+        else:
+            assert read(window, at, layout.frame_bytes) == content[at : at + layout.frame_bytes]
+    window.close()
+
+
+def test_a_frame_that_came_later(monkeypatch):
+    monkeypatch.setattr(windows, "AGAIN_SECONDS", 0.0)
+    frames = ListedFrames()
+    frames.missing = {4}
+    window, content = window_of(Trr, frames)
+    at = 4 * 420
+    with pytest.raises(TrajectoryError):
+        window.read(at, 10)
+    frames.missing = set()
+    assert read(window, at, 10) == content[at : at + 10]
+    window.close()
+
+
+def test_a_dataset_that_is_away_for_a_while(monkeypatch):
+    monkeypatch.setattr(windows, "AGAIN_SECONDS", 0.0)
+    frames = ListedFrames()
+    frames.away = True
+    window, content = window_of(Dcd, frames)
+    for offset in (0, 3000):
+        with pytest.raises(TrajectoryError, match="away"):
+            window.read(offset, 10)
+    frames.away = False
+    assert read(window, 0, 10**9) == content
+    window.close()
+
+
+def test_many_at_once():
+    frames = ListedFrames()
+    window, content = window_of(NetCdf, frames)
+
+    def some(seed):
+        choose = random.Random(seed)
+        for _ in range(100):
+            offset = choose.randrange(len(content))
+            assert read(window, offset, 2000) == content[offset : offset + 2000]
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(some, range(16)))
+    assert frames.opened == 1
+    window.close()
+    until(lambda: frames.closed == 1, "files close")
+
+
+def test_who_waits_when_it_is_closed_is_told():
+    frames = ListedFrames()
+    frames.go_on.clear()
+    window, _ = window_of(Trr, frames)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(window.read, 0, 10)
+        until(lambda: frames.opened, "the thread reads")
+        window.close()
+        with pytest.raises(OSError, match="closed"):
+            waiting.result()
+    frames.go_on.set()
+    until(lambda: frames.closed, "files close")
+
+
+def test_files_close_when_nobody_reads(monkeypatch):
+    monkeypatch.setattr(windows, "IDLE_SECONDS", 0.05)
+    frames = ListedFrames()
+    window, content = window_of(Trr, frames)
+    for times in (1, 2):
+        assert read(window, 2000 * times, 10) == content[2000 * times : 2000 * times + 10]
+        until(lambda times=times: frames.closed == times, "files close")
+        assert not window._blocks
+    assert frames.opened == 2
+    window.close()
+
+
+def test_memory_is_bounded():
+    window, content = window_of(Trr, ListedFrames())
+    for at in range(0, len(content), 100):
+        window.read(at, 100)
+        assert len(window._blocks) <= 6
+    window.close()
+
+
+@pytest.mark.parametrize("format_", [Trr, Dcd, NetCdf])
+def test_a_file_grows(format_):
+    frames = ListedFrames()
+    window = BlockCache(format_(Content(7, N_ATOMS)), frames.open)
+    before = whole(format_(Content(7, N_ATOMS)), FRAMES[:7])
+    assert read(window, 0, 10**9) == before
+    assert read(window, len(before), 10) == b""
+    window.grow(format_(Content(N_FRAMES, N_ATOMS)))
+    assert read(window, 0, 10**9) == whole(format_(Content(N_FRAMES, N_ATOMS)), FRAMES)
+    assert frames.opened == 2  # what was opened for fewer frames may have no more
+    window.close()
+
+
+@pytest.mark.parametrize("moment", ["before its head is told", "before its frames are"])
+def test_a_file_grows_while_it_is_read(monkeypatch, moment):
+    monkeypatch.setattr(windows, "BLOCK_BYTES", 10**6)  # one block, which is being computed
+    frames, told = ListedFrames(), threading.Event()
+    frames.go_on.clear()
+    before, after = (whole(Dcd(Content(n_frames, N_ATOMS)), FRAMES[:n_frames]) for n_frames in (7, 8))
+
+    def opened():
+        frames.open()
+        told.wait()
+        return frames
+
+    if "head" not in moment:
+        told.set()
+    window = BlockCache(Dcd(Content(7, N_ATOMS)), opened)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(read, window, 0, 10**9)
+        until(lambda: frames.begun if told.is_set() else frames.opened, "the thread reads")
+        window.grow(Dcd(Content(8, N_ATOMS)))
+        told.set()
+        frames.go_on.set()
+        assert waiting.result() == (after if "head" in moment else before)
+    assert read(window, 0, 10**9) == after
+    window.close()

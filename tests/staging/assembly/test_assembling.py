@@ -1,0 +1,289 @@
+"""Slices become frames: as a slow, obvious twin does it, on one node; on several in ranks_assembling.py."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.commands import himach as command
+from support.ranks import run_under_mpiexec
+
+import himach
+from himach.io.push.held_slices import find_slices
+from himach.io.store.store import Store, StoreConflictError, StoreFullError
+from himach.parallel.communicator import alone
+from himach.staging.assembly.assemble import assemble
+from himach.staging.assembly.workers import HELD, among_ranks, assign
+
+N_ATOMS = 500
+BOX = np.array([9, 8, 7, 90, 90, 90], np.float32)
+
+
+def positions_of(number: int) -> np.ndarray:
+    return np.random.default_rng(number).uniform(0, 50, (N_ATOMS, 3)).astype(np.float32)
+
+
+def push(place: Path, rank: int, slices: dict[int, np.ndarray], **options) -> None:
+    with himach.Writer("run7", N_ATOMS, cache=place, rank=rank, **options) as writer:
+        for number, ids in slices.items():
+            writer.push_slice(number, ids, positions_of(number)[ids], time=number / 2, box=BOX)
+
+
+def shared_out(numbers, ranks: int) -> list[dict[int, np.ndarray]]:
+    """Slices of all atoms of frames for each rank, differently for each frame."""
+    owners = {number: np.random.default_rng(number + 7).integers(0, ranks, N_ATOMS) for number in numbers}
+    return [{number: np.flatnonzero(owner == rank) for number, owner in owners.items()} for rank in range(ranks)]
+
+
+def check(place: Path, numbers) -> None:
+    dataset = Store(place).dataset("run7", b"", create=False)
+    assert list(dataset.native) == list(numbers)
+    for frame in dataset.read(list(numbers)):
+        assert frame is not None and np.array_equal(frame.positions, positions_of(frame.number))
+        assert frame.time == frame.number / 2 and np.array_equal(frame.box, BOX)
+
+
+@given(st.integers(1, 5), st.integers(0, 40), st.integers(0, 2**32))
+def test_frames_are_given_evenly(nodes, frames, seed):
+    rng = np.random.default_rng(seed)
+    shares = rng.integers(0, 100, (nodes, frames))
+    held = rng.random(frames) < 0.2
+    shares[rng.integers(0, nodes, frames), np.arange(frames)] = np.where(held, HELD, 7)
+    chosen = assign(shares)
+    assert (shares[chosen, np.arange(frames)][(shares == HELD).any(axis=0)] == HELD).all()
+    if not (shares == HELD).any():
+        assert np.bincount(chosen, minlength=nodes).max(initial=0) <= -(-frames // nodes)
+
+
+@given(st.lists(st.integers(0, 2), max_size=40), st.integers(1, 3))
+def test_ranks_of_a_node_get_neighbours_evenly(nodes, per_node):
+    ranks = [[per_node * node + i for i in range(per_node)] for node in range(3)]
+    node_of = np.array(nodes, np.int64)
+    chosen = among_ranks(node_of, ranks)
+    assert (chosen // per_node == node_of).all()
+    for node in range(3):
+        own = chosen[node_of == node]
+        counts = np.bincount(own - per_node * node, minlength=per_node)
+        assert (np.diff(own) >= 0).all() and counts.max() - counts.min() <= 1
+
+
+def test_what_lies_on_one_node_stays_there():
+    shares = np.array([[90, 10, 90, 10], [10, 90, 10, 90]])
+    assert assign(shares).tolist() == [0, 1, 0, 1]
+
+
+def test_slices_become_frames_and_go(tmp_path):
+    place = tmp_path / "store"
+    for rank, slices in enumerate(shared_out(range(30), 3)):
+        push(place, rank, slices)
+    done = assemble(alone(), Store(place), "run7")
+    assert (done.frames, done.waiting, done.absent) == (30, 0, {})
+    check(place, range(30))
+    assert find_slices(Store(place), "run7") == {}
+    again = assemble(alone(), Store(place), "run7")
+    assert (again.frames, again.waiting) == (0, 0)
+
+
+def test_a_missing_and_a_doubled_slice_cost_their_frame_alone(tmp_path):
+    place = tmp_path / "store"
+    slices = shared_out(range(6), 3)
+    missing = slices[1].pop(2)
+    slices[2][4] = np.append(slices[2][4], slices[0][4][0])
+    for rank, of_rank in enumerate(slices):
+        push(place, rank, of_rank)
+    done = assemble(alone(), Store(place), "run7")
+    assert done.frames == 4 and done.waiting == 1
+    assert done.absent[2] == "no slice of rank 1"
+    assert done.absent[4] == f"atom {slices[0][4][0]} is in the slices of rank 0 and rank 2"
+    check(place, [0, 1, 3, 5])
+    push(place, 1, {2: missing})
+    assert assemble(alone(), Store(place), "run7").frames == 1
+    check(place, [0, 1, 2, 3, 5])
+
+
+def test_what_was_written_and_not_dropped_is_no_surprise(tmp_path):
+    """As an assembler leaves it that is killed after its frames are on disk."""
+    place = tmp_path / "store"
+    slices = shared_out(range(4), 2)
+    for rank, of_rank in enumerate(slices):
+        push(place, rank, of_rank)
+    whole = Store(place).dataset("run7")
+    for number in range(4):
+        whole.write(number, number / 2, BOX, positions_of(number), native=True)
+    whole.close()
+    half = find_slices(Store(place), "run7").popitem()[1].datasets[0]
+    half.drop([3], native=True)
+    done = assemble(alone(), Store(place), "run7")
+    assert (done.waiting, done.absent) == (0, {})
+    check(place, range(4))
+    assert find_slices(Store(place), "run7") == {}
+
+
+def test_a_full_store_keeps_the_slices(tmp_path):
+    place = tmp_path / "store"
+    for rank, of_rank in enumerate(shared_out(range(300), 2)):
+        push(place, rank, of_rank)
+    store = Store(place)
+    store.set_quota(1 << 20)
+    with pytest.raises(StoreFullError):
+        assemble(alone(), store, "run7")
+    (held,) = find_slices(Store(place), "run7").values()
+    held.refresh()
+    assert held.until(0, 1) is not None
+    done = assemble(alone(), Store(place), "run7")
+    assert not done.absent
+    check(place, range(300))
+
+
+def fill(place: Path, quota: int, frames: int) -> int:
+    """Push slices of two ranks until they are so many, or there is no room; return of how many frames."""
+    n_atoms = 5000
+    rng = np.random.default_rng(0)
+    positions, owner = rng.uniform(0, 50, (n_atoms, 3)).astype(np.float32), rng.integers(0, 2, n_atoms)
+    stores = [Store(place) for _ in range(2)]
+    whole = 0
+    with contextlib.ExitStack() as stack:
+        writers = []
+        for rank, store in enumerate(stores):
+            store.set_quota(quota)
+            os.environ["HIMACH_QUOTA"] = str(quota)
+            writers.append(stack.enter_context(himach.Writer("full", n_atoms, cache=place, rank=rank)))
+        with contextlib.suppress(StoreFullError):
+            for number in range(frames):
+                for rank, writer in enumerate(writers):
+                    ids = np.flatnonzero(owner == rank)
+                    writer.push_slice(number, ids, positions[ids], time=number)
+                if number % 10 == 0:
+                    for writer in writers:
+                        writer.flush()
+                        whole = number + 1
+            for writer in writers:
+                writer.flush()
+            whole = frames
+    return whole
+
+
+def test_a_store_without_room_for_all_frames_beside_all_slices_goes_on_in_steps(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIMACH_QUOTA", "0")
+    quota = 32 << 20
+    assert fill(tmp_path, quota, 300) == 300  # 18 MB, in segments of 4 MB
+    store = Store(tmp_path)
+    store.set_quota(quota)
+    assert assemble(alone(), store, "full").frames == 300
+
+
+def test_a_store_that_is_full_of_slices_says_which_quota_helps(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIMACH_QUOTA", "0")
+    quota = 16 << 20
+    whole = fill(tmp_path, quota, 10_000)
+    assert 0 < whole < 10_000
+    store = Store(tmp_path)
+    store.set_quota(quota)
+    with pytest.raises(StoreFullError, match="--quota") as raised:
+        assemble(alone(), store, "full")
+    told = re.search(r"himach stage full --assemble --quota (\d+)MiB", str(raised.value))
+    assert told is not None
+    monkeypatch.setenv("HIMACH_CACHE", str(tmp_path))
+    monkeypatch.delenv("HIMACH_QUOTA")
+    done = command("stage", "full", "--assemble", "--quota", f"{told[1]}MiB")
+    assert done.returncode == 0, done.stderr
+    assert len(Store(tmp_path).dataset("full", b"", create=False).native) >= whole
+
+
+def test_slices_and_frames_of_two_simulations_do_not_mix(tmp_path):
+    place = tmp_path / "store"
+    whole = Store(place).dataset("run7")
+    whole.write(9, 4.5, BOX, positions_of(9), native=True)
+    whole.attach("author", b"another")
+    whole.close()
+    for rank, of_rank in enumerate(shared_out(range(4), 2)):
+        push(place, rank, of_rank)
+    with pytest.raises(StoreConflictError, match="frames of 'another', and slices of"):
+        assemble(alone(), Store(place), "run7")
+    (held,) = find_slices(Store(place), "run7").values()
+    held.refresh()
+    assert held.until(0, 9) == (0, 4)
+
+
+def test_a_run_assembles_by_itself(tmp_path, monkeypatch):
+    place = tmp_path / "store"
+    monkeypatch.setenv("HIMACH_CACHE", str(place))
+    for rank, of_rank in enumerate(shared_out(range(10), 3)):
+        push(place, rank, of_rank)
+    (tmp_path / "sums.py").write_text(
+        "import himach\n"
+        "class Sums(himach.Analysis):\n"
+        "    def map(self, frame):\n"
+        "        yield frame.number, float(frame.positions.astype(float).sum())\n"
+        "    def reduce(self, key, series):\n"
+        "        return series.values[0]\n"
+        "    def finish(self, results):\n"
+        "        return {'sums': {'frame': list(results), 'sum': list(results.values())}}\n"
+    )
+    line = "    1RES      C    1   0.000   0.000   0.000\n"
+    (tmp_path / "top.gro").write_text(f"\n{N_ATOMS}\n" + N_ATOMS * line + "1 1 1\n")
+    words = ["run", tmp_path / "sums.py", "-t", "run7", "-s", tmp_path / "top.gro", "--out", tmp_path / "out"]
+    done = command(*words)
+    assert done.returncode == 0, done.stderr
+    rows = np.genfromtxt(tmp_path / "out" / "sums.csv", delimiter=",", names=True)
+    assert rows["frame"].tolist() == list(range(10))
+    np.testing.assert_allclose(rows["sum"], [positions_of(number).astype(float).sum() for number in range(10)])
+    done = command("stage", "run7", "--assemble")
+    assert done.returncode == 0 and "run7: 0 frames assembled" in done.stdout
+    done = command("stage", "run8", "--assemble")
+    assert done.returncode == 2 and "no node has slices of a dataset run8" in done.stderr
+
+
+@pytest.mark.parametrize(("ranks", "nodes"), [(2, "n0,n1"), (4, "n0,n1,n2"), (3, "n0")])
+def test_on_several_nodes(tmp_path, monkeypatch, ranks, nodes):
+    monkeypatch.setenv("HIMACH_NODES", nodes)
+    monkeypatch.setenv("STORES", str(tmp_path / "{node}"))
+    run_under_mpiexec(Path(__file__).with_name("ranks_assembling.py"), ranks)
+
+
+def test_lammps_pushes_what_it_dumps(tmp_path, monkeypatch):
+    """The example, analysed while it runs, gives what LAMMPS's own dump has."""
+    from support import needs
+    from support.ranks import mpiexec
+
+    needs.module("lammps")
+    monkeypatch.setenv("HIMACH_CACHE", str(tmp_path / "store"))
+    example = Path(__file__).parents[3] / "examples" / "lammps_slices.py"
+    line = "    1RES      C    1   0.000   0.000   0.000\n"
+    (tmp_path / "top.gro").write_text("\n864\n" + 864 * line + "1 1 1\n")
+    (tmp_path / "first.py").write_text(
+        "import himach\n"
+        "class First(himach.Analysis):\n"
+        "    def map(self, frame):\n"
+        "        yield frame.number, tuple(float(x) for x in frame.positions[700])\n"
+        "    def reduce(self, key, series):\n"
+        "        return series.values[0]\n"
+        "    def finish(self, results):\n"
+        "        x, y, z = zip(*results.values())\n"
+        "        return {'first': {'x': x, 'y': y, 'z': z}}\n"
+    )
+    words = ["run", "first.py", "-t", "argon", "-s", "top.gro", "--follow", "--idle", "8", "--every", "5"]
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "himach", *words, "--out", "out"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    done = mpiexec(3, [sys.executable, str(example), "300"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    _, said = follower.communicate(timeout=120)
+    assert follower.returncode == 0, said
+    lines = (tmp_path / "argon.dump").read_text().split("ITEM: TIMESTEP\n")[1:]
+    dataset = Store(tmp_path / "store").dataset("argon", b"", create=False)
+    assert list(dataset.native) == list(range(31)) == list(range(len(lines)))
+    rows = np.genfromtxt(tmp_path / "out" / "first.csv", delimiter=",", names=True)
+    for frame, text in zip(dataset.read(range(31)), lines, strict=True):
+        dumped = np.loadtxt(text.splitlines()[8:])
+        dumped = dumped[np.argsort(dumped[:, 0])]
+        assert frame is not None and np.array_equal(frame.positions, dumped[:, 1:].astype(np.float32))
+        assert np.array_equal([rows[axis][frame.number] for axis in "xyz"], frame.positions[700].astype(float))

@@ -1,0 +1,204 @@
+"""Slices that are lost, malformed, from before a restart, or of somebody else: what is said of them, and done."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import textwrap
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from support.ranks import mpiexec
+
+import himach
+from himach.io.push.held_slices import Slice, find_slices
+from himach.io.store.store import Store, StoreConflictError, StoreError
+from himach.parallel.communicator import alone
+from himach.staging.assembly.assemble import assemble
+
+ATOMS, HALF = 1000, 500
+SOME = np.random.default_rng(0).permutation(ATOMS)[:HALF]
+
+
+def positions(number):
+    return np.random.default_rng(number).uniform(0, 50, (HALF, 3)).astype(np.float32)
+
+
+def writer(place, rank=0, **options):
+    return himach.Writer("run7", ATOMS, cache=place, rank=rank, identity="simulation", **options)
+
+
+def push(writer, numbers, ids=SOME, more=0.0):
+    for number in numbers:
+        writer.push_slice(number, ids, positions(number) + np.float32(more), time=number)
+
+
+def readable(place, numbers):
+    (held,) = find_slices(Store(place), "run7").values()
+    held.refresh()
+    return [one.frame.number for one in held.read(np.arange(numbers)) if isinstance(one, Slice)]
+
+
+@contextmanager
+def files_end_at(nbytes):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_slices_that_could_not_be_written_do_not_count_as_acknowledged(tmp_path):
+    with writer(tmp_path, durable=True) as pushing:
+        push(pushing, [0])
+        pushing.flush()
+        with files_end_at(300_000), pytest.raises(StoreError):
+            push(pushing, range(1, 1000))
+        begun = pushing.facts()["acknowledged"]
+        again = range(2000, 2005)
+        push(pushing, again)
+        pushing.flush()
+        assert pushing.facts()["acknowledged"] == begun + len(again)
+        assert pushing.facts()["in_flight"] == 0
+    assert len(readable(tmp_path, 2005)) == begun + len(again)
+
+
+def test_slices_after_a_full_disk_are_not_told_by_one_that_was_not_written(tmp_path):
+    with writer(tmp_path, durable=True) as pushing:
+        push(pushing, range(3))
+        with files_end_at(2000), pytest.raises(StoreError):
+            push(pushing, [0])
+        push(pushing, range(20))
+        pushing.flush()
+    assert readable(tmp_path, 20) == list(range(20))
+
+
+def test_a_restarted_rank_finds_its_slices_put_together(tmp_path):
+    with writer(tmp_path, durable=True) as pushing:
+        push(pushing, range(3))
+    others = np.setdiff1d(np.arange(ATOMS), SOME)
+    with writer(tmp_path, durable=True) as pushing:
+        push(pushing, range(3))  # once more, and nothing of it is known to be on disk yet
+        with writer(tmp_path, rank=1) as second:
+            push(second, range(3), others)
+        assert assemble(alone(), Store(tmp_path), "run7").frames == 3
+        pushing.flush()
+
+
+def test_slices_that_are_not_of_the_frame_that_is_there_are_told(tmp_path):
+    def both(more):
+        for rank, ids in enumerate((SOME, np.setdiff1d(np.arange(ATOMS), SOME))):
+            with writer(tmp_path, rank=rank) as pushing:
+                push(pushing, range(3), ids, more)
+
+    both(0)
+    assert assemble(alone(), Store(tmp_path), "run7").frames == 3
+    both(1)
+    done = assemble(alone(), Store(tmp_path), "run7")
+    assert done.frames == 0
+    assert sorted(done.absent) == [0, 1, 2]
+    assert "not those of the frame that is there" in done.absent[0]
+
+
+def test_slices_under_the_name_of_a_staged_trajectory_are_refused(tmp_path):
+    with writer(tmp_path) as pushing:
+        push(pushing, [0], np.arange(HALF))
+    with himach.Writer("run7", ATOMS, cache=tmp_path, rank=1, identity="simulation") as pushing:
+        push(pushing, [0], np.arange(HALF) + HALF)
+    Store(tmp_path).dataset("run7", b"staged").attach("origin.json", b"{}")  # as somebody stages meanwhile
+    with pytest.raises(StoreConflictError, match="evict"):
+        assemble(alone(), Store(tmp_path), "run7")
+    assert Store(tmp_path).generations("run7") == [b"staged"]
+
+
+def test_slices_of_nothing_are_passed_over(tmp_path):
+    store = Store(tmp_path)
+    with writer(tmp_path) as pushing:
+        push(pushing, [0])
+    strange = store.dataset("run7 [slices]", b"slices of rank 0, 0 atoms, launch 0000000000000000\n")
+    strange.write(0, 0.0, None, np.zeros((1, 3), np.float32), native=True)
+    strange.close()
+    assert assemble(alone(), store, "run7").frames == 0
+
+
+def test_simulations_on_two_nodes_are_not_mixed(tmp_path):
+    script = tmp_path / "mixes.py"
+    script.write_text(
+        textwrap.dedent("""
+        import os, sys
+        rank = int(os.environ["PMI_RANK"])
+        os.environ["HIMACH_NODE"] = "nm"[rank]
+        import numpy as np
+        import himach
+        from himach.io.store.place import open_store
+        from himach.parallel.mpi import connect
+        from himach.staging.assembly.api import assemble_pushed
+
+        world = connect()
+
+        def push(frames, value, identity):
+            for half in range(2):
+                with himach.Writer("run7", 100, rank=half, identity=identity) as writer:
+                    for number in frames:
+                        ids = np.arange(50) + 50 * half
+                        writer.push_slice(number, ids, np.full((50, 3), value, np.float32), time=number)
+
+        if rank == 0:
+            push(range(4), 0, "first")
+        else:
+            with himach.Writer("other", 1, rank=0) as writer:
+                writer.push_slice(0, np.arange(1), np.zeros((1, 3), np.float32), time=0)
+        world.comm.barrier()
+        assert assemble_pushed(world, open_store(), "run7") == []
+        if rank == 1:
+            push(range(8), 1000, "second")
+        world.comm.barrier()
+        (told,) = assemble_pushed(world, open_store(), "run7")
+        assert "'first'" in told and "'second'" in told and "evict" in told, told
+        """)
+    )
+    done = mpiexec(2, [sys.executable, str(script)], environ={"HIMACH_CACHE": str(tmp_path / "{node}")})
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
+    """It raises alone, as the other does not come in time; to go on would leave that one waiting for ever."""
+    script = tmp_path / "fails.py"
+    script.write_text(
+        textwrap.dedent("""
+        import os, time
+        rank = int(os.environ["PMI_RANK"])
+        os.environ["HIMACH_NODE"] = "nm"[rank]
+        import numpy as np
+        import himach
+        from himach.io.store.place import open_store
+        from himach.io.store.store import StoreFullError
+        from himach.parallel import collective
+        from himach.parallel.mpi import connect
+        from himach.staging.assembly.api import assemble_pushed
+        from himach.staging.assembly.target import Writing
+
+        collective.FAILURE_SECONDS = 0.5
+        world = connect()
+        with himach.Writer("run7", 100, rank=rank) as writer:
+            for number in range(6):
+                writer.push_slice(number, np.arange(50) + 50 * rank, np.zeros((50, 3), np.float32), time=number)
+        world.comm.barrier()
+        write = Writing.write
+
+        def writes(self, *arguments):
+            if rank == 0:
+                raise StoreFullError("no room on this node")
+            time.sleep(5)
+            return write(self, *arguments)
+
+        Writing.write = writes
+        print(assemble_pushed(world, open_store(), "run7"))
+        world.comm.barrier()
+        """)
+    )
+    done = mpiexec(2, [sys.executable, str(script)], environ={"HIMACH_CACHE": str(tmp_path / "{node}")}, timeout=60)
+    assert done.returncode != 0
+    assert "no room on this node" in done.stderr

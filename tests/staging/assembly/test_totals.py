@@ -1,0 +1,75 @@
+"""How many atoms all nodes have of each frame, as a dict adds them; numbers as far apart as they like."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.threads import on_threads
+
+from himach.io.push.held_slices import HeldSlices, RankSlices
+from himach.staging.assembly.complete_frames import pick, totals
+
+FAR = 2**62
+NUMBERS = st.one_of(st.integers(0, 40), st.integers(0, 20).map(lambda i: 1000 * i + 7), st.integers(0, FAR))
+
+
+def held_of(ranks: list[dict[int, int]]) -> HeldSlices:
+    held = HeldSlices()
+    for rank, atoms in enumerate(ranks):
+        numbers = sorted(atoms)
+        counts = np.array([atoms[number] for number in numbers], np.uint32)
+        held = HeldSlices(
+            [*held._ranks, RankSlices(rank, SimpleNamespace(), np.array(numbers, np.int64), atoms=counts)]
+        )
+    return held
+
+
+def found(comm, held: HeldSlices, at_once: int) -> dict[int, int]:
+    """All frames of which there are atoms; they ascend."""
+    seen: dict[int, int] = {}
+    for frames, atoms in totals(comm, None, held, 100, at_once):
+        there = np.flatnonzero(atoms)
+        for number, count in zip(pick(frames, there).tolist(), atoms[there].tolist(), strict=True):
+            assert number > max(seen, default=-1)
+            seen[number] = count
+    return seen
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.lists(st.dictionaries(NUMBERS, st.integers(1, 9), max_size=12), max_size=3), min_size=1, max_size=3),
+    st.integers(1, 6),
+)
+def test_totals_are_those_of_a_dict(nodes, at_once):
+    expected: Counter[int] = Counter()
+    for ranks in nodes:
+        for atoms in ranks:
+            expected.update(atoms)
+    for told in on_threads(len(nodes), lambda comm: found(comm, held_of(nodes[comm.rank]), at_once)):
+        assert told == dict(expected)
+
+
+@pytest.mark.parametrize("apart", [1, 500, 10**13])
+def test_numbers_apart_take_no_longer(apart):
+    """As many windows as of neighbours, whatever lies between."""
+    numbers = np.arange(1000) * apart
+    held = HeldSlices([RankSlices(0, SimpleNamespace(), numbers, atoms=np.full(1000, 3, np.uint32))])
+    windows = list(on_threads(2, lambda comm: len(list(totals(comm, None, held, 100, 100)))))
+    assert max(windows) <= 11
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 60), st.integers(1, 9)), max_size=4), st.sets(st.integers(0, 60)))
+def test_counts_and_parts(ranks, asked):
+    held = held_of(ranks)
+    numbers = np.array(sorted(asked), np.int64)
+    expected = [sum(atoms.get(number, 0) for atoms in ranks) for number in sorted(asked)]
+    assert held.count_of(numbers).tolist() == expected
+    halves = [held.part(index, 2).count_of(numbers) for index in range(2)]
+    assert sum(halves).tolist() == expected
+    for one, atoms in zip(held._ranks, ranks, strict=True):
+        assert one.among(numbers).tolist() == sorted(asked & set(atoms))
