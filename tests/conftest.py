@@ -81,6 +81,22 @@ def pytest_xdist_make_scheduler(config, log):
     return Groups(config, log)
 
 
+def pytest_sessionstart(session):
+    """Tell each failure at once: all tests take long, and what ends them before their end may be a limit of time."""
+    if terminal := session.config.pluginmanager.get_plugin("terminalreporter"):
+        session.config.pluginmanager.register(_Failures(terminal))
+
+
+class _Failures:
+    def __init__(self, terminal):
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self._terminal.write_line(f"\n{report.nodeid}: {report.when}", red=True)
+            self._terminal.write_line("\n".join(line for line in report.longreprtext.splitlines() if line[:2] == "E "))
+
+
 def pytest_terminal_summary(terminalreporter):
     """Say what was not run for want of which program; why else tests were skipped, pytest tells itself."""
     reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", []) if report.longrepr]

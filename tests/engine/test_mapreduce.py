@@ -9,7 +9,8 @@ from .ranks_pass import *  # noqa: F403  the tests of that file, without MPI
 
 
 @pytest.mark.parametrize("sizes", [None], indirect=True)
-@pytest.mark.parametrize("theirs", ["large", "small", "spilled and presence", "spilled and not presence"])
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("n", "theirs"), [(1, "small"), *((n, theirs) for n in (2, 3, 4) for theirs in ("large", "small", "spilled"))]
+)
 def test_on_ranks(n, theirs, sizes):
     run_under_mpiexec(Path(__file__).with_name("ranks_pass.py"), n, select=theirs)

@@ -681,6 +681,7 @@ def mapped(file, steps):
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("MINE", "0")  # one of the ways sets it
     (tmp_path / "beside.py").write_text("N = 0\nseen = []\ndef note(x):\n    seen.append(x)\n    return len(seen)\n")
     yield tmp_path
 

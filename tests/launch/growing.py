@@ -23,7 +23,7 @@ from himach.examples import load
 
 def runs(ranks: himach.Ranks, n: int) -> None:
     for _ in range(n):
-        himach.run(load("rmsd")(selection="name CA"), DCD, PSF, progress=False, ranks=ranks)
+        himach.run(load("rmsd")(selection="name CA"), DCD, PSF, stop=8, progress=False, ranks=ranks)
         with pytest.raises(himach.AnalysisError):
             at_frame(ranks, "1/0")
     assert len(waiting(ranks)) == ranks.size
