@@ -114,8 +114,11 @@ def played(request, tmp_path_factory):
 
 @story
 def the_limit_of_time(job: Job) -> None:
-    """SIGUSR1 comes a minute before; at the end one rank hangs in map(), whatever it is asked."""
-    job.submit({1}, "--nodes=1", "--ntasks-per-node=2", "--time=3", HANGS=3, pace=1.3, HANG=600, HIMACH_KEEP_EVERY=1000)
+    """SIGUSR1 comes a minute before; at the end one rank hangs in map(), whatever it is asked.
+
+    SLURM looks at times every 30 s, so that the other rank maps for some 80.
+    """
+    job.submit({1}, "--nodes=1", "--ntasks-per-node=2", "--time=3", HANGS=3, pace=2.5, HANG=600, HIMACH_KEEP_EVERY=1000)
     job.wait(job.ground.notes.with_name("notes.hung").exists)
     assert not job.ground.parts()
     job.jobs.call("scontrol", "update", f"jobid={job.number}", "EndTime=now+55")
