@@ -156,7 +156,7 @@ static void make_vectors(void) {
 }
 
 static int append(bodhi_writer *writer, int64_t number) {
-    const float *values = vectors[number];
+    float *values = vectors[number];
     float box[6] = {1, 2, 3, 90, 90, 90};
     bodhi_frame frame = {.number = number,
                          .time = (double)number,
