@@ -58,7 +58,7 @@ REFUSED = {
     "PCA",
     "RMSF",
 }
-FRAMES = 7
+FRAMES = 4
 
 
 @pytest.fixture(scope="module")

@@ -89,6 +89,8 @@ class MadeUpEngine:
 
     def __exit__(self, *error) -> None:
         self.go.set()
+        with contextlib.suppress(OSError):
+            self._listen.shutdown(socket.SHUT_RDWR)  # close() alone wakes nobody who accepts
         self._listen.close()
         with contextlib.suppress(OSError, AttributeError):
             self._server.conn.shutdown(socket.SHUT_RDWR)
