@@ -142,7 +142,7 @@ static void clear(void) {
 enum { FRAMES = 12, SMALL = 7, LARGE = 30000 };
 
 static int64_t atoms_of(int64_t number) {
-    return number % 4 == 3 ? LARGE : SMALL; /* written through, or gathered */
+    return number % 4 == 3 ? LARGE : SMALL; /* written through where they are raw, or gathered */
 }
 
 static float vectors[FRAMES][3 * LARGE]; /* of each frame */
@@ -211,7 +211,9 @@ static bool read_all(bodhi_dataset *dataset, int direct, bool *read) {
 /* Append and flush; acknowledged[number] is set for what was acknowledged. */
 static void write_some(bodhi_dataset *dataset, int first, int last, bool *acknowledged) {
     bodhi_writer *writer;
-    bodhi_write_options options = {.segment_bytes = 1 << 20, .block_atoms = 1000};
+    bodhi_write_options options = {.segment_bytes = 1 << 20,
+                                   .block_atoms = 1000,
+                                   .encoding = first == 0 ? BODHI_ENCODING_RAW : BODHI_ENCODING_AUTO};
     if (bodhi_writer_open(dataset, BODHI_ALIEN, &options, &writer) != BODHI_OK) {
         return;
     }
