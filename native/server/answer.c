@@ -325,11 +325,6 @@ static bool answer_stop(bodhi_server *server, connection *c) {
 
 /* --- Messages ---------------------------------------------------------------------------------------------------- */
 
-static bool may_read(connection *c) {
-    return (c->rights & RIGHT_READ) != 0 ||
-           output_error(c, BODHI_ERROR_UNSAFE, "places, bytes and attachments are given to those who may read here");
-}
-
 static bool may_push(connection *c) {
     return (c->flags & WIRE_PUSHES) != 0 ||
            output_error(c, BODHI_ERROR_UNSAFE, "frames may be pushed only after an OPEN that says so");
@@ -345,13 +340,12 @@ bool answer_header(bodhi_server *server, connection *c) {
         return output_error(c, BODHI_ERROR_BUSY, "the server has as many connections as it may have");
     }
     if (verb == WIRE_OPEN || verb == WIRE_FIND || verb == WIRE_SURVEY || verb == WIRE_PEERS) {
-        return verb == WIRE_OPEN || may_read(c);
+        return true;
     }
     if (c->dataset == NULL) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "a dataset must be opened first");
     }
-    bool places = verb == WIRE_READ || verb == WIRE_FETCH || verb == WIRE_MARK || verb == WIRE_TAKE;
-    return verb == WIRE_FRAME ? may_push(c) : !places || may_read(c);
+    return verb != WIRE_FRAME || may_push(c);
 }
 
 /* Verbs whose answer is only true of the segments that are there: others may have evicted some. */

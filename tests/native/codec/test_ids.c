@@ -53,6 +53,10 @@ static void change(both *to, const both *from, uint32_t changes) {
         uint32_t atom = draw(ATOMS);
         words[atom / 64] ^= UINT64_C(1) << atom % 64;
     }
+    if (changes % 4 == 1) { /* the last one goes, too */
+        uint32_t last = from->ids[from->n - 1];
+        words[last / 64] &= ~(UINT64_C(1) << last % 64);
+    }
     to->n = 0;
     for (uint32_t atom = 0; atom < ATOMS; atom++) {
         if ((words[atom / 64] >> atom % 64 & 1) != 0) {

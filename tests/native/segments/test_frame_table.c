@@ -154,6 +154,7 @@ static void test_shapes(void) {
             CHECK(sealed_memory(t) < n / 2 + 10000);
             CHECK((uint64_t)t->n_pages * TABLE_PAGE < n * 17 + 20000);
             check_all(t);
+            CHECK(t->page_bytes == NULL || sealed_memory(t) > TABLE_PAGE);
             for (uint64_t number = 40; number < 20000; number += number % 2 == 0 ? 1 : 778) { /* drop some */
                 if (is_expected(number)) {
                     CHECK(sealed_keeps(t, directory, &expected[number]) == SEALED_FOUND);

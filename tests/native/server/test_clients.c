@@ -1,9 +1,11 @@
 /* What clients make of a server: questions, reading, pushing, and whose frames a dataset has. */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -123,6 +125,59 @@ static void test_reading(void) {
         }
         CHECK(count_descriptors() <= before);
     }
+    link_close(&other);
+    stop();
+}
+
+/* A dataset that the server has open is used by whoever opens it, too. */
+static void test_use(void) {
+    begin("use of a dataset that is open");
+    const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    struct stat status;
+    char path[200];
+    bodhi_store *store;
+    bodhi_dataset *dataset;
+    write_frames("/run", "one", BODHI_NATIVE, 0, 1);
+    start((bodhi_serve_options){0});
+    wire_link one = opened(0, no_token, "/run", "one");
+    CHECK(bodhi_open(home, 0, &store) == BODHI_OK);
+    CHECK(bodhi_dataset_open(store, "/run", "one", 3, 0, &dataset) == BODHI_OK);
+    (void)snprintf(path, sizeof path, "%s/%s/meta", home, bodhi_dataset_directory(dataset));
+    CHECK(utimensat(AT_FDCWD, path, long_ago, 0) == 0);
+    wire_link two = opened(0, no_token, "/run", "one");
+    CHECK(stat(path, &status) == 0 && status.st_mtim.tv_sec > 1000);
+    bodhi_dataset_close(dataset);
+    bodhi_close(store);
+    link_close(&one);
+    link_close(&two);
+    stop();
+}
+
+/* A reader that has read all gives its turn to others, before it is closed. */
+static void test_turns_of_readers(void) {
+    begin("turns of readers");
+    int64_t numbers[40];
+    unsigned char number[8] = {0};
+    served_dataset d = {.timeout_ms = SOON_MS};
+    bodhi_reader *reader;
+    bodhi_frame frame;
+    write_frames("/run", "one", BODHI_NATIVE, 0, 40);
+    start((bodhi_serve_options){.serialize_reads = 1, .message_ms = 30000});
+    wire_link other = opened(0, no_token, "/run", "one");
+    d.link = dialled();
+    (void)pthread_mutex_init(&d.mutex, NULL);
+    CHECK(served_open(&d, "/run", "one", 3) == BODHI_OK);
+    for (int64_t i = 0; i < 40; i++) {
+        numbers[i] = i;
+    }
+    CHECK(served_reader_open(&d, numbers, 40, NULL, &reader) == BODHI_OK);
+    for (int64_t i = 0; i < 40; i++) {
+        CHECK(bodhi_reader_next(reader, &frame) == BODHI_OK && frame.positions[17] == value_of(i, 17));
+    }
+    CHECK(ask(&other, WIRE_READ, number, 8, WIRE_PLACES) == BODHI_OK);
+    bodhi_reader_close(reader);
+    served_free(&d);
+    (void)pthread_mutex_destroy(&d.mutex);
     link_close(&other);
     stop();
 }
@@ -415,6 +470,8 @@ int main(void) {
     test_questions();
     test_long_answer();
     test_reading();
+    test_use();
+    test_turns_of_readers();
     test_acknowledgements();
     test_refused_frames();
     test_lost_server();

@@ -51,6 +51,8 @@ static void test_rights(void) {
     start((bodhi_serve_options){.allowed = allowed, .n_allowed = 1});
     CHECK(geteuid() != 0 || as_nobody() == 1);
     link = dialled();
+    CHECK(ask(&link, WIRE_STATUS, NULL, 0, WIRE_COUNTERS) == BODHI_OK);
+    CHECK(get64(link.in.body + (size_t)COUNT_ADMITTED * 8) == (geteuid() == 0 ? 2 : 1));
     CHECK(ask(&link, WIRE_STOP, NULL, 0, WIRE_STOPPING) == BODHI_OK && pthread_join(thread, NULL) == 0);
     CHECK(ended == BODHI_END);
     link_close(&link);
@@ -117,6 +119,10 @@ static void test_admission(void) {
     char path[100];
     uint8_t key[KEY_MOST];
     size_t size;
+    wire_link link = {.fd = -1};
+    char address[] = "127.0.0.1:1";
+    CHECK(link_dial(&link, address, 0, NULL, 0, now_ms() + SOON_MS) == BODHI_ERROR_ARGUMENT); /* it has no key */
+    link_close(&link);
     CHECK(dial_gate((gate){.key = "0123456789abcdef"}) == BODHI_OK);
     CHECK(dial_gate((gate){.key = "0123456789abcdeX"}) == BODHI_ERROR_UNSAFE);
     CHECK(dial_gate((gate){.key = "0123456789abcdef", .refusal = 1}) == BODHI_ERROR_UNSAFE);

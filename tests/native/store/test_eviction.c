@@ -206,11 +206,40 @@ static void test_tombstones(void) {
     }
 }
 
+/* The dataset that was used least recently goes first, whatever it is called. */
+static void test_last_used(void) {
+    bodhi_usage usage;
+    bodhi_stored_segment *listed;
+    bodhi_dataset *other;
+    bodhi_writer *writer;
+    char path[400];
+    int64_t n;
+    begin_empty("what was used least recently");
+    write_frames(BODHI_NATIVE, 0, 2, 0);
+    CHECK(bodhi_dataset_open(store, "/other", NULL, 0, BODHI_CREATE, &other) == BODHI_OK);
+    CHECK(bodhi_writer_open(other, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    CHECK(append(writer, 0, ATOMS) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
+    const char *names[] = {bodhi_dataset_directory(run), bodhi_dataset_directory(other)};
+    for (int newer = 0; newer < 2; newer++) {
+        for (int i = 0; i < 2; i++) {
+            const struct timespec used[2] = {{.tv_sec = 1000 + (i == newer)}, {.tv_sec = 1000 + (i == newer)}};
+            (void)snprintf(path, sizeof path, "%s/%s/meta", home, names[i]);
+            CHECK(utimensat(AT_FDCWD, path, used, 0) == 0);
+        }
+        CHECK(bodhi_survey(home, &usage, &listed, &n) == BODHI_OK && n == 2);
+        CHECK(strcmp(listed[0].directory, names[1 - newer]) == 0);
+        free(listed);
+    }
+    bodhi_dataset_close(other);
+    close_all();
+}
+
 int main(void) {
     make_home();
     test_eviction();
     test_eviction_of_a_new_segment();
     test_sweeping();
+    test_last_used();
     test_tombstones();
     test_sweeping_behind_the_index();
     remove_home();
