@@ -17,8 +17,9 @@ enum {
     MOST_PARTS = 256,       /* extents in a request */
     MOST_BYTES = 512 << 10, /* and their bytes: an answer is checked while the processor's cache has it */
     AHEAD = 2,              /* requests on their way */
-    LARGE_PART = 16 << 10   /* bytes, on average, of parts that are received by themselves */
+    LARGE_PART = 17 << 10   /* bytes, on average, of parts that are received by themselves */
 };
+_Static_assert(MOST_BYTES / LARGE_PART < WIRE_MAX_TARGETS, "large parts are fewer than the targets");
 
 /* A request: parts of what is in the list. */
 typedef struct {
@@ -76,7 +77,7 @@ static int ask(wire_link *link, int64_t timeout_ms, const segment_key *segments,
 /* Have the answer to a request received where its parts belong, if all of them are there and large. */
 static void expect(wire_link *link, request *q) {
     wire_target targets[WIRE_MAX_TARGETS] = {{q->counts, 4 * q->n}};
-    if (q->n >= WIRE_MAX_TARGETS || q->bytes / q->n < LARGE_PART) {
+    if (q->bytes / q->n < LARGE_PART) {
         return;
     }
     for (size_t i = 0; i < q->n; i++) {

@@ -50,6 +50,7 @@ static void test_questions(void) {
     CHECK(ask(&two, WIRE_FIND, "/run", 4, WIRE_GENERATIONS) == BODHI_OK && two.in.size == 14);
     CHECK(ask(&two, WIRE_FIND, "/ran", 4, WIRE_GENERATIONS) == BODHI_OK && two.in.size == 7);
     CHECK(memcmp(two.in.body + 4, "six", 3) == 0);
+    CHECK(ask(&two, WIRE_SURVEY, NULL, 0, WIRE_SURVEYED) == BODHI_OK && two.in.size > 0);
     put64(question, 0);
     put64(question + 8, 1);
     put64(question + 16, 64);
