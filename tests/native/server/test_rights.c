@@ -13,6 +13,7 @@
 
 #include "../check.h"
 #include "base/clock.h"
+#include "net/connect_async.h"
 #include "running.h"
 
 enum { NOBODY = 65534 };
@@ -93,7 +94,27 @@ static void *admit(void *argument) {
     return NULL;
 }
 
-static int dial_gate(gate g) {
+/* What comes of a connection that is made in a thread of its own. */
+static int dial_aside(char *address, const uint8_t *key, wire_link *link) {
+    const dial_request request = {.address = address,
+                                  .key = key,
+                                  .key_bytes = 16,
+                                  .token = no_token,
+                                  .name = "/run",
+                                  .generation = "",
+                                  .identity = "",
+                                  .timeout_ms = SOON_MS};
+    unsigned char *kept;
+    dialling *d = dial_begin(&request);
+    CHECK(d != NULL);
+    struct pollfd polled = {.fd = dial_descriptor(d), .events = POLLIN};
+    CHECK(poll(&polled, 1, 2 * SOON_MS) == 1);
+    int status = dial_end(d, link, &kept);
+    free(kept);
+    return status;
+}
+
+static int dial_gate(gate g, bool aside) {
     static const uint8_t key[] = "0123456789abcdef";
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof name;
@@ -106,9 +127,11 @@ static int dial_gate(gate g) {
     (void)snprintf(address, sizeof address, "127.0.0.1:%u", ntohs(name.sin_port));
     CHECK(pthread_create(&one, NULL, admit, &g) == 0);
     int64_t began = now_ms();
-    int status = link_dial(&link, address, 0, key, 16, now_ms() + (g.is_silent ? 300 : SOON_MS));
+    int status = aside ? dial_aside(address, key, &link)
+                       : link_dial(&link, address, 0, key, 16, now_ms() + (g.is_silent ? 300 : SOON_MS));
     CHECK(now_ms() - began < (int64_t)2 * SOON_MS);
     link_close(&link);
+    (void)shutdown(g.listener, SHUT_RDWR); /* nobody else comes */
     CHECK(pthread_join(one, NULL) == 0);
     (void)close(g.listener);
     return status;
@@ -123,10 +146,11 @@ static void test_admission(void) {
     char address[] = "127.0.0.1:1";
     CHECK(link_dial(&link, address, 0, NULL, 0, now_ms() + SOON_MS) == BODHI_ERROR_ARGUMENT); /* it has no key */
     link_close(&link);
-    CHECK(dial_gate((gate){.key = "0123456789abcdef"}) == BODHI_OK);
-    CHECK(dial_gate((gate){.key = "0123456789abcdeX"}) == BODHI_ERROR_UNSAFE);
-    CHECK(dial_gate((gate){.key = "0123456789abcdef", .refusal = 1}) == BODHI_ERROR_UNSAFE);
-    CHECK(dial_gate((gate){.key = "0123456789abcdef", .is_silent = true}) == BODHI_ERROR_UNREACHABLE);
+    CHECK(dial_gate((gate){.key = "0123456789abcdef"}, false) == BODHI_OK);
+    CHECK(dial_gate((gate){.key = "0123456789abcdeX"}, false) == BODHI_ERROR_UNSAFE);
+    CHECK(dial_gate((gate){.key = "0123456789abcdef", .refusal = 1}, false) == BODHI_ERROR_UNSAFE);
+    CHECK(dial_gate((gate){.key = "0123456789abcdef", .is_silent = true}, false) == BODHI_ERROR_UNREACHABLE);
+    CHECK(dial_gate((gate){.key = "0123456789abcdef"}, true) == BODHI_ERROR_UNREACHABLE); /* it ends once we are in */
     (void)snprintf(path, sizeof path, "%s/key", root);
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     CHECK(fd >= 0 && write(fd, "0123456789abcdef\n", 17) == 17 && close(fd) == 0);
