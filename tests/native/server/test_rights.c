@@ -108,7 +108,7 @@ static int dial_aside(char *address, const uint8_t *key, wire_link *link) {
     dialling *d = dial_begin(&request);
     CHECK(d != NULL);
     struct pollfd polled = {.fd = dial_descriptor(d), .events = POLLIN};
-    CHECK(poll(&polled, 1, 2 * SOON_MS) == 1);
+    CHECK(poll(&polled, 1, 2 * SOON_MS) == 1 && dial_has_ended(d));
     int status = dial_end(d, link, &kept);
     free(kept);
     return status;
