@@ -95,17 +95,9 @@ static void *admit(void *argument) {
 }
 
 /* What comes of a connection that is made in a thread of its own. */
-static int dial_aside(char *address, const uint8_t *key, wire_link *link) {
-    const dial_request request = {.address = address,
-                                  .key = key,
-                                  .key_bytes = 16,
-                                  .token = no_token,
-                                  .name = "/run",
-                                  .generation = "",
-                                  .identity = "",
-                                  .timeout_ms = SOON_MS};
+static int dial_aside(const dial_request *request, wire_link *link) {
     unsigned char *kept;
-    dialling *d = dial_begin(&request);
+    dialling *d = dial_begin(request);
     CHECK(d != NULL);
     struct pollfd polled = {.fd = dial_descriptor(d), .events = POLLIN};
     CHECK(poll(&polled, 1, 2 * SOON_MS) == 1 && dial_has_ended(d));
@@ -127,7 +119,15 @@ static int dial_gate(gate g, bool aside) {
     (void)snprintf(address, sizeof address, "127.0.0.1:%u", ntohs(name.sin_port));
     CHECK(pthread_create(&one, NULL, admit, &g) == 0);
     int64_t began = now_ms();
-    int status = aside ? dial_aside(address, key, &link)
+    const dial_request request = {.address = address,
+                                  .key = key,
+                                  .key_bytes = 16,
+                                  .token = no_token,
+                                  .name = "/run",
+                                  .generation = "",
+                                  .identity = "",
+                                  .timeout_ms = SOON_MS};
+    int status = aside ? dial_aside(&request, &link)
                        : link_dial(&link, address, 0, key, 16, now_ms() + (g.is_silent ? 300 : SOON_MS));
     CHECK(now_ms() - began < (int64_t)2 * SOON_MS);
     link_close(&link);
