@@ -58,7 +58,7 @@ REFUSED = {
     "PCA",
     "RMSF",
 }
-FRAMES = 4
+FRAMES = 7
 
 
 @pytest.fixture(scope="module")

@@ -251,7 +251,7 @@ def test_random_faults():
     import shutil
 
     launchers = "alone,-n,mpiexec" + (",srun" if shutil.which("slurmctld") else "")
-    command = [str(Path(__file__).with_name("faults.py")), "--runs", "9", "--seed", "1", "--hang", "3"]
+    command = [str(Path(__file__).with_name("faults.py")), "--runs", "14", "--seed", "1", "--hang", "3"]
     done = subprocess.run(
         [sys.executable, *command, "--launchers", launchers],
         env=clean_environment(), capture_output=True, text=True, timeout=500, check=False,
