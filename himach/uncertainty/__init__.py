@@ -1,0 +1,35 @@
+"""How sure a figure is: estimates with intervals, from correlated values, blocks of frames, runs, counts and stays.
+
+From below: `estimate` has `Estimate`, a value with its interval; `arguments` checks what is given; `quantiles` has the
+distributions. `correlation` tells how many values are worth one independent value, and `transient` where a run is
+equilibrated. `block_mean` and `block_curve` give intervals by blocks, `runs` over independent runs, `events` those of
+counts and proportions, `lifetimes` those of stays that the end of a run cuts off.
+
+The functions know numbers alone: no frames, no files, no ranks. They give the same bits for the same values.
+"""
+
+from __future__ import annotations
+
+from himach.uncertainty.block_curve import fine_block, of_blocks
+from himach.uncertainty.block_mean import mean
+from himach.uncertainty.correlation import inefficiency
+from himach.uncertainty.estimate import Estimate
+from himach.uncertainty.events import count, proportion
+from himach.uncertainty.lifetimes import Stays, stays
+from himach.uncertainty.runs import Replicas, replicas
+from himach.uncertainty.transient import equilibration
+
+__all__ = [
+    "Estimate",
+    "Replicas",
+    "Stays",
+    "count",
+    "equilibration",
+    "fine_block",
+    "inefficiency",
+    "mean",
+    "of_blocks",
+    "proportion",
+    "replicas",
+    "stays",
+]

@@ -1,0 +1,189 @@
+"""Curves with bands by blocks of frames, from sums over up to 64 of them: `of_blocks()`, `fine_block()`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import UsageError
+from himach.uncertainty.arguments import as_level, as_numbers, not_negative
+from himach.uncertainty.block_mean import n_blocks
+from himach.uncertainty.correlation import geyer
+from himach.uncertainty.estimate import Estimate, FloatArray, unconverged
+from himach.uncertainty.quantiles import student
+
+__all__ = ["FINE_BLOCKS", "fine_block", "of_blocks"]
+
+#: Blocks in which frames are added up before it is known how many of them are correlated.
+FINE_BLOCKS = 64
+
+
+def fine_block(steps: npt.ArrayLike, n_steps: int) -> npt.NDArray[np.int64]:
+    """Return the fine block of each step of a selection.
+
+    There are 64 of them, of equal length to within a frame, or one a frame where there are fewer frames.
+
+    Parameters
+    ----------
+    steps
+        Positions of frames in the selection, integers from 0, any shape.
+    n_steps
+        Number of frames in the selection.
+
+    Returns
+    -------
+    int64 of the shape of `steps`, from 0 to min(64, n_steps) - 1; they rise with the steps.
+
+    Raises
+    ------
+    UsageError
+        If a step is not in the selection.
+    """
+    array = np.asarray(steps)
+    if array.size and array.dtype.kind not in "iu":
+        raise UsageError(f"steps must be integers, not {array.dtype}")
+    array = array.astype(np.int64)
+    if array.size and not 0 <= array.min() <= array.max() < n_steps:
+        raise UsageError(f"steps of a selection of {n_steps} frames are 0 to {n_steps - 1}, not {_range(array)}")
+    return np.asarray(array * min(FINE_BLOCKS, n_steps) // max(1, n_steps), dtype=np.int64)
+
+
+def of_blocks(
+    sums: npt.ArrayLike,
+    weights: npt.ArrayLike | None = None,
+    level: float = 0.95,
+    *,
+    of: Callable[[FloatArray], npt.ArrayLike] | None = None,
+) -> Estimate[FloatArray]:
+    """Return a curve, the ratio of sums over frames to their weights, with a band.
+
+    How many independent blocks the fine ones are worth is told by what all bins have in common: the autocovariance of
+    their deviations from the curve, each bin's in units of its variance. Fine blocks are then joined to 4 to 20 coarse
+    ones, of eight independent ones each where there are as many, and the spread of the coarse blocks' curves gives the
+    band by Student's t: bin by bin, not for all bins at once. Where weights differ, a block counts by its weight.
+
+    Parameters
+    ----------
+    sums
+        What was added up in each fine block, in time order: (n_fine,) or (n_fine, ...), float64 or int64.
+    weights
+        What it is divided by: (n_fine,), or of the shape of `sums`; None for fine blocks that count alike. A block of
+        no weight has nothing in its sum either.
+    level
+        Probability with which the band shall contain the true value, in each bin.
+    of
+        What is wanted of the curve, if not the curve: takes a float64 array of its shape and returns a number or an
+        array. Its band is that of its values without each coarse block in turn (jackknife).
+
+    Returns
+    -------
+    Estimate
+        Its `value`, `low` and `high` are arrays of the shape of a fine block's sums, or of what `of` returns. `n_eff`
+        is in independent fine blocks, `inefficiency` in fine blocks. Limits are nan in bins where a coarse block has no
+        weight, and everywhere, not converged, below 8 independent fine blocks.
+
+    Raises
+    ------
+    UsageError
+        If there are no sums or more than 64, if something is nan or infinite, if shapes do not fit, or if a weight is
+        negative.
+
+    References
+    ----------
+    Jackknife over blocks: Kunsch, Ann. Statist. 17, 1217 (1989), 10.1214/aos/1176347265. Number of independent blocks:
+    see `inefficiency`.
+    """
+    level = as_level(level)
+    above = as_numbers("sums", sums)
+    below = _weights(weights, above)
+    n_fine, shape = len(above), above.shape[1:]
+    flat, weight = above.reshape(n_fine, -1), below.reshape(n_fine, -1)
+    g = _pooled_inefficiency(flat, weight)
+    n_eff = n_fine / g
+    blocks = n_blocks(n_eff)
+    wanted = _wanted(of, shape)
+    total, total_weight = flat.sum(axis=0), weight.sum(axis=0)
+    value = wanted(_ratio(total, total_weight))
+    error = unconverged(value)
+    if blocks:
+        bounds = np.arange(blocks) * n_fine // blocks
+        joined, joined_weight = np.add.reduceat(flat, bounds), np.add.reduceat(weight, bounds)
+        weighty = np.where((joined_weight > 0).all(axis=0), 1.0, np.nan)
+        without = np.array(
+            [
+                wanted(weighty * _ratio(total - each, total_weight - its))
+                for each, its in zip(joined, joined_weight, strict=True)
+            ]
+        )
+        error = np.sqrt((blocks - 1) / blocks * ((without - without.mean(axis=0)) ** 2).sum(axis=0))
+    half = student(level, blocks - 1) * error if blocks else error
+    return Estimate(
+        value=value,
+        low=value - half,
+        high=value + half,
+        level=level,
+        error=error,
+        n_eff=n_eff,
+        inefficiency=g,
+        blocks=blocks,
+        method="Student's t over blocks of frames" if blocks else "none: fewer than 8 independent blocks of frames",
+        converged=blocks > 0,
+    )
+
+
+def _range(array: npt.NDArray[Any]) -> str:
+    return f"{array.min()} to {array.max()}" if array.size > 1 else f"{array.min()}"
+
+
+def _weights(weights: npt.ArrayLike | None, sums: FloatArray) -> FloatArray:
+    """Return weights in the shape of the sums, or in one that broadcasts to it."""
+    if sums.ndim == 0 or len(sums) > FINE_BLOCKS:
+        raise UsageError(f"sums must have the shape (n, ...), with at most {FINE_BLOCKS} fine blocks, not {sums.shape}")
+    n_fine = len(sums)
+    array = np.ones(n_fine) if weights is None else as_numbers("weights", weights)
+    if array.shape not in {(n_fine,), sums.shape}:
+        raise UsageError(f"weights must have the shape ({n_fine},) or that of sums, {sums.shape}, not {array.shape}")
+    not_negative("weights", array)
+    array = array.reshape(n_fine, *(array.shape[1:] or (1,) * (sums.ndim - 1)))
+    if (sums[np.broadcast_to(array == 0, sums.shape)] != 0).any():
+        raise UsageError("a fine block without weight has a sum that is not 0; what is divided by 0 has no value")
+    return array
+
+
+def _wanted(
+    of: Callable[[FloatArray], npt.ArrayLike] | None, shape: tuple[int, ...]
+) -> Callable[[FloatArray], FloatArray]:
+    """Return what turns flat bins into what is wanted of the curve."""
+
+    def wanted(flat: FloatArray) -> FloatArray:
+        curve = flat.reshape(shape)
+        return curve if of is None else np.asarray(of(curve), dtype=np.float64)
+
+    return wanted
+
+
+def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
+    """Return the ratio, nan where there is no weight."""
+    out = np.full(above.shape, math.nan)
+    np.divide(above, below, out=out, where=np.broadcast_to(below, above.shape) > 0)
+    return out
+
+
+def _pooled_inefficiency(sums: FloatArray, weights: FloatArray) -> float:
+    """Return the inefficiency of fine blocks by the autocovariance of all bins, each in units of its variance."""
+    curve = np.nan_to_num(_ratio(sums.sum(axis=0), weights.sum(axis=0)))
+    deviations = sums - curve * weights
+    largest = np.abs(deviations).max(axis=0)
+    tiny = 1e-13 * np.abs(sums).max(axis=0)  # rounding of a bin that does not vary
+    varying = largest > tiny
+    if not varying.any():
+        return 1.0
+    deviations = deviations[:, varying] / largest[varying]
+    deviations /= np.sqrt((deviations**2).mean(axis=0))
+    n_fine = len(sums)
+    covariance = [np.einsum("ij,ij->", deviations[: n_fine - lag], deviations[lag:]) for lag in range(n_fine)]
+    return geyer(np.array(covariance))

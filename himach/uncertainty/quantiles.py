@@ -1,0 +1,30 @@
+"""Quantiles of the distributions that intervals are made of: Student's t, normal and gamma."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.uncertainty.estimate import FloatArray
+
+
+def student(level: float, degrees: int) -> float:
+    """Return t such that Student's t lies between -t and t with probability `level`."""
+    from scipy.special import stdtrit
+
+    return float(-stdtrit(degrees, (1 - level) / 2))
+
+
+def normal(level: float) -> float:
+    """Return z such that a standard normal deviate lies between -z and z with probability `level`."""
+    from scipy.special import ndtri
+
+    return float(-ndtri((1 - level) / 2))
+
+
+def gamma(shape: npt.ArrayLike, below: float) -> FloatArray:
+    """Return the quantile of the gamma distribution of scale 1; 0 where its shape is 0."""
+    from scipy.special import gammaincinv
+
+    shapes = np.asarray(shape, dtype=np.float64)
+    return np.asarray(np.where(shapes > 0, gammaincinv(np.where(shapes > 0, shapes, 1), below), 0), dtype=np.float64)
