@@ -23,6 +23,7 @@ BENCHMARKS = {
     "balance": "parts.balance",
     "spill": "parts.shuffle:spill",
     "kernels": "parts.kernels",
+    "coverage": "parts.coverage",
     "watching": "parts.watching",
     "pairs": "runs.pairs",
     "start": "runs.start",

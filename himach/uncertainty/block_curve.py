@@ -64,7 +64,9 @@ def of_blocks(
     How many independent blocks the fine ones are worth is told by what all bins have in common: the autocovariance of
     their deviations from the curve, each bin's in units of its variance. Fine blocks are then joined to 4 to 20 coarse
     ones, of eight independent ones each where there are as many, and the spread of the coarse blocks' curves gives the
-    band by Student's t: bin by bin, not for all bins at once. Where weights differ, a block counts by its weight.
+    band by Student's t: bin by bin, not for all bins at once. Where weights differ, a block counts by its weight. Of
+    bins with few events (less than 20 in all) the band is too narrow, and has no width where there was none: `count`
+    gives limits for them.
 
     Parameters
     ----------

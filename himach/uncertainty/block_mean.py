@@ -33,7 +33,9 @@ def mean(values: npt.ArrayLike, level: float = 0.95, *, start: int = 0) -> Estim
 
     The values are cut into blocks of equal length, 4 to 20 of them with eight independent values each where there are
     as many. Their means give the interval by Student's t. What does not fill a block, less than one value for each
-    block, is at the beginning; it counts for the mean, and for no block.
+    block, is at the beginning; it counts for the mean, and for no block. Where values are very skewed, a mean of few
+    independent ones is, too, and its interval contains the true mean less often: with probability 0.89 in place of 0.95
+    for 16 log-normal values of skewness 6.
 
     Parameters
     ----------
