@@ -134,7 +134,7 @@ def _worth(make: Callable[[float], Process], n_eff: float) -> Process:
     return make(brentq(beyond, 0.01, 0.9999))
 
 
-def _covered(estimates: list[uncertainty.Estimate[float]], truth: float) -> Array:
+def _covered(estimates: Iterable[uncertainty.Estimate[Any]], truth: float) -> Array:
     return np.array(np.mean([e.low <= truth <= e.high for e in estimates]))
 
 
@@ -158,7 +158,7 @@ def _means(random: np.random.Generator, series: int) -> Iterator[Row]:
 
 
 def _replicas(random: np.random.Generator, series: int) -> Iterator[Row]:
-    """Runs of N_eff 64 whose own means differ by 0.3 of a value's deviation."""
+    """Draw runs of N_eff 64 whose own means differ by 0.3 of a value's deviation."""
     for runs in (3, 5, 10):
         means = random.normal(scale=0.3, size=(series, runs)) + random.normal(scale=1 / 8, size=(series, runs))
         estimates = [uncertainty.replicas(each) for each in means]
@@ -166,7 +166,7 @@ def _replicas(random: np.random.Generator, series: int) -> Iterator[Row]:
 
 
 def _events(random: np.random.Generator, series: int) -> Iterator[Row]:
-    """Counts and proportions: no series are needed, as the probability of each outcome is known."""
+    """Tell counts and proportions exactly: no series are needed, as the probability of each outcome is known."""
     from scipy.stats import binom, poisson
 
     means = np.geomspace(0.5, 50, 60)
@@ -184,11 +184,11 @@ def _events(random: np.random.Generator, series: int) -> Iterator[Row]:
 
 
 def _stays(random: np.random.Generator, series: int) -> Iterator[Row]:
-    """Sites that are filled and emptied at known rates, watched for 1; stays that were entered in that time."""
+    """Watch sites that are filled and emptied at known rates, for a time of 1: stays entered in it."""
     for mean_stay in (0.05, 0.2, 0.5):
         found = [_watched(random, 400, mean_stay, 0.5) for _ in range(series)]
         estimates = [each.mean for each in found]
-        bias = np.mean([e.value for e in estimates]) / mean_stay - 1
+        bias = float(np.mean([e.value for e in estimates])) / mean_stay - 1
         note = f"bias {100 * bias:+.2f} % (aim 2), {np.mean([each.ended for each in found]):.0f} ended"
         name = f"stays: mean {mean_stay} of the trajectory"
         yield Row(name, _covered(estimates, mean_stay), (0.92, 0.98), note, abs(bias) <= 0.02)
@@ -269,7 +269,7 @@ def _of_states(random: np.random.Generator, tau: float, frames: int, lags: Array
 
 
 def _transients(random: np.random.Generator, series: int) -> Iterator[str]:
-    """Series of N_eff about 400 that begin with a decay from 5 deviations; where each tool lets them begin."""
+    """Draw series of N_eff about 400 that begin with a decay from 5 deviations; where each tool lets them begin."""
     tools = _tools()
     yield f"{'equilibration: first value kept, median of 20 series':<58}" + "".join(f"{name:>22}" for name in tools)
     frames = np.arange(1500)
