@@ -1,0 +1,187 @@
+"""Curves by blocks: the explicit loop's band, fine blocks joined in order, weights, and how often truth is inside."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from uncertainty import series
+
+from himach import UsageError
+from himach.uncertainty import fine_block, of_blocks
+from himach.uncertainty.block_mean import n_blocks
+
+
+@given(st.integers(1, 5000))
+def test_fine_blocks_follow_one_another_and_are_of_a_length(n):
+    blocks = fine_block(np.arange(n), n)
+    counts = np.bincount(blocks)
+    assert len(counts) == min(64, n)
+    assert (np.diff(blocks) >= 0).all()
+    assert counts.min() >= 1 and np.ptp(counts) <= 1
+    assert blocks.dtype == np.int64
+
+
+def test_fine_blocks_do_not_overflow():
+    assert fine_block(10**15 - 1, 10**15) == 63
+    assert fine_block(np.array([0, 3], dtype=np.int8), 128).tolist() == [0, 1]
+    assert fine_block([], 0).shape == (0,)
+
+
+@pytest.mark.parametrize("steps", [[-1], [10], [3, 11]])
+def test_a_step_is_one_of_the_selection(steps):
+    with pytest.raises(UsageError, match="steps of a selection of 10 frames are 0 to 9, not"):
+        fine_block(steps, 10)
+    with pytest.raises(UsageError, match="steps must be integers, not float64"):
+        fine_block([1.5], 10)
+
+
+def curves(seed, n, bins, phi):
+    random = np.random.default_rng(seed)
+    return 5 + series.first_order(random, phi, n, bins).T.copy()
+
+
+@pytest.mark.parametrize("n, phi", [(64, 0), (64, 0.5), (50, 0.2), (13, 0), (8, 0)])
+def test_with_equal_weights_it_is_the_spread_of_the_coarse_blocks(n, phi):
+    sums = curves(5, n, 30, phi)
+    found = of_blocks(sums, np.full(n, 2.0), 0.9)
+    n_eff = n / series.curve_inefficiency(sums, np.full(sums.shape, 2.0))
+    blocks = n_blocks(n_eff)
+    assert blocks >= 4
+    assert (found.blocks, found.n_eff) == (blocks, pytest.approx(n_eff))
+    assert found.value == pytest.approx(sums.sum(axis=0) / (2 * n))
+    whole = n // blocks * blocks == n
+    ratios = [sums[b * n // blocks : (b + 1) * n // blocks].mean(axis=0) / 2 for b in range(blocks)]
+    error = np.std(ratios, axis=0, ddof=1) / math.sqrt(blocks)
+    assert found.error == pytest.approx(error, rel=1e-9 if whole else 0.25)
+    t = stats.t.ppf(0.95, blocks - 1)
+    assert found.half_width == pytest.approx(t * found.error)
+    assert (found.low + found.high) / 2 == pytest.approx(found.value)
+
+
+def test_without_weights_it_is_the_mean():
+    sums = curves(6, 64, 3, 0)
+    assert of_blocks(sums).value == pytest.approx(sums.mean(axis=0))
+    assert of_blocks(sums).error == pytest.approx(of_blocks(3 * sums, np.full((64, 3), 3)).error)
+
+
+def test_n_eff_is_what_all_bins_have_in_common():
+    correlated, independent = curves(7, 64, 200, 0.6), curves(8, 64, 200, 0)
+    # (1 + phi) / (1 - phi) is 4; of 64 blocks it is found somewhat less, as the mean is taken from them, too.
+    assert 2.8 < of_blocks(correlated).inefficiency < 4
+    assert of_blocks(independent).n_eff == 64
+    scaled = correlated * np.geomspace(1e-6, 1e6, 200)
+    assert of_blocks(scaled).n_eff == pytest.approx(of_blocks(correlated).n_eff)
+    with_constants = np.column_stack([correlated, np.full((64, 50), 0.1)])
+    assert of_blocks(with_constants).n_eff == pytest.approx(of_blocks(correlated).n_eff)
+
+
+def test_a_block_counts_by_its_weight():
+    random = np.random.default_rng(9)
+    weights = random.integers(50, 150, size=(64, 400))
+    sums = random.binomial(weights, 0.3)
+    found = of_blocks(sums, weights)
+    assert found.value == pytest.approx(sums.sum(axis=0) / weights.sum(axis=0))
+    joined = [(s.sum(axis=0), w.sum(axis=0)) for s, w in zip(np.split(sums, 8), np.split(weights, 8), strict=True)]
+    weight = weights.sum(axis=0)
+    # Cochran, Sampling Techniques: the error of a ratio by its residuals.
+    residuals = np.array([s - found.value * w for s, w in joined])
+    assert found.blocks == 8
+    assert found.error == pytest.approx(np.sqrt(8 / 7 * (residuals**2).sum(axis=0)) / weight, rel=0.03)
+
+
+def test_weights_of_one_for_each_block_are_those_of_each_bin():
+    sums, weights = curves(10, 64, 5, 0.3), np.random.default_rng(1).uniform(1, 2, 64)
+    one, each = of_blocks(sums, weights), of_blocks(sums, np.tile(weights[:, None], 5))
+    assert one.low == pytest.approx(each.low, rel=1e-12)
+    assert one.value == pytest.approx(each.value, rel=1e-12)
+
+
+def test_where_a_coarse_block_has_no_weight_there_are_no_limits():
+    sums, weights = curves(11, 64, 3, 0), np.ones((64, 3))
+    weights[:20, 1] = sums[:20, 1] = 0
+    weights[:, 2] = sums[:, 2] = 0
+    found = of_blocks(sums, weights)
+    assert found.converged
+    assert np.isnan(found.low).tolist() == np.isnan(found.high).tolist() == [False, True, True]
+    assert np.isnan(found.value).tolist() == [False, False, True]
+    assert found.value[1] == pytest.approx(sums[20:, 1].mean())
+
+
+def test_bins_that_do_not_vary_are_known():
+    sums = np.column_stack([np.zeros(64, dtype=int), np.full(64, 7)])
+    found = of_blocks(sums, np.full(64, 2))
+    assert found.value.tolist() == found.low.tolist() == found.high.tolist() == [0, 3.5]
+    assert found.n_eff == 64
+
+
+def test_below_eight_independent_blocks_there_is_no_band():
+    for sums in (curves(12, 7, 3, 0), np.cumsum(np.ones((64, 3)), axis=0)):
+        found = of_blocks(sums)
+        assert not found.converged
+        assert np.isnan([found.low, found.high, found.error]).all()
+        assert found.low.shape == found.value.shape == (3,)
+        assert "not converged" in str(found)
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (4, 2), (2, 3, 2)])
+def test_a_curve_may_have_any_shape(shape):
+    sums = np.random.default_rng(13).normal(size=(64, *shape))
+    found, flat = of_blocks(sums), of_blocks(sums.reshape(64, -1))
+    assert np.shape(found.value) == np.shape(found.low) == np.shape(found.high) == shape
+    assert np.array_equal(np.ravel(found.high), np.ravel(flat.high))
+
+
+def test_of_is_what_is_wanted_of_the_curve():
+    sums, weights = curves(14, 64, 6, 0.2), np.random.default_rng(2).uniform(1, 2, 64)
+    curve = of_blocks(sums, weights)
+    first = of_blocks(sums, weights, of=lambda values: values[2])
+    assert (first.value, first.low, first.high) == (curve.value[2], curve.low[2], curve.high[2])
+    double = of_blocks(sums, weights, of=lambda values: 2 * values)
+    assert double.high == pytest.approx(2 * curve.high)
+    inverse = of_blocks(sums, weights, of=lambda values: 1 / values.mean())
+    plain = of_blocks(sums, weights, of=lambda values: values.mean())
+    assert inverse.error == pytest.approx(plain.error / plain.value**2, rel=0.01)  # propagation of errors
+
+
+def test_sums_are_not_changed():
+    sums = np.arange(128, dtype=np.int64).reshape(64, 2) % 7
+    before = sums.copy()
+    of_blocks(sums, np.ones(64))
+    assert np.array_equal(sums, before)
+
+
+@pytest.mark.parametrize(
+    "sums, weights, words",
+    [
+        (np.ones((65, 2)), None, "at most 64 fine blocks"),
+        (3.0, None, "at most 64 fine blocks"),
+        (np.ones((0, 2)), None, "sums is empty"),
+        ([[1.0, np.nan]], None, "nan or infinite, the first at index 0, 1"),
+        (np.ones((8, 2)), np.ones(7), r"weights must have the shape \(8,\) or that of sums, \(8, 2\), not \(7,\)"),
+        (np.ones((8, 2)), np.ones((8, 1)), r"not \(8, 1\)"),
+        (np.ones(8), -np.ones(8), "weights cannot be negative, as -1 is"),
+        (np.ones(8), [0, *[1] * 7], "a fine block without weight has a sum that is not 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused(sums, weights, words):
+    with pytest.raises(UsageError, match=words):
+        of_blocks(sums, weights)
+
+
+@pytest.mark.slow
+def test_bands_contain_the_truth():
+    random = np.random.default_rng(15)
+    shells = np.linspace(1, 5, 20)
+    gas = [of_blocks(random.poisson(10 * shells, (64, 20)), np.full(64, 10)) for _ in range(800)]
+    inside = np.mean([(each.low <= shells) & (shells <= each.high) for each in gas], axis=0)
+    assert inside.min() >= 0.91 and inside.max() <= 0.985
+    walks = [of_blocks(series.first_order(random, 0.5, 64, 20).T) for _ in range(800)]
+    made = [each for each in walks if each.converged]
+    inside = np.mean([(each.low <= 0) & (each.high >= 0) for each in made], axis=0)
+    assert len(made) > 700
+    assert inside.min() >= 0.89 and inside.max() <= 0.985

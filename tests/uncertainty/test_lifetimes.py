@@ -1,0 +1,136 @@
+"""Stays: Kaplan and Meier's curve beside SciPy's, and means without bias where most stays are cut off."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from himach import UsageError
+from himach.uncertainty import stays
+
+STAYS = st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=1, max_size=40)
+
+
+@given(STAYS, st.sampled_from([0.8, 0.95]))
+def test_the_curve_is_that_of_scipy(given_stays, level):
+    durations, ended = np.array([d for d, _ in given_stays]), np.array([e for _, e in given_stays])
+    found = stays(durations, ended, level)
+    if not ended.any():
+        assert found.times.tolist() == [0]
+        return
+    data = stats.CensoredData(uncensored=durations[ended], right=durations[~ended])
+    curve = stats.ecdf(data).sf
+    assert found.survival[1:] == pytest.approx(curve.evaluate(found.times[1:]))
+    assert found.times[1:].tolist() == sorted(set(durations[ended].tolist()))
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # where none is left
+        band = curve.confidence_interval(level, method="log-log")
+    places = np.searchsorted(curve.quantiles, found.times[1:])
+    left = found.survival[1:] > 0
+    assert found.low[1:][left] == pytest.approx(band.low.probabilities[places][left], rel=1e-6)
+    assert found.high[1:][left] == pytest.approx(band.high.probabilities[places][left], rel=1e-6)
+    assert np.isnan(found.low[1:][~left]).all() and np.isnan(found.high[1:][~left]).all()
+
+
+@given(STAYS)
+def test_the_mean_is_all_time_over_stays_ended(given_stays):
+    durations, ended = np.array([d for d, _ in given_stays]), np.array([e for _, e in given_stays])
+    found = stays(durations, ended)
+    assert (found.ended, found.cut) == (ended.sum(), (~ended).sum())
+    if ended.any():
+        assert found.mean.value == pytest.approx(durations.sum() / ended.sum())
+        degrees = 2 * ended.sum() + 1
+        limits = [2 * durations.sum() / stats.chi2.ppf(q, degrees) for q in (0.975, 0.025)]
+        assert [found.mean.low, found.mean.high] == pytest.approx(limits)
+    else:
+        assert found.mean.value == found.mean.high == math.inf
+        assert found.mean.low == pytest.approx(durations.sum() / -math.log(0.025))
+
+
+def test_without_cuts_the_restricted_mean_is_the_mean():
+    durations = np.random.default_rng(1).gamma(2, size=300)
+    found = stays(durations, np.ones(300, dtype=bool)).restricted
+    assert found.value == pytest.approx(durations.mean())
+    assert found.error == pytest.approx(durations.std() / math.sqrt(300))
+    assert found.low < found.value < found.high <= durations.max()
+
+
+def test_the_restricted_mean_is_the_area_of_the_curve():
+    found = stays([1, 2, 4, 5, 6], [True, False, True, False, False])
+    # It is 1 up to 1, then 4/5 up to 4, then 8/15 up to 6.
+    assert found.restricted.value == pytest.approx(1 + 3 * 4 / 5 + 2 * 8 / 15)
+    # Greenwood's: areas beyond each end, 3.4667 and 1.0667, by deaths / (at risk * left), 1/20 and 1/6.
+    beyond = (3 * 4 / 5 + 2 * 8 / 15, 2 * 8 / 15)
+    assert found.restricted.error == pytest.approx(math.sqrt(beyond[0] ** 2 / 20 + beyond[1] ** 2 / 6))
+    assert not stays([1, 2], [True, False]).restricted.converged
+
+
+def test_no_stay_ended_has_a_lower_limit_only():
+    found = stays([3.0, 4.0], [False, False])
+    assert "a lower limit only" in found.mean.method
+    assert "inf" in str(found)
+    assert found.survival.tolist() == found.low.tolist() == [1]
+
+
+@given(STAYS, st.randoms())
+def test_the_order_of_stays_does_not_matter(given_stays, random):
+    mixed = random.sample(given_stays, len(given_stays))
+    one, other = (stays([d for d, _ in each], [e for _, e in each]) for each in (given_stays, mixed))
+    assert np.array_equal(one.survival, other.survival)
+    assert one.mean.value == other.mean.value
+
+
+def test_the_unit_of_time_is_that_of_the_durations():
+    durations, ended = [1.0, 2.0, 2.5, 4.0], [True, True, False, True]
+    one, thousand = stays(durations, ended), stays(np.multiply(durations, 1000), ended)
+    assert thousand.mean.high == pytest.approx(1000 * one.mean.high)
+    assert thousand.times == pytest.approx(1000 * one.times)
+    assert np.array_equal(thousand.low, one.low, equal_nan=True)
+
+
+def test_it_says_what_it_found():
+    text = str(stays([1.0, 2.0, 2.5, 4.0], [True, True, False, True]))
+    assert text.startswith("mean stay 3")
+    assert text.endswith("3 stays ended, 1 cut off")
+
+
+@pytest.mark.parametrize(
+    "durations, ended, words",
+    [
+        ([], [], "durations is empty"),
+        ([1, -1], [True, True], "durations cannot be negative, as -1 is"),
+        ([1, math.inf], [True, True], "the first at index 1"),
+        ([0, 0], [True, True], "durations are all 0"),
+        ([1, 2], [True], r"ended must have the shape of durations, \(2,\), not \(1,\)"),
+        ([1, 2], [0.5, 1], "ended must be True or False"),
+        ([[1, 2]], [[True, True]], r"shape \(n,\)"),
+    ],
+)
+def test_what_are_no_stays_is_refused(durations, ended, words):
+    with pytest.raises(UsageError, match=words):
+        stays(durations, ended)
+
+
+def watched(random, mean):
+    """Return durations of stays that 300 sites entered, one each, at a random moment of a time of 1, and their ends."""
+    entered, lasting = random.random(300), random.exponential(mean, 300)
+    return np.minimum(lasting, 1 - entered), entered + lasting < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mean", [0.05, 0.5])
+def test_a_mean_stay_is_unbiased_and_its_interval_contains_it(mean):
+    random = np.random.default_rng(2)
+    found = [stays(*watched(random, mean)) for _ in range(1000)]
+    assert np.mean([each.mean.value for each in found]) == pytest.approx(mean, rel=0.02)
+    assert 0.92 <= np.mean([each.mean.low <= mean <= each.mean.high for each in found]) <= 0.98
+    truth = math.exp(-0.2 / mean)
+    places = [np.searchsorted(each.times, 0.2, side="right") - 1 for each in found]
+    inside = [each.low[i] <= truth <= each.high[i] for each, i in zip(found, places, strict=True)]
+    assert 0.92 <= np.mean(inside) <= 0.985
