@@ -94,6 +94,13 @@ def test_a_block_counts_by_its_weight():
     assert found.error == pytest.approx(np.sqrt(8 / 7 * (residuals**2).sum(axis=0)) / weight, rel=0.03)
 
 
+def test_blocks_of_little_weight_are_no_deviations():
+    weights = np.random.default_rng(3).integers(5, 100, size=64) * np.linspace(0.1, 1, 64)
+    sums = weights[:, None] * (5 + 0.1 * (curves(16, 64, 20, 0.5) - 5))
+    every = np.tile(weights[:, None], 20)
+    assert of_blocks(sums, weights).inefficiency == pytest.approx(series.curve_inefficiency(sums, every))
+
+
 def test_weights_of_one_for_each_block_are_those_of_each_bin():
     sums, weights = curves(10, 64, 5, 0.3), np.random.default_rng(1).uniform(1, 2, 64)
     one, each = of_blocks(sums, weights), of_blocks(sums, np.tile(weights[:, None], 5))

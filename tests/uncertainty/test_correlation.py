@@ -21,6 +21,12 @@ def test_it_is_what_the_slow_twin_finds(steps, summed):
     assert inefficiency(values) == pytest.approx(series.inefficiency(values.tolist()), rel=1e-6)
 
 
+@pytest.mark.parametrize("phi", [-0.5, 0.3, 0.8, 0.95])
+def test_it_is_what_the_slow_twin_finds_of_long_memory(phi):
+    for values in series.first_order(np.random.default_rng(2), phi, 200, 5):
+        assert inefficiency(values) == pytest.approx(series.inefficiency(values.tolist()))
+
+
 @given(WALKS, st.integers(-5, 5), st.sampled_from([-4.0, 0.5, 2.0**400, 2.0**-400]))
 def test_units_do_not_matter(steps, shift, unit):
     values = np.cumsum(steps).astype(float)

@@ -68,6 +68,8 @@ def test_the_restricted_mean_is_the_area_of_the_curve():
     # Greenwood's: areas beyond each end, 3.4667 and 1.0667, by deaths / (at risk * left), 1/20 and 1/6.
     beyond = (3 * 4 / 5 + 2 * 8 / 15, 2 * 8 / 15)
     assert found.restricted.error == pytest.approx(math.sqrt(beyond[0] ** 2 / 20 + beyond[1] ** 2 / 6))
+    assert found.restricted.value + 1.96 * found.restricted.error > 6
+    assert found.restricted.high == 6, "of no stay more was seen"
     assert not stays([1, 2], [True, False]).restricted.converged
 
 
