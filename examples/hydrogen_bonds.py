@@ -111,7 +111,8 @@ class HydrogenBonds(himach.Analysis):
     def finish(self, results):
         runs = [result for key, result in results.items() if key != COUNT]
         probability = survival(runs, len(self.frames), len(self.tau_ps) - 1)
-        times, bonds = himach.Column(results[COUNT]["time_ps"], "ps"), results[COUNT]["bonds"]
+        times = himach.Column(results[COUNT]["time_ps"], "ps")
+        bonds = himach.Column(results[COUNT]["bonds"], estimate=True)
         return {
             "lifetime": himach.Table({"tau_ps": himach.Column(self.tau_ps, "ps"), "survival": probability}),
             "counts": himach.Table({"time_ps": times, "bonds": bonds}),

@@ -38,8 +38,8 @@ class Rmsd(himach.Analysis):
         return {"time_ps": series.times, "rmsd": series.values}
 
     def finish(self, results):
-        times, rmsd = results[0]["time_ps"], results[0]["rmsd"]
-        return {"rmsd": himach.Table({"time_ps": himach.Column(times, "ps"), "rmsd": himach.Column(rmsd, "Å")})}
+        times, rmsd = results[0]["time_ps"], himach.Column(results[0]["rmsd"], "Å", estimate=True)
+        return {"rmsd": himach.Table({"time_ps": himach.Column(times, "ps"), "rmsd": rmsd})}
 
     def plot(self, outcome, axes):
         table = outcome["rmsd"]

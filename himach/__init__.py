@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from MDAnalysis import AtomGroup
 
-    from himach import examples, kernels, mdanalysis
+    from himach import examples, kernels, mdanalysis, uncertainty
     from himach.analysis import Analysis, Pairs, Row
     from himach.errors import AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError
     from himach.io.push.openmm import OpenMMReporter
@@ -49,6 +49,7 @@ __all__ = [
     "mdanalysis",
     "plan",
     "run",
+    "uncertainty",
 ]
 
 _HOME = {
@@ -81,7 +82,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = globals()[name] = getattr(import_module(_HOME[name]), name)
         return value
-    if name in ("examples", "kernels", "mdanalysis"):
+    if name in ("examples", "kernels", "mdanalysis", "uncertainty"):
         return import_module(f"himach.{name}")
     if name == "__version__":
         from importlib.metadata import version

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,9 +17,10 @@ from himach.output.cells import count, printable
 from himach.output.directory import prepare_out, write_run
 from himach.output.names import unique_labels
 from himach.output.parts import parts
-from himach.output.record import Record
+from himach.output.record import Record, Uncertainty
 from himach.output.show import parts_html, parts_text
 from himach.output.table import Table
+from himach.uncertainty.estimate import Estimate
 
 if TYPE_CHECKING:
     import pandas
@@ -249,7 +251,14 @@ class Result:
             if self.several and [name for name, _ in named] != [label]:
                 texts.append(f"{label}\n{'=' * len(label)}")
             texts.append(parts_text(named) if named else f"{label}: no outcome")
+        texts += [_means_text(name, self._every_part()[name], told) for name, told in self._uncertain()]
         return "\n\n".join(texts)
+
+    def _uncertain(self) -> list[tuple[str, Uncertainty]]:
+        """Return what the record tells of how sure tables are, of those that are there."""
+        told, several = self.record.get("uncertainty", {}), len(self.labels) > 1
+        prefix = f"{self.labels[0]}/" if self.several and not several else ""
+        return [(f"{prefix}{name}", of_table) for name, of_table in told.items()]
 
     def _at_hand(self) -> list[Any]:
         """Return the outcomes; raises UsageError on ranks other than 0."""
@@ -320,6 +329,21 @@ def _reused(record: Record) -> list[str]:
 def _written(out: str, files: Sequence[str]) -> str:
     """Say where a run left its files, and which; in a folder of many, how many."""
     return f"written to {out}: {', '.join(files) if len(files) <= MOST_FILES else count(len(files), 'file')}"
+
+
+def _means_text(name: str, table: Table, told: Uncertainty) -> str:
+    """Return a line for each mean of a table: its interval, what that is made of, and from when on it is equilibrated."""
+    lines = []
+    for column, mean in told["means"].items():
+        figures = {key: mean[key] for key in ("low", "high", "n_eff", "blocks", "method")}
+        estimate = Estimate(
+            **figures, value=mean["mean"], level=told["level"], error=math.nan, converged=mean["blocks"] > 0
+        )
+        line = f"mean of {printable(table.label(column))}: {estimate}"
+        if mean["start_ps"] is not None:
+            line += f", {'of' if mean['cut'] else 'equilibrated'} from {mean['start_ps']:g} ps"
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def _image(label: str, analysis: Analysis, outcome: Any) -> str:

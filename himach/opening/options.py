@@ -7,6 +7,7 @@ length what each means.
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import sys
@@ -57,6 +58,32 @@ def _check_choices(asked: DatasetRequest) -> None:
         value, choices = getattr(asked, each.name), each.metadata.get("choices")
         if choices and value not in (*choices, each.default):
             raise UsageError(f"{each.name} {value!r}: there is {', '.join(map(repr, choices))}")
+
+
+def _level(confidence: float | str | None) -> float | str | None:
+    """Return a level of confidence as a number, ``"off"`` or None as they are."""
+    if confidence is None or confidence == "off":
+        return confidence
+    try:
+        level = math.nan if isinstance(confidence, bool) else float(confidence)
+    except (TypeError, ValueError):
+        level = math.nan
+    if not 0 < level < 1:
+        raise UsageError(f"confidence {confidence!r}: it is a level between 0 and 1, such as 0.95, or 'off'")
+    return level
+
+
+def _equilibration(start: float | str | None) -> float | str | None:
+    """Return a time in ps as a number, ``"auto"`` or None as they are."""
+    if start is None or start == "auto":
+        return start
+    try:
+        time = math.nan if isinstance(start, bool) else float(start)
+    except (TypeError, ValueError):
+        time = math.nan
+    if not math.isfinite(time):
+        raise UsageError(f"equilibration {start!r}: it is a time in ps, such as 500, or 'auto'")
+    return time
 
 
 def absolute_cache(cache: str) -> str:
@@ -139,11 +166,19 @@ class RunOptions(DatasetRequest):
         "Name units in the headers of tables in --out: r (Å), where it is r without.",
         default=False, is_flag=True, recorded="units_in_headers",
     )  # fmt: skip
+    confidence: float | str | None = option(
+        "Confidence of intervals, or off: none.  [default: 0.95]", metavar="LEVEL|off"
+    )
+    equilibration: float | str | None = option(
+        "Means of what comes in time: from where it is equilibrated (auto), or from a TIME in ps; else told, not cut.",
+        metavar="auto|TIME",
+    )  # fmt: skip
     quiet: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_choices(self)
+        self._become(confidence=_level(self.confidence), equilibration=_equilibration(self.equilibration))
         if isinstance(self.memory, str):
             try:
                 self._become(memory=parse_size(self.memory))

@@ -1,6 +1,6 @@
 """`parts()`: the outcome of an analysis as named parts, which are shown one by one and written a file each.
 
-`units_of()` are the units of their columns.
+`tables_of()` are those that are tables, of all outcomes; `units_of()` the units of their columns.
 """
 
 from __future__ import annotations
@@ -42,15 +42,20 @@ def uneven_parts(outcome: Any, label: str) -> list[str]:
     ]
 
 
-def units_of(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str, str]]:
-    """Return the units of columns by the name of their table; where there are several outcomes, by label and name."""
+def tables_of(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, Table]:
+    """Return the tables of outcomes by name; where there are several outcomes, by label and name."""
     several = len(labels) > 1
     return {
-        f"{label}/{name}" if several else name: dict(thing.units)
+        f"{label}/{name}" if several else name: thing
         for label, outcome in zip(labels, outcomes, strict=True)
         for name, thing in parts(outcome, label)
-        if isinstance(thing, Table) and thing.units
+        if isinstance(thing, Table)
     }
+
+
+def units_of(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str, str]]:
+    """Return the units of columns by the name of their table, as `tables_of` has it."""
+    return {name: dict(table.units) for name, table in tables_of(labels, outcomes).items() if table.units}
 
 
 def _tabled(name: str, thing: Any) -> Any:

@@ -151,6 +151,43 @@ class Planning(TypedDict):
     totals: dict[str, dict[str, float]]
 
 
+class MeanRecord(TypedDict):
+    """The mean of a column in time; NaN where there is none, or no interval.
+
+    Attributes
+    ----------
+    mean, low, high
+        In the unit of the column.
+    n_eff, blocks, method
+        As `himach.uncertainty.Estimate` has them.
+    start_ps
+        Time from which the column is equilibrated; None of a table without times.
+    cut
+        Whether what is before was left out.
+    """
+
+    mean: float
+    low: float
+    high: float
+    n_eff: float
+    blocks: int
+    method: str
+    start_ps: float | None
+    cut: bool
+
+
+class Uncertainty(TypedDict):
+    """How sure a table is, by its column with the least `n_eff`; and the means of its columns."""
+
+    method: str
+    level: float
+    blocks: int
+    n_eff: float
+    start_ps: float | None
+    replicas: int | None
+    means: dict[str, MeanRecord]
+
+
 class Times(TypedDict):
     """When a run began and ended: local time with its offset, ISO 8601."""
 
@@ -187,6 +224,8 @@ class Record(Request):
         The day on which the run began; when it began and ended.
     units
         Units of columns, by table (of several analyses by ``LABEL/TABLE``) and column.
+    uncertainty
+        How sure tables are, by table as in `units`; not there with ``--confidence off``.
     files
         Files written, relative to the directory of run.json.
     live
@@ -212,6 +251,7 @@ class Record(Request):
     date: str
     times: Times
     units: NotRequired[dict[str, dict[str, str]]]
+    uncertainty: NotRequired[dict[str, Uncertainty]]
     files: NotRequired[list[str]]
     live: NotRequired[dict[str, Any]]
     planning: NotRequired[Planning]

@@ -35,11 +35,15 @@ class Column:
         Cells (n,): an array or a sequence; numbers become an array.
     unit
         As people write it: ``"Å"``, ``"ps"``, ``"kJ/mol"``; "" for none.
+    estimate
+        Whether the run tells the mean of the values, numbers in the order of time, with its interval
+        (`himach.uncertainty.mean`): below the table, and in the record.
 
     Raises
     ------
     UsageError
-        If the values are no sequence of cells, or the unit is no text on one line.
+        If the values are no sequence of cells, or the unit is no text on one line; if a mean is asked for of what are
+        no real numbers.
 
     Examples
     --------
@@ -50,9 +54,9 @@ class Column:
     'time / ps'
     """
 
-    __slots__ = ("unit", "values")
+    __slots__ = ("estimate", "unit", "values")
 
-    def __init__(self, values: Any, unit: str = "") -> None:
+    def __init__(self, values: Any, unit: str = "", *, estimate: bool = False) -> None:
         if not isinstance(unit, str) or not (unit == "" or unit.isprintable()):
             raise UsageError(f"Column: a unit is a text such as 'ps', not {unit!r}")
         if isinstance(values, Column):
@@ -61,6 +65,9 @@ class Column:
             raise UsageError(f"Column: values must be a sequence (n,), not {_describe(values)}")
         self.values: Cells = _column(values)
         self.unit = unit
+        self.estimate = estimate
+        if estimate and not (isinstance(self.values, np.ndarray) and self.values.dtype.kind in "biuf"):
+            raise UsageError("Column: estimate=True needs real numbers, and not all cells are some")
 
     def __len__(self) -> int:
         return len(self.values)
@@ -96,6 +103,8 @@ class Table(dict[str, Cells]):
         Number of rows; ``len(table)`` is the number of columns, as of every dict.
     units
         Units by the names of columns; those that have none are not there.
+    estimated
+        Names of the columns of which the run tells the mean.
 
     Raises
     ------
@@ -117,6 +126,8 @@ class Table(dict[str, Cells]):
         self.units: dict[str, str] = dict(columns.units) if isinstance(columns, Table) else {}
         with_unit = {name: cells for name, cells in columns.items() if isinstance(cells, Column)}
         self.units.update({str(name): cells.unit for name, cells in with_unit.items() if cells.unit})
+        self.estimated: list[str] = list(columns.estimated) if isinstance(columns, Table) else []
+        self.estimated += [str(name) for name, cells in with_unit.items() if cells.estimate]
         columns = _with_index({**columns, **{name: cells.values for name, cells in with_unit.items()}})
         for name, cells in columns.items():
             if not _is_column(cells):
@@ -210,7 +221,7 @@ def _key_columns(keys: list[Any], names: Sequence[str]) -> list[tuple[str, list[
 
 def _result_columns(results: list[Any]) -> list[tuple[str, list[Any]]]:
     kinds = set(map(type, results))
-    if not all(issubclass(kind, Mapping) or hasattr(kind, "_fields") for kind in kinds):
+    if not all(issubclass(kind, (Mapping, *_estimates())) or hasattr(kind, "_fields") for kind in kinds):
         return [("result", results)]
     rows = [fields_of(result) for result in results]
     found = [row for row in rows if row is not None]
@@ -221,13 +232,24 @@ def _result_columns(results: list[Any]) -> list[tuple[str, list[Any]]]:
 
 
 def fields_of(result: Any) -> dict[str, Any] | None:
-    """Return the fields of a result by name: of a dict whose keys are all text, of a named tuple; None for others."""
+    """Return the fields of a result by name: of a dict whose keys are all text, of a named tuple; None for others.
+
+    An estimate has mean, low, high and n_eff.
+    """
+    if isinstance(result, _estimates()):
+        return {"mean": result.value, "low": result.low, "high": result.high, "n_eff": result.n_eff}
     if isinstance(result, Mapping):
         return dict(result) if all(isinstance(name, str) for name in result) else None
     names = getattr(result, "_fields", None)
     if isinstance(result, tuple) and isinstance(names, tuple):
         return dict(zip(names, result, strict=True))
     return None
+
+
+def _estimates() -> tuple[Any, ...]:
+    """Return the class of estimates, if it is imported: without it, nothing can be one."""
+    module = sys.modules.get("himach.uncertainty")
+    return () if module is None else (module.Estimate,)
 
 
 def _from_mapping(value: Mapping[Any, Any]) -> Table | None:

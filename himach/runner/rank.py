@@ -29,7 +29,7 @@ from himach.output.claim import Claim
 from himach.output.directory import prepare_out, write_run
 from himach.output.names import unique_labels
 from himach.output.parts import uneven_parts, units_of
-from himach.output.record import Bytes, Record, Reused, Times
+from himach.output.record import Bytes, Record, Reused, Times, Uncertainty
 from himach.output.table import Table, default_outcome, row_table
 from himach.parallel.collective import Meeting, is_everywhere, on_every_rank, on_first_rank, warn_once
 from himach.parallel.communicator import Communicator, World
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Done", "assign_frames", "needed_atoms", "perform", "set_up", "stages"]
 
+#: Confidence of intervals, where none is asked for.
+LEVEL = 0.95
 #: Stages of a chain, at most: more are the work of a `then` that makes new ones for ever.
 MOST_STAGES = 1000
 
@@ -192,6 +194,9 @@ def _analyse(
         record = _record(world, asked, share, kept, passed, read, seconds, (started, said))
         record["planning"] = observed(world, passed, share, read, {**before, "opening": opened.at - started})
         record["units"] = on_first_rank(comm, lambda: _units(out.labels, outcomes)) or {}
+        if job.confidence != "off":
+            told = partial(_estimates, out.labels, outcomes, job)
+            record["uncertainty"] = on_first_rank(comm, told) or {}
         if job.live is not None:
             record["live"] = dict(job.live)
         if out.path is not None:
@@ -473,6 +478,16 @@ def _units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str
     try:
         return units_of(labels, outcomes)
     except UsageError:  # a table that is none says so when it is shown or written
+        return {}
+
+
+def _estimates(labels: Sequence[str], outcomes: Sequence[Any], job: Job) -> dict[str, Uncertainty]:
+    from himach.runner.estimates import estimates_of
+
+    level = LEVEL if job.confidence is None else float(job.confidence)
+    try:
+        return estimates_of(labels, outcomes, level, job.equilibration)
+    except UsageError:  # as of units
         return {}
 
 

@@ -64,6 +64,8 @@ def run(
     out: PathLike | None = None,
     force: bool = False,
     units: bool = False,
+    confidence: float | Literal["off"] | None = None,
+    equilibration: float | str | None = None,
     progress: bool | None = None,
     verbose: bool | None = None,
     universe: Mapping[str, Any] | None = None,
@@ -119,6 +121,11 @@ def run(
         Whether to replace what a run of other analyses left in `out`.
     units
         Whether the headers of CSV files in `out` name the units of columns: ``r (Å)``, where it is ``r`` without.
+    confidence
+        Level of the intervals that stand beside estimates, 0.95 by default; ``"off"``: there are none.
+    equilibration
+        Which values count for the means of columns in time: ``"auto"``: those from where the column is equilibrated; a
+        number: those from this time on, in ps; None: all, and where it is equilibrated is told.
     progress
         Whether to show progress on standard error; None shows it in a terminal or notebook only. As `out`, it is what
         the first rank says where there are several.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,9 @@ from himach.engine.merging.grouping import picked
 from himach.engine.pairs.values import as_row, restore
 from himach.engine.stamps.table import FrameTable
 from himach.selection import Selected, numbers_at
+
+if TYPE_CHECKING:
+    from himach.uncertainty import Estimate
 
 Rows = npt.NDArray[np.uint32]
 
@@ -94,6 +97,23 @@ class Series:
             except AttributeError:
                 self._arrays = values = _joined(values)
         return values
+
+    def mean(self, level: float = 0.95) -> Estimate[float]:
+        """Return the mean of values that are numbers, at most one a frame, with an interval of that confidence.
+
+        Returns
+        -------
+        himach.uncertainty.Estimate
+            As of `himach.uncertainty.mean`; as the result of a reduce() it is a row of mean, low, high and n_eff.
+
+        Raises
+        ------
+        UsageError
+            If the values are no finite real numbers.
+        """
+        from himach.uncertainty import mean
+
+        return mean(self.values, level)
 
     def plain(self) -> Any:
         """Return the values, those that were yielded one by one as a list, whatever they are."""
