@@ -332,7 +332,7 @@ def _written(out: str, files: Sequence[str]) -> str:
 
 
 def _means_text(name: str, table: Table, told: Uncertainty) -> str:
-    """Return a line for each mean of a table: its interval, what that is made of, and from when on it is equilibrated."""
+    """Return a line for each mean of a table: its interval, what that is made of, and from when it is equilibrated."""
     lines = []
     for column, mean in told["means"].items():
         figures = {key: mean[key] for key in ("low", "high", "n_eff", "blocks", "method")}
@@ -340,7 +340,7 @@ def _means_text(name: str, table: Table, told: Uncertainty) -> str:
             **figures, value=mean["mean"], level=told["level"], error=math.nan, converged=mean["blocks"] > 0
         )
         line = f"mean of {printable(table.label(column))}: {estimate}"
-        if mean["start_ps"] is not None:
+        if mean["start_ps"] is not None and mean["blocks"]:
             line += f", {'of' if mean['cut'] else 'equilibrated'} from {mean['start_ps']:g} ps"
         lines.append(line)
     return "\n".join(lines)
