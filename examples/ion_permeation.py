@@ -132,7 +132,12 @@ class IonPermeation(himach.Analysis):
         }
         outcome = {
             "events": himach.Table(events),
-            "counts": {"direction": np.array(["up", "down"]), "events": np.array([up.sum(), (~up).sum()])},
+            "counts": himach.Table(
+                {
+                    "direction": np.array(["up", "down"]),
+                    "events": himach.Column(np.array([up.sum(), (~up).sum()]), estimate="count"),
+                }
+            ),
             "filter": himach.Table({"bottom": himach.Column([-half], "Å"), "top": himach.Column([half], "Å")}),
             "z": himach.Table(z),
         }
@@ -152,7 +157,7 @@ class IonPermeation(himach.Analysis):
         named = passing if len(passing) <= 10 else []  # more have no colour of their own
         for ion in [*named, *(["others"] if others else [])]:
             axes.plot([], [], color=colours.get(ion, "0.85"), label=ion)
-        for direction, n in zip(*counts.values(), strict=True):
+        for direction, n in zip(counts["direction"], counts["events"], strict=True):
             ends, marker = ((bottom, top), "^") if direction == "up" else ((top, bottom), "v")
             mine = np.asarray(events["direction"]) == direction
             for ion, *times in zip(*(events[name][mine] for name in ("ion", "entered_ps", "left_ps")), strict=True):

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import himach
+from himach import uncertainty
 from himach.examples.common import time_axis
 
 __all__ = ["find_runs", "find_runs_of_many", "plot_survival", "survival"]
@@ -79,7 +81,7 @@ def find_runs_of_many(steps: Ints, offsets: Ints, intermittency: int = 0) -> lis
     return [runs[begin:end] for begin, end in pairwise(ends.tolist())]
 
 
-def survival(runs: Iterable[bytes], n_frames: int, tau_max: int) -> npt.NDArray[np.float64]:
+def survival(runs: Iterable[bytes], n_frames: int, tau_max: int) -> himach.Column:
     """Return the survival probability at tau = 0 ... tau_max, NaN if nothing is ever present.
 
     Parameters
@@ -93,25 +95,31 @@ def survival(runs: Iterable[bytes], n_frames: int, tau_max: int) -> npt.NDArray[
 
     Returns
     -------
-    float64 (tau_max + 1,).
+    Column of tau_max + 1 values, whose band is by blocks of the frames t.
 
     Examples
     --------
     >>> survival([find_runs(np.array([0, 1, 2])), find_runs(np.array([0]))], n_frames=3, tau_max=2)
-    array([1.  , 0.75, 0.5 ])
+    Column(array([1.  , 0.75, 0.5 ]), unit='')
     """
     first, length = np.ascontiguousarray(np.frombuffer(b"".join(runs), dtype=np.int64).reshape(-1, 2).T)
     present = _count(first, length, n_frames)
-    probability = np.full(tau_max + 1, 1.0 if len(first) else np.nan)
-    for tau in range(1, tau_max + 1):
+    block = uncertainty.fine_block(np.arange(n_frames), n_frames)
+    sums = np.zeros((min(n_frames, uncertainty.FINE_BLOCKS), tau_max + 1))
+    weights = np.zeros(sums.shape)
+    probability = np.full(tau_max + 1, np.nan)
+    for tau in range(tau_max + 1):
         # A run that holds all of [t, t + tau] begins at t or before, and its last tau frames are no such t.
         longer = length > tau
         first, length = first[longer], length[longer]  # most runs are short
-        staying = _count(first, length - tau, n_frames)[:-tau]
-        origins = present[:-tau] > 0
-        ratios = staying[origins] / present[:-tau][origins]
-        probability[tau] = ratios.mean() if len(ratios) else np.nan
-    return probability
+        here = present[: n_frames - tau]
+        origins = np.flatnonzero(here)
+        ratios = _count(first, length - tau, n_frames)[origins] / here[origins]
+        if len(ratios):
+            probability[tau] = ratios.mean()
+            sums[:, tau] = np.bincount(block[origins], ratios, len(sums))
+            weights[:, tau] = np.bincount(block[origins], minlength=len(sums))
+    return himach.Column(probability, estimate=(sums, weights))
 
 
 def _count(first: Ints, length: Ints, n_frames: int) -> Ints:
@@ -124,7 +132,12 @@ def _count(first: Ints, length: Ints, n_frames: int) -> Ints:
 def plot_survival(table: Any, axes: Any, what: str) -> None:
     """Draw a table of tau_ps and survival."""
     scale, label = time_axis(table["tau_ps"], "lag time τ")
-    axes.plot(scale * table["tau_ps"], table["survival"], marker="o", markersize=3)
+    tau = scale * table["tau_ps"]
+    (line,) = axes.plot(tau, table["survival"], marker="o", markersize=3)
+    if "survival_low" in table:
+        band = np.clip([table["survival_low"], table["survival_high"]], 0, 1)
+        axes.fill_between(tau, *band, color=line.get_color(), alpha=0.25, linewidth=0, label="interval of confidence")
+        axes.legend()
     axes.set(xlabel=label, ylabel="survival probability", title=what, ylim=(0, 1.03))
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)

@@ -24,8 +24,8 @@ def parts(outcome: Any, label: str) -> list[tuple[str, Any]]:
     if outcome is None:
         return []
     if isinstance(outcome, Table) or not isinstance(outcome, Mapping):
-        return [(label, _tabled(label, outcome))]
-    named = {name: _tabled(str(name), thing) for name, thing in outcome.items()}
+        return [(label, tabled(label, outcome))]
+    named = {name: tabled(str(name), thing) for name, thing in outcome.items()}
     names = any(isinstance(name, str) for name in named)
     if named and not names and not any(isinstance(thing, Table | np.ndarray) for thing in named.values()):
         return [(label, default_outcome(outcome))]
@@ -58,7 +58,8 @@ def units_of(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[s
     return {name: dict(table.units) for name, table in tables_of(labels, outcomes).items() if table.units}
 
 
-def _tabled(name: str, thing: Any) -> Any:
+def tabled(name: str, thing: Any) -> Any:
+    """Return a part of an outcome as a table, if it is one; a column alone is one of that name."""
     if isinstance(thing, Column):
         return Table({name: thing})
     table = as_table(thing)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,10 @@ from himach.output.tabular import table_html, table_text
 
 # Beyond this a float64 column cannot hold every integer.
 EXACT_INTEGERS = 2**53
+
+
+#: What may be told of how sure a column is: nothing, a mean, limits of counts, a band by blocks of frames.
+Estimated = bool | Literal["count"] | tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 
 class Column:
@@ -36,14 +40,17 @@ class Column:
     unit
         As people write it: ``"Å"``, ``"ps"``, ``"kJ/mol"``; "" for none.
     estimate
-        Whether the run tells the mean of the values, numbers in the order of time, with its interval
-        (`himach.uncertainty.mean`): below the table, and in the record.
+        What the run shall tell of how sure the values are, at its level of confidence (``--confidence``). True: their
+        mean with an interval (`himach.uncertainty.mean`) below the table and in the record, of numbers in the order of
+        time. ``"count"``: limits of each number of events (`himach.uncertainty.count`). A pair (sums, weights) of
+        which the values are the ratio, each by blocks of frames: a band (`himach.uncertainty.of_blocks`). Limits become
+        columns beside this one, ``<column>_low`` and ``<column>_high``.
 
     Raises
     ------
     UsageError
-        If the values are no sequence of cells, or the unit is no text on one line; if a mean is asked for of what are
-        no real numbers.
+        If the values are no sequence of cells, or the unit is no text on one line; if an estimate is asked for of what
+        are no real numbers.
 
     Examples
     --------
@@ -56,7 +63,7 @@ class Column:
 
     __slots__ = ("estimate", "unit", "values")
 
-    def __init__(self, values: Any, unit: str = "", *, estimate: bool = False) -> None:
+    def __init__(self, values: Any, unit: str = "", *, estimate: Estimated = False) -> None:
         if not isinstance(unit, str) or not (unit == "" or unit.isprintable()):
             raise UsageError(f"Column: a unit is a text such as 'ps', not {unit!r}")
         if isinstance(values, Column):
@@ -66,8 +73,8 @@ class Column:
         self.values: Cells = _column(values)
         self.unit = unit
         self.estimate = estimate
-        if estimate and not (isinstance(self.values, np.ndarray) and self.values.dtype.kind in "biuf"):
-            raise UsageError("Column: estimate=True needs real numbers, and not all cells are some")
+        if estimate is not False and not (isinstance(self.values, np.ndarray) and self.values.dtype.kind in "biuf"):
+            raise UsageError("Column: an estimate is of real numbers, and not all cells are some")
 
     def __len__(self) -> int:
         return len(self.values)
@@ -103,8 +110,8 @@ class Table(dict[str, Cells]):
         Number of rows; ``len(table)`` is the number of columns, as of every dict.
     units
         Units by the names of columns; those that have none are not there.
-    estimated
-        Names of the columns of which the run tells the mean.
+    estimates
+        What the run shall tell of columns, by their names, as `Column` has it.
 
     Raises
     ------
@@ -126,8 +133,8 @@ class Table(dict[str, Cells]):
         self.units: dict[str, str] = dict(columns.units) if isinstance(columns, Table) else {}
         with_unit = {name: cells for name, cells in columns.items() if isinstance(cells, Column)}
         self.units.update({str(name): cells.unit for name, cells in with_unit.items() if cells.unit})
-        self.estimated: list[str] = list(columns.estimated) if isinstance(columns, Table) else []
-        self.estimated += [str(name) for name, cells in with_unit.items() if cells.estimate]
+        self.estimates: dict[str, Estimated] = dict(columns.estimates) if isinstance(columns, Table) else {}
+        self.estimates.update({str(name): cells.estimate for name, cells in with_unit.items() if cells.estimate})
         columns = _with_index({**columns, **{name: cells.values for name, cells in with_unit.items()}})
         for name, cells in columns.items():
             if not _is_column(cells):

@@ -1,4 +1,4 @@
-"""What a run says of how sure its tables are: `estimates_of()`, for the record; of the columns that ask for it."""
+"""What a run says of how sure its tables are: `add_estimates()`, of the columns that ask for it."""
 
 from __future__ import annotations
 
@@ -12,46 +12,70 @@ import numpy.typing as npt
 
 from himach.analysis import TIME
 from himach.errors import UsageError
-from himach.output.parts import tables_of
+from himach.output.parts import tabled, tables_of
 from himach.output.record import MeanRecord, Uncertainty
-from himach.output.table import Table
+from himach.output.table import Column, Estimated, Table
 
-__all__ = ["estimates_of"]
+__all__ = ["add_estimates"]
+
+NONE = MeanRecord(
+    mean=math.nan, low=math.nan, high=math.nan, n_eff=0, blocks=0, method="none", start_ps=None, cut=False
+)
 
 
-def estimates_of(
+def add_estimates(
     labels: Sequence[str], outcomes: Sequence[Any], level: float, equilibration: str | float | None
 ) -> dict[str, Uncertainty]:
-    """Return the means of the columns with ``estimate=True``, by the name of their table.
+    """Put limits beside the columns that ask for them, and return what the record says, by the name of the table.
 
     Parameters
     ----------
     labels, outcomes
-        Of every analysis.
+        Of every analysis; the tables of the outcomes get the columns.
     level
         Confidence of the intervals.
     equilibration
-        None: all values count; ``"auto"``: those from where the column is equilibrated; or the time, in ps, from which
-        they do.
+        Of means, None: all values count; ``"auto"``: those from where the column is equilibrated; or the time, in ps,
+        from which they do.
 
     Warns
     -----
     UserWarning
-        Of a column whose mean has no interval because its values are none that can have one.
+        Of a column that has no interval because its values are none that can have one.
     """
+    for outcome in outcomes:
+        if type(outcome) is dict:  # its tables need not be `Table`, which alone can get columns
+            outcome.update({name: tabled(str(name), thing) for name, thing in outcome.items() if _asks(thing)})
     return {
         name: _of_table(name, table, level, equilibration)
         for name, table in tables_of(labels, outcomes).items()
-        if table.estimated and table.rows
+        if table.estimates and table.rows
     }
 
 
+def _asks(thing: Any) -> bool:
+    """Tell whether a part of an outcome that is no `Table` yet is one that asks for estimates."""
+    columns = thing.values() if type(thing) is dict else [thing]
+    return any(isinstance(column, Column) and column.estimate is not False for column in columns)
+
+
 def _of_table(name: str, table: Table, level: float, equilibration: str | float | None) -> Uncertainty:
-    """Return what a table tells of itself: the means, and, of the one that is least sure, how it was estimated."""
+    """Return what a table tells of itself: the means, and how the least sure of its estimates was made."""
     times = table.get(TIME)
     times = times if isinstance(times, np.ndarray) else None
-    means = {column: _mean(f"{name}.{column}", table[column], times, level, equilibration) for column in table.estimated}
-    least = min(means.values(), key=lambda mean: mean["n_eff"])
+    means, every = {}, []
+    for column, asked in list(table.estimates.items()):
+        try:
+            if asked is True:
+                means[column] = _mean(table[column], times, level, equilibration)
+                every.append(means[column])
+            else:
+                every.append(_limits(table, column, asked, level))
+                del table.estimates[column]
+        except UsageError as error:
+            warnings.warn(f"{name}.{column} has no estimate: {error}", stacklevel=2)
+            every.append(NONE)
+    least = min(every, key=lambda one: one["n_eff"])
     return Uncertainty(
         method=least["method"],
         level=level,
@@ -63,32 +87,40 @@ def _of_table(name: str, table: Table, level: float, equilibration: str | float 
     )
 
 
+def _limits(table: Table, column: str, asked: Estimated, level: float) -> MeanRecord:
+    """Put limits beside a column of counts, or of a curve by blocks of frames."""
+    from himach.uncertainty import count, of_blocks
+
+    values = np.asarray(table[column], np.float64)
+    found = of_blocks(*asked, level) if isinstance(asked, tuple) else count(values, level)
+    # By its distance: the value itself was added up in another order, and has other last bits.
+    low, high = values - (found.value - found.low), values + (found.high - found.value)
+    columns = dict(table)
+    table.clear()
+    for name, cells in columns.items():
+        table[name] = cells
+        if name == column:
+            table[f"{name}_low"], table[f"{name}_high"] = low, high
+    if column in table.units:
+        table.units |= dict.fromkeys([f"{column}_low", f"{column}_high"], table.units[column])
+    return MeanRecord(**{**NONE, "n_eff": found.n_eff, "blocks": found.blocks, "method": found.method})
+
+
 def _mean(
-    column: str,
-    values: Any,
-    times: npt.NDArray[np.float64] | None,
-    level: float,
-    equilibration: str | float | None,
+    values: Any, times: npt.NDArray[np.float64] | None, level: float, equilibration: str | float | None
 ) -> MeanRecord:
+    """Return the mean of what comes in time."""
     from himach.uncertainty import equilibration as equilibrated_at
     from himach.uncertainty import mean
 
     if times is not None and times[0] > times[-1]:  # the selection runs backwards, as no equilibration does
         values, times = values[::-1], times[::-1]
-    try:
-        start = equilibrated_at(values)
-        cut = 0
-        if equilibration == "auto":
-            cut = start
-        elif equilibration is not None and times is not None:
-            start = cut = int(np.searchsorted(times, float(equilibration)))
-        found = mean(values, level, start=cut)
-    except UsageError as error:
-        warnings.warn(f"{column}: its mean is not estimated: {error}", stacklevel=2)
-        nothing = math.nan
-        return MeanRecord(
-            mean=nothing, low=nothing, high=nothing, n_eff=0.0, blocks=0, method="none", start_ps=None, cut=False
-        )
+    start, cut = equilibrated_at(values), 0
+    if equilibration == "auto":
+        cut = start
+    elif equilibration is not None and times is not None:
+        start = cut = int(np.searchsorted(times, float(equilibration)))
+    found = mean(values, level, start=cut)
     return MeanRecord(
         mean=found.value,
         low=found.low,

@@ -482,11 +482,11 @@ def _units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str
 
 
 def _estimates(labels: Sequence[str], outcomes: Sequence[Any], job: Job) -> dict[str, Uncertainty]:
-    from himach.runner.estimates import estimates_of
+    from himach.runner.estimates import add_estimates
 
     level = LEVEL if job.confidence is None else float(job.confidence)
     try:
-        return estimates_of(labels, outcomes, level, job.equilibration)
+        return add_estimates(labels, outcomes, level, job.equilibration)
     except UsageError:  # as of units
         return {}
 

@@ -10,7 +10,7 @@ The functions know numbers alone: no frames, no files, no ranks. They give the s
 
 from __future__ import annotations
 
-from himach.uncertainty.block_curve import fine_block, of_blocks
+from himach.uncertainty.block_curve import FINE_BLOCKS, fine_block, of_blocks
 from himach.uncertainty.block_mean import mean
 from himach.uncertainty.correlation import inefficiency
 from himach.uncertainty.estimate import Estimate
@@ -20,6 +20,7 @@ from himach.uncertainty.runs import Replicas, replicas
 from himach.uncertainty.transient import equilibration
 
 __all__ = [
+    "FINE_BLOCKS",
     "Estimate",
     "Replicas",
     "Stays",

@@ -57,7 +57,7 @@ def numbers(column: list[str]) -> np.ndarray:
 def test_water_residence_at_adk(tables, intermittency, expected):
     words = ["-p", "water=name OW", "-p", "cutoff=4", "-p", "tau_max=5", "-p", f"intermittency={intermittency}"]
     survival = tables("water-residence", XTC, GRO, *words)["survival"]
-    assert list(survival) == ["tau_ps", "survival"]
+    assert list(survival) == ["tau_ps", "survival", "survival_low", "survival_high"]
     np.testing.assert_allclose(numbers(survival["survival"]), expected, rtol=0, atol=5e-6)
     np.testing.assert_allclose(numbers(survival["tau_ps"]), np.arange(6) * 100, rtol=1e-6)
 

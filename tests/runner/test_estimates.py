@@ -1,0 +1,196 @@
+"""What a run says of how sure its tables are: means in time, bands by blocks of frames, limits of counts."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from support.commands import himach, same_files
+
+import himach as package
+from himach import uncertainty
+from himach.examples import load, sample
+from himach.examples.survival import find_runs, survival
+
+VILLIN, NANOPORE = sample("villin"), sample("nanopore")
+
+
+class Gyration(package.Analysis):
+    """Radius of gyration in time, and a key's mean by reduce()."""
+
+    def setup(self, universe):
+        self.protein = universe.select_atoms("protein")
+
+    def map(self, frame):
+        yield "rg", float(self.protein.radius_of_gyration())
+
+    def reduce(self, key, series):
+        return {"time_ps": series.times, "rg": series.values, "mean": series.mean()}
+
+    def finish(self, results):
+        found = results["rg"]
+        rg = package.Column(found["rg"], "Å", estimate=True)
+        self.told = found["mean"]
+        return {"rg": {"time_ps": package.Column(found["time_ps"], "ps"), "rg": rg}}
+
+
+class Means(package.Analysis):
+    """The mean of each key alone."""
+
+    def map(self, frame):
+        yield package.Pairs([0, 1], [math.sin(frame.number), math.cos(3.0 * frame.number)])
+
+    def reduce(self, key, series):
+        return series.mean()
+
+
+class Odd(package.Analysis):
+    """A column that has no mean, for it is not all finite."""
+
+    def map(self, frame):
+        yield "x", float("nan") if frame.number == 3 else 1.0
+
+    def reduce(self, key, series):
+        return series.values
+
+    def finish(self, results):
+        return package.Table({"x": package.Column(results["x"], estimate=True)})
+
+
+def test_mean_of_a_column_in_time():
+    result = package.run(load("rmsd")(), *VILLIN)
+    told = result.record["uncertainty"]["rmsd"]
+    expected = uncertainty.mean(result["rmsd"]["rmsd"])
+    mean = told["means"]["rmsd"]
+    assert (mean["mean"], mean["n_eff"], told["n_eff"]) == (expected.value, expected.n_eff, expected.n_eff)
+    assert told["level"] == 0.95
+    start = uncertainty.equilibration(result["rmsd"]["rmsd"])
+    assert told["start_ps"] == result["rmsd"]["time_ps"][start]
+    assert told["replicas"] is None
+    assert f"mean of rmsd / Å: {expected}" in result.text()
+    assert list(result["rmsd"]) == ["time_ps", "rmsd"]
+
+
+def test_what_is_before_equilibration_is_cut_where_that_is_asked_for():
+    values = package.run(load("rmsd")(), *VILLIN)["rmsd"]
+    start = uncertainty.equilibration(values["rmsd"])
+    auto = package.run(load("rmsd")(), *VILLIN, equilibration="auto", confidence=0.9)
+    mean = auto.record["uncertainty"]["rmsd"]["means"]["rmsd"]
+    expected = uncertainty.mean(values["rmsd"], 0.9, start=start)
+    assert start > 0
+    assert (mean["mean"], mean["low"], mean["high"], mean["cut"]) == (expected.value, expected.low, expected.high, True)
+    assert f", of from {mean['start_ps']:g} ps" in auto.text()
+
+    given = package.run(load("rmsd")(), *VILLIN, equilibration=50.0).record["uncertainty"]["rmsd"]
+    late = values["rmsd"][values["time_ps"] >= 50]
+    assert given["means"]["rmsd"]["mean"] == late.mean()
+    assert given["start_ps"] == pytest.approx(50)
+    with pytest.warns(UserWarning, match="no estimate: start must be an index"):
+        package.run(load("rmsd")(), *VILLIN, equilibration=1e6)
+
+
+def test_the_same_backwards():
+    forwards = package.run(load("rmsd")(), *VILLIN, start=100, stop=200).record["uncertainty"]["rmsd"]
+    backwards = package.run(Gyration(), *VILLIN, start=199, stop=99, step=-1).record["uncertainty"]["rg"]
+    again = package.run(Gyration(), *VILLIN, start=100, stop=200).record["uncertainty"]["rg"]
+    assert backwards == again != forwards
+
+
+def test_a_users_column_and_mean():
+    analysis = Gyration()
+    result = package.run(analysis, *VILLIN)
+    told = result.record["uncertainty"]["rg"]["means"]["rg"]
+    expected = uncertainty.mean(result["rg"]["rg"])
+    assert told["mean"] == pytest.approx(expected.value, rel=1e-12)
+    assert result.analyses[0].told.value == told["mean"]
+    table = package.run(Means(), *VILLIN)["Means"]
+    assert list(table) == ["key", "mean", "low", "high", "n_eff"]
+    assert table["low"][0] < table["mean"][0] < table["high"][0]
+
+
+def test_survival_has_a_band_by_blocks_of_frames():
+    result = package.run(load("water-residence")(tau_max=6), *VILLIN, confidence=0.9)
+    table, told = result["survival"], result.record["uncertainty"]["survival"]
+    assert list(table) == ["tau_ps", "survival", "survival_low", "survival_high"]
+    assert told["level"] == 0.9
+    assert told["means"] == {}
+    assert 4 <= told["blocks"] <= 20
+    within = (table["survival_low"] <= table["survival"]) & (table["survival"] <= table["survival_high"])
+    assert within.all()
+    assert (np.diff([table["survival_low"], table["survival_high"]], axis=0)[0, 1:] > 0).all()
+
+
+def test_bands_of_survival_beside_sums_by_hand():
+    random = np.random.default_rng(7)
+    present = random.random((5, 96)).cumsum(axis=1) % 1.7 < 1.2
+    runs = [find_runs(np.flatnonzero(one)) for one in present]
+    column = survival(runs, 96, 3)
+    sums, weights = np.zeros((64, 4)), np.zeros((64, 4))
+    for tau in range(4):
+        for t in range(96 - tau):
+            n = present[:, t].sum()
+            if n:
+                staying = present[:, t : t + tau + 1].all(axis=1).sum()
+                sums[t * 64 // 96, tau] += staying / n
+                weights[t * 64 // 96, tau] += 1
+    np.testing.assert_allclose(column.estimate[0], sums, rtol=1e-12)
+    np.testing.assert_array_equal(column.estimate[1], weights)
+    np.testing.assert_allclose(column.values, sums.sum(axis=0) / weights.sum(axis=0), rtol=1e-12)
+
+
+def test_counts_of_passages_have_limits():
+    pore = {"top": "resname GRA and prop z > 26", "bottom": "resname GRA and prop z < 20"}
+    counts = package.run(load("ion-permeation")(**pore), *NANOPORE)["counts"]
+    assert list(counts) == ["direction", "events", "events_low", "events_high"]
+    k = counts["events"]
+    assert k.max() > 0
+    np.testing.assert_allclose(counts["events_high"], stats.chi2.ppf(0.975, 2 * k + 2) / 2, rtol=1e-10)
+    np.testing.assert_allclose(counts["events_low"], np.nan_to_num(stats.chi2.ppf(0.025, 2 * k) / 2), rtol=1e-10)
+
+
+def test_the_files_are_those_of_any_number_of_ranks(tmp_path):
+    words = ["water-residence", "hydrogen-bonds", "-t", VILLIN[0], "-s", VILLIN[1], "--stop", "200"]
+    assert himach("run", *words, "-p", "water-residence.tau_max=5", "--out", "one", cwd=tmp_path).returncode == 0
+    assert (
+        himach("run", *words, "-p", "water-residence.tau_max=5", "--out", "three", "-n", "3", cwd=tmp_path).returncode
+        == 0
+    )
+    assert same_files(tmp_path / "one", tmp_path / "three")
+    one, three = (json.loads((tmp_path / name / "run.json").read_text())["uncertainty"] for name in ("one", "three"))
+    assert one == three
+    assert sorted(one) == ["hydrogen-bonds/counts", "hydrogen-bonds/lifetime", "water-residence/survival"]
+
+
+def test_confidence_off_leaves_tables_as_they_are(tmp_path):
+    words = ["run", "water-residence", "-t", VILLIN[0], "-s", VILLIN[1], "--stop", "100", "--out", "out"]
+    done = himach(*words, "--confidence", "off", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "survival_low" not in done.stdout
+    assert (tmp_path / "out" / "survival.csv").read_text().splitlines()[0] == "tau_ps,survival"
+    assert "uncertainty" not in json.loads((tmp_path / "out" / "run.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [
+        ("confidence", "95", "between 0 and 1, such as 0.95, or 'off'"),
+        ("confidence", True, "between 0 and 1"),
+        ("confidence", "high", "between 0 and 1"),
+        ("equilibration", "late", "a time in ps, such as 500, or 'auto'"),
+        ("equilibration", math.inf, "a time in ps"),
+    ],
+)
+def test_what_is_no_level_or_time_is_refused(option, value, why):
+    with pytest.raises(package.UsageError, match=why):
+        package.run(load("rmsd")(), *VILLIN, **{option: value})
+
+
+def test_what_has_no_estimate_is_told():
+    with pytest.warns(UserWarning, match="x has no estimate: values has 1 values that are nan"):
+        result = package.run(Odd(), *VILLIN, stop=40)
+    assert math.isnan(result.record["uncertainty"]["Odd"]["n_eff"]) or not result.record["uncertainty"]["Odd"]["blocks"]
+    with pytest.raises(package.UsageError, match="an estimate is of real numbers"):
+        package.Column(["open", "shut"], estimate=True)
