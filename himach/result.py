@@ -335,9 +335,16 @@ def _means_text(name: str, table: Table, told: Uncertainty) -> str:
     """Return a line for each mean of a table: its interval, what that is made of, and from when it is equilibrated."""
     lines = []
     for column, mean in told["means"].items():
-        figures = {key: mean[key] for key in ("low", "high", "n_eff", "blocks", "method")}
         estimate = Estimate(
-            **figures, value=mean["mean"], level=told["level"], error=math.nan, converged=mean["blocks"] > 0
+            value=mean["mean"],
+            low=mean["low"],
+            high=mean["high"],
+            level=told["level"],
+            error=math.nan,
+            n_eff=mean["n_eff"],
+            blocks=mean["blocks"],
+            method=mean["method"],
+            converged=mean["blocks"] > 0,
         )
         line = f"mean of {printable(table.label(column))}: {estimate}"
         if mean["start_ps"] is not None and mean["blocks"]:

@@ -119,7 +119,8 @@ def _mean(
     if equilibration == "auto":
         cut = start
     elif equilibration is not None and times is not None:
-        start = cut = int(np.searchsorted(times, float(equilibration)))
+        begin = float(equilibration)
+        start = cut = int(np.searchsorted(times, begin - 1e-6 * abs(begin)))  # 50 ps are 49.99999 in many a file
     found = mean(values, level, start=cut)
     return MeanRecord(
         mean=found.value,
