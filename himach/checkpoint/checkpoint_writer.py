@@ -190,11 +190,13 @@ class CheckpointWriter:
 
     @contextmanager
     def heeding(self, asked: PassRequests) -> Iterator[None]:
-        """Heed what is asked, from now to the end of the map phase."""
+        """Heed what is asked, from when all ranks do to the end of the map phase (collective)."""
         self._asked = asked
         asked.heeded = True
         try:
             with self._kept.files.watching():
+                # SIGTERM ends a rank that has not come here at once, and with it all others, whatever they have mapped.
+                self._comm.barrier()
                 yield
         finally:
             asked.heeded = False
