@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,17 @@ from himach.atoms import Atoms
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
 
-__all__ = ["WATER", "box_vectors", "check_not_negative", "check_positive", "lag_times", "select", "time_axis", "width"]
+__all__ = [
+    "WATER",
+    "box_vectors",
+    "check_not_negative",
+    "check_positive",
+    "draw_band",
+    "lag_times",
+    "select",
+    "time_axis",
+    "width",
+]
 
 #: The oxygens of water, by the names that common force fields and programs give them.
 WATER = "resname HOH SOL WAT H2O TIP3 TIP3P TIP4 TIP4P SPC SPCE and name O OW OH2"
@@ -81,6 +91,17 @@ def lag_times(analysis: himach.Analysis, tau_max: int) -> npt.NDArray[np.float64
 def time_axis(times: npt.ArrayLike, name: str) -> tuple[float, str]:
     """Return by what times in ps are multiplied for an axis, and its label: in ns where they reach 10,000 ps."""
     return (1e-3, f"{name} / ns") if np.max(np.abs(times), initial=0) >= 10_000 else (1.0, f"{name} / ps")
+
+
+def draw_band(axes: Any, x: npt.ArrayLike, table: Any, column: str, color: Any) -> None:
+    """Draw the limits of a column, if the table has them, and say in the legend what they are."""
+    if f"{column}_low" not in table:
+        return
+    low, high = table[f"{column}_low"], table[f"{column}_high"]
+    if not np.isfinite(low).any():
+        axes.plot([], [], " ", label="no interval: too few frames that know nothing of each other")
+        return
+    axes.fill_between(x, low, high, color=color, alpha=0.25, linewidth=0, label=f"{100 * table.level:g} % interval")
 
 
 def box_vectors(boxes: npt.ArrayLike) -> npt.NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from fractions import Fraction
 from typing import ClassVar
 
@@ -10,13 +11,15 @@ import numpy as np
 from MDAnalysis.lib.mdamath import box_volume
 
 import himach
-from himach import kernels
-from himach.examples.common import WATER, check_positive, select, width
+from himach import kernels, uncertainty
+from himach.examples.common import WATER, check_positive, draw_band, select, width
 
 #: Keys of what is counted, and of the least width of the box.
 COUNTS, WIDTH = 0, 1
 #: What fractions of volumes are counted in.
 FINE = 2**32
+#: Bins of fewer pairs have at least the limits of events that know nothing of each other.
+FEW = 20
 
 
 class Rdf(himach.Analysis):
@@ -67,8 +70,8 @@ class Rdf(himach.Analysis):
             raise himach.UsageError("the frame has no box, and g(r) is relative to the density in it; select others")
         volume = float(box_volume(frame.box))
         yield himach.Pairs([WIDTH], [width(frame.box, volume)])
-        # Sums of integers do not depend on who added up which frames.
-        yield himach.Pairs([COUNTS], [np.append(self.count(frame), [int(volume), int(volume % 1 * FINE)])])
+        sums = np.append(self.count(frame), [int(volume), int(volume % 1 * FINE)])
+        yield himach.Pairs([COUNTS], uncertainty.block_row(frame.number, sums)[np.newaxis])
 
     def count(self, frame):
         """Return how many pairs there are in each bin, int64 (bins,)."""
@@ -83,7 +86,7 @@ class Rdf(himach.Analysis):
         return self.reduce(key, series)
 
     def reduce(self, key, series):
-        return np.min(series.values) if key == WIDTH else np.sum(series.values, axis=0)
+        return np.min(series.values) if key == WIDTH else uncertainty.add_blocks(series.values)
 
     def finish(self, results):
         n_frames = len(self.frames)
@@ -93,21 +96,41 @@ class Rdf(himach.Analysis):
                 f"{results[WIDTH] / 2:.4g} Å; beyond that g(r) is too small",
                 stacklevel=2,
             )
-        *pairs, volumes, fractions = results[COUNTS]
+        in_block, sums = uncertainty.split_blocks(results[COUNTS])
+        *pairs, volumes, fractions = sums.sum(axis=0)
         edges = np.linspace(0, self.r_max, self.bins + 1)
         shells = 4 / 3 * np.pi * np.diff(edges**3)
-        density = (len(self.a_atoms) * len(self.b_atoms) - self.n_common) / ((volumes + fractions / FINE) / n_frames)
+        n_pairs = len(self.a_atoms) * len(self.b_atoms) - self.n_common
+        density = n_pairs / ((volumes + fractions / FINE) / n_frames)
         half = Fraction(str(self.r_max)) / (2 * self.bins)  # in decimals: 0.15, where products of floats are not
         r = [float((2 * i + 1) * half) for i in range(self.bins)]
-        g = np.array(pairs) / (n_frames * density * shells)
-        return {"rdf": himach.Table({"r": himach.Column(r, "Å"), "g": g})}
+        pairs, ideal = np.array(pairs), n_frames * density * shells
+        g = pairs / ideal
+        # Each block by its own volume.
+        volume = (sums[:, -2] + sums[:, -1] / FINE) / in_block
+        of_block = sums[:, :-2] * volume[:, np.newaxis] / (n_pairs * shells)
+
+        def limits(level):
+            found = uncertainty.of_blocks(of_block, in_block, level)
+            low, high = g - (found.value - found.low), g + (found.high - found.value)
+            # Of few pairs the blocks know too little. With equal selections each is counted twice.
+            each = 1 + self.equal
+            few = uncertainty.count(pairs // each, level)
+            rare = pairs < FEW * each
+            low = np.where(rare, np.minimum(low, few.low * each / ideal), low)
+            high = np.where(rare, np.maximum(high, few.high * each / ideal), high)
+            return replace(found, value=g, low=low, high=high)
+
+        column = himach.Column(g, estimate=limits)
+        return {"rdf": himach.Table({"r": himach.Column(r, "Å"), "g": column})}
 
     def plot(self, outcome, axes):
         table = outcome["rdf"]
-        axes.plot(table["r"], table["g"])
+        (line,) = axes.plot(table["r"], table["g"])
+        draw_band(axes, table["r"], table, "g", line.get_color())
         axes.axhline(1, color="grey", linewidth=0.8, linestyle="--", label="1: the mean density of b in the box")
         axes.legend(loc="lower right")
         axes.set(xlabel=table.label("r", "distance r"), ylabel="g(r)", title="Radial distribution function")
         axes.set_xlim(0, self.r_max)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * max(1, table["g"].max()))  # limits of bins near 0, where no pair can be, are far above
         axes.grid(alpha=0.3)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 import himach
 from himach import uncertainty
-from himach.examples.common import time_axis
+from himach.examples.common import draw_band, time_axis
 
 __all__ = ["find_runs", "find_runs_of_many", "plot_survival", "survival"]
 
@@ -135,8 +135,7 @@ def plot_survival(table: Any, axes: Any, what: str) -> None:
     tau = scale * table["tau_ps"]
     (line,) = axes.plot(tau, table["survival"], marker="o", markersize=3)
     if "survival_low" in table:
-        band = np.clip([table["survival_low"], table["survival_high"]], 0, 1)
-        axes.fill_between(tau, *band, color=line.get_color(), alpha=0.25, linewidth=0, label="interval of confidence")
+        draw_band(axes, tau, table, "survival", line.get_color())
         axes.legend()
     axes.set(xlabel=label, ylabel="survival probability", title=what, ylim=(0, 1.03))
     axes.set_xlim(left=0)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,21 @@ from himach.errors import UsageError
 from himach.output.cells import Cells
 from himach.output.tabular import table_html, table_text
 
+if TYPE_CHECKING:
+    from himach.uncertainty import Estimate
+
 # Beyond this a float64 column cannot hold every integer.
 EXACT_INTEGERS = 2**53
 
 
-#: What may be told of how sure a column is: nothing, a mean, limits of counts, a band by blocks of frames.
-Estimated = bool | Literal["count"] | tuple[npt.NDArray[Any], npt.NDArray[Any]]
+#: What may be told of how sure a column is: nothing, a mean, limits of counts, a band by blocks of frames, or what a
+#: function of the level of confidence says.
+Estimated = (
+    bool
+    | Literal["count"]
+    | tuple[npt.NDArray[Any], npt.NDArray[Any]]
+    | Callable[[float], "Estimate[npt.NDArray[Any]]"]
+)
 
 
 class Column:
@@ -43,8 +52,9 @@ class Column:
         What the run shall tell of how sure the values are, at its level of confidence (``--confidence``). True: their
         mean with an interval (`himach.uncertainty.mean`) below the table and in the record, of numbers in the order of
         time. ``"count"``: limits of each number of events (`himach.uncertainty.count`). A pair (sums, weights) of
-        which the values are the ratio, each by blocks of frames: a band (`himach.uncertainty.of_blocks`). Limits become
-        columns beside this one, ``<column>_low`` and ``<column>_high``.
+        which the values are the ratio, each by blocks of frames: a band (`himach.uncertainty.of_blocks`). A function of
+        the level: limits as of the `Estimate` that it returns, an array of as many values. Limits become columns beside
+        this one, ``<column>_low`` and ``<column>_high``.
 
     Raises
     ------
@@ -112,6 +122,8 @@ class Table(dict[str, Cells]):
         Units by the names of columns; those that have none are not there.
     estimates
         What the run shall tell of columns, by their names, as `Column` has it.
+    level
+        Confidence of the limits that the run put beside columns; None: it put none.
 
     Raises
     ------
@@ -135,6 +147,7 @@ class Table(dict[str, Cells]):
         self.units.update({str(name): cells.unit for name, cells in with_unit.items() if cells.unit})
         self.estimates: dict[str, Estimated] = dict(columns.estimates) if isinstance(columns, Table) else {}
         self.estimates.update({str(name): cells.estimate for name, cells in with_unit.items() if cells.estimate})
+        self.level: float | None = columns.level if isinstance(columns, Table) else None
         columns = _with_index({**columns, **{name: cells.values for name, cells in with_unit.items()}})
         for name, cells in columns.items():
             if not _is_column(cells):

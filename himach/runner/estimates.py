@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ from himach.output.parts import tabled, tables_of
 from himach.output.record import MeanRecord, Uncertainty
 from himach.output.table import Column, Estimated, Table
 
+if TYPE_CHECKING:
+    from himach.uncertainty import Estimate
+
 __all__ = ["add_estimates"]
 
 NONE = MeanRecord(
@@ -24,7 +27,7 @@ NONE = MeanRecord(
 
 
 def add_estimates(
-    labels: Sequence[str], outcomes: Sequence[Any], level: float, equilibration: str | float | None
+    labels: Sequence[str], outcomes: Sequence[Any], level: float | None, equilibration: str | float | None
 ) -> dict[str, Uncertainty]:
     """Put limits beside the columns that ask for them, and return what the record says, by the name of the table.
 
@@ -33,7 +36,7 @@ def add_estimates(
     labels, outcomes
         Of every analysis; the tables of the outcomes get the columns.
     level
-        Confidence of the intervals.
+        Confidence of the intervals; None: none are made.
     equilibration
         Of means, None: all values count; ``"auto"``: those from where the column is equilibrated; or the time, in ps,
         from which they do.
@@ -46,11 +49,12 @@ def add_estimates(
     for outcome in outcomes:
         if type(outcome) is dict:  # its tables need not be `Table`, which alone can get columns
             outcome.update({name: tabled(str(name), thing) for name, thing in outcome.items() if _asks(thing)})
-    return {
-        name: _of_table(name, table, level, equilibration)
-        for name, table in tables_of(labels, outcomes).items()
-        if table.estimates and table.rows
-    }
+    told = {}
+    for name, table in tables_of(labels, outcomes).items():
+        if table.estimates and table.rows and level is not None:
+            told[name] = _of_table(name, table, level, equilibration)
+        table.estimates.clear()  # functions among them need not travel
+    return told
 
 
 def _asks(thing: Any) -> bool:
@@ -71,7 +75,6 @@ def _of_table(name: str, table: Table, level: float, equilibration: str | float 
                 every.append(means[column])
             else:
                 every.append(_limits(table, column, asked, level))
-                del table.estimates[column]
         except UsageError as error:
             warnings.warn(f"{name}.{column} has no estimate: {error}", stacklevel=2)
             every.append(NONE)
@@ -88,22 +91,45 @@ def _of_table(name: str, table: Table, level: float, equilibration: str | float 
 
 
 def _limits(table: Table, column: str, asked: Estimated, level: float) -> MeanRecord:
-    """Put limits beside a column of counts, or of a curve by blocks of frames."""
+    """Put limits beside a column that has them: of counts, of a curve by blocks of frames, of what a function says."""
     from himach.uncertainty import count, of_blocks
 
-    values = np.asarray(table[column], np.float64)
-    found = of_blocks(*asked, level) if isinstance(asked, tuple) else count(values, level)
-    # By its distance: the value itself was added up in another order, and has other last bits.
-    low, high = values - (found.value - found.low), values + (found.high - found.value)
+    found: Estimate[Any]
+    if isinstance(asked, tuple):
+        found = of_blocks(*asked, level)
+        # By its distance: the value itself was added up in another order, and has other last bits.
+        values = np.asarray(table[column], np.float64)
+        low, high = values - (found.value - found.low), values + (found.high - found.value)
+    else:
+        found = _said_by(asked, level) if callable(asked) else count(table[column], level)
+        low, high = np.atleast_1d(found.low), np.atleast_1d(found.high)
+        if low.shape != (table.rows,):
+            raise UsageError(f"its function gives limits of shape {low.shape}, and the table has {table.rows} rows")
     columns = dict(table)
     table.clear()
     for name, cells in columns.items():
         table[name] = cells
         if name == column:
             table[f"{name}_low"], table[f"{name}_high"] = low, high
+            table.level = level
     if column in table.units:
         table.units |= dict.fromkeys([f"{column}_low", f"{column}_high"], table.units[column])
     return MeanRecord(**{**NONE, "n_eff": found.n_eff, "blocks": found.blocks, "method": found.method})
+
+
+def _said_by(function: Callable[[float], Estimate[Any]], level: float) -> Estimate[Any]:
+    """Return the estimate that a function gives."""
+    from himach.uncertainty import Estimate
+
+    try:
+        found = function(level)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"its function raised {type(error).__name__}: {error}") from error
+    if not isinstance(found, Estimate):
+        raise UsageError(f"its function returns a {type(found).__name__}, and must return an Estimate")
+    return found
 
 
 def _mean(

@@ -194,9 +194,9 @@ def _analyse(
         record = _record(world, asked, share, kept, passed, read, seconds, (started, said))
         record["planning"] = observed(world, passed, share, read, {**before, "opening": opened.at - started})
         record["units"] = on_first_rank(comm, lambda: _units(out.labels, outcomes)) or {}
+        told = on_first_rank(comm, lambda: _estimates(out.labels, outcomes, job))
         if job.confidence != "off":
-            told = partial(_estimates, out.labels, outcomes, job)
-            record["uncertainty"] = on_first_rank(comm, told) or {}
+            record["uncertainty"] = told or {}
         if job.live is not None:
             record["live"] = dict(job.live)
         if out.path is not None:
@@ -484,7 +484,8 @@ def _units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str
 def _estimates(labels: Sequence[str], outcomes: Sequence[Any], job: Job) -> dict[str, Uncertainty]:
     from himach.runner.estimates import add_estimates
 
-    level = LEVEL if job.confidence is None else float(job.confidence)
+    usual = LEVEL if job.confidence is None else job.confidence
+    level = None if usual == "off" else float(usual)
     try:
         return add_estimates(labels, outcomes, level, job.equilibration)
     except UsageError:  # as of units

@@ -2,8 +2,9 @@
 
 From below: `estimate` has `Estimate`, a value with its interval; `arguments` checks what is given; `quantiles` has the
 distributions. `correlation` tells how many values are worth one independent value, and `transient` where a run is
-equilibrated. `block_mean` and `block_curve` give intervals by blocks, `runs` over independent runs, `events` those of
-counts and proportions, `lifetimes` those of stays that the end of a run cuts off.
+equilibrated. `block_mean` and `block_curve` give intervals by blocks, and `block_sums` adds up what these take; `runs`
+gives them over independent runs, `events` those of counts and proportions, `lifetimes` those of stays that the end of a
+run cuts off.
 
 The functions know numbers alone: no frames, no files, no ranks. They give the same bits for the same values.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from himach.uncertainty.block_curve import FINE_BLOCKS, fine_block, of_blocks
 from himach.uncertainty.block_mean import mean
+from himach.uncertainty.block_sums import add_blocks, block_row, split_blocks
 from himach.uncertainty.correlation import inefficiency
 from himach.uncertainty.estimate import Estimate
 from himach.uncertainty.events import count, proportion
@@ -24,6 +26,8 @@ __all__ = [
     "Estimate",
     "Replicas",
     "Stays",
+    "add_blocks",
+    "block_row",
     "count",
     "equilibration",
     "fine_block",
@@ -32,5 +36,6 @@ __all__ = [
     "of_blocks",
     "proportion",
     "replicas",
+    "split_blocks",
     "stays",
 ]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 
+import MDAnalysis
 import numpy as np
 import pytest
+from MDAnalysis.lib.distances import distance_array
 from scipy import stats
 from support.commands import himach, same_files
 
@@ -139,6 +141,52 @@ def test_bands_of_survival_beside_sums_by_hand():
     np.testing.assert_allclose(column.estimate[0], sums, rtol=1e-12)
     np.testing.assert_array_equal(column.estimate[1], weights)
     np.testing.assert_allclose(column.values, sums.sum(axis=0) / weights.sum(axis=0), rtol=1e-12)
+
+
+def test_band_of_an_rdf_beside_blocks_by_hand():
+    pair = {"a": "name K", "b": "name O OH2", "r_max": 6.1, "bins": 29}  # no distance in the file is on an edge
+    table = package.run(load("rdf")(**pair), *NANOPORE, confidence=0.9)["rdf"]
+    universe = MDAnalysis.Universe(NANOPORE.topology, NANOPORE.trajectory)
+    a, b = universe.select_atoms(pair["a"]), universe.select_atoms(pair["b"])
+    edges = np.linspace(0, 6.1, 30)
+    shells = 4 / 3 * np.pi * np.diff(edges**3)
+    blocks, frames, pairs = np.zeros((38, 29)), np.zeros(38), np.zeros(29)  # of four frames each, the last of two
+    for ts in universe.trajectory:
+        counts = np.histogram(distance_array(a, b, box=ts.dimensions), edges)[0]
+        blocks[ts.frame // 4] += counts * ts.volume / (len(a) * len(b) * shells)
+        frames[ts.frame // 4] += 1
+        pairs += counts
+    expected = uncertainty.of_blocks(blocks, frames, 0.9)
+    often = pairs >= 20
+    np.testing.assert_allclose(table["g_low"][often], expected.low[often], rtol=1e-6)
+    np.testing.assert_allclose(table["g_high"][often], expected.high[often], rtol=1e-6)
+    none = pairs == 0
+    volume = np.mean([ts.volume for ts in universe.trajectory])
+    ideal = len(a) * len(b) * len(universe.trajectory) / volume * shells
+    assert 0 < none.sum() < 20
+    np.testing.assert_allclose(table["g_high"][none], -np.log(0.05) / ideal[none], rtol=1e-6)
+    assert (table["g_low"][none] == 0).all()
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_bands_of_an_rdf_are_the_same_bits(tmp_path, equal):
+    """For any number of ranks, from the cache, and of pairs that were kept before the trajectory grew."""
+    b = "name K" if equal else "name O OH2"
+    words = ["run", "rdf", "-t", *NANOPORE[:1], "-s", *NANOPORE[1:], "-p", "a=name K", "-p", f"b={b}", "--quiet"]
+    kept = ["--pairs", tmp_path / "pairs"]
+    for name, more in {
+        "one": ["--cache", "off"],
+        "three": ["-n", "3", "--cache", "off"],
+        "first": ["--cache", tmp_path / "cache"],
+        "cached": ["--cache", tmp_path / "cache", "-n", "2"],
+        "part": [*kept, "--stop", "70", "--cache", "off"],
+        "resumed": [*kept, "-n", "2", "--cache", "off"],
+    }.items():
+        done = himach(*words, *more, "--out", tmp_path / name)
+        assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "resumed" / "run.json").read_text())["reused"]["frames"] == 70
+    for name in ("three", "first", "cached", "resumed"):
+        same_files(tmp_path / "one", tmp_path / name)
 
 
 def test_counts_of_passages_have_limits():
