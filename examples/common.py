@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 import himach
 from himach.atoms import Atoms
+from himach.uncertainty.estimate import in_figures
 
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
@@ -21,6 +22,7 @@ __all__ = [
     "check_not_negative",
     "check_positive",
     "draw_band",
+    "in_words",
     "lag_times",
     "select",
     "time_axis",
@@ -102,6 +104,18 @@ def draw_band(axes: Any, x: npt.ArrayLike, table: Any, column: str, color: Any) 
         axes.plot([], [], " ", label="no interval: too few frames that know nothing of each other")
         return
     axes.fill_between(x, low, high, color=color, alpha=0.25, linewidth=0, label=f"{100 * table.level:g} % interval")
+
+
+def in_words(table: Any, column: str, name: str, row: int = 0) -> str:
+    """Return a cell with its unit and limits, if the table has them, as a legend shows it."""
+    unit = f" {table.units[column]}" if column in table.units else ""
+    value = float(table[column][row])
+    if f"{column}_low" not in table:
+        return f"{name} = {value:.3g}{unit}"
+    low, high = (float(table[f"{column}_{end}"][row]) for end in ("low", "high"))
+    known = math.isfinite(low)
+    told = f"({100 * table.level:g} %)" if known else "(no interval)"
+    return f"{name} = {in_figures(value, low, high, known)}{unit} {told}"
 
 
 def box_vectors(boxes: npt.ArrayLike) -> npt.NDArray[np.float64]:

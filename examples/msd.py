@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
+from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
-from scipy.fft import irfft, next_fast_len, rfft
 
 import himach
-from himach.examples.common import WATER, box_vectors, lag_times, select, time_axis
+from himach import uncertainty
+from himach.examples.common import WATER, draw_band, in_words, lag_times, select, time_axis
+from himach.examples.displacements import UNIT, block_lags, block_msd, unwrap, windowed_msd
 
 #: Positions that are worked on at a time: as many as stay in a core's own cache.
 AT_ONCE = 1 << 15
-#: Images of a box that touch it, in box vectors; itself first.
-NEIGHBORS = np.array(sorted(itertools.product((-1.0, 0.0, 1.0), repeat=3), key=np.count_nonzero))
+#: cm²/s in Å²/ps.
+CM2_S = 1e-4
+#: What is fitted by default, as `gmx msd` does: of the longest lag.
+FIT = 0.1, 0.9
 CHANGING_BOX = (
     "msd: the box changes, and most tools unwrap such trajectories so that diffusion is too fast; leave unwrap=True "
     "and give the trajectory as the simulation wrote it"
@@ -23,11 +27,13 @@ CHANGING_BOX = (
 
 
 class Msd(himach.Analysis):
-    """Mean squared displacement over all time origins and selected atoms, in three dimensions.
+    """Mean squared displacement over all time origins and selected atoms, in three dimensions; diffusion coefficient.
 
-    The slope at long times is six times the diffusion coefficient. In a rectangular box that stays, equal to
-    ``MDAnalysis.analysis.msd.EinsteinMSD`` after the transformation ``NoJump``; in one that changes, steps are added up
-    as they are in the box of each moment, where ``NoJump`` makes diffusion faster with the length of the trajectory.
+    The slope at long times is six times the diffusion coefficient, D. Lags of more than an eighth of the trajectory
+    have no interval, for they have too few windows that know nothing of each other; nor has D where the fit reaches so
+    far. In a rectangular box that stays, the displacement is equal to ``MDAnalysis.analysis.msd.EinsteinMSD`` after the
+    transformation ``NoJump``; in one that changes, steps are added up as they are in the box of each moment, where
+    ``NoJump`` makes diffusion faster with the length of the trajectory.
 
     Parameters
     ----------
@@ -38,6 +44,8 @@ class Msd(himach.Analysis):
     unwrap
         Whether to follow atoms through the periodic boundary; right as long as none moves by more than half a box from
         one selected frame to the next. False for trajectories that are unwrapped, or have no box.
+    fit
+        Lags in ps between which a line is fitted to find D, such as ``10-50``. None: from 10 % to 90 % of the longest.
     loglog
         Whether both axes of the plot are logarithmic, beside a line of slope 1, which diffusion has.
     """
@@ -47,6 +55,7 @@ class Msd(himach.Analysis):
     selection: str = WATER
     tau_max: int = 100
     unwrap: bool = True
+    fit: str | None = None
     loglog: bool = False
 
     def setup(self, universe):
@@ -54,6 +63,27 @@ class Msd(himach.Analysis):
             raise himach.UsageError("msd: the trajectory has no box to unwrap by; set unwrap=False")
         self.indices = select(universe, self, "selection").indices
         self.tau_ps = lag_times(self, self.tau_max)
+        self.fitted = self.lags_to_fit()
+        self.n_blocks, self.n_lags = block_lags(len(self.frames), len(self.tau_ps))
+
+    def lags_to_fit(self):
+        """Return the lags that a line is fitted to, a slice."""
+        tau = self.tau_ps
+        if self.fit is None:
+            first, last = FIT[0] * tau[-1], FIT[1] * tau[-1]
+        else:
+            try:
+                first, last = map(float, self.fit.split("-"))
+            except ValueError:
+                raise himach.UsageError(f"msd: fit {self.fit!r}: give two lags in ps, such as 10-50") from None
+        some = slice(
+            *np.searchsorted(tau, [first * (1 - 1e-6), last * (1 + 1e-6)])
+        )  # 50 ps are 49.99999 in many a file
+        if self.fit is not None and len(tau[some]) < 2:
+            raise himach.UsageError(
+                f"msd: fit {self.fit!r}: there are not two lags; they reach from 0 to {tau[-1]:g} ps, by tau_max"
+            )
+        return some
 
     def atoms(self, universe):
         return universe.atoms[self.indices]
@@ -64,7 +94,7 @@ class Msd(himach.Analysis):
         yield himach.Pairs(self.indices, frame.positions[self.indices])
 
     def reduce(self, key, series):
-        return self.lags(series.values, series.boxes)
+        return self.lags(series.values[np.newaxis], series.boxes)[0]
 
     def reduce_many(self, keys, series):
         m = len(self.frames)
@@ -75,18 +105,41 @@ class Msd(himach.Analysis):
         return [msd for first in range(0, len(paths), some) for msd in self.lags(paths[first : first + some], boxes)]
 
     def lags(self, positions, boxes):
-        """Return the mean squared displacements of paths (..., m, 3) up to the longest lag."""
+        """Return the mean squared displacements of paths (n, m, 3) up to the longest lag; of all paths, of blocks.
+
+        What is of blocks (`block_msd`) goes with the first path, and so do how many paths it is of.
+        """
         paths = positions.astype(np.float64)
         if not self.unwrap and boxes is not None and np.ptp(boxes[:, :3], axis=0).any():
             warnings.warn(CHANGING_BOX, stacklevel=2)
-        return windowed_msd(unwrap(paths, boxes) if self.unwrap else paths)[..., : len(self.tau_ps)]
+        if self.unwrap:
+            paths = unwrap(paths, boxes)
+        first, *others = windowed_msd(paths)[..., : len(self.tau_ps)]
+        whole = self.n_blocks and paths.shape[1] == len(self.frames)
+        return [(first, block_msd(paths, self.n_blocks, self.n_lags), len(paths)) if whole else first, *others]
 
     def finish(self, results):
-        msd = np.zeros(len(self.tau_ps))
-        for of_atom in results.values():
+        msd, n_whole, blocks = np.zeros(len(self.tau_ps)), 0, np.zeros((self.n_blocks or 1, self.n_lags), np.int64)
+        for result in results.values():
+            if isinstance(result, tuple):
+                of_atom, of_block, n_paths = result
+                blocks += of_block
+                n_whole += n_paths
+            else:
+                of_atom = result
             msd += of_atom
-        taus, mean = himach.Column(self.tau_ps, "ps"), himach.Column(msd / len(results), "Å²")
-        return {"msd": himach.Table({"tau_ps": taus, "msd": mean})}
+        msd /= len(results)
+        of_block = blocks * UNIT / len(results) if n_whole == len(results) else np.zeros((1, self.n_lags))
+        mean = himach.Column(msd, "Å²", estimate=partial(limits_of_msd, msd, of_block))
+        outcome = {"msd": himach.Table({"tau_ps": himach.Column(self.tau_ps, "ps"), "msd": mean})}
+        tau = self.tau_ps[self.fitted]
+        if len(tau) > 1:
+            d = diffusion(tau, msd[self.fitted])
+            known = of_block[:, self.fitted] if self.fitted.stop <= self.n_lags else np.zeros((1, len(tau)))
+            d = himach.Column(np.array([d]), "cm²/s", estimate=partial(limits_of_diffusion, d, tau, known))
+            ends = {"from_ps": himach.Column(tau[:1], "ps"), "to_ps": himach.Column(tau[-1:], "ps")}
+            outcome["diffusion"] = himach.Table({**ends, "d_cm2_s": d})
+        return outcome
 
     def plot(self, outcome, axes):
         table = outcome["msd"]
@@ -95,70 +148,46 @@ class Msd(himach.Analysis):
         axes.set(xlabel=label, ylabel=table.label("msd", "MSD"), title="Mean squared displacement")
         axes.grid(alpha=0.3)
         if self.loglog:
-            tau, msd = tau[1:], msd[1:]
-            axes.loglog(tau, msd)
-            axes.loglog(tau, msd[-1:] / tau[-1:] * tau, color="grey", lw=0.8, ls="--", label="slope 1: diffusion")
-            axes.legend()
+            axes.loglog(tau[1:], msd[1:])
+            axes.loglog(
+                tau[1:], msd[-1:] / tau[-1:] * tau[1:], color="grey", lw=0.8, ls="--", label="slope 1: diffusion"
+            )
         else:
             axes.plot(tau, msd)
             axes.set(xlim=(0, None), ylim=(0, None))
+        draw_band(axes, tau, table, "msd", "C0")
+        if "diffusion" in outcome:
+            d = outcome["diffusion"]
+            some = (table["tau_ps"] >= d["from_ps"][0]) & (table["tau_ps"] <= d["to_ps"][0])
+            line = np.polynomial.Polynomial.fit(tau[some], msd[some], 1)
+            axes.plot(tau[some], line(tau[some]), color="black", lw=0.8, label=in_words(d, "d_cm2_s", "D"))
+        axes.legend()
 
 
-def unwrap(positions, boxes):
-    """Return paths of atoms as if there were no periodic boundary.
+def limits_of_msd(msd, of_block, level):
+    """Return the band of a mean squared displacement by those of blocks of windows, which may have fewer lags.
 
-    Parameters
-    ----------
-    positions
-        float64 (..., m, 3), Å.
-    boxes
-        (m, 6): lengths in Å and angles in degrees.
-
-    Notes
-    -----
-    Each step is the shortest in the box of its end: box vectors by which it is longer are taken off there. Their number
-    times the present box, as in most tools, would add what the box has changed since, and diffusion at constant
-    pressure comes out too fast (von Bülow, Bullerjahn and Hummer, J. Chem. Phys. 153, 021101 (2020)).
+    How correlated windows are depends on their length: so lags from a power of two to the next make a curve each.
     """
-    vectors = box_vectors(boxes)
-    a, b, c = np.moveaxis(vectors, 0, -1)  # of lower triangular matrices: a has x alone, b has x and y
-    steps = np.diff(positions, axis=-2, prepend=positions[..., :1, :])
-    x, y, z = np.moveaxis(steps, -1, 0)
-    of_c = np.round(z / c[2])
-    of_b = np.round((y - of_c * c[1]) / b[1])
-    of_a = np.round((x - of_c * c[0] - of_b * b[0]) / a[0])
-    jumps = np.stack([of_a * a[0] + of_b * b[0] + of_c * c[0], of_b * b[1] + of_c * c[1], of_c * c[2]], axis=-1)
-    if np.any(boxes[:, 3:] != 90):
-        steps -= jumps
-        # The shortest may be a neighbour of what is left, if that is longer than half the way from a box to the next.
-        far = np.nonzero((steps**2).sum(axis=-1) > (np.diagonal(vectors, axis1=1, axis2=2).min(axis=1) / 2) ** 2)
-        images = NEIGHBORS @ vectors[far[-1]]
-        nearest = ((steps[far][:, np.newaxis] - images) ** 2).sum(axis=-1).argmin(axis=-1)
-        jumps[far] += images[np.arange(len(nearest)), nearest]
-    return positions - np.cumsum(jumps, axis=-2)
+    low, high = np.full((2, len(msd)), np.nan)
+    low[0] = high[0] = 0
+    found = uncertainty.of_blocks(of_block[:1], None, level)  # not converged
+    first, n_lags = 1, of_block.shape[1]
+    while first < n_lags:
+        some = slice(first, min(2 * first, n_lags))
+        found = uncertainty.of_blocks(of_block[:, some], None, level)
+        low[some], high[some] = msd[some] - (found.value - found.low), msd[some] + (found.high - found.value)
+        first *= 2
+    return replace(found, value=msd, low=low, high=high)  # the last is the least sure
 
 
-def windowed_msd(positions):
-    """Return the mean over t of |r(t + tau) - r(t)|² for tau = 0 ... m - 1, float64 (..., m), for paths (..., m, 3).
+def limits_of_diffusion(d, tau, of_block, level):
+    """Return the interval of a diffusion coefficient, by what blocks have at the lags that are fitted."""
+    found = uncertainty.of_blocks(of_block, None, level, of=partial(diffusion, tau))
+    return replace(found, value=d, low=d - (found.value - found.low), high=d + (found.high - found.value))
 
-    Notes
-    -----
-    The square is r²(t + tau) + r²(t) - 2 r(t + tau) r(t): running sums give the first two terms, a Fourier transform
-    the third (Calandrini et al., Collection SFN 12, 201 (2011)).
-    """
-    m = positions.shape[-2]
-    n = next_fast_len(2 * m, real=True)
-    squares, powers = 0.0, 0.0
-    for along in np.moveaxis(positions, -1, 0):
-        # Near its middle, so that few digits are lost; a mean's last bit would depend on how many paths there are.
-        path = along - along[..., m // 2, np.newaxis]
-        waves = rfft(path, n)
-        squares = squares + path**2
-        powers = powers + waves.real**2 + waves.imag**2
-    products = irfft(powers, n)[..., :m]
-    sums = np.zeros((*squares.shape[:-1], m + 1))
-    np.cumsum(squares, axis=-1, out=sums[..., 1:])
-    tau = np.arange(m)
-    msd = (sums[..., m, np.newaxis] - sums[..., tau] + sums[..., m - tau] - 2 * products) / (m - tau)
-    msd[..., 0] = 0
-    return msd
+
+def diffusion(tau, msd):
+    """Return the diffusion coefficient in cm²/s: a sixth of the slope of the displacement, Å², over lags, ps."""
+    from_mean = tau - tau.mean()
+    return CM2_S / 6 * (from_mean @ msd) / (from_mean @ from_mean)

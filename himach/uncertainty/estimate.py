@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Estimate", "FloatArray"]
+__all__ = ["Estimate", "FloatArray", "in_figures"]
 
 FloatArray = npt.NDArray[np.float64]
 #: What is estimated: a number, or the numbers of a curve.
@@ -66,7 +66,7 @@ class Estimate(Generic[V]):
             value = np.asarray(self.value)
             shown = f"curve of {' x '.join(map(str, value.shape))} values"
         else:
-            shown = _figures(float(self.value), float(self.low), float(self.high), self.converged)
+            shown = in_figures(float(self.value), float(self.low), float(self.high), self.converged)
         if not self.converged:
             return f"{shown}, not converged ({_n_eff(self.n_eff)})"
         return f"{shown} ({100 * self.level:g} %, {self._basis()})"
@@ -85,7 +85,7 @@ def _n_eff(n_eff: float) -> str:
     return f"N_eff {n_eff:.0f}" if n_eff >= 10 else f"N_eff {n_eff:.1f}"
 
 
-def _figures(value: float, low: float, high: float, interval: bool) -> str:
+def in_figures(value: float, low: float, high: float, interval: bool) -> str:
     """Return value and limits in as many decimals as the interval's width leaves sense in."""
     if not interval or math.isnan(low):
         return f"{value:.6g}"

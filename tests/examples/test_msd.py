@@ -15,7 +15,8 @@ from support import plain
 
 import himach
 from himach.examples import sample
-from himach.examples.msd import Msd, unwrap, windowed_msd
+from himach.examples.displacements import UNIT, block_lags, block_msd, unwrap, windowed_msd
+from himach.examples.msd import Msd, diffusion, limits_of_diffusion, limits_of_msd
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -95,8 +96,9 @@ def test_diffusion_at_constant_pressure():
 
 def test_a_path_that_others_unwrapped_in_a_box_that_changes_is_warned_of():
     walk, _, boxes = wrapped_walk(1)
+    walk = walk[np.newaxis]
     msd = Msd(selection="all", unwrap=False)
-    msd.tau_ps = np.arange(3.0)
+    msd.tau_ps, msd.n_blocks = np.arange(3.0), 0
     with pytest.warns(UserWarning, match="the box changes"):
         msd.lags(walk, boxes)
     with warnings.catch_warnings():
@@ -110,6 +112,71 @@ def test_windowed_msd_is_the_mean_over_origins(seed, m):
     positions = np.random.default_rng(seed).normal(50, 10, (m, 3))
     expected = [np.mean(((positions[tau:] - positions[: m - tau]) ** 2).sum(axis=1)) for tau in range(m)]
     np.testing.assert_allclose(windowed_msd(positions), expected, rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seeds, st.integers(64, 300), st.integers(1, 40), st.integers(1, 3))
+def test_blocks_of_windows_beside_windows_one_by_one(seed, m, n_lags, n):
+    paths = np.random.default_rng(seed).normal(50, 10, (n, m, 3)).cumsum(axis=1)
+    n_blocks, n_lags = block_lags(m, n_lags)
+    length = (m - n_lags + 1) // n_blocks
+    expected = [
+        [
+            sum(((path[t + lag] - path[t]) ** 2).sum() for path in paths for t in range(b * length, (b + 1) * length))
+            for lag in range(n_lags)
+        ]
+        for b in range(n_blocks)
+    ]
+    found = block_msd(paths, n_blocks, n_lags)
+    np.testing.assert_allclose(found * UNIT, np.array(expected) / length, rtol=1e-9, atol=2 * n * UNIT)
+    assert (found == sum(block_msd(path[np.newaxis], n_blocks, n_lags) for path in paths)).all()
+    assert (n_blocks * length + n_lags - 1 <= m) and n_lags <= max(1, m // 8)
+
+
+def test_diffusion_and_bands_of_brownian_particles():
+    """Of 40 runs of 1,000 frames: the truth is outside of some intervals, and inside of most."""
+    rng = np.random.default_rng(4)
+    m, n_lags, n, tau = 1000, 101, 5, 2.0 * np.arange(101)
+    fitted = slice(10, 91)
+    inside, d_inside = np.zeros(n_lags), 0
+    for _ in range(40):
+        paths = np.cumsum(rng.normal(0, np.sqrt(2 * 0.23 * 2.0), (n, m, 3)), axis=1)
+        of_block = block_msd(paths, *block_lags(m, n_lags)) * UNIT / n
+        msd = windowed_msd(paths)[:, :n_lags].mean(axis=0)
+        band = limits_of_msd(msd, of_block, 0.95)
+        inside += (band.low <= 6 * 0.23 * tau) & (6 * 0.23 * tau <= band.high)
+        d = diffusion(tau[fitted], msd[fitted])
+        found = limits_of_diffusion(d, tau[fitted], of_block[:, fitted], 0.95)
+        assert found.low < d < found.high
+        d_inside += found.low <= 0.23e-4 <= found.high
+    assert (inside >= 34).all()
+    assert 34 <= d_inside < 40
+
+
+def test_diffusion_is_that_of_the_lags_that_are_fitted():
+    table = plain.run(Msd(selection="name K CL", tau_max=10, fit="0.4-1.2"), *sample("nanopore"))
+    msd, found = table["msd"], table["diffusion"]
+    some = slice(2, 7)
+    slope = np.polyfit(msd["tau_ps"][some], msd["msd"][some], 1)[0]
+    assert found["d_cm2_s"][0] == pytest.approx(slope / 6 * 1e-4, rel=1e-9)
+    np.testing.assert_allclose([found["from_ps"][0], found["to_ps"][0]], [0.4, 1.2], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fit", "told"), [("10", "give two lags"), ("a-b", "give two lags"), ("90-95", "reach from 0 to")]
+)
+def test_lags_that_cannot_be_fitted_are_refused(fit, told):
+    with pytest.raises(himach.UsageError, match=f"fit '{fit}'.*{told}"):
+        plain.run(Msd(selection="name K", tau_max=10, fit=fit), *sample("nanopore"))
+
+
+def test_lags_too_long_for_the_trajectory_have_no_interval():
+    result = himach.run(Msd(selection="name K CL", tau_max=40), *sample("nanopore"), cache="off", progress=False)
+    table, uncertainty = result["msd"], result.record["uncertainty"]
+    known = np.isfinite(table["msd_low"])
+    assert known[:5].all() and not known[150 // 8 :].any()
+    assert np.isnan(result["diffusion"]["d_cm2_s_low"][0])
+    assert uncertainty["diffusion"]["blocks"] == 0
 
 
 @settings(max_examples=50)
@@ -145,7 +212,7 @@ def test_both_axes_are_logarithmic_on_request():
     result = himach.run(Msd(selection="name K", loglog=True), *sample("nanopore"), cache="off")
     (axes,) = result.plot().axes
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    path, diffusion = (line.get_xydata() for line in axes.lines)
+    path, diffusion, _ = (line.get_xydata() for line in axes.lines)
     np.testing.assert_array_equal(path[:, 1], result["msd"]["msd"][1:])
     np.testing.assert_allclose(diffusion[:, 1] / diffusion[:, 0], path[-1, 1] / path[-1, 0])
     assert axes.get_legend().get_texts()[0].get_text() == "slope 1: diffusion"

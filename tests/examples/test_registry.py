@@ -19,7 +19,11 @@ RUNS = {
     ),
     "rmsd": ("villin", {}, {"rmsd": ["time_ps", "rmsd"]}),
     "rdf": ("nanopore", {"a": "name K"}, {"rdf": ["r", "g"]}),
-    "msd": ("nanopore", {"selection": "name K"}, {"msd": ["tau_ps", "msd"]}),
+    "msd": (
+        "nanopore",
+        {"selection": "name K"},
+        {"msd": ["tau_ps", "msd"], "diffusion": ["from_ps", "to_ps", "d_cm2_s"]},
+    ),
     "hydrogen-bonds": ("villin", {}, {"lifetime": ["tau_ps", "survival"], "counts": ["time_ps", "bonds"]}),
 }
 
@@ -34,7 +38,7 @@ def test_tables_and_plot(name):
     for table in outcome.values():
         assert len({len(column) for column in table.values()}) == 1
     for of_table in outcome.values():  # as of a trajectory that is thousands of times as long
-        for column in {"time_ps", "tau_ps", "entered_ps", "left_ps"} & of_table.keys():
+        for column in {"time_ps", "tau_ps", "entered_ps", "left_ps", "from_ps", "to_ps"} & of_table.keys():
             of_table[column] = 10_000 * of_table[column]
     figure, axes = plt.subplots()
     analysis.plot(outcome, axes)

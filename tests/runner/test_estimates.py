@@ -189,6 +189,16 @@ def test_bands_of_an_rdf_are_the_same_bits(tmp_path, equal):
         same_files(tmp_path / "one", tmp_path / name)
 
 
+def test_bands_of_an_msd_are_the_same_bits(tmp_path):
+    words = ["run", "msd", "-t", NANOPORE[0], "-s", NANOPORE[1], "-p", "tau_max=12", "--cache", "off", "--quiet"]
+    for ranks in "1", "2", "3":
+        done = himach(*words, "-n", ranks, "--out", tmp_path / ranks)
+        assert done.returncode == 0, done.stderr
+    same_files(tmp_path / "1", tmp_path / "2")
+    same_files(tmp_path / "1", tmp_path / "3")
+    assert "msd_low" in (tmp_path / "1" / "msd.csv").read_text()
+
+
 def test_counts_of_passages_have_limits():
     pore = {"top": "resname GRA and prop z > 26", "bottom": "resname GRA and prop z < 20"}
     counts = package.run(load("ion-permeation")(**pore), *NANOPORE)["counts"]
