@@ -22,6 +22,7 @@ __all__ = [
     "check_not_negative",
     "check_positive",
     "draw_band",
+    "draw_mean",
     "in_words",
     "lag_times",
     "select",
@@ -104,6 +105,20 @@ def draw_band(axes: Any, x: npt.ArrayLike, table: Any, column: str, color: Any) 
         axes.plot([], [], " ", label="no interval: too few frames that know nothing of each other")
         return
     axes.fill_between(x, low, high, color=color, alpha=0.25, linewidth=0, label=f"{100 * table.level:g} % interval")
+
+
+def draw_mean(axes: Any, table: Any, column: str) -> None:
+    """Draw the mean of a column in time and its interval, if the run made one, and say in the legend what it is."""
+    found = table.means.get(column) if isinstance(table, himach.Table) else None
+    if found is None:
+        return
+    words = f"{found.value:.3g}, not converged"
+    if found.converged:
+        words = f"{in_figures(found.value, found.low, found.high, True)} ({100 * found.level:g} %)"
+    axes.axhline(found.value, color="black", lw=0.8, ls="--", label=f"mean {words}")
+    if found.converged:
+        axes.axhspan(found.low, found.high, color="black", alpha=0.15, linewidth=0)
+    axes.legend(fontsize="small")
 
 
 def in_words(table: Any, column: str, name: str, row: int = 0) -> str:

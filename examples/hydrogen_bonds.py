@@ -9,8 +9,8 @@ from MDAnalysis.lib.distances import calc_angles, capped_distance
 
 import himach
 from himach import kernels
-from himach.examples.common import check_not_negative, check_positive, lag_times, select, time_axis
-from himach.examples.survival import find_runs, find_runs_of_many, plot_survival, survival
+from himach.examples.common import check_not_negative, check_positive, draw_mean, lag_times, select, time_axis
+from himach.examples.survival import find_runs, find_runs_of_many, lasting, plot_stays, plot_survival, survival
 
 #: Key of the number of bonds; bonds are pairs of atoms, which no negative number is.
 COUNT = -1
@@ -20,8 +20,10 @@ class HydrogenBonds(himach.Analysis):
     """Number of hydrogen bonds in time, and the survival probability of a bond.
 
     A bond is where donor and acceptor are at most `distance` apart and donor, hydrogen and acceptor make an angle of
-    more than `angle`. A bond that survives is between the same hydrogen and acceptor at every frame. Equal to
-    ``MDAnalysis.analysis.hydrogenbonds.HydrogenBondAnalysis``, its ``count_by_time()`` and ``lifetime()``.
+    more than `angle`. A bond that survives is between the same hydrogen and acceptor at every frame. Number and
+    survival are equal to ``MDAnalysis.analysis.hydrogenbonds.HydrogenBondAnalysis``, its ``count_by_time()`` and
+    ``lifetime()``. Beside them, how long bonds last that form after the first frame, by Kaplan and Meier, and their
+    mean, if bonds break at the same rate however old they are.
 
     Parameters
     ----------
@@ -110,23 +112,27 @@ class HydrogenBonds(himach.Analysis):
 
     def finish(self, results):
         runs = [result for key, result in results.items() if key != COUNT]
-        probability = survival(runs, len(self.frames), len(self.tau_ps) - 1)
+        n_frames = len(self.frames)
+        probability = survival(runs, n_frames, len(self.tau_ps) - 1)
+        stays, mean = lasting(runs, n_frames, abs(self.dt or 0), self.intermittency)
         times = himach.Column(results[COUNT]["time_ps"], "ps")
         bonds = himach.Column(results[COUNT]["bonds"], estimate=True)
         return {
             "lifetime": himach.Table({"tau_ps": himach.Column(self.tau_ps, "ps"), "survival": probability}),
             "counts": himach.Table({"time_ps": times, "bonds": bonds}),
+            "stays": stays,
+            "residence": mean,
         }
 
     def plot(self, outcome, axes):
         counts = outcome["counts"]
-        mean = np.mean(counts["bonds"])
         scale, label = time_axis(counts["time_ps"], "time")
-        axes.set_title(f"Hydrogen bonds, {mean:.1f} on average")
+        axes.set_title(f"Hydrogen bonds, {np.mean(counts['bonds']):.1f} on average")
         axes.set_axis_off()
-        in_time, lasting = axes.inset_axes([0, 0.6, 1, 0.4]), axes.inset_axes([0, 0, 1, 0.4])
+        in_time, over_lags = axes.inset_axes([0, 0.6, 1, 0.4]), axes.inset_axes([0, 0, 1, 0.4])
         in_time.plot(scale * counts["time_ps"], counts["bonds"], linewidth=0.8)
-        in_time.axhline(mean, color="grey", linewidth=0.8, linestyle="--")
+        draw_mean(in_time, counts, "bonds")
         in_time.set(xlabel=label, ylabel="bonds", ylim=(0, None))
         in_time.grid(alpha=0.3)
-        plot_survival(outcome["lifetime"], lasting, "")
+        scale = plot_survival(outcome["lifetime"], over_lags, "")
+        plot_stays(outcome["stays"], outcome["residence"], over_lags, scale)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
 
 import himach
-from himach import kernels
+from himach import kernels, uncertainty
 from himach.examples.common import box_vectors, check_positive, select, time_axis
 
 #: Where an ion is. Opposite bulks have opposite signs.
@@ -16,6 +18,8 @@ BELOW, FILTER, ABOVE, ELSEWHERE = -1, 0, 1, 2
 HALF_LENGTH = -1
 #: An ion's path in the outcome has no more points than this.
 POINTS = 2000
+#: Parts of the time in which events are counted, which tells whether they come in bursts.
+BLOCKS = 10
 
 
 class IonPermeation(himach.Analysis):
@@ -27,8 +31,8 @@ class IonPermeation(himach.Analysis):
     ends in the other.
 
     The pore must not be broken by the periodic boundary. Tables: `events`, with the time of the first frame in the
-    filter and that of the first frame behind it; `counts`; `filter`, its mean bounds; `z`, the paths of the ions in Å
-    from the middle of the filter, thinned out to 2,000 points. Ions go by their zero-based atom index.
+    filter and that of the first frame behind it; `counts`, and rates; `filter`, its mean bounds; `z`, the paths of the
+    ions in Å from the middle of the filter, thinned out to 2,000 points. Ions go by their zero-based atom index.
 
     Parameters
     ----------
@@ -111,6 +115,7 @@ class IonPermeation(himach.Analysis):
             "entered_ps": series.times[entered],
             "left_ps": series.times[left],
             "up": region[left] == ABOVE,
+            "watched_ps": series.times[[0, -1]],
             "time_ps": series.times[thin],
             "z": z[thin].astype(np.float32),  # as positions are
         }
@@ -130,14 +135,11 @@ class IonPermeation(himach.Analysis):
             "time_ps": himach.Column(next(iter(paths.values()))["time_ps"], "ps"),
             **{f"ion {ion}": himach.Column(path["z"], "Å") for ion, path in paths.items()},
         }
+        left = events["left_ps"]
+        watched = next(iter(paths.values()))["watched_ps"]
         outcome = {
             "events": himach.Table(events),
-            "counts": himach.Table(
-                {
-                    "direction": np.array(["up", "down"]),
-                    "events": himach.Column(np.array([up.sum(), (~up).sum()]), estimate="count"),
-                }
-            ),
+            "counts": himach.Table({"direction": np.array(["up", "down"]), **counted([left[up], left[~up]], watched)}),
             "filter": himach.Table({"bottom": himach.Column([-half], "Å"), "top": himach.Column([half], "Å")}),
             "z": himach.Table(z),
         }
@@ -157,16 +159,44 @@ class IonPermeation(himach.Analysis):
         named = passing if len(passing) <= 10 else []  # more have no colour of their own
         for ion in [*named, *(["others"] if others else [])]:
             axes.plot([], [], color=colours.get(ion, "0.85"), label=ion)
-        for direction, n in zip(counts["direction"], counts["events"], strict=True):
+        for row, (direction, n) in enumerate(zip(counts["direction"], counts["events"], strict=True)):
             ends, marker = ((bottom, top), "^") if direction == "up" else ((top, bottom), "v")
             mine = np.asarray(events["direction"]) == direction
             for ion, *times in zip(*(events[name][mine] for name in ("ion", "entered_ps", "left_ps")), strict=True):
                 axes.plot(scale * np.array(times), ends, color=colours[f"ion {ion}"], linewidth=2.5, zorder=3)
                 axes.plot(scale * times[1], ends[1], marker, color=colours[f"ion {ion}"], mec="black", zorder=4)
             words = f"{n} passage{'' if n == 1 else 's'} {direction}"
+            if "events_low" in counts:
+                words += f" [{counts['events_low'][row]:.3g}, {counts['events_high'][row]:.3g}]"
             axes.plot([], [], marker, color="0.5", mec="black", label=words)
         axes.set(xlabel=label, ylabel="z from the middle of the filter / Å", title="Ions through the filter")
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=5, fontsize="small", frameon=False)
+
+
+def counted(times, watched):
+    """Return columns of how many events there were and how many in a ns, each with limits.
+
+    Parameters
+    ----------
+    times
+        Of each row the times of its events in ps.
+    watched
+        Times in ps between which they were looked for.
+    """
+    time = abs(watched[1] - watched[0])
+    k = np.array([len(row) for row in times])
+
+    def limits(level, time=None):
+        blocks = [np.histogram(row, BLOCKS, np.sort(watched))[0] for row in times]
+        found = [uncertainty.count(n, level, time=time, blocks=of_row) for n, of_row in zip(k, blocks, strict=True)]
+        least = found[np.argmin(k)]
+        return replace(least, low=np.array([one.low for one in found]), high=np.array([one.high for one in found]))
+
+    columns = {"events": himach.Column(k, estimate=limits)}
+    if time > 0:
+        rate = himach.Column(1000 * k / time, "1/ns", estimate=partial(limits, time=time / 1000))
+        columns["rate_per_ns"] = rate
+    return columns
 
 
 def draw_path(axes, time, z, colour):

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import himach
 from himach import kernels
-from himach.examples.common import select, time_axis
+from himach.examples.common import draw_mean, select, time_axis
 
 
 class Rmsd(himach.Analysis):
@@ -47,5 +47,6 @@ class Rmsd(himach.Analysis):
         axes.plot(scale * table["time_ps"], table["rmsd"], linewidth=1)
         axes.set(xlabel=label, ylabel=table.label("rmsd", "RMSD"))
         axes.set_title("Deviation from the first frame")
+        draw_mean(axes, table, "rmsd")
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)

@@ -3,16 +3,21 @@
 With N(t) the number that is present at frame t, and N(t, tau) the number of these present at every frame of
 [t, t + tau], the survival probability at tau is the mean of N(t, tau) / N(t) over the frames t with N(t) > 0: the
 definition of ``waterdynamics.SurvivalProbability`` (after Liu, Harder and Berne, J. Phys. Chem. B 108, 6595 (2004)).
+It counts each frame of a stay, so that long stays count often. How long stays last is told by those that begin while
+they are watched (`lasting`).
 
 One that is present is described by its runs, first frame and length, so that memory grows with comings and goings and
-not with frames. `find_runs` makes them (`find_runs_of_many` those of many), `survival` counts over them,
+not with frames. `find_runs` makes them (`find_runs_of_many` those of many), `survival` and `lasting` count over them,
 `plot_survival` draws. Runs are the bytes of int64 pairs: of thousands of small results, bytes travel and are joined in
 a tenth of the time that arrays take.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -21,11 +26,12 @@ import numpy.typing as npt
 
 import himach
 from himach import uncertainty
-from himach.examples.common import draw_band, time_axis
+from himach.examples.common import draw_band, in_words, time_axis
 
-__all__ = ["find_runs", "find_runs_of_many", "plot_survival", "survival"]
+__all__ = ["find_runs", "find_runs_of_many", "lasting", "plot_stays", "plot_survival", "survival"]
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 def find_runs(steps: Ints, intermittency: int = 0) -> bytes:
@@ -122,6 +128,86 @@ def survival(runs: Iterable[bytes], n_frames: int, tau_max: int) -> himach.Colum
     return himach.Column(probability, estimate=(sums, weights))
 
 
+def lasting(
+    runs: Iterable[bytes], n_frames: int, dt: float, intermittency: int = 0
+) -> tuple[himach.Table, himach.Table]:
+    """Return how long stays last that began after the first frame, by Kaplan and Meier, and their mean.
+
+    A stay lasts from its first frame to the first in which it is over. Those that last beyond the last frame count with
+    the time that they were seen.
+
+    Parameters
+    ----------
+    runs
+        Runs of every atom, from `find_runs`.
+    n_frames
+        Number of selected frames.
+    dt
+        Time between selected frames in ps.
+    intermittency
+        As in `find_runs`: so many frames of absence are no end, nor a beginning.
+
+    Returns
+    -------
+    stays
+        Table of ``time_ps`` and ``lasting``, the part of stays that last longer.
+    mean
+        Table of one row: how many ``stays`` there are, how many of them ``ended``, and ``mean_ps``, if they end at the
+        same rate however long they have lasted; inf where none ended, nan where there are none.
+
+    Examples
+    --------
+    >>> stays, mean = lasting([find_runs(np.array([1, 2, 6, 7]))], n_frames=8, dt=10.0)
+    >>> stays
+    time_ps  lasting
+    -------  -------
+        0.0      1.0
+       20.0      0.0
+    [2 rows]
+    >>> mean
+    stays  ended  mean_ps
+    -----  -----  -------
+        2      1     30.0
+    [1 row]
+    """
+    first, length = np.ascontiguousarray(np.frombuffer(b"".join(runs), dtype=np.int64).reshape(-1, 2).T)
+    entered = first > intermittency
+    first, length = first[entered], length[entered]
+    ended = first + length + intermittency < n_frames
+    lasted = dt * np.where(ended, length, length - 1)  # of the last frame nobody knows whether one left after it
+    times, part, mean = np.zeros(1), np.ones(1), math.nan
+    if lasted.any():
+        found = uncertainty.stays(lasted, ended)
+        times, part, mean = found.times, found.survival, found.mean.value
+    curve = himach.Column(part, estimate=partial(_limits_of_curve, lasted, ended))
+    mean_column = himach.Column(np.array([mean]), "ps", estimate=partial(_limits_of_mean, lasted, ended))
+    return (
+        himach.Table({"time_ps": himach.Column(times, "ps"), "lasting": curve}),
+        himach.Table({"stays": [len(ended)], "ended": [int(ended.sum())], "mean_ps": mean_column}),
+    )
+
+
+def _limits_of_curve(lasted: Floats, ended: npt.NDArray[np.bool_], level: float) -> uncertainty.Estimate[Any]:
+    found = uncertainty.stays(lasted, ended, level) if lasted.any() else None
+    if found is None:
+        return _unknown(1, level)
+    return replace(
+        found.mean, value=found.survival, low=found.low, high=found.high, method="Kaplan-Meier, log-log limits"
+    )
+
+
+def _limits_of_mean(lasted: Floats, ended: npt.NDArray[np.bool_], level: float) -> uncertainty.Estimate[Any]:
+    return uncertainty.stays(lasted, ended, level).mean if lasted.any() else _unknown(math.nan, level)
+
+
+def _unknown(value: float, level: float) -> uncertainty.Estimate[Any]:
+    """Return the estimate where no stay began and was seen twice."""
+    nan = math.nan
+    return uncertainty.Estimate(
+        value=value, low=nan, high=nan, level=level, error=nan, n_eff=0, method="none: no stays", converged=False
+    )
+
+
 def _count(first: Ints, length: Ints, n_frames: int) -> Ints:
     """Return how many runs each frame lies in, int64 (n_frames,)."""
     begins = np.bincount(first, minlength=n_frames + 1)
@@ -129,14 +215,25 @@ def _count(first: Ints, length: Ints, n_frames: int) -> Ints:
     return np.cumsum(begins - ends)[:n_frames]
 
 
-def plot_survival(table: Any, axes: Any, what: str) -> None:
-    """Draw a table of tau_ps and survival."""
+def plot_survival(table: Any, axes: Any, what: str) -> float:
+    """Draw a table of tau_ps and survival; return by what times in ps are multiplied for the axis."""
     scale, label = time_axis(table["tau_ps"], "lag time τ")
     tau = scale * table["tau_ps"]
-    (line,) = axes.plot(tau, table["survival"], marker="o", markersize=3)
-    if "survival_low" in table:
-        draw_band(axes, tau, table, "survival", line.get_color())
-        axes.legend()
+    axes.plot(tau, table["survival"], "o-", color="C0", markersize=3, label="survival")
+    draw_band(axes, tau, table, "survival", "C0")
     axes.set(xlabel=label, ylabel="survival probability", title=what, ylim=(0, 1.03))
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, tau[-1] or None)
+    axes.legend()
     axes.grid(alpha=0.3)
+    return scale
+
+
+def plot_stays(stays: Any, mean: Any, axes: Any, scale: float) -> None:
+    """Draw what `lasting` returns beside what `plot_survival` draws, by the scale that this returns."""
+    words = f", {in_words(mean, 'mean_ps', 'mean')}" if mean["ended"][0] else ""
+    time = scale * stays["time_ps"]
+    axes.step(time, stays["lasting"], where="post", color="C1", lw=1, label=f"stays that began{words}")
+    if "lasting_low" in stays:
+        limits = stays["lasting_low"], stays["lasting_high"]
+        axes.fill_between(time, *limits, step="post", color="C1", alpha=0.25, linewidth=0)
+    axes.legend()

@@ -10,14 +10,16 @@ import numpy as np
 import himach
 from himach import kernels
 from himach.examples.common import WATER, check_not_negative, check_positive, lag_times, select
-from himach.examples.survival import find_runs, find_runs_of_many, plot_survival, survival
+from himach.examples.survival import find_runs, find_runs_of_many, lasting, plot_stays, plot_survival, survival
 
 
 class WaterResidence(himach.Analysis):
     """Survival probability of water near a solute.
 
     Of the water molecules within `cutoff` of the solute at one frame, the fraction that is there at every frame until
-    tau later, averaged over all frames that have any.
+    tau later, averaged over all frames that have any. Beside it, how long stays last that begin after the first frame,
+    by Kaplan and Meier, so that those that outlast the trajectory count for what was seen of them; and their mean, if
+    water leaves at the same rate however long it has stayed.
 
     Parameters
     ----------
@@ -70,8 +72,13 @@ class WaterResidence(himach.Analysis):
         return find_runs_of_many(series.steps, series.offsets, self.intermittency)
 
     def finish(self, results):
-        probability = survival(results.values(), len(self.frames), len(self.tau_ps) - 1)
-        return {"survival": himach.Table({"tau_ps": himach.Column(self.tau_ps, "ps"), "survival": probability})}
+        runs, n_frames = results.values(), len(self.frames)
+        probability = survival(runs, n_frames, len(self.tau_ps) - 1)
+        stays, mean = lasting(runs, n_frames, abs(self.dt or 0), self.intermittency)
+        taus = himach.Column(self.tau_ps, "ps")
+        return {"survival": himach.Table({"tau_ps": taus, "survival": probability}), "stays": stays, "residence": mean}
 
     def plot(self, outcome, axes):
-        plot_survival(outcome["survival"], axes, shorten(f"Water within {self.cutoff:g} Å of {self.solute}", 60))
+        title = shorten(f"Water within {self.cutoff:g} Å of {self.solute}", 60)
+        scale = plot_survival(outcome["survival"], axes, title)
+        plot_stays(outcome["stays"], outcome["residence"], axes, scale)

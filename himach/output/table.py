@@ -124,6 +124,8 @@ class Table(dict[str, Cells]):
         What the run shall tell of columns, by their names, as `Column` has it.
     level
         Confidence of the limits that the run put beside columns; None: it put none.
+    means
+        `himach.uncertainty.Estimate` of the mean of columns that asked for one, by their names.
 
     Raises
     ------
@@ -148,6 +150,7 @@ class Table(dict[str, Cells]):
         self.estimates: dict[str, Estimated] = dict(columns.estimates) if isinstance(columns, Table) else {}
         self.estimates.update({str(name): cells.estimate for name, cells in with_unit.items() if cells.estimate})
         self.level: float | None = columns.level if isinstance(columns, Table) else None
+        self.means: dict[str, Estimate[float]] = dict(columns.means) if isinstance(columns, Table) else {}
         columns = _with_index({**columns, **{name: cells.values for name, cells in with_unit.items()}})
         for name, cells in columns.items():
             if not _is_column(cells):

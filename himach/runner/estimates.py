@@ -71,7 +71,7 @@ def _of_table(name: str, table: Table, level: float, equilibration: str | float 
     for column, asked in list(table.estimates.items()):
         try:
             if asked is True:
-                means[column] = _mean(table[column], times, level, equilibration)
+                means[column], table.means[column] = _mean(table[column], times, level, equilibration)
                 every.append(means[column])
             else:
                 every.append(_limits(table, column, asked, level))
@@ -134,8 +134,8 @@ def _said_by(function: Callable[[float], Estimate[Any]], level: float) -> Estima
 
 def _mean(
     values: Any, times: npt.NDArray[np.float64] | None, level: float, equilibration: str | float | None
-) -> MeanRecord:
-    """Return the mean of what comes in time."""
+) -> tuple[MeanRecord, Estimate[float]]:
+    """Return the mean of what comes in time, as the record tells it and as it is."""
     from himach.uncertainty import equilibration as equilibrated_at
     from himach.uncertainty import mean
 
@@ -148,7 +148,7 @@ def _mean(
         begin = float(equilibration)
         start = cut = int(np.searchsorted(times, begin - 1e-6 * abs(begin)))  # 50 ps are 49.99999 in many a file
     found = mean(values, level, start=cut)
-    return MeanRecord(
+    told = MeanRecord(
         mean=found.value,
         low=found.low,
         high=found.high,
@@ -158,3 +158,4 @@ def _mean(
         start_ps=None if times is None else float(times[start]),
         cut=cut > 0,
     )
+    return told, found

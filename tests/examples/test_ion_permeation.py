@@ -119,7 +119,8 @@ def test_passages_are_drawn_and_told():
     assert axes.get_xlabel() == "time / ns"
     assert 1000 < axes.get_xlim()[1] < 1100
     told = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert told == ["filter", "ion 544", "ion 545", "4 passages up", "3 passages down"]
+    passages = ["4 passages up [1.09, 10.2]", "3 passages down [0.619, 8.77]"]
+    assert told == ["filter", "ion 544", "ion 545", *passages]
 
 
 def test_top_below_bottom_is_refused():

@@ -10,12 +10,13 @@ import himach
 from himach.examples import BUILTINS, SAMPLES, load, sample
 
 PORE = {"top": "resname GRA and prop z > 26", "bottom": "resname GRA and prop z < 20"}
+STAYS = {"stays": ["time_ps", "lasting"], "residence": ["stays", "ended", "mean_ps"]}
 RUNS = {
-    "water-residence": ("nanopore", {"solute": "name K"}, {"survival": ["tau_ps", "survival"]}),
+    "water-residence": ("nanopore", {"solute": "name K"}, {"survival": ["tau_ps", "survival"], **STAYS}),
     "ion-permeation": (
         "nanopore",
         PORE,
-        {"events": ["ion", "direction", "entered_ps", "left_ps"], "counts": ["direction", "events"]},
+        {"events": ["ion", "direction", "entered_ps", "left_ps"], "counts": ["direction", "events", "rate_per_ns"]},
     ),
     "rmsd": ("villin", {}, {"rmsd": ["time_ps", "rmsd"]}),
     "rdf": ("nanopore", {"a": "name K"}, {"rdf": ["r", "g"]}),
@@ -24,7 +25,7 @@ RUNS = {
         {"selection": "name K"},
         {"msd": ["tau_ps", "msd"], "diffusion": ["from_ps", "to_ps", "d_cm2_s"]},
     ),
-    "hydrogen-bonds": ("villin", {}, {"lifetime": ["tau_ps", "survival"], "counts": ["time_ps", "bonds"]}),
+    "hydrogen-bonds": ("villin", {}, {"lifetime": ["tau_ps", "survival"], "counts": ["time_ps", "bonds"], **STAYS}),
 }
 
 

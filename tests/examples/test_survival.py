@@ -7,8 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from MDAnalysis.lib.correlations import autocorrelation, correct_intermittency
+from scipy.stats import CensoredData, ecdf
 
-from himach.examples.survival import find_runs, find_runs_of_many, survival
+from himach.examples.survival import find_runs, find_runs_of_many, lasting, survival
 
 presence = st.lists(st.sets(st.integers(0, 4)), min_size=1, max_size=25)
 
@@ -84,3 +85,66 @@ def test_nothing_ever_present():
 @pytest.mark.parametrize(("intermittency", "expected"), [(0, [[0, 1], [3, 2]]), (1, [[0, 1], [3, 2]]), (2, [[0, 5]])])
 def test_gaps(intermittency, expected):
     assert pairs(find_runs(np.array([0, 3, 4]), intermittency)) == expected
+
+
+def stays_one_by_one(present, intermittency):
+    """How long each stay that begins after the first frame was seen to last, in frames, and whether it ended."""
+    filled, n = present.copy(), len(present)
+    for gap in np.flatnonzero(~present):
+        before, after = np.flatnonzero(present[:gap]), np.flatnonzero(present[gap:])
+        if len(before) and len(after) and after[0] + gap - before[-1] <= intermittency + 1:
+            filled[gap] = True
+    stays, t = [], 0
+    while t < n:
+        if not filled[t]:
+            t += 1
+            continue
+        end = t
+        while end < n and filled[end]:
+            end += 1
+        if t > intermittency:
+            ended = end + intermittency < n
+            stays.append((end - t if ended else end - t - 1, ended))
+        t = end
+    return stays
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=12, max_size=12), min_size=1, max_size=6), st.integers(0, 2))
+def test_lasting_beside_stays_one_by_one(present, intermittency):
+    present = np.array(present)
+    assume(present.any())
+    stays = [stay for atom in present for stay in stays_one_by_one(atom, intermittency)]
+    runs = [find_runs(np.flatnonzero(atom), intermittency) for atom in present if atom.any()]
+    curve, mean = lasting(runs, 12, 0.5, intermittency)
+    assert (mean["stays"][0], mean["ended"][0]) == (len(stays), sum(ended for _, ended in stays))
+    lasted, ended = (np.array(column) for column in zip(*stays, strict=True)) if stays else (np.zeros(0), np.zeros(0))
+    if not lasted.any():
+        assert np.isnan(mean["mean_ps"][0]) and curve["lasting"].tolist() == [1]
+        return
+    if ended.any():
+        assert mean["mean_ps"][0] == pytest.approx(0.5 * lasted.sum() / ended.sum())
+        expected = ecdf(CensoredData(uncensored=0.5 * lasted[ended], right=0.5 * lasted[~ended])).sf
+        np.testing.assert_allclose(curve["lasting"], np.append(1, expected.evaluate(curve["time_ps"][1:])), atol=1e-12)
+    else:
+        assert np.isinf(mean["mean_ps"][0])
+    for column in curve.estimates["lasting"], mean.estimates["mean_ps"]:
+        assert np.shape(column(0.9).low) in {(), curve["lasting"].shape}
+
+
+def test_mean_of_stays_that_often_outlast_the_run():
+    """Two states, of which one is left with probability 0.02 a frame: on average after 50 frames, in runs of 60."""
+    rng = np.random.default_rng(1)
+    inside, means = 0, []
+    for _ in range(60):
+        runs = []
+        for _ in range(300):
+            steps = np.cumsum(rng.geometric(0.02, 40))
+            states = np.searchsorted(steps, np.arange(1000, 1060), side="right") % 2 == rng.integers(2)
+            if states.any():
+                runs.append(find_runs(np.flatnonzero(states)))
+        _, mean = lasting(runs, 60, 1.0)
+        found = mean.estimates["mean_ps"](0.95)
+        means.append(mean["mean_ps"][0])
+        inside += found.low <= 50 <= found.high
+    assert 52 <= inside < 60
+    assert np.mean(means) == pytest.approx(50, rel=0.03)

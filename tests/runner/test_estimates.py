@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import math
+import sys
 
 import MDAnalysis
 import numpy as np
@@ -15,6 +18,7 @@ from support.commands import himach, same_files
 import himach as package
 from himach import uncertainty
 from himach.examples import load, sample
+from himach.examples.ion_permeation import counted
 from himach.examples.survival import find_runs, survival
 
 VILLIN, NANOPORE = sample("villin"), sample("nanopore")
@@ -202,11 +206,93 @@ def test_bands_of_an_msd_are_the_same_bits(tmp_path):
 def test_counts_of_passages_have_limits():
     pore = {"top": "resname GRA and prop z > 26", "bottom": "resname GRA and prop z < 20"}
     counts = package.run(load("ion-permeation")(**pore), *NANOPORE)["counts"]
-    assert list(counts) == ["direction", "events", "events_low", "events_high"]
+    limits = [f"{column}{end}" for column in ("events", "rate_per_ns") for end in ("", "_low", "_high")]
+    assert list(counts) == ["direction", *limits]
     k = counts["events"]
     assert k.max() > 0
+    for column in ("events", "events_low", "events_high"):  # in 149 steps of 0.2 ps
+        np.testing.assert_allclose(counts[column.replace("events", "rate_per_ns")], counts[column] / 0.0298, rtol=1e-5)
     np.testing.assert_allclose(counts["events_high"], stats.chi2.ppf(0.975, 2 * k + 2) / 2, rtol=1e-10)
     np.testing.assert_allclose(counts["events_low"], np.nan_to_num(stats.chi2.ppf(0.025, 2 * k) / 2), rtol=1e-10)
+
+
+def test_passages_in_bursts_have_limits_by_blocks():
+    times = np.concatenate([start + np.linspace(0, 10, 12) for start in (100.0, 120.0, 700.0)])
+    columns = counted([times, np.array([400.0])], (0.0, 1000.0))
+    found = columns["events"].estimate(0.95)
+    blocks = np.histogram(times, 10, (0, 1000))[0]
+    half = stats.t.ppf(0.975, 9) * blocks.std(ddof=1) * np.sqrt(10)
+    np.testing.assert_allclose([found.low[0], found.high[0]], [max(0, 36 - half), 36 + half], rtol=1e-10)
+    np.testing.assert_allclose(found.high[1], stats.chi2.ppf(0.975, 4) / 2, rtol=1e-10)
+    np.testing.assert_allclose(columns["rate_per_ns"].estimate(0.95).high, found.high, rtol=1e-12)
+
+
+class ByFunction(package.Analysis):
+    """Columns whose limits functions tell, well or not."""
+
+    way: str = "well"
+
+    def map(self, frame):
+        yield 0, 1
+
+    def reduce(self, key, series):
+        return len(series)
+
+    def finish(self, results):
+        def limits(level):
+            if self.way == "well":
+                return uncertainty.count(np.array([results[0], 2]), level)
+            if self.way == "fails":
+                raise ZeroDivisionError("no frames")
+            return uncertainty.count(np.array([1]), level) if self.way == "short" else 3.0
+
+        return {"n": package.Table({"n": package.Column([results[0], 2], estimate=limits)})}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("confidence", [0.9, "off"])
+def test_limits_by_a_function_of_the_level(tmp_path, ranks, confidence):
+    (tmp_path / "script.py").write_text(
+        "import numpy as np, himach\nfrom himach import uncertainty\n"
+        + inspect.getsource(ByFunction).replace("package", "himach")
+    )
+    sys.path.insert(0, str(tmp_path))
+    try:
+        table = package.run(importlib.import_module("script").ByFunction, *VILLIN, ranks=ranks, confidence=confidence)[
+            "n"
+        ]
+    finally:
+        sys.path.remove(str(tmp_path))
+        del sys.modules["script"]
+    if confidence == "off":
+        assert list(table) == ["n"]
+    else:
+        np.testing.assert_allclose(table["n_high"], uncertainty.count(table["n"], 0.9).high)
+
+
+@pytest.mark.parametrize(
+    ("way", "told"),
+    [
+        ("fails", "raised ZeroDivisionError: no frames"),
+        ("short", r"limits of shape \(1,\)"),
+        ("odd", "returns a float"),
+    ],
+)
+def test_a_function_that_gives_no_limits_is_told_of(way, told):
+    with pytest.warns(UserWarning, match=f"n.n has no estimate: its function .*{told}"):
+        table = package.run(ByFunction(way=way), *VILLIN, stop=5)["n"]
+    assert table["n"].tolist() == [5, 2]
+
+
+def test_the_mean_is_drawn_with_its_interval():
+    result = package.run(load("hydrogen-bonds")(), *VILLIN)
+    in_time = result.plot().axes[0].child_axes[0]
+    (words,) = (text.get_text() for text in in_time.get_legend().get_texts())
+    found = uncertainty.mean(result["counts"]["bonds"])
+    assert words == f"mean {found.value:.1f} [{found.low:.1f}, {found.high:.1f}] (95 %)"
+    assert in_time.lines[-1].get_ydata()[0] == found.value
+    (axes,) = package.run(load("rmsd")(), *VILLIN, stop=200).plot().axes
+    assert axes.get_legend().get_texts()[0].get_text() == "mean 0.717, not converged"
 
 
 def test_the_files_are_those_of_any_number_of_ranks(tmp_path):
@@ -216,7 +302,8 @@ def test_the_files_are_those_of_any_number_of_ranks(tmp_path):
     same_files(tmp_path / "one", tmp_path / "three")
     one, three = (json.loads((tmp_path / name / "run.json").read_text())["uncertainty"] for name in ("one", "three"))
     assert one == three
-    assert sorted(one) == ["hydrogen-bonds/counts", "hydrogen-bonds/lifetime", "rmsd/rmsd"]
+    names = [f"hydrogen-bonds/{table}" for table in ("counts", "lifetime", "residence", "stays")]
+    assert sorted(one) == [*names, "rmsd/rmsd"]
 
 
 def test_confidence_off_leaves_tables_as_they_are(tmp_path):
