@@ -40,6 +40,11 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     "--ranks-per-node", type=click.IntRange(min=1), metavar="N", help="Ranks of a node.  [default: as recorded]"
 )
 @click.option("--frames", type=click.FloatRange(min=1), metavar="N", help="Frames of the run.  [default: as recorded]")
+@click.option(
+    "--until",
+    metavar="TABLE.COLUMN<X",
+    help="Tell how long a simulation must be for intervals within X, such as 'rdf.g<0.02'.",
+)
 @click.option("--machine", type=PATH, metavar="FILE", help="The machine, as 'himach bench machine' writes it.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N", help="Of what is drawn.")
 @click.option("--out", "-o", type=PATH, metavar="DIR", help="Write a CSV of each table and a picture here.")

@@ -262,6 +262,10 @@ class LiveOptions:
     idle: float | None = option(
         "End when no frame came for this long.  [default: never]", type=float, metavar="SECONDS"
     )
+    until: str | None = option(
+        "End when intervals of a column are within this half-width, such as 'rdf.g<0.02'; looked at --every N frames.",
+        metavar="TABLE.COLUMN<X",
+    )  # fmt: skip
     dataset: str | None = option("Keep the frames of a running engine under this name.", metavar="NAME")
     buffer: int | str | None = option(
         "Pause the engine where the analysis is behind by more than this.  [default: 2GB]", metavar="SIZE"

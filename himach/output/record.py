@@ -177,7 +177,14 @@ class MeanRecord(TypedDict):
 
 
 class Uncertainty(TypedDict):
-    """How sure a table is, by its column with the least `n_eff`; and the means of its columns."""
+    """How sure a table is, by its column with the least `n_eff`; and the means of its columns.
+
+    Attributes
+    ----------
+    half_widths
+        By column half the width of its widest interval, or of that of its mean; of values that are not 0, as intervals
+        of what was never seen tell nothing of how long it was looked for. NaN where a value has no interval.
+    """
 
     method: str
     level: float
@@ -186,6 +193,7 @@ class Uncertainty(TypedDict):
     start_ps: float | None
     replicas: int | None
     means: dict[str, MeanRecord]
+    half_widths: dict[str, float]
 
 
 class Times(TypedDict):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from himach.output.formats import content
 from himach.output.show import parts_html, parts_text
 from himach.output.table import Column, Table
 from himach.planning.fitting import Costs, fit
+from himach.planning.half_width import HalfWidth
 from himach.planning.machine import Machine, read_machine
 from himach.planning.predict import ACCURACY, KINDS, LOOSE, PHASES, Kind, Prediction, PredictionInput, predict
 from himach.planning.records import Observed, observe, read_records
@@ -83,6 +85,7 @@ def plan(
     nodes: int | Sequence[int] = NODES,
     ranks_per_node: int | None = None,
     frames: float | None = None,
+    until: str | None = None,
     machine: PathLike | Machine | None = None,
     seed: int = 0,
     out: PathLike | None = None,
@@ -100,6 +103,9 @@ def plan(
         Ranks of each; None: as many as the records had.
     frames
         Frames of the run; None: as many as the longest of the records.
+    until
+        A condition such as ``"rdf.g<0.02"``: how long the simulation must be for intervals of that column of that table
+        to be within that half-width is told, too, by the longest of the records.
     machine
         A `himach.planning.machine.Machine` or its file, which ``himach bench machine`` writes.
     seed
@@ -125,15 +131,55 @@ def plan(
     frames = None if frames is None else _whole("frames", frames)
     seed = _whole("seed", seed, least=0)
     observed = _observed(records)
+    wanted = None if until is None else HalfWidth.of(until)
     known = machine if isinstance(machine, Machine) else Machine() if machine is None else read_machine(Path(machine))
     costs = fit(observed, known)
     per_node = ranks_per_node or max(1, round(observed[0].ranks / observed[0].nodes))
+    needed = None if wanted is None else _needed(wanted, max(observed, key=lambda one: one.frames))
     check_length(costs, frames)
     askeds = [PredictionInput(count, per_node, frames or costs.frames, seed) for count in counts]
     found = planned(costs, known, askeds)
+    if needed is not None:
+        found["until"] = needed.table()
+        found.notes.insert(0, needed.note)
     if out is not None:
         found.save(out)
     return found
+
+
+@dataclass(frozen=True)
+class _Needed:
+    """How long a simulation must be for narrow intervals."""
+
+    wanted: HalfWidth
+    record: Observed
+    width: float
+    times: float
+    note: str
+
+    @property
+    def frames(self) -> int:
+        """Of a run over it."""
+        return math.ceil(self.times * self.record.frames)
+
+    def table(self) -> Table:
+        """Return what is told of it."""
+        known = math.isfinite(self.times)
+        return Table({
+            "column": [f"{self.wanted.table}.{self.wanted.column}"],
+            "half_width": [_short(self.width)],
+            "wanted": [self.wanted.most],
+            "frames": [self.record.frames],
+            "times_as_long": [_short(self.times) if known else None],
+            "frames_needed": [self.frames if known else None],
+        })  # fmt: skip
+
+
+def _needed(wanted: HalfWidth, record: Observed) -> _Needed:
+    """Return how long a simulation must be, by the record of a run over a part of it."""
+    times, why = wanted.times_as_long(record.uncertainty)
+    note = f"{record.name}: {why}; intervals are taken to shrink with the root of the time, as of one long simulation"
+    return _Needed(wanted, record, wanted.seen(record.uncertainty), times, note)
 
 
 def _observed(records: Any) -> list[Observed]:

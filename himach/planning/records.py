@@ -60,6 +60,8 @@ class Observed:
         Over all ranks.
     drift
         See `himach.engine.clock.RankTimes`: of the median rank.
+    uncertainty
+        How sure the tables are, as the record has it.
     opening
         Seconds from the start until frames can be read, before the topology is known.
     """
@@ -89,6 +91,7 @@ class Observed:
     keys: int
     drift: float
     opening: float
+    uncertainty: Mapping[str, Any]
 
     @property
     def first(self) -> bool:
@@ -196,4 +199,5 @@ def _observed(record: Mapping[str, Any], told: Mapping[str, Any], name: str) -> 
         keys=int(totals["keys"]["sum"]),
         drift=float(totals["drift"]["median"]),
         opening=float(totals["opening"]["most"]),
+        uncertainty=dict(record.get("uncertainty") or {}),
     )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from himach.launch.helper import Helper
     from himach.launch.ranks import Ranks
     from himach.opening.options import Job, LiveOptions, StageOptions
+    from himach.output.record import Record
     from himach.parallel.communicator import World
     from himach.result import Result
     from himach.runner.live.updates import Update
@@ -78,6 +79,10 @@ class RunCommand:
 
     def __call__(self, world: World) -> str | None:
         """Do it as one of the ranks; return a line that sums it up, on rank 0 and unless quiet."""
+        return self.recorded(world)[0]
+
+    def recorded(self, world: World) -> tuple[str | None, Record | None]:
+        """Do it; return that line and, on rank 0, the record of the run."""
         from himach.launch.lazy_mdanalysis import import_mdanalysis
         from himach.parallel.collective import on_every_rank, on_first_rank
         from himach.parallel.quiet import quiet_ranks
@@ -98,12 +103,15 @@ class RunCommand:
                 text = dry_run(world, job)
                 if text is not None:
                     print(text)
-                return None
+                return None, None
             result = run_here(world, job, self.began)
             if self.update is None or self.update.last:
                 print_outcome(result, sys.stdout)
             on_first_rank(world.comm, partial(_refuse_losses, result))
-            return None if self.quiet or result.outcome is None else f"\n{summary(result.record, result.out)}"
+            if world.comm.rank:
+                return None, None
+            said = None if self.quiet or result.outcome is None else f"\n{summary(result.record, result.out)}"
+            return said, result.record
 
     def _noted(self, make: Callable[[], Job]) -> Job:
         """Make the job; where pairs may be kept, it notes which files are opened while modules are loaded."""
@@ -216,12 +224,12 @@ def follow(command: RunCommand, live: LiveOptions, ranks: int) -> str | None:
     from himach.opening.options import RunOptions
     from himach.runner.run import on_ranks, run_live
 
-    def update(world: World, held: Ranks | None, one: Update) -> str | None:
-        work = replace(command, update=one, began=time.time())
-        summary = work(world) if held is None else on_ranks(work, held, command.keeps)
+    def update(world: World, held: Ranks | None, one: Update) -> tuple[str | None, Record | None]:
+        work = replace(command, update=one, began=time.time()).recorded
+        summary, record = work(world) if held is None else on_ranks(work, held, command.keeps)
         if summary is not None and not one.last:
             print(summary.lstrip("\n"), file=sys.stderr)
-        return summary
+        return summary, record
 
     asked = RunOptions(**{name: value for name, value in command.asked().items() if name != "command"})
     return run_live(asked, live, ranks or None, update)

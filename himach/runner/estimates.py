@@ -67,14 +67,16 @@ def _of_table(name: str, table: Table, level: float, equilibration: str | float 
     """Return what a table tells of itself: the means, and how the least sure of its estimates was made."""
     times = table.get(TIME)
     times = times if isinstance(times, np.ndarray) else None
-    means, every = {}, []
+    means, half_widths, every = {}, {}, []
     for column, asked in list(table.estimates.items()):
         try:
             if asked is True:
                 means[column], table.means[column] = _mean(table[column], times, level, equilibration)
+                half_widths[column] = table.means[column].half_width
                 every.append(means[column])
             else:
                 every.append(_limits(table, column, asked, level))
+                half_widths[column] = _widest(table, column)
         except UsageError as error:
             warnings.warn(f"{name}.{column} has no estimate: {error}", stacklevel=2)
             every.append(NONE)
@@ -87,6 +89,7 @@ def _of_table(name: str, table: Table, level: float, equilibration: str | float 
         start_ps=least["start_ps"],
         replicas=None,
         means=means,
+        half_widths=half_widths,
     )
 
 
@@ -115,6 +118,13 @@ def _limits(table: Table, column: str, asked: Estimated, level: float) -> MeanRe
     if column in table.units:
         table.units |= dict.fromkeys([f"{column}_low", f"{column}_high"], table.units[column])
     return MeanRecord(**{**NONE, "n_eff": found.n_eff, "blocks": found.blocks, "method": found.method})
+
+
+def _widest(table: Table, column: str) -> float:
+    """Return half the width of the widest interval of values that are not 0; nan if one has none."""
+    seen = np.asarray(table[column]) != 0
+    widths = np.asarray(table[f"{column}_high"])[seen] - np.asarray(table[f"{column}_low"])[seen]
+    return float(widths.max() / 2) if len(widths) else math.nan
 
 
 def _said_by(function: Callable[[float], Estimate[Any]], level: float) -> Estimate[Any]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from MDAnalysis import Universe
 
     from himach.analysis import Analysis
+    from himach.output.record import Record
     from himach.parallel.communicator import World
     from himach.result import Result
     from himach.runner.live.updates import Update
@@ -72,6 +73,7 @@ def run(
     every: int | None = None,
     on_update: Callable[[Result], object] | None = None,
     idle: float | None = None,
+    until: str | None = None,
     dataset: str | None = None,
     stride_when_late: int | None = None,
     buffer: int | str | None = None,
@@ -140,6 +142,9 @@ def run(
         Called with the result of each; by default a notebook shows it in place of the one before.
     idle
         Seconds without a new frame after which such a run ends; None: an engine's end does, or Ctrl-C.
+    until
+        A condition such as ``"rdf.g<0.02"``, looked at `every` so many frames: such a run ends when the intervals of
+        that column of that table are within that half-width.
     dataset
         Name of the dataset in which an engine's frames are kept.
     stride_when_late
@@ -234,19 +239,22 @@ def _run_live(
 
     show = shown_to(on_update)
 
-    def update(world: World, held: Ranks | None, one: Update) -> Result:
+    def update(world: World, held: Ranks | None, one: Update) -> tuple[Result, Record]:
         asked = replace(job, analyses=copy.deepcopy(job.analyses), **one.changes(job.quiet))
         began = time.time()
         result = run_here(world, asked, began) if held is None else _run_on_spawned_ranks(asked, began, held)
         on_first_rank(world.comm, lambda: show(result) if one.new else None)
-        return result
+        return result, result.record
 
     with quiet_ranks(promised_rank() if ranks is None else 0):
         return run_live(job, live, ranks, update)
 
 
 def run_live(
-    asked: RunOptions, live: LiveOptions, ranks: int | Ranks | None, update: Callable[[World, Ranks | None, Update], T]
+    asked: RunOptions,
+    live: LiveOptions,
+    ranks: int | Ranks | None,
+    update: Callable[[World, Ranks | None, Update], tuple[T, Record | None]],
 ) -> T:
     """Run again and again while frames come; return what the last run gave.
 
@@ -258,7 +266,8 @@ def run_live(
         Ranks of this machine to start, once for all runs, whose number was checked, or `Ranks`; None: this process
         works alone, or is one of the ranks that a launcher started.
     update
-        Does one run: in the world, or on the ranks that are held.
+        Does one run: in the world, or on the ranks that are held. Returns what it gave, and on the first rank its
+        record.
     """
     from himach.parallel.communicator import alone
     from himach.runner.live.updates import check_live, give_way, go_live, nothing

@@ -28,11 +28,13 @@ from himach.opening.options import LiveOptions, RunOptions
 from himach.parallel.collective import on_every_rank, on_first_rank
 from himach.parallel.communicator import World
 from himach.parallel.quiet import say
+from himach.planning.half_width import HalfWidth
 from himach.runner.live.frame_sources import DatasetFeed, EngineFeed, FileFeed, FramesSoFar, LiveSource
 from himach.runner.live.imd_client import ReceiverOptions, name_for, need_imdclient
 from himach.runner.live.scratch_pairs import pairs_between
 
 if TYPE_CHECKING:
+    from himach.output.record import Record
     from himach.staging.assembly.api import Assembling
 
 __all__ = ["Update", "check_live", "give_way", "go_live", "nothing"]
@@ -101,8 +103,18 @@ def check_live(asked: RunOptions, live: LiveOptions) -> None:
         number = getattr(live, name)
         if number is not None and number < 1:
             raise UsageError(f"{name} is {number}; it is a number of frames from 1 on")
+    if live.until is not None:
+        _check_until(asked, live)
     if live.idle is not None and live.idle <= 0:
         raise UsageError(f"idle is {live.idle}; it is a number of seconds above 0")
+
+
+def _check_until(asked: RunOptions, live: LiveOptions) -> None:
+    until = HalfWidth.of(live.until or "")
+    if live.every is None:
+        raise UsageError(f"until {until} is looked at when there is an outcome: say every how many frames (every)")
+    if asked.confidence == "off":
+        raise UsageError(f"until {until} is about intervals, and confidence is 'off'")
 
 
 def _engine(asked: RunOptions) -> EngineAddress | None:
@@ -141,7 +153,7 @@ def go_live(
     world: World,
     asked: RunOptions,
     live: LiveOptions,
-    run: Callable[[Update], T],
+    run: Callable[[Update], tuple[T, Record | None]],
     ready: Callable[[], object] = lambda: None,
 ) -> T:
     """Run over what has come, again and again, and at the end over all; return what the last run gave.
@@ -153,7 +165,7 @@ def go_live(
     asked, live
         What was asked; the same on every rank.
     run
-        Does one run, collectively.
+        Does one run, collectively; returns what it gave and, on the first rank, its record.
     ready
         Waits until what runs is ready; an engine begins then.
 
@@ -168,7 +180,7 @@ def go_live(
         ready()
         if feed is not None:
             feed.begin()
-        watching = _Watching(world, asked, live.every, feed, interrupted)
+        watching = _Watching(world, asked, live, feed, interrupted)
         done = count = 0
         while True:
             seen = watching.wait(done)
@@ -177,12 +189,14 @@ def go_live(
             last = bool(seen.over)
             count += 1
             with _telling_what_is_kept(world, seen):
-                outcome = run(Update(trajectories, stop, pairs, last, stop > done, {**seen.told, "updates": count}))
+                told = {**seen.told, "updates": count, **watching.told}
+                outcome, record = run(Update(trajectories, stop, pairs, last, stop > done, told))
             if last:
                 if not asked.quiet and world.comm.rank == 0:
                     _say_end(seen)
                 return outcome
             done = stop
+            watching.look_at(record)
             if feed is not None:
                 feed.analysed(done)
 
@@ -213,11 +227,14 @@ class _Watching:
     """Looks at what has come, on all ranks together."""
 
     def __init__(
-        self, world: World, asked: RunOptions, every: int | None, feed: LiveSource | None, interrupted: threading.Event
+        self, world: World, asked: RunOptions, live: LiveOptions, feed: LiveSource | None, interrupted: threading.Event
     ) -> None:
+        self.told: dict[str, Any] = {}  # for the record, of `until`
         self._comm = world.comm
         self._asked = asked
-        self._every = every
+        self._every = live.every
+        self._until = None if live.until is None else HalfWidth.of(live.until)
+        self._narrow = False
         self._slices = _slices(world, asked)
         self._feed = feed
         self._interrupted = interrupted
@@ -232,7 +249,7 @@ class _Watching:
                 return seen
             target = self.target(seen, done)
             reached = self._asked.stop is not None and 0 <= self._asked.stop <= seen.frames
-            if (reached or self._interrupted_anywhere()) and not self._stopped:
+            if (reached or self._narrow or self._interrupted_anywhere()) and not self._stopped:
                 self._stopped = True
                 if self._feed is not None:
                     self._feed.stop()
@@ -242,6 +259,25 @@ class _Watching:
                 if self._feed is not None:  # those before the first that is chosen
                     self._feed.analysed(target)
             time.sleep(POLL_SECONDS)
+
+    def look_at(self, record: Record | None) -> None:
+        """See how wide the intervals of an outcome are, by its record, which the first rank has."""
+        until = self._until
+        if until is None:
+            return
+
+        def width() -> float:
+            assert record is not None
+            return until.seen(record.get("uncertainty") or {})
+
+        seen = on_first_rank(self._comm, width, share=True)
+        self._narrow = seen < until.most
+        self.told = {"until": str(until), "half_width": seen}
+        if self._narrow and not self._asked.quiet and self._comm.rank == 0:
+            say(
+                f"himach: intervals of {until.table}.{until.column} are within ±{seen:.3g}: no more frames are taken",
+                sys.stderr,
+            )
 
     def target(self, seen: FramesSoFar, done: int) -> int:
         """Return before which frame the next run stops."""

@@ -1,0 +1,79 @@
+"""How much longer a simulation must be for narrow intervals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from planning.made import record
+from uncertainty.series import first_order
+
+import himach
+from himach import uncertainty
+from himach.errors import UsageError
+from himach.planning.half_width import HalfWidth
+
+
+def told(width, n_eff=40.0):
+    return {"rdf": {"n_eff": n_eff, "half_widths": {"g": width}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("rdf.g<0.02", ("rdf", "g", 0.02)),
+        ("rdf-2/a.b.c < 1e-3", ("rdf-2/a.b", "c", 1e-3)),
+        (" x.y<5 ", ("x", "y", 5.0)),
+    ],
+)
+def test_what_a_condition_says(text, parts):
+    one = HalfWidth.of(text)
+    assert (one.table, one.column, one.most) == parts
+
+
+@pytest.mark.parametrize(
+    "text", ["", "rdf", "rdf.g", "rdf.g>1", "rdf<1", "rdf.g<", "rdf.g<nan", "rdf.g<0", "rdf.g<a", None]
+)
+def test_what_is_no_condition_is_refused(text):
+    with pytest.raises(UsageError, match=r"such as 'rdf\.g<0\.02'"):
+        HalfWidth.of(text)
+
+
+def test_of_correlated_values_as_many_are_needed_as_are_told():
+    random = np.random.default_rng(5)
+    ratios = []
+    for _ in range(60):
+        values = first_order(random, 0.8, 8000)
+        short = uncertainty.mean(values[:2000])
+        wanted = short.half_width / 1.8
+        means = {"t": {"n_eff": short.n_eff, "half_widths": {"x": short.half_width}}}
+        times, _ = HalfWidth.of(f"t.x<{wanted!r}").times_as_long(means)
+        assert times == pytest.approx(1.8**2)
+        ratios.append(uncertainty.mean(values[: math.ceil(times * 2000)]).half_width / wanted)
+    assert 0.8 < np.median(ratios) < 1.15
+
+
+def test_what_is_narrow_enough_and_what_has_no_interval():
+    half = HalfWidth.of("rdf.g<0.1")
+    assert half.times_as_long(told(0.05)) == (1.0, "intervals of rdf.g are within ±0.05")
+    times, why = half.times_as_long(told(math.nan, n_eff=2.0))
+    assert times == 4
+    assert "no interval yet (N_eff 2)" in why
+    assert math.isnan(half.times_as_long(told(None, n_eff=0))[0])
+
+
+def test_a_plan_tells_it():
+    one = {**record(frames=1000), "uncertainty": told(0.3)}
+    plan = himach.plan(one, nodes=[1], until="rdf.g<0.1")
+    row = {name: cells[0] for name, cells in plan["until"].items()}
+    assert row == {
+        "column": "rdf.g", "half_width": 0.3, "wanted": 0.1, "frames": 1000, "times_as_long": 9.0,
+        "frames_needed": 9000,
+    }  # fmt: skip
+    assert "within ±0.3" in plan.notes[0]
+    assert "until" not in himach.plan(one, nodes=[1])
+    with pytest.raises(UsageError, match=r"makes no such interval; it makes rdf\.g"):
+        himach.plan(one, nodes=[1], until="rdf.h<0.1")
+    with pytest.raises(UsageError, match="makes no intervals"):
+        himach.plan(record(), nodes=[1], until="rdf.g<0.1")
