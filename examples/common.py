@@ -100,7 +100,8 @@ def draw_band(axes: Any, x: npt.ArrayLike, table: Any, column: str, color: Any) 
     """Draw the limits of a column, if the table has them, and say in the legend what they are."""
     if f"{column}_low" not in table:
         return
-    low, high = table[f"{column}_low"], table[f"{column}_high"]
+    some = np.asarray(table[column]) != 0  # limits of what was never seen are far off, or are 0 and 0
+    low, high = np.where(some, [table[f"{column}_low"], table[f"{column}_high"]], np.nan)
     if not np.isfinite(low).any():
         axes.plot([], [], " ", label="no interval: too few frames that know nothing of each other")
         return
@@ -128,9 +129,9 @@ def in_words(table: Any, column: str, name: str, row: int = 0) -> str:
     if f"{column}_low" not in table:
         return f"{name} = {value:.3g}{unit}"
     low, high = (float(table[f"{column}_{end}"][row]) for end in ("low", "high"))
-    known = math.isfinite(low)
-    told = f"({100 * table.level:g} %)" if known else "(no interval)"
-    return f"{name} = {in_figures(value, low, high, known)}{unit} {told}"
+    if not math.isfinite(low):
+        return f"{name} = {value:.3g}{unit} (no interval)"
+    return f"{name} = {in_figures(value, low, high, True)}{unit} ({100 * table.level:g} %)"
 
 
 def box_vectors(boxes: npt.ArrayLike) -> npt.NDArray[np.float64]:

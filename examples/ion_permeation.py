@@ -170,7 +170,7 @@ class IonPermeation(himach.Analysis):
                 words += f" [{counts['events_low'][row]:.3g}, {counts['events_high'][row]:.3g}]"
             axes.plot([], [], marker, color="0.5", mec="black", label=words)
         axes.set(xlabel=label, ylabel="z from the middle of the filter / Å", title="Ions through the filter")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=5, fontsize="small", frameon=False)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=3, fontsize="small", frameon=False)
 
 
 def counted(times, watched):

@@ -132,5 +132,5 @@ class Rdf(himach.Analysis):
         axes.legend(loc="lower right")
         axes.set(xlabel=table.label("r", "distance r"), ylabel="g(r)", title="Radial distribution function")
         axes.set_xlim(0, self.r_max)
-        axes.set_ylim(0, 1.1 * max(1, table["g"].max()))  # limits of bins near 0, where no pair can be, are far above
+        axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)

@@ -348,7 +348,8 @@ def _means_text(name: str, table: Table, told: Uncertainty) -> str:
         )
         line = f"mean of {printable(table.label(column))}: {estimate}"
         if mean["start_ps"] is not None and mean["blocks"]:
-            line += f", {'of' if mean['cut'] else 'equilibrated'} from {mean['start_ps']:g} ps"
+            since = f"from {mean['start_ps']:g} ps"
+            line += f", {since} on" if mean["cut"] else f", equilibrated {since}"
         lines.append(line)
     return "\n".join(lines)
 

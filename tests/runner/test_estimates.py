@@ -88,7 +88,7 @@ def test_what_is_before_equilibration_is_cut_where_that_is_asked_for():
     expected = uncertainty.mean(values["rmsd"], 0.9, start=start)
     assert start > 0
     assert (mean["mean"], mean["low"], mean["high"], mean["cut"]) == (expected.value, expected.low, expected.high, True)
-    assert f", of from {mean['start_ps']:g} ps" in auto.text()
+    assert f", from {mean['start_ps']:g} ps on" in auto.text()
 
     given = package.run(load("rmsd")(), *VILLIN, equilibration=50.0).record["uncertainty"]["rmsd"]
     late = values["rmsd"][values["time_ps"] > 49.9]  # 50 ps are 49.99999 in the file
