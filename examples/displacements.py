@@ -1,16 +1,33 @@
-"""Paths of atoms without periodic boundary, and how far these have gone after some time, on average over origins."""
+"""Paths of atoms without periodic boundary, how far these have gone after some time, and how sure that is."""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.fft import irfft, next_fast_len, rfft
 
+from himach import uncertainty
 from himach.examples.common import box_vectors
-from himach.uncertainty import FINE_BLOCKS
 
-__all__ = ["UNIT", "block_lags", "block_msd", "unwrap", "windowed_msd"]
+__all__ = [
+    "UNIT",
+    "block_lags",
+    "block_msd",
+    "diffusion",
+    "limits_of_diffusion",
+    "limits_of_msd",
+    "unwrap",
+    "windowed_msd",
+]
+
+Floats = npt.NDArray[np.float64]
+#: cm²/s in Å²/ps.
+CM2_S = 1e-4
 
 #: Images of a box that touch it, in box vectors; itself first.
 NEIGHBORS = np.array(sorted(itertools.product((-1.0, 0.0, 1.0), repeat=3), key=np.count_nonzero))
@@ -20,7 +37,7 @@ FRAMES_PER_LAG = 8
 UNIT = 2.0**-20
 
 
-def unwrap(positions, boxes):
+def unwrap(positions: Floats, boxes: npt.ArrayLike) -> Floats:
     """Return paths of atoms as if there were no periodic boundary.
 
     Parameters
@@ -54,7 +71,7 @@ def unwrap(positions, boxes):
     return positions - np.cumsum(jumps, axis=-2)
 
 
-def windowed_msd(positions):
+def windowed_msd(positions: Floats) -> Floats:
     """Return the mean over t of |r(t + tau) - r(t)|² for tau = 0 ... m - 1, float64 (..., m), for paths (..., m, 3).
 
     Notes
@@ -80,15 +97,18 @@ def windowed_msd(positions):
     return msd
 
 
-def block_lags(m, n_lags):
+def block_lags(m: int, n_lags: int) -> tuple[int, int]:
     """Return how many blocks of windows paths of m frames have, 0 for none, and how many lags, from 0, of `n_lags`."""
-    if m < FINE_BLOCKS:
+    if m < uncertainty.FINE_BLOCKS:
         return 0, 1
     lags = min(n_lags, m // FRAMES_PER_LAG)
-    return FINE_BLOCKS if lags * FINE_BLOCKS <= 2 * m else FINE_BLOCKS // 2, lags  # where lags are long, few will do
+    return (
+        uncertainty.FINE_BLOCKS if lags * uncertainty.FINE_BLOCKS <= 2 * m else uncertainty.FINE_BLOCKS // 2,
+        lags,
+    )  # where lags are long, few will do
 
 
-def block_msd(positions, n_blocks, n_lags):
+def block_msd(positions: Floats, n_blocks: int, n_lags: int) -> npt.NDArray[np.int64]:
     """Return the mean squared displacement of each block of origins, added up over paths (n, m, 3), Å².
 
     Blocks are equally long, and each has all windows of its origins: the last frames are no origins.
@@ -118,3 +138,32 @@ def block_msd(positions, n_blocks, n_lags):
     msd = (after + after[..., :1] - 2 * irfft(powers, n)[..., :n_lags]) / length
     msd[..., 0] = 0
     return np.rint(msd / UNIT).astype(np.int64).sum(axis=0)
+
+
+def limits_of_msd(msd: Floats, of_block: Floats, level: float) -> uncertainty.Estimate[Floats]:
+    """Return the band of a mean squared displacement by those of blocks of windows, which may have fewer lags.
+
+    How correlated windows are depends on their length: so lags from a power of two to the next make a curve each.
+    """
+    low, high = np.full((2, len(msd)), np.nan)
+    low[0] = high[0] = 0
+    found = uncertainty.of_blocks(of_block[:1], None, level)  # not converged
+    first, n_lags = 1, of_block.shape[1]
+    while first < n_lags:
+        some = slice(first, min(2 * first, n_lags))
+        found = uncertainty.of_blocks(of_block[:, some], None, level)
+        low[some], high[some] = msd[some] - (found.value - found.low), msd[some] + (found.high - found.value)
+        first *= 2
+    return replace(found, value=msd, low=low, high=high)  # the last is the least sure
+
+
+def limits_of_diffusion(d: float, tau: Floats, of_block: Floats, level: float) -> uncertainty.Estimate[Any]:
+    """Return the interval of a diffusion coefficient, by what blocks have at the lags that are fitted."""
+    found = uncertainty.of_blocks(of_block, None, level, of=partial(diffusion, tau))
+    return replace(found, value=d, low=d - (found.value - found.low), high=d + (found.high - found.value))
+
+
+def diffusion(tau: Floats, msd: Floats) -> float:
+    """Return the diffusion coefficient in cm²/s: a sixth of the slope of the displacement, Å², over lags, ps."""
+    from_mean = tau - tau.mean()
+    return float(CM2_S / 6 * (from_mean @ msd) / (from_mean @ from_mean))

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 import himach
-from himach import uncertainty
 from himach.examples.common import WATER, draw_band, in_words, lag_times, select, time_axis
-from himach.examples.displacements import UNIT, block_lags, block_msd, unwrap, windowed_msd
+from himach.examples.displacements import (
+    UNIT,
+    block_lags,
+    block_msd,
+    diffusion,
+    limits_of_diffusion,
+    limits_of_msd,
+    unwrap,
+    windowed_msd,
+)
 
 #: Positions that are worked on at a time: as many as stay in a core's own cache.
 AT_ONCE = 1 << 15
-#: cm²/s in Å²/ps.
-CM2_S = 1e-4
 #: What is fitted by default, as `gmx msd` does: of the longest lag.
 FIT = 0.1, 0.9
 CHANGING_BOX = (
@@ -162,32 +167,3 @@ class Msd(himach.Analysis):
             line = np.polynomial.Polynomial.fit(tau[some], msd[some], 1)
             axes.plot(tau[some], line(tau[some]), color="black", lw=0.8, label=in_words(d, "d_cm2_s", "D"))
         axes.legend()
-
-
-def limits_of_msd(msd, of_block, level):
-    """Return the band of a mean squared displacement by those of blocks of windows, which may have fewer lags.
-
-    How correlated windows are depends on their length: so lags from a power of two to the next make a curve each.
-    """
-    low, high = np.full((2, len(msd)), np.nan)
-    low[0] = high[0] = 0
-    found = uncertainty.of_blocks(of_block[:1], None, level)  # not converged
-    first, n_lags = 1, of_block.shape[1]
-    while first < n_lags:
-        some = slice(first, min(2 * first, n_lags))
-        found = uncertainty.of_blocks(of_block[:, some], None, level)
-        low[some], high[some] = msd[some] - (found.value - found.low), msd[some] + (found.high - found.value)
-        first *= 2
-    return replace(found, value=msd, low=low, high=high)  # the last is the least sure
-
-
-def limits_of_diffusion(d, tau, of_block, level):
-    """Return the interval of a diffusion coefficient, by what blocks have at the lags that are fitted."""
-    found = uncertainty.of_blocks(of_block, None, level, of=partial(diffusion, tau))
-    return replace(found, value=d, low=d - (found.value - found.low), high=d + (found.high - found.value))
-
-
-def diffusion(tau, msd):
-    """Return the diffusion coefficient in cm²/s: a sixth of the slope of the displacement, Å², over lags, ps."""
-    from_mean = tau - tau.mean()
-    return CM2_S / 6 * (from_mean @ msd) / (from_mean @ from_mean)

@@ -11,6 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from himach import uncertainty
+from himach.examples.displacements import (
+    UNIT,
+    block_lags,
+    block_msd,
+    diffusion,
+    limits_of_diffusion,
+    limits_of_msd,
+    windowed_msd,
+)
 
 from ..harness.options import only
 
@@ -218,14 +227,23 @@ def _survives(found: uncertainty.Stays, times: Array, truth: Array) -> Array:
 
 def _curves(random: np.random.Generator, series: int) -> Iterator[Row]:
     bounds = (0.90, 0.98)
-    truth = 1.0
-    slopes = [_of_walk(random, 512) for _ in range(series)]
-    yield Row("of_blocks: D of 64 Brownian particles, 512 frames", _covered(slopes, truth), bounds, _converged(slopes))
+    walks = [_of_walks(random, 1000, 101) for _ in range(series // 2)]
+    slopes = [d for _, d in walks if d.converged]
+    name = "msd: D of 10 Brownian particles, 1,000 frames, 81 lags"
+    yield Row(name, _covered(slopes, 1e-4), bounds, _converged([d for _, d in walks]))
+    lags = np.arange(1, 101)
+    known = np.array([np.isfinite(band.low[1:]) for band, _ in walks])
+    inside = np.array([(band.low[1:] <= 6 * lags) & (6 * lags <= band.high[1:]) for band, _ in walks])
+    name = "msd: the same, mean squared displacement, 100 lags"
+    yield Row(name, inside.sum(axis=0) / known.sum(axis=0), bounds, f"{known.mean():.1%} of the lags have a band")
     edges = np.linspace(2, 10, 41)
     shells = 0.02 * np.diff(edges**3)  # pairs that a frame has of them
     gas = [uncertainty.of_blocks(random.poisson(16 * shells, (64, 40)), np.full(64, 16.0)) for _ in range(series)]
     inside = np.mean([(e.low <= shells) & (shells <= e.high) for e in gas], axis=0)
     yield Row("of_blocks: g(r) of an ideal gas, 1,024 frames, 40 bins", inside, bounds, _converged(gas))
+    gas = [_of_frames(random.poisson(shells, (270, 40)), 1000) for _ in range(series)]
+    inside = np.mean([(e.low <= shells) & (shells <= e.high) for e in gas], axis=0)
+    yield Row("add_blocks: the same, frames 1,000 to 1,269", inside, bounds, _converged(gas))
     for tau, frames in ((8, 4096), (64, 4096), (16, 512)):
         lags = np.arange(1, 33) if tau == 8 else np.arange(1, 33) * tau // 16
         found = [_of_states(random, tau, frames, lags) for _ in range(series)]
@@ -241,17 +259,23 @@ def _converged(estimates: list[Any]) -> str:
     return f"N_eff {n_eff:.0f}, {sum(not e.converged for e in estimates)} not converged"
 
 
-def _of_walk(random: np.random.Generator, frames: int) -> uncertainty.Estimate[Any]:
-    """Return D by the slope of the mean squared displacement over lags of 1 to 8, origins by fine block."""
-    places = random.normal(scale=math.sqrt(2), size=(frames, 64)).cumsum(axis=0)  # <x^2> = 2 D t, with D = 1
-    lags = np.arange(1, 9)
-    sums, weights = np.zeros((64, 8)), np.zeros((64, 8))
-    block = uncertainty.fine_block(np.arange(frames), frames)
-    for i, lag in enumerate(lags):
-        squared = ((places[lag:] - places[:-lag]) ** 2).mean(axis=1)
-        sums[:, i] = np.bincount(block[:-lag], squared, 64)
-        weights[:, i] = np.bincount(block[:-lag], minlength=64)
-    return uncertainty.of_blocks(sums, weights, of=lambda curve: np.polyfit(lags, curve, 1)[0] / 2)
+def _of_walks(
+    random: np.random.Generator, frames: int, n_lags: int
+) -> tuple[uncertainty.Estimate[Any], uncertainty.Estimate[Any]]:
+    """Return the mean squared displacement of walks with D = 1, and D by its slope, as the built-in has them."""
+    paths = random.normal(scale=math.sqrt(2), size=(10, frames, 3)).cumsum(axis=1)
+    msd, tau, fitted = windowed_msd(paths)[:, :n_lags].mean(axis=0), np.arange(float(n_lags)), slice(10, 91)
+    of_block = block_msd(paths, *block_lags(frames, n_lags)) * UNIT / len(paths)
+    d = diffusion(tau[fitted], msd[fitted])
+    band = limits_of_msd(msd, of_block, 0.95)
+    return band, limits_of_diffusion(d, tau[fitted], of_block[:, fitted], 0.95)
+
+
+def _of_frames(counts: Array, first: int) -> uncertainty.Estimate[Any]:
+    """Return a curve by blocks of frames, of frames whose numbers begin anywhere, so that some blocks are not full."""
+    rows = [uncertainty.block_row(first + i, of_frame) for i, of_frame in enumerate(counts)]
+    frames, sums = uncertainty.split_blocks(uncertainty.add_blocks(rows))
+    return uncertainty.of_blocks(sums, frames)
 
 
 def _of_states(random: np.random.Generator, tau: float, frames: int, lags: Array) -> uncertainty.Estimate[Any]:

@@ -24,6 +24,7 @@ BENCHMARKS = {
     "spill": "parts.shuffle:spill",
     "kernels": "parts.kernels",
     "coverage": "parts.coverage",
+    "intervals": "parts.intervals",
     "watching": "parts.watching",
     "pairs": "runs.pairs",
     "start": "runs.start",

@@ -15,8 +15,17 @@ from support import plain
 
 import himach
 from himach.examples import sample
-from himach.examples.displacements import UNIT, block_lags, block_msd, unwrap, windowed_msd
-from himach.examples.msd import Msd, diffusion, limits_of_diffusion, limits_of_msd
+from himach.examples.displacements import (
+    UNIT,
+    block_lags,
+    block_msd,
+    diffusion,
+    limits_of_diffusion,
+    limits_of_msd,
+    unwrap,
+    windowed_msd,
+)
+from himach.examples.msd import Msd
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -1,0 +1,27 @@
+"""g(r) without a band: what `himach.examples.rdf` would be if it added all frames up in one sum."""
+
+import numpy as np
+from MDAnalysis.lib.mdamath import box_volume
+
+import himach
+from himach.examples.common import width
+from himach.examples.rdf import COUNTS, FINE, WIDTH, Rdf
+from himach.uncertainty import block_row
+
+
+class Summed(Rdf):
+    """g(r) by one sum over all frames, which has no band."""
+
+    def map(self, frame):
+        """Yield the pairs of a frame by distance, its volume and its least width."""
+        volume = float(box_volume(frame.box))
+        yield himach.Pairs([WIDTH], [width(frame.box, volume)])
+        yield himach.Pairs([COUNTS], [np.append(self.count(frame), [int(volume), int(volume % 1 * FINE)])])
+
+    def reduce(self, key, series):
+        """Return the sums, or the least width."""
+        return np.min(series.values) if key == WIDTH else np.sum(series.values, axis=0)
+
+    def finish(self, results):
+        """Return the table."""
+        return super().finish({**results, COUNTS: block_row(0, results[COUNTS])[np.newaxis]})
