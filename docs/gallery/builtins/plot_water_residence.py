@@ -19,8 +19,8 @@ results = himach.run(analyses, *sample("nanopore"), progress=False)
 # %%
 
 figure, axes = plt.subplots()
-for name, frames in zip(results, allowed, strict=True):
-    table = results[name]
+for outcome, frames in zip(results.outcome.values(), allowed, strict=True):
+    table = outcome["survival"]
     axes.plot(table["tau_ps"], table["survival"], marker=".", label=f"away for at most {frames} frames")
 axes.set(xlabel=table.label("tau_ps", "lag"), ylabel="survival probability", ylim=(0, 1.05))
 axes.legend()
