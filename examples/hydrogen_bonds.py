@@ -10,7 +10,15 @@ from MDAnalysis.lib.distances import calc_angles, capped_distance
 import himach
 from himach import kernels
 from himach.examples.common import check_not_negative, check_positive, draw_mean, lag_times, select, time_axis
-from himach.examples.survival import find_runs, find_runs_of_many, lasting, plot_stays, plot_survival, survival
+from himach.examples.survival import (
+    find_runs,
+    find_runs_of_many,
+    lasting,
+    occupancy,
+    plot_stays,
+    plot_survival,
+    survival,
+)
 
 #: Key of the number of bonds; bonds are pairs of atoms, which no negative number is.
 COUNT = -1
@@ -122,7 +130,20 @@ class HydrogenBonds(himach.Analysis):
             "counts": himach.Table({"time_ps": times, "bonds": bonds}),
             "stays": stays,
             "residence": mean,
+            "occupancy": self.occupancy(results, n_frames),
         }
+
+    def occupancy(self, results, n_frames):
+        """Return the table of the pairs of donor and acceptor that are ever bonded, by any hydrogen of the donor."""
+        donor_of = dict(zip(self.hydrogen_atoms.tolist(), self.donor_atoms.tolist(), strict=True))
+        runs = {}
+        for key, of_bond in results.items():
+            if key != COUNT:
+                runs.setdefault((donor_of[key[0]], key[1]), []).append(of_bond)
+        pairs = sorted(runs)
+        part = occupancy([runs[pair] for pair in pairs], n_frames)
+        donor, acceptor = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        return himach.Table({"donor": donor, "acceptor": acceptor, "occupancy": part})
 
     def plot(self, outcome, axes):
         counts = outcome["counts"]

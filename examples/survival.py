@@ -15,7 +15,7 @@ a tenth of the time that arrays take.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -28,10 +28,12 @@ import himach
 from himach import uncertainty
 from himach.examples.common import draw_band, in_words, time_axis
 
-__all__ = ["find_runs", "find_runs_of_many", "lasting", "plot_stays", "plot_survival", "survival"]
+__all__ = ["find_runs", "find_runs_of_many", "lasting", "occupancy", "plot_stays", "plot_survival", "survival"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+#: Parts of the time by which it is told how correlated presence is, at most.
+MOST_PARTS = 4096
 
 
 def find_runs(steps: Ints, intermittency: int = 0) -> bytes:
@@ -184,6 +186,60 @@ def lasting(
     return (
         himach.Table({"time_ps": himach.Column(times, "ps"), "lasting": curve}),
         himach.Table({"stays": [len(ended)], "ended": [int(ended.sum())], "mean_ps": mean_column}),
+    )
+
+
+def occupancy(runs: Sequence[Iterable[bytes]], n_frames: int) -> himach.Column:
+    """Return in which part of the frames things are present, each by its runs.
+
+    Parameters
+    ----------
+    runs
+        Of each thing the runs of what it is made of, from `find_runs`: it is present where any of these is.
+    n_frames
+        Number of selected frames.
+
+    Returns
+    -------
+    Column of as many values, whose limits are those of proportions (`himach.uncertainty.proportion`), by as many
+    independent frames as the frames are worth.
+
+    Examples
+    --------
+    >>> occupancy([[find_runs(np.array([0, 1])), find_runs(np.array([1, 2]))]], n_frames=4)
+    Column(array([0.75]), unit='')
+    """
+    edges = np.linspace(0, n_frames, min(n_frames, MOST_PARTS) + 1).astype(np.int64)
+    parts = np.array([np.diff(_frames_before(edges, one)) for one in runs]).reshape(len(runs), len(edges) - 1)
+    part = parts.sum(axis=1) / n_frames
+    return himach.Column(part, estimate=partial(_limits_of_occupancy, part, parts / np.diff(edges)))
+
+
+def _frames_before(edges: Ints, runs: Iterable[bytes]) -> Ints:
+    """Return in how many frames before each of the edges something is present, int64."""
+    first, length = np.frombuffer(b"".join(runs), dtype=np.int64).reshape(-1, 2).T
+    order = np.argsort(first, kind="stable")
+    begins, ends = first[order], np.maximum.accumulate((first + length)[order])
+    begins = np.maximum(begins, np.append(0, ends[:-1]))  # of runs that overlap, what is not in those before
+    lasted = np.maximum(ends - begins, 0)
+    before = np.append(0, np.cumsum(lasted))
+    at = np.searchsorted(begins, edges, side="right")
+    late = np.where(at > 0, np.maximum(ends[at - 1] - edges, 0), 0)
+    return np.asarray(before[at] - late)
+
+
+def _limits_of_occupancy(part: Floats, parts: Floats, level: float) -> uncertainty.Estimate[Any]:
+    found = []
+    for p, of_parts in zip(part, parts, strict=True):
+        # So many independent frames have the variance that parts of the time have.
+        variance = of_parts.var() * uncertainty.inefficiency(of_parts) / len(of_parts)
+        n_eff = p * (1 - p) / variance if variance > 0 else float(len(of_parts))
+        found.append(uncertainty.proportion(p * n_eff, n_eff, level))
+    if not found:
+        return replace(_unknown(math.nan, level), value=part, low=part, high=part, method="none: nothing is present")
+    least = min(found, key=lambda one: one.n_eff)
+    return replace(
+        least, value=part, low=np.array([one.low for one in found]), high=np.array([one.high for one in found])
     )
 
 

@@ -11,6 +11,7 @@ from himach.examples import BUILTINS, SAMPLES, load, sample
 
 PORE = {"top": "resname GRA and prop z > 26", "bottom": "resname GRA and prop z < 20"}
 STAYS = {"stays": ["time_ps", "lasting"], "residence": ["stays", "ended", "mean_ps"]}
+OCCUPANCY = {"occupancy": ["donor", "acceptor", "occupancy"]}
 RUNS = {
     "water-residence": ("nanopore", {"solute": "name K"}, {"survival": ["tau_ps", "survival"], **STAYS}),
     "ion-permeation": (
@@ -25,7 +26,11 @@ RUNS = {
         {"selection": "name K"},
         {"msd": ["tau_ps", "msd"], "diffusion": ["from_ps", "to_ps", "d_cm2_s"]},
     ),
-    "hydrogen-bonds": ("villin", {}, {"lifetime": ["tau_ps", "survival"], "counts": ["time_ps", "bonds"], **STAYS}),
+    "hydrogen-bonds": (
+        "villin",
+        {},
+        {"lifetime": ["tau_ps", "survival"], "counts": ["time_ps", "bonds"], **STAYS, **OCCUPANCY},
+    ),
 }
 
 

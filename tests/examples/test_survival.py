@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from MDAnalysis.lib.correlations import autocorrelation, correct_intermittency
 from scipy.stats import CensoredData, ecdf
 
-from himach.examples.survival import find_runs, find_runs_of_many, lasting, survival
+from himach import uncertainty
+from himach.examples.survival import find_runs, find_runs_of_many, lasting, occupancy, survival
 
 presence = st.lists(st.sets(st.integers(0, 4)), min_size=1, max_size=25)
 
@@ -148,3 +149,28 @@ def test_mean_of_stays_that_often_outlast_the_run():
         inside += found.low <= 50 <= found.high
     assert 52 <= inside < 60
     assert np.mean(means) == pytest.approx(50, rel=0.03)
+
+
+@given(st.lists(st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=3), max_size=4))
+def test_occupancy_beside_frames_one_by_one(things):
+    things = [np.array(thing) for thing in things if np.any(thing)]
+    runs = [[find_runs(np.flatnonzero(atom)) for atom in thing if atom.any()] for thing in things]
+    found = occupancy(runs, 9)
+    np.testing.assert_allclose(found.values, [thing.any(axis=0).mean() for thing in things])
+    limits = found.estimate(0.9)
+    for thing, low, high in zip(things, limits.low, limits.high, strict=True):
+        present = thing.any(axis=0).astype(float)
+        n_eff = 9 / uncertainty.inefficiency(present)
+        expected = uncertainty.proportion(present.mean() * n_eff, n_eff, 0.9)
+        np.testing.assert_allclose([low, high], [expected.low, expected.high])
+
+
+def test_occupancy_of_correlated_bonds():
+    """Two states with memory: on average half of the frames, and 9 in 10 intervals at 0.9 say so."""
+    rng = np.random.default_rng(3)
+    there = rng.random((200, 20_000)) < 0.05
+    there = (there.cumsum(axis=1) + rng.integers(0, 2, (200, 1))) % 2 == 0
+    found = occupancy([[find_runs(np.flatnonzero(one))] for one in there], 20_000)
+    np.testing.assert_allclose(found.values, there.mean(axis=1))
+    limits = found.estimate(0.9)
+    assert 168 <= ((limits.low <= 0.5) & (limits.high >= 0.5)).sum() <= 192

@@ -302,7 +302,7 @@ def test_the_files_are_those_of_any_number_of_ranks(tmp_path):
     same_files(tmp_path / "one", tmp_path / "three")
     one, three = (json.loads((tmp_path / name / "run.json").read_text())["uncertainty"] for name in ("one", "three"))
     assert one == three
-    names = [f"hydrogen-bonds/{table}" for table in ("counts", "lifetime", "residence", "stays")]
+    names = [f"hydrogen-bonds/{table}" for table in ("counts", "lifetime", "occupancy", "residence", "stays")]
     assert sorted(one) == [*names, "rmsd/rmsd"]
 
 
