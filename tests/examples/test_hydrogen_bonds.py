@@ -41,12 +41,22 @@ def test_against_mdanalysis(topology, trajectory, selections, n_frames, intermit
     tau, survival = expected.lifetime(tau_max=8, intermittency=intermittency)
     np.testing.assert_allclose(outcome["lifetime"]["survival"], survival, rtol=1e-12)
     np.testing.assert_allclose(outcome["lifetime"]["tau_ps"], tau * universe.trajectory.dt, rtol=1e-5)
+    if not intermittency:
+        bonds = np.unique(expected.results.hbonds[:, [0, 1, 3]].astype(int), axis=0)  # frame, donor, acceptor
+        pairs, counts = np.unique(bonds[:, 1:], axis=0, return_counts=True)
+        found = outcome["occupancy"]
+        np.testing.assert_array_equal(np.column_stack([found["donor"], found["acceptor"]]), pairs)
+        np.testing.assert_allclose(found["occupancy"], counts / n_frames, rtol=1e-12)
 
 
 def test_no_bonds_at_all():
     outcome = plain.run(HydrogenBonds(distance=1.1, tau_max=2), *sample("villin"), stop=4)
     assert outcome["counts"]["bonds"].tolist() == [0, 0, 0, 0]
     np.testing.assert_array_equal(outcome["lifetime"]["survival"], [np.nan] * 3)
+    assert outcome["occupancy"].rows == 0
+    assert outcome["residence"]["stays"].tolist() == [0]
+    result = himach.run(HydrogenBonds(distance=1.1, tau_max=2), *sample("villin"), stop=4, cache="off", progress=False)
+    assert np.isnan(result["residence"]["mean_ps_low"][0])
 
 
 def test_topology_without_bonds():
