@@ -33,8 +33,8 @@ CM2_S = 1e-4
 NEIGHBORS = np.array(sorted(itertools.product((-1.0, 0.0, 1.0), repeat=3), key=np.count_nonzero))
 #: Of so many frames there is a lag in a block, at most: windows of longer ones are hardly ever independent.
 FRAMES_PER_LAG = 8
-#: In what squared displacements are added up, Å².
-UNIT = 2.0**-20
+#: In what squared displacements, divided by the number of paths, are added up, Å²: their mean may reach 8,000,000.
+UNIT = 2.0**-40
 
 
 def unwrap(positions: Floats, boxes: npt.ArrayLike) -> Floats:
@@ -99,17 +99,16 @@ def windowed_msd(positions: Floats) -> Floats:
 
 def block_lags(m: int, n_lags: int) -> tuple[int, int]:
     """Return how many blocks of windows paths of m frames have, 0 for none, and how many lags, from 0, of `n_lags`."""
-    if m < uncertainty.FINE_BLOCKS:
+    most = uncertainty.FINE_BLOCKS
+    if m < most:
         return 0, 1
     lags = min(n_lags, m // FRAMES_PER_LAG)
-    return (
-        uncertainty.FINE_BLOCKS if lags * uncertainty.FINE_BLOCKS <= 2 * m else uncertainty.FINE_BLOCKS // 2,
-        lags,
-    )  # where lags are long, few will do
+    few = lags * most > 2 * m or m - lags + 1 < most  # more blocks of long lags would only cost time
+    return most // 2 if few else most, lags
 
 
-def block_msd(positions: Floats, n_blocks: int, n_lags: int) -> npt.NDArray[np.int64]:
-    """Return the mean squared displacement of each block of origins, added up over paths (n, m, 3), Å².
+def block_msd(positions: Floats, n_blocks: int, n_lags: int, n_paths: int) -> npt.NDArray[np.int64]:
+    """Return what paths (n, m, 3), of `n_paths` in all, add to the mean squared displacement of each block of origins.
 
     Blocks are equally long, and each has all windows of its origins: the last frames are no origins.
 
@@ -137,7 +136,7 @@ def block_msd(positions: Floats, n_blocks: int, n_lags: int) -> npt.NDArray[np.i
     after = sums[:, first + length] - sums[:, first]
     msd = (after + after[..., :1] - 2 * irfft(powers, n)[..., :n_lags]) / length
     msd[..., 0] = 0
-    return np.rint(msd / UNIT).astype(np.int64).sum(axis=0)
+    return np.rint(msd / (n_paths * UNIT)).astype(np.int64).sum(axis=0)
 
 
 def limits_of_msd(msd: Floats, of_block: Floats, level: float) -> uncertainty.Estimate[Floats]:

@@ -99,29 +99,29 @@ class Msd(himach.Analysis):
         yield himach.Pairs(self.indices, frame.positions[self.indices])
 
     def reduce(self, key, series):
-        return self.lags(series.values[np.newaxis], series.boxes)[0]
+        return windowed_msd(self.paths(series.values, series.boxes))[: len(self.tau_ps)].copy()
 
     def reduce_many(self, keys, series):
         m = len(self.frames)
         if np.any(np.diff(series.offsets) != m):  # an analysis derived from this one may leave frames out
             return [self.reduce(key, one) for key, one in zip(keys, series, strict=True)]
-        paths, boxes = series.values.reshape(-1, m, 3), series[0].boxes
-        some = max(1, AT_ONCE // m)
-        return [msd for first in range(0, len(paths), some) for msd in self.lags(paths[first : first + some], boxes)]
+        positions, boxes = series.values.reshape(-1, m, 3), series[0].boxes
+        some, found, blocks = max(1, AT_ONCE // m), [], 0
+        for first in range(0, len(positions), some):
+            paths = self.paths(positions[first : first + some], boxes)
+            found += [*windowed_msd(paths)[:, : len(self.tau_ps)].copy()]
+            if self.n_blocks:
+                blocks = blocks + block_msd(paths, self.n_blocks, self.n_lags, len(self.indices))
+        if self.n_blocks:
+            found[0] = found[0], blocks, len(positions)  # what all these paths add to the blocks goes with the first
+        return found
 
-    def lags(self, positions, boxes):
-        """Return the mean squared displacements of paths (n, m, 3) up to the longest lag; of all paths, of blocks.
-
-        What is of blocks (`block_msd`) goes with the first path, and so do how many paths it is of.
-        """
-        paths = positions.astype(np.float64)
+    def paths(self, positions, boxes):
+        """Return paths (..., m, 3) that are not broken by the periodic boundary."""
         if not self.unwrap and boxes is not None and np.ptp(boxes[:, :3], axis=0).any():
             warnings.warn(CHANGING_BOX, stacklevel=2)
-        if self.unwrap:
-            paths = unwrap(paths, boxes)
-        first, *others = windowed_msd(paths)[..., : len(self.tau_ps)]
-        whole = self.n_blocks and paths.shape[1] == len(self.frames)
-        return [(first, block_msd(paths, self.n_blocks, self.n_lags), len(paths)) if whole else first, *others]
+        positions = positions.astype(np.float64)
+        return unwrap(positions, boxes) if self.unwrap else positions
 
     def finish(self, results):
         msd, n_whole, blocks = np.zeros(len(self.tau_ps)), 0, np.zeros((self.n_blocks or 1, self.n_lags), np.int64)
@@ -134,16 +134,20 @@ class Msd(himach.Analysis):
                 of_atom = result
             msd += of_atom
         msd /= len(results)
-        of_block = blocks * UNIT / len(results) if n_whole == len(results) else np.zeros((1, self.n_lags))
+        of_block = blocks * UNIT if n_whole == len(results) else np.zeros((1, self.n_lags))
         mean = himach.Column(msd, "Å²", estimate=partial(limits_of_msd, msd, of_block))
         outcome = {"msd": himach.Table({"tau_ps": himach.Column(self.tau_ps, "ps"), "msd": mean})}
-        tau = self.tau_ps[self.fitted]
+        tau, d = self.tau_ps[self.fitted], np.nan
         if len(tau) > 1:
             d = diffusion(tau, msd[self.fitted])
-            known = of_block[:, self.fitted] if self.fitted.stop <= self.n_lags else np.zeros((1, len(tau)))
-            d = himach.Column(np.array([d]), "cm²/s", estimate=partial(limits_of_diffusion, d, tau, known))
-            ends = {"from_ps": himach.Column(tau[:1], "ps"), "to_ps": himach.Column(tau[-1:], "ps")}
-            outcome["diffusion"] = himach.Table({**ends, "d_cm2_s": d})
+        known = len(tau) > 1 and self.fitted.stop <= self.n_lags
+        of_block = of_block[:, self.fitted] if known else np.zeros((1, 2))
+        limits = partial(limits_of_diffusion, d, tau if known else np.arange(2.0), of_block)
+        from_ps, to_ps = (
+            himach.Column(tau[end] if len(tau) else [np.nan], "ps") for end in (slice(1), slice(-1, None))
+        )
+        d = himach.Column(np.array([d]), "cm²/s", estimate=limits)
+        outcome["diffusion"] = himach.Table({"from_ps": from_ps, "to_ps": to_ps, "d_cm2_s": d})
         return outcome
 
     def plot(self, outcome, axes):
@@ -161,8 +165,8 @@ class Msd(himach.Analysis):
             axes.plot(tau, msd)
             axes.set(xlim=(0, None), ylim=(0, None))
         draw_band(axes, tau, table, "msd", "C0")
-        if "diffusion" in outcome:
-            d = outcome["diffusion"]
+        d = outcome["diffusion"]
+        if np.isfinite(d["d_cm2_s"][0]):
             some = (table["tau_ps"] >= d["from_ps"][0]) & (table["tau_ps"] <= d["to_ps"][0])
             line = np.polynomial.Polynomial.fit(tau[some], msd[some], 1)
             axes.plot(tau[some], line(tau[some]), color="black", lw=0.8, label=in_words(d, "d_cm2_s", "D"))

@@ -176,7 +176,8 @@ def lasting(
     entered = first > intermittency
     first, length = first[entered], length[entered]
     ended = first + length + intermittency < n_frames
-    lasted = dt * np.where(ended, length, length - 1)  # of the last frame nobody knows whether one left after it
+    # Of a stay that has not ended, what came after the last frame at which its end could have been seen tells nothing.
+    lasted = dt * np.where(ended, length, np.maximum(0, n_frames - 1 - intermittency - first))
     times, part, mean = np.zeros(1), np.ones(1), math.nan
     if lasted.any():
         found = uncertainty.stays(lasted, ended)
@@ -202,17 +203,16 @@ def occupancy(runs: Sequence[Iterable[bytes]], n_frames: int) -> himach.Column:
     Returns
     -------
     Column of as many values, whose limits are those of proportions (`himach.uncertainty.proportion`), by as many
-    independent frames as the frames are worth.
+    independent frames as the frames are worth. What is always present has none: nobody saw how long it is away.
 
     Examples
     --------
     >>> occupancy([[find_runs(np.array([0, 1])), find_runs(np.array([1, 2]))]], n_frames=4)
     Column(array([0.75]), unit='')
     """
-    edges = np.linspace(0, n_frames, min(n_frames, MOST_PARTS) + 1).astype(np.int64)
-    parts = np.array([np.diff(_frames_before(edges, one)) for one in runs]).reshape(len(runs), len(edges) - 1)
-    part = parts.sum(axis=1) / n_frames
-    return himach.Column(part, estimate=partial(_limits_of_occupancy, part, parts / np.diff(edges)))
+    counts = np.array([_frames_before(np.array([n_frames]), one)[0] for one in runs], dtype=np.int64)
+    part = counts / n_frames
+    return himach.Column(part, estimate=partial(_limits_of_occupancy, part, runs, n_frames))
 
 
 def _frames_before(edges: Ints, runs: Iterable[bytes]) -> Ints:
@@ -221,26 +221,28 @@ def _frames_before(edges: Ints, runs: Iterable[bytes]) -> Ints:
     order = np.argsort(first, kind="stable")
     begins, ends = first[order], np.maximum.accumulate((first + length)[order])
     begins = np.maximum(begins, np.append(0, ends[:-1]))  # of runs that overlap, what is not in those before
-    lasted = np.maximum(ends - begins, 0)
-    before = np.append(0, np.cumsum(lasted))
+    before = np.append(0, np.cumsum(ends - begins))
     at = np.searchsorted(begins, edges, side="right")
-    late = np.where(at > 0, np.maximum(ends[at - 1] - edges, 0), 0)
-    return np.asarray(before[at] - late)
+    beyond = np.where(at > 0, np.maximum(ends[at - 1] - edges, 0), 0)
+    return np.asarray(before[at] - beyond)
 
 
-def _limits_of_occupancy(part: Floats, parts: Floats, level: float) -> uncertainty.Estimate[Any]:
+def _limits_of_occupancy(
+    part: Floats, runs: Sequence[Iterable[bytes]], n_frames: int, level: float
+) -> uncertainty.Estimate[Any]:
+    edges = np.linspace(0, n_frames, min(n_frames, MOST_PARTS) + 1).astype(np.int64)
     found = []
-    for p, of_parts in zip(part, parts, strict=True):
-        # So many independent frames have the variance that parts of the time have.
-        variance = of_parts.var() * uncertainty.inefficiency(of_parts) / len(of_parts)
-        n_eff = p * (1 - p) / variance if variance > 0 else float(len(of_parts))
+    for p, one in zip(part, runs, strict=True):
+        in_part = np.diff(_frames_before(edges, one)) / np.diff(edges)
+        # As many independent frames have the variance that parts of the time have; what never changes tells of none.
+        variance = in_part.var() * uncertainty.inefficiency(in_part) / len(in_part)
+        n_eff = min(p * (1 - p) / variance, float(n_frames)) if variance > 0 else 1.0
         found.append(uncertainty.proportion(p * n_eff, n_eff, level))
     if not found:
-        return replace(_unknown(math.nan, level), value=part, low=part, high=part, method="none: nothing is present")
+        return replace(_unknown(math.nan, level), value=part, low=part, high=part)
     least = min(found, key=lambda one: one.n_eff)
-    return replace(
-        least, value=part, low=np.array([one.low for one in found]), high=np.array([one.high for one in found])
-    )
+    low, high = (np.array(limits) for limits in zip(*((one.low, one.high) for one in found), strict=True))
+    return replace(least, value=part, low=low, high=high)
 
 
 def _limits_of_curve(lasted: Floats, ended: npt.NDArray[np.bool_], level: float) -> uncertainty.Estimate[Any]:

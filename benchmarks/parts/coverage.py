@@ -264,8 +264,9 @@ def _of_walks(
 ) -> tuple[uncertainty.Estimate[Any], uncertainty.Estimate[Any]]:
     """Return the mean squared displacement of walks with D = 1, and D by its slope, as the built-in has them."""
     paths = random.normal(scale=math.sqrt(2), size=(10, frames, 3)).cumsum(axis=1)
-    msd, tau, fitted = windowed_msd(paths)[:, :n_lags].mean(axis=0), np.arange(float(n_lags)), slice(10, 91)
-    of_block = block_msd(paths, *block_lags(frames, n_lags)) * UNIT / len(paths)
+    msd: Array = windowed_msd(paths)[:, :n_lags].mean(axis=0)
+    tau, fitted = np.arange(float(n_lags)), slice(10, 91)
+    of_block: Array = block_msd(paths, *block_lags(frames, n_lags), len(paths)) * UNIT
     d = diffusion(tau[fitted], msd[fitted])
     band = limits_of_msd(msd, of_block, 0.95)
     return band, limits_of_diffusion(d, tau[fitted], of_block[:, fitted], 0.95)

@@ -9,7 +9,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import click
 
@@ -23,6 +23,8 @@ from ..harness.options import only
 __all__ = ["main"]
 
 BAR = 1.05
+#: Of analyses whose map() or reduce() adds up what intervals need: the same without it.
+PLAIN = {"rdf": "PlainRdf", "msd": "PlainMsd"}
 #: Sample and parameters of each built-in.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "water-residence": ("nanopore", {"solute": "name K"}),
@@ -34,13 +36,21 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+class Seconds(NamedTuple):
+    """Of a run: its map phase, its reduce phase, all of it."""
+
+    map: float
+    reduce: float
+    whole: float
+
+
 @only(", ".join(CASES))
 @click.option("--frames", type=click.IntRange(min=100), default=10_000, show_default=True, help="Frames of each run.")
 @click.option("--repeats", type=click.IntRange(min=1), default=7, show_default=True, help="Pairs of runs.")
 def main(only: Sequence[str], frames: int, repeats: int) -> None:
-    """Time the map phase of every built-in with intervals and without, and the whole runs, in turn.
+    """Time every built-in with intervals and without, in turn: map phase, reduce phase, whole run.
 
-    That of rdf is beside one that adds all frames up in one sum, too.
+    What rdf adds up in map(), and msd in reduce(), stands beside the same without it (plain).
     """
     print(f"{frames:,} frames, one rank, medians of {repeats} runs in turn")
     for name in only or CASES:
@@ -48,29 +58,28 @@ def main(only: Sequence[str], frames: int, repeats: int) -> None:
         trajectory, topology = repeated(which, frames)
         usual = partial(load(name), **parameters)
         runs: dict[str, Callable[[], himach.Analysis]] = {"0.95": usual, "off": usual}
-        if name == "rdf":
-            runs["one sum"] = partial(import_module("himach.benchmarks.analyses.summed").Summed, **parameters)
-        times: dict[str, list[tuple[float, float]]] = {level: [] for level in runs}
+        if name in PLAIN:
+            runs["plain"] = partial(
+                getattr(import_module("himach.benchmarks.analyses.plain"), PLAIN[name]), **parameters
+            )
+        times: dict[str, list[Seconds]] = {kind: [] for kind in runs}
         for _ in range(repeats):
-            for level, make in runs.items():
-                times[level].append(timed(make(), trajectory, topology, None if level == "0.95" else "off"))
-        mapping, whole = ({level: median(one[i] for one in of) for level, of in times.items()} for i in range(2))
-        for other in list(runs)[1:]:
-            beside = f"{mapping['0.95']:.3f} s / {mapping[other]:.3f} s = {mapping['0.95'] / mapping[other]:.3f}"
-            report(f"{name}: map phase beside {other}", beside, f"{BAR:g}")
-        beside = f"{whole['0.95']:.3f} s / {whole['off']:.3f} s = {whole['0.95'] / whole['off']:.3f}"
-        report(f"{name}: whole run beside off", beside)
+            for kind, make in runs.items():
+                times[kind].append(timed(make(), trajectory, topology, None if kind == "0.95" else "off"))
+        for phase in Seconds._fields:
+            found = {kind: median(getattr(one, phase) for one in of) for kind, of in times.items()}
+            for other in [*runs][1:] if phase == "map" else [*runs][-1:]:
+                beside = f"{found['0.95']:.3f} s / {found[other]:.3f} s = {found['0.95'] / found[other]:.3f}"
+                report(f"{name}: {phase} beside {other}", beside, f"{BAR:g}" if phase == "map" else "none")
 
 
-def timed(
-    analysis: himach.Analysis, trajectory: Path, topology: Path, confidence: Literal["off"] | None
-) -> tuple[float, float]:
-    """Return seconds of the map phase and of the whole run."""
+def timed(analysis: himach.Analysis, trajectory: Path, topology: Path, confidence: Literal["off"] | None) -> Seconds:
+    """Return how long a run took."""
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of passages that are none where the sample begins anew
-        result = himach.run(analysis, trajectory, topology, cache="off", confidence=confidence, progress=False)
-    return result.record["seconds"]["map"], time.perf_counter() - began
+        record = himach.run(analysis, trajectory, topology, cache="off", confidence=confidence, progress=False).record
+    return Seconds(record["seconds"]["map"], record["seconds"]["reduce"], time.perf_counter() - began)
 
 
 def repeated(which: str, frames: int) -> tuple[Path, Path]:

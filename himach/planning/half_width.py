@@ -65,9 +65,9 @@ class HalfWidth:
         UsageError
             If the run makes no such interval.
         """
-        widths = uncertainty.get(self.table, {}).get("half_widths", {})
+        widths = uncertainty.get(self.table, {}).get("half_widths") or {}
         if self.column not in widths:
-            names = [f"{table}.{column}" for table, of in uncertainty.items() for column in of["half_widths"]]
+            names = [f"{table}.{column}" for table, of in uncertainty.items() for column in of.get("half_widths") or {}]
             raise UsageError(
                 f"until {self}: the run makes no such interval; it makes {', '.join(names)}"
                 if names
@@ -85,7 +85,7 @@ class HalfWidth:
         if width <= self.most:
             return 1.0, f"intervals of {self.table}.{self.column} are within ±{width:.3g}"
         if math.isnan(width):
-            n_eff = uncertainty[self.table]["n_eff"]
+            n_eff = float(uncertainty[self.table]["n_eff"] or 0)
             longer = max(2.0, LEAST_N_EFF / n_eff) if n_eff else math.nan
             return longer, (
                 f"{self.table}.{self.column} has no interval yet (N_eff {n_eff:.2g}): what is told is the least after "

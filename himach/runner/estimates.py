@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +51,7 @@ def add_estimates(
             outcome.update({name: tabled(str(name), thing) for name, thing in outcome.items() if _asks(thing)})
     told = {}
     for name, table in tables_of(labels, outcomes).items():
-        if table.estimates and table.rows and level is not None:
+        if table.estimates and level is not None:
             told[name] = _of_table(name, table, level, equilibration)
         table.estimates.clear()  # functions among them need not travel
     return told
@@ -70,15 +70,19 @@ def _of_table(name: str, table: Table, level: float, equilibration: str | float 
     means, half_widths, every = {}, {}, []
     for column, asked in list(table.estimates.items()):
         try:
-            if asked is True:
+            if asked is True and not table.rows:
+                every.append(NONE)
+            elif asked is True:
                 means[column], table.means[column] = _mean(table[column], times, level, equilibration)
-                half_widths[column] = table.means[column].half_width
+                half_widths[column] = _positive(table.means[column].half_width)
                 every.append(means[column])
             else:
                 every.append(_limits(table, column, asked, level))
-                half_widths[column] = _widest(table, column)
+                if asked != "count":  # whose intervals do not shrink
+                    half_widths[column] = _widest(table, column)
         except UsageError as error:
             warnings.warn(f"{name}.{column} has no estimate: {error}", stacklevel=2)
+            half_widths[column] = math.nan
             every.append(NONE)
     least = min(every, key=lambda one: one["n_eff"])
     return Uncertainty(
@@ -95,19 +99,17 @@ def _of_table(name: str, table: Table, level: float, equilibration: str | float 
 
 def _limits(table: Table, column: str, asked: Estimated, level: float) -> MeanRecord:
     """Put limits beside a column that has them: of counts, of a curve by blocks of frames, of what a function says."""
-    from himach.uncertainty import count, of_blocks
-
-    found: Estimate[Any]
-    if isinstance(asked, tuple):
-        found = of_blocks(*asked, level)
-        # By its distance: the value itself was added up in another order, and has other last bits.
-        values = np.asarray(table[column], np.float64)
-        low, high = values - (found.value - found.low), values + (found.high - found.value)
+    if not table.rows:
+        found, low, high = None, np.empty(0), np.empty(0)
     else:
-        found = _said_by(asked, level) if callable(asked) else count(table[column], level)
+        found = _said(asked, table[column], level)
         low, high = np.atleast_1d(found.low), np.atleast_1d(found.high)
-        if low.shape != (table.rows,):
-            raise UsageError(f"its function gives limits of shape {low.shape}, and the table has {table.rows} rows")
+        if not np.shape(low) == np.shape(high) == (table.rows,):
+            raise UsageError(f"its limits have the shapes {low.shape}, {high.shape}, and the table {table.rows} rows")
+        if isinstance(asked, tuple):
+            # By its distance: the value itself was added up in another order, and has other last bits.
+            values = np.asarray(table[column], np.float64)
+            low, high = values - (found.value - low), values + (high - found.value)
     columns = dict(table)
     table.clear()
     for name, cells in columns.items():
@@ -117,28 +119,41 @@ def _limits(table: Table, column: str, asked: Estimated, level: float) -> MeanRe
             table.level = level
     if column in table.units:
         table.units |= dict.fromkeys([f"{column}_low", f"{column}_high"], table.units[column])
+    if found is None:
+        return NONE
     return MeanRecord(**{**NONE, "n_eff": found.n_eff, "blocks": found.blocks, "method": found.method})
 
 
 def _widest(table: Table, column: str) -> float:
-    """Return half the width of the widest interval of values that are not 0; nan if one has none."""
+    """Return half the width of the widest interval of values that are not 0; nan if one has none, or all widths are 0.
+
+    What has not changed yet has no width, which tells nothing of how sure it is.
+    """
     seen = np.asarray(table[column]) != 0
     widths = np.asarray(table[f"{column}_high"])[seen] - np.asarray(table[f"{column}_low"])[seen]
-    return float(widths.max() / 2) if len(widths) else math.nan
+    return _positive(widths.max() / 2) if len(widths) else math.nan
 
 
-def _said_by(function: Callable[[float], Estimate[Any]], level: float) -> Estimate[Any]:
-    """Return the estimate that a function gives."""
-    from himach.uncertainty import Estimate
+def _positive(half_width: float) -> float:
+    return float(half_width) if half_width > 0 else math.nan
+
+
+def _said(asked: Estimated, values: Any, level: float) -> Estimate[Any]:
+    """Return the estimate that a column asks for."""
+    from himach.uncertainty import Estimate, count, of_blocks
 
     try:
-        found = function(level)
+        found: Any
+        if callable(asked):
+            found = asked(level)
+        else:
+            found = of_blocks(*asked, level) if isinstance(asked, tuple) else count(values, level)
     except UsageError:
         raise
-    except Exception as error:
-        raise UsageError(f"its function raised {type(error).__name__}: {error}") from error
+    except Exception as error:  # no outcome is lost because it is not known how sure it is
+        raise UsageError(f"what tells it raised {type(error).__name__}: {error}") from error
     if not isinstance(found, Estimate):
-        raise UsageError(f"its function returns a {type(found).__name__}, and must return an Estimate")
+        raise UsageError(f"what tells it returns a {type(found).__name__}, and must return an Estimate")
     return found
 
 

@@ -105,14 +105,12 @@ def test_diffusion_at_constant_pressure():
 
 def test_a_path_that_others_unwrapped_in_a_box_that_changes_is_warned_of():
     walk, _, boxes = wrapped_walk(1)
-    walk = walk[np.newaxis]
     msd = Msd(selection="all", unwrap=False)
-    msd.tau_ps, msd.n_blocks = np.arange(3.0), 0
     with pytest.warns(UserWarning, match="the box changes"):
-        msd.lags(walk, boxes)
+        msd.paths(walk, boxes)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        msd.lags(walk, np.broadcast_to(boxes[0], boxes.shape))
+        msd.paths(walk, np.broadcast_to(boxes[0], boxes.shape))
 
 
 @settings(max_examples=50)
@@ -136,10 +134,35 @@ def test_blocks_of_windows_beside_windows_one_by_one(seed, m, n_lags, n):
         ]
         for b in range(n_blocks)
     ]
-    found = block_msd(paths, n_blocks, n_lags)
-    np.testing.assert_allclose(found * UNIT, np.array(expected) / length, rtol=1e-9, atol=2 * n * UNIT)
-    assert (found == sum(block_msd(path[np.newaxis], n_blocks, n_lags) for path in paths)).all()
+    found = block_msd(paths, n_blocks, n_lags, n)
+    np.testing.assert_allclose(found * UNIT * n, np.array(expected) / length, rtol=1e-9, atol=1e-9)
+    assert (found == sum(block_msd(path[np.newaxis], n_blocks, n_lags, n) for path in paths)).all()
+    assert length > 0
     assert (n_blocks * length + n_lags - 1 <= m) and n_lags <= max(1, m // 8)
+
+
+@pytest.mark.parametrize("m", [*range(1, 70), 127, 128, 129, 511, 512, 513])
+def test_blocks_have_windows_whatever_the_lags(m):
+    for lags in range(1, 70):
+        n_blocks, n_lags = block_lags(m, lags)
+        if n_blocks:
+            assert (m - n_lags + 1) // n_blocks > 0
+            found = block_msd(np.arange(3.0 * m).reshape(1, m, 3), n_blocks, n_lags, 1) * UNIT
+            np.testing.assert_allclose(found, np.broadcast_to(27.0 * np.arange(n_lags) ** 2, found.shape), atol=1e-6)
+
+
+def test_displacements_as_of_a_gas_do_not_overflow():
+    m = 100
+    path = 2e3 / np.sqrt(3) * np.arange(m)[:, np.newaxis] / m * np.ones(3)
+    sums = sum(block_msd(path[np.newaxis] * 1.0, 32, 5, 1_000_000) for _ in range(3))
+    np.testing.assert_allclose(sums[0] * UNIT * 1e6 / 3, (20.0 * np.arange(5)) ** 2, rtol=1e-5)
+
+
+def test_two_frames_have_a_table_of_diffusion():
+    result = himach.run(Msd(selection="name K", tau_max=1), *sample("nanopore"), stop=2, cache="off", progress=False)
+    assert np.isnan(result["diffusion"]["d_cm2_s"][0])
+    assert list(result["diffusion"]) == ["from_ps", "to_ps", "d_cm2_s", "d_cm2_s_low", "d_cm2_s_high"]
+    result.plot()
 
 
 def test_diffusion_and_bands_of_brownian_particles():
@@ -150,7 +173,7 @@ def test_diffusion_and_bands_of_brownian_particles():
     inside, d_inside = np.zeros(n_lags), 0
     for _ in range(40):
         paths = np.cumsum(rng.normal(0, np.sqrt(2 * 0.23 * 2.0), (n, m, 3)), axis=1)
-        of_block = block_msd(paths, *block_lags(m, n_lags)) * UNIT / n
+        of_block = block_msd(paths, *block_lags(m, n_lags), n) * UNIT
         msd = windowed_msd(paths)[:, :n_lags].mean(axis=0)
         band = limits_of_msd(msd, of_block, 0.95)
         inside += (band.low <= 6 * 0.23 * tau) & (6 * 0.23 * tau <= band.high)

@@ -105,7 +105,7 @@ def stays_one_by_one(present, intermittency):
             end += 1
         if t > intermittency:
             ended = end + intermittency < n
-            stays.append((end - t if ended else end - t - 1, ended))
+            stays.append((end - t if ended else max(0, n - 1 - intermittency - t), ended))
         t = end
     return stays
 
@@ -160,7 +160,7 @@ def test_occupancy_beside_frames_one_by_one(things):
     limits = found.estimate(0.9)
     for thing, low, high in zip(things, limits.low, limits.high, strict=True):
         present = thing.any(axis=0).astype(float)
-        n_eff = 9 / uncertainty.inefficiency(present)
+        n_eff = 1 if present.all() else 9 / uncertainty.inefficiency(present)
         expected = uncertainty.proportion(present.mean() * n_eff, n_eff, 0.9)
         np.testing.assert_allclose([low, high], [expected.low, expected.high])
 
@@ -174,3 +174,28 @@ def test_occupancy_of_correlated_bonds():
     np.testing.assert_allclose(found.values, there.mean(axis=1))
     limits = found.estimate(0.9)
     assert 168 <= ((limits.low <= 0.5) & (limits.high >= 0.5)).sum() <= 192
+
+
+def test_of_what_is_always_there_nobody_knows_how_long_it_is_away():
+    found = occupancy([[find_runs(np.arange(200))], [find_runs(np.arange(0, 200, 2))]], 200).estimate(0.9)
+    assert np.isnan(found.low[0]) and np.isnan(found.high[0])
+    assert found.low[1] < 0.5 < found.high[1]
+    alternating = [find_runs(np.append(np.arange(0, 8192, 2), 8191))]
+    assert occupancy([alternating], 8192).estimate(0.9).n_eff <= 8192
+
+
+def test_absences_that_are_bridged_do_not_make_stays_longer():
+    """Stays of 30 frames on average, away for 40: absences of up to 5 frames are bridged, in runs of 100 frames."""
+    rng = np.random.default_rng(2)
+    runs, bridged = [], []
+    for steps in np.cumsum(
+        np.stack([rng.geometric(1 / 30, (4000, 30)), rng.geometric(1 / 40, (4000, 30))], axis=2).reshape(4000, -1),
+        axis=1,
+    ):
+        states = np.searchsorted(steps, np.arange(500, 600), side="right") % 2 == 0
+        runs += [find_runs(np.flatnonzero(states), 5)] if states.any() else []
+        # A long run of the same atom tells how long stays are with what is bridged.
+        whole = np.searchsorted(steps, np.arange(steps[-1]), side="right") % 2 == 0
+        bridged.append(np.frombuffer(find_runs(np.flatnonzero(whole), 5), np.int64)[3:-2:2])
+    _, mean = lasting(runs, 100, 1.0, 5)
+    assert mean["mean_ps"][0] == pytest.approx(np.concatenate(bridged).mean(), rel=0.06)

@@ -60,7 +60,10 @@ def test_what_is_narrow_enough_and_what_has_no_interval():
     times, why = half.times_as_long(told(math.nan, n_eff=2.0))
     assert times == 4
     assert "no interval yet (N_eff 2)" in why
-    assert math.isnan(half.times_as_long(told(None, n_eff=0))[0])
+    for n_eff in (0, None):
+        assert math.isnan(half.times_as_long(told(None, n_eff=n_eff))[0])
+    with pytest.raises(UsageError, match="makes no intervals"):
+        half.times_as_long({"rdf": {"n_eff": 4.0}})  # of an earlier himach
 
 
 def test_a_plan_tells_it():

@@ -7,6 +7,7 @@ import inspect
 import json
 import math
 import sys
+from dataclasses import replace
 
 import MDAnalysis
 import numpy as np
@@ -244,9 +245,11 @@ class ByFunction(package.Analysis):
                 return uncertainty.count(np.array([results[0], 2]), level)
             if self.way == "fails":
                 raise ZeroDivisionError("no frames")
-            return uncertainty.count(np.array([1]), level) if self.way == "short" else 3.0
+            short = uncertainty.count(np.array([1]), level)
+            return {"short": short, "uneven": replace(short, low=np.array([1.0, 2.0])), "none": None}[self.way]
 
-        return {"n": package.Table({"n": package.Column([results[0], 2], estimate=limits)})}
+        asked = (np.ones((4, 3)), np.ones(4)) if self.way == "wrong" else limits
+        return {"n": package.Table({"n": package.Column([results[0], 2], estimate=asked)})}
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -274,14 +277,40 @@ def test_limits_by_a_function_of_the_level(tmp_path, ranks, confidence):
     ("way", "told"),
     [
         ("fails", "raised ZeroDivisionError: no frames"),
-        ("short", r"limits of shape \(1,\)"),
-        ("odd", "returns a float"),
+        ("short", r"the shapes \(1,\)"),
+        ("uneven", r"the shapes \(2,\), \(1,\)"),
+        ("wrong", r"the shapes \(3,\)"),
+        ("none", "returns a NoneType"),
     ],
 )
 def test_a_function_that_gives_no_limits_is_told_of(way, told):
-    with pytest.warns(UserWarning, match=f"n.n has no estimate: its function .*{told}"):
+    with pytest.warns(UserWarning, match=f"n.n has no estimate: .*{told}"):
         table = package.run(ByFunction(way=way), *VILLIN, stop=5)["n"]
     assert table["n"].tolist() == [5, 2]
+
+
+class Empty(package.Analysis):
+    """Tables without rows."""
+
+    def map(self, frame):
+        yield 0, 1
+
+    def reduce(self, key, series):
+        return 0
+
+    def finish(self, results):
+        none = np.empty(0)
+        return {
+            "curve": package.Table({"x": package.Column(none, estimate=(np.zeros((4, 0)), np.ones(4)))}),
+            "series": package.Table({"y": package.Column(none, estimate=True)}),
+        }
+
+
+def test_tables_without_rows_have_the_columns_of_others():
+    result = package.run(Empty(), *VILLIN, stop=5)
+    assert list(result["curve"]) == ["x", "x_low", "x_high"]
+    assert list(result["series"]) == ["y"]
+    assert result.record["uncertainty"]["curve"]["blocks"] == 0
 
 
 def test_the_mean_is_drawn_with_its_interval():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from MDAnalysis import Universe, Writer
 from support.commands import himach, same_files, start_himach, wait_until
 
 import himach as package
+from himach import uncertainty
 from himach.examples import load, sample
 from himach.io.trajectory.index.walk import read_index
 from himach.planning.half_width import HalfWidth
@@ -64,11 +66,11 @@ def test_a_run_ends_when_its_intervals_are_narrow_enough(tmp_path, growing, rank
         load("rdf")(a="name K", b="name O OH2"), growing.path, TOPOLOGY, every=40, idle=20, until="rdf.g<0.4",
         ranks=ranks, cache="off", on_update=update, out=tmp_path / "out", progress=False,
     )  # fmt: skip
-    wide, narrow = seen[:-2], seen[-2]  # the last is of what came until it was told to end
-    assert len(wide) > 0 and all(np.isnan(width) or width >= 0.4 for _, width in wide)
-    assert narrow[1] < 0.4
+    narrow = [width < 0.4 for _, width in seen[:-1]]  # the last is of what came until it was told to end
+    assert narrow[-4:] == [False, True, True, True]
+    assert not any(narrow[i : i + 3] == [True] * 3 for i in range(len(narrow) - 3))
     told = result.record["live"]
-    assert (told["until"], told["half_width"]) == ("rdf.g<0.4", narrow[1])
+    assert (told["until"], told["half_width"]) == ("rdf.g<0.4", seen[-2][1])
     assert result.record["frames"] < 400
     stop = result.record["frames"]
     package.run(
@@ -84,18 +86,62 @@ def test_by_the_command(tmp_path, growing):
         "run", *RDF, "-t", growing.path, "-s", TOPOLOGY, "--follow", "--every", 50, "--cache", "off",
         "--until", "rdf.g<0.4", "--out", tmp_path / "out", "-n", 2,
     )  # fmt: skip
+    record = tmp_path / "out" / "run.json"
+
+    def analysed(frames: int) -> bool:
+        return record.exists() and json.loads(record.read_text())["frames"] == frames
+
     try:
-        assert wait_until((tmp_path / "out" / "run.json").exists, 60)
-        growing.grow(250)
+        for frames in range(50, 401, 50):
+            assert wait_until(partial(analysed, frames), 60)
+            growing.grow(50)
+            if wait_until(lambda: run.poll() is not None, 1.5):
+                break
         said = "".join(run.communicate(timeout=60))
     finally:
         run.kill()
         run.wait()
     assert run.returncode == 0, said
     assert "himach: intervals of rdf.g are within ±0." in said
-    told = json.loads((tmp_path / "out" / "run.json").read_text())
+    told = json.loads(record.read_text())
     assert told["live"]["half_width"] < 0.4
     assert "g_low" in (tmp_path / "out" / "rdf.csv").read_text()
+
+
+class Late(package.Analysis):
+    """What does not change at first, in a table that has no rows at first."""
+
+    def map(self, frame):
+        yield 0, 2.0 if frame.number < 40 else 2.0 + frame.number % 2
+
+    def reduce(self, key, series):
+        return series.values
+
+    def finish(self, results):
+        values = np.array(results[0])
+        some = values[40:]
+        return {
+            "c": package.Table({"n": package.Column(values, estimate=True)}),
+            "late": package.Table({"k": package.Column(some, estimate=lambda level: uncertainty.count(some, level))}),
+        }
+
+
+def test_what_has_not_changed_yet_ends_nothing(growing):
+    growing.grow(10)
+    result = package.run(
+        Late(), growing.path, TOPOLOGY, every=10, idle=20, until="c.n<0.2", cache="off", progress=False,
+        on_update=lambda result: growing.grow(10),
+    )  # fmt: skip
+    assert result.record["frames"] > 40
+
+
+def test_what_is_not_there_yet_is_waited_for(growing):
+    growing.grow(10)
+    result = package.run(
+        Late(), growing.path, TOPOLOGY, every=10, idle=20, until="late.k<9", cache="off", progress=False,
+        on_update=lambda result: growing.grow(10),
+    )  # fmt: skip
+    assert 60 < result.record["frames"] < 100
 
 
 @pytest.mark.parametrize(

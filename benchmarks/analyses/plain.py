@@ -1,15 +1,16 @@
-"""g(r) without a band: what `himach.examples.rdf` would be if it added all frames up in one sum."""
+"""Built-ins without what intervals need: g(r) by one sum over all frames, mean squared displacements without blocks."""
 
 import numpy as np
 from MDAnalysis.lib.mdamath import box_volume
 
 import himach
 from himach.examples.common import width
+from himach.examples.msd import Msd
 from himach.examples.rdf import COUNTS, FINE, WIDTH, Rdf
 from himach.uncertainty import block_row
 
 
-class Summed(Rdf):
+class PlainRdf(Rdf):
     """g(r) by one sum over all frames, which has no band."""
 
     def map(self, frame):
@@ -25,3 +26,12 @@ class Summed(Rdf):
     def finish(self, results):
         """Return the table."""
         return super().finish({**results, COUNTS: block_row(0, results[COUNTS])[np.newaxis]})
+
+
+class PlainMsd(Msd):
+    """Mean squared displacement without blocks of windows."""
+
+    def setup(self, universe):
+        """Prepare as usual, for no blocks."""
+        super().setup(universe)
+        self.n_blocks = 0
