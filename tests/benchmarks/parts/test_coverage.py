@@ -27,7 +27,16 @@ def test_what_is_exact_is_in_its_bounds(capsys):
 @pytest.mark.slow
 def test_all_parts_have_their_rows(capsys):
     _, *rows = lines(capsys)
-    for start, count in {"mean: ": 12, "replicas: ": 3, "count: ": 1, "stays: ": 3, "of_blocks: ": 5}.items():
+    counts = {
+        "mean: ": 12,
+        "replicas: ": 3,
+        "count: ": 1,
+        "stays: ": 3,
+        "msd: ": 2,
+        "of_blocks: ": 4,
+        "add_blocks: ": 1,
+    }
+    for start, count in counts.items():
         assert sum(row.startswith(start) for row in rows) == count
     assert sum(row.startswith("  decay of") for row in rows) == 3
 
