@@ -167,7 +167,8 @@ class IonPermeation(himach.Analysis):
                 axes.plot(scale * times[1], ends[1], marker, color=colours[f"ion {ion}"], mec="black", zorder=4)
             words = f"{n} passage{'' if n == 1 else 's'} {direction}"
             if "events_low" in counts:
-                words += f" [{counts['events_low'][row]:.3g}, {counts['events_high'][row]:.3g}]"
+                limits = f"[{counts['events_low'][row]:.3g}, {counts['events_high'][row]:.3g}]"
+                words += f" {limits} ({100 * counts.level:g} %)"
             axes.plot([], [], marker, color="0.5", mec="black", label=words)
         axes.set(xlabel=label, ylabel="z from the middle of the filter / Å", title="Ions through the filter")
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=3, fontsize="small", frameon=False)

@@ -263,7 +263,7 @@ class LiveOptions:
         "End when no frame came for this long.  [default: never]", type=float, metavar="SECONDS"
     )
     until: str | None = option(
-        "End when intervals of a column are within this half-width, such as 'rdf.g<0.02'; looked at --every N frames.",
+        "End when intervals of a column were within X, such as 'rdf.g<0.02', at three outcomes (--every) in a row.",
         metavar="TABLE.COLUMN<X",
     )  # fmt: skip
     dataset: str | None = option("Keep the frames of a running engine under this name.", metavar="NAME")

@@ -82,8 +82,6 @@ class HalfWidth:
         made of more blocks are not counted on.
         """
         width = self.seen(uncertainty)
-        if width <= self.most:
-            return 1.0, f"intervals of {self.table}.{self.column} are within ±{width:.3g}"
         if math.isnan(width):
             n_eff = float(uncertainty[self.table]["n_eff"] or 0)
             longer = max(2.0, LEAST_N_EFF / n_eff) if n_eff else math.nan
@@ -91,4 +89,4 @@ class HalfWidth:
                 f"{self.table}.{self.column} has no interval yet (N_eff {n_eff:.2g}): what is told is the least after "
                 "which it may have one"
             )
-        return (width / self.most) ** 2, f"intervals of {self.table}.{self.column} are within ±{width:.3g}"
+        return max(1.0, (width / self.most) ** 2), f"intervals of {self.table}.{self.column} are within ±{width:.3g}"

@@ -7,7 +7,7 @@ import operator
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,46 +140,27 @@ def plan(
     askeds = [PredictionInput(count, per_node, frames or costs.frames, seed) for count in counts]
     found = planned(costs, known, askeds)
     if needed is not None:
-        found["until"] = needed.table()
-        found.notes.insert(0, needed.note)
+        found["until"], note = needed
+        found.notes.insert(0, note)
     if out is not None:
         found.save(out)
     return found
 
 
-@dataclass(frozen=True)
-class _Needed:
-    """How long a simulation must be for narrow intervals."""
-
-    wanted: HalfWidth
-    record: Observed
-    width: float
-    times: float
-    note: str
-
-    @property
-    def frames(self) -> int:
-        """Of a run over it."""
-        return math.ceil(self.times * self.record.frames)
-
-    def table(self) -> Table:
-        """Return what is told of it."""
-        known = math.isfinite(self.times)
-        return Table({
-            "column": [f"{self.wanted.table}.{self.wanted.column}"],
-            "half_width": [_short(self.width)],
-            "wanted": [self.wanted.most],
-            "frames": [self.record.frames],
-            "times_as_long": [_short(self.times) if known else None],
-            "frames_needed": [self.frames if known else None],
-        })  # fmt: skip
-
-
-def _needed(wanted: HalfWidth, record: Observed) -> _Needed:
-    """Return how long a simulation must be, by the record of a run over a part of it."""
+def _needed(wanted: HalfWidth, record: Observed) -> tuple[Table, str]:
+    """Return how long a simulation must be, by the record of a run over a part of it, and why."""
     times, why = wanted.times_as_long(record.uncertainty)
+    known = math.isfinite(times)
+    table = Table({
+        "column": [f"{wanted.table}.{wanted.column}"],
+        "half_width": [_short(wanted.seen(record.uncertainty))],
+        "wanted": [wanted.most],
+        "frames": [record.frames],
+        "times_as_long": [_short(times) if known else None],
+        "frames_needed": [math.ceil(times * record.frames) if known else None],
+    })  # fmt: skip
     note = f"{record.name}: {why}; intervals are taken to shrink with the root of the time, as of one long simulation"
-    return _Needed(wanted, record, wanted.seen(record.uncertainty), times, note)
+    return table, note
 
 
 def _observed(records: Any) -> list[Observed]:

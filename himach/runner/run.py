@@ -144,7 +144,7 @@ def run(
         Seconds without a new frame after which such a run ends; None: an engine's end does, or Ctrl-C.
     until
         A condition such as ``"rdf.g<0.02"``, looked at `every` so many frames: such a run ends when the intervals of
-        that column of that table are within that half-width.
+        that column of that table, in its unit, were within that half-width at three outcomes in a row.
     dataset
         Name of the dataset in which an engine's frames are kept.
     stride_when_late

@@ -119,7 +119,7 @@ def test_passages_are_drawn_and_told():
     assert axes.get_xlabel() == "time / ns"
     assert 1000 < axes.get_xlim()[1] < 1100
     told = [text.get_text() for text in axes.get_legend().get_texts()]
-    passages = ["4 passages up [1.09, 10.2]", "3 passages down [0.619, 8.77]"]
+    passages = ["4 passages up [1.09, 10.2] (95 %)", "3 passages down [0.619, 8.77] (95 %)"]
     assert told == ["filter", "ion 544", "ion 545", *passages]
 
 

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import himach
 from himach import UsageError
+from himach.examples import sample
 from himach.uncertainty import FINE_BLOCKS, add_blocks, block_row, split_blocks
 
 
@@ -64,3 +66,25 @@ def test_blocks_are_as_many_as_frames_or_at_least_half_of_64():
 def test_what_is_no_block_is_refused(make, told):
     with pytest.raises(UsageError, match=told):
         make()
+
+
+class Numbers(himach.Analysis):
+    """As the docstring of block_row() has it: one value of a frame, not yielded in Pairs."""
+
+    def map(self, frame):
+        yield "numbers", block_row(frame.number, [frame.number])
+
+    def combine(self, key, series):
+        return add_blocks(series.values)
+
+    def reduce(self, key, series):
+        return add_blocks(series.values)
+
+    def finish(self, results):
+        frames, sums = split_blocks(results["numbers"])
+        return {"blocks": {"frames": frames, "sums": sums[:, 0]}}
+
+
+def test_as_the_docstring_has_it():
+    table = himach.run(Numbers(), *sample("nanopore"), cache="off", progress=False)["blocks"]
+    assert (table["frames"].tolist(), table["sums"].tolist()) == by_hand(list(range(150)))
