@@ -112,8 +112,8 @@ def replicate(
     left = world.comm.allreduce(left)
     if left and world.comm.rank == 0:
         print(
-            f"himach: {left} copies were not made, as frames could not be read: himach stage --repair replaces what is "
-            "damaged",
+            f"himach: {left} copies were not made, as frames could not be read or were evicted meanwhile: "
+            "himach stage --repair makes them",
             file=sys.stderr,
         )
     return int(world.comm.allreduce(made)), world.comm.bcast(np.concatenate(lost))
