@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from himach.io.push.openmm import OpenMMReporter
     from himach.io.push.writer import Writer
     from himach.launch.ranks import Ranks
+    from himach.opening.member import Member
     from himach.output.table import Column, Table
     from himach.planning.plan import Plan, plan
     from himach.result import Result
@@ -31,6 +32,7 @@ __all__ = [
     "AtomGroup",
     "Column",
     "HimachError",
+    "Member",
     "OpenMMReporter",
     "Pairs",
     "Plan",
@@ -58,6 +60,7 @@ _HOME = {
     "AtomGroup": "himach.atoms",
     "Column": "himach.output.table",
     "HimachError": "himach.errors",
+    "Member": "himach.opening.member",
     "OpenMMReporter": "himach.io.push.openmm",
     "Pairs": "himach.analysis",
     "Plan": "himach.planning.plan",

@@ -140,6 +140,8 @@ class Analysis:
         The selected frame numbers, a range; set before setup().
     dt
         Time between selected frames in ps, None where it is uneven or there is but one frame; set before setup().
+    member
+        Name of the member of an ensemble whose frames these are; None in other runs. Set before setup().
     caches
         Names of attributes that map() may change: buffers and caches on which no result depends.
     then
@@ -151,6 +153,7 @@ class Analysis:
 
     frames: ClassVar[range] = range(0)
     dt: ClassVar[float | None] = None
+    member: ClassVar[str | None] = None
     caches: ClassVar[Sequence[str]] = ()
     then: ClassVar[Analysis | type[Analysis] | None] = None
     key_names: ClassVar[Sequence[str]] = ()

@@ -137,6 +137,8 @@ class Frame:
     data
         What the file says of the frame beside all this, by name, as MDAnalysis's reader does: its step, a lambda,
         additional columns; empty where it says nothing. Caches do not keep it: it is read from the trajectory.
+    member
+        Name of the member of an ensemble that the frame is of; None in other runs.
     """
 
     number: int
@@ -148,3 +150,4 @@ class Frame:
     forces: Vectors | None
     universe: Universe
     data: dict[str, Any] = field(default_factory=dict)
+    member: str | None = None

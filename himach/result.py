@@ -6,8 +6,9 @@ import base64
 import html
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
@@ -50,6 +51,8 @@ class Result:
         Names of the outcomes, if not the labels of `analyses`: of a chain, its first's.
     out
         Where the run left files, if it did.
+    members
+        Of an ensemble, the outcomes of each member by its name.
 
     Attributes
     ----------
@@ -58,6 +61,9 @@ class Result:
         again get -2, -3. None on ranks other than 0.
     record
         The record, as in run.json.
+    members
+        Of an ensemble, the result of each member by its name: ``result.members["r1"]["rmsd"]`` is its table. A member
+        that failed has none. Empty in other runs.
     """
 
     def __init__(
@@ -68,6 +74,7 @@ class Result:
         several: bool | None = None,
         labels: Sequence[str] | None = None,
         out: str | os.PathLike[str] | None = None,
+        members: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     ) -> None:
         self.analyses = list(analyses)
         self.labels = unique_labels(labels or [analysis.label() for analysis in self.analyses])
@@ -75,6 +82,9 @@ class Result:
         self.out = out
         self.several = len(self.analyses) > 1 if several is None else several
         self._outcomes = None if outcomes is None else list(outcomes)
+        self.members: dict[str, Result] = {
+            name: Result(self.analyses, given, record, self.several, self.labels) for name, given in members.items()
+        }
 
     @property
     def outcome(self) -> Any:

@@ -57,6 +57,10 @@ def _draw(wait: Callable[[], bytes]) -> bytes:
     help="Trajectory file, frame directory or dataset, or imd://HOST:PORT; several files follow one another.",
 )  # fmt: skip
 @topology_option
+@click.option(
+    "--ensemble", metavar="CSV|PATTERN",
+    help="In place of -t many simulations: a table (name, trajectory, topology, group, ...), or 'sims/*/traj.xtc'.",
+)  # fmt: skip
 @keywords_option
 @click.option(
     "-p",
@@ -115,7 +119,7 @@ def run(
     given = {name: value for name, value in given.items() if value not in (None, ()) and value is not False}
     if again is None:
         _check_files(analyses, ctx)
-        required(ctx, analyses=analyses, trajectories=given.get("trajectories"))
+        required(ctx, analyses=analyses, trajectories=given.get("trajectories") or given.get("ensemble"))
     elif analyses:
         raise click.UsageError(f"--again repeats the analyses of {again}; leave {' '.join(analyses)} out", ctx)
     elif ranks is None and not under_launcher():

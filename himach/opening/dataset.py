@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from himach.io.trajectory.origin import Origin
     from himach.opening.universe_input import UniverseInput
 
-__all__ = ["Assemble", "OpenDataset", "OpenRequest", "Opened", "open_dataset", "open_frames", "watch_origin"]
+__all__ = ["Assemble", "OpenDataset", "OpenRequest", "Opened", "open_dataset", "open_frames", "open_store", "watch_origin"]
 
 #: Puts together what was pushed as slices of a dataset, and returns what is to be said (collective).
 Assemble = Callable[["World", "Store | ServedStore | None", DatasetRequest], Sequence[str]]
@@ -71,6 +71,8 @@ class OpenRequest:
         such dataset, frames come from the origin.
     store
         Open already; None: that which the dataset's cache names.
+    quota
+        Bytes that a store which is open already may hold; 0: nothing is kept there.
     """
 
     dataset: DatasetRequest
@@ -82,6 +84,7 @@ class OpenRequest:
     open_files: Callable[[Mapping[str, XdrIndex]], Origin] | None = None
     open_cached: Callable[[OriginChoice, Sequence[Candidate]], Dataset] | None = None
     store: Store | ServedStore | None = None
+    quota: int = 0
 
     @property
     def names(self) -> list[str]:
@@ -159,7 +162,7 @@ class OpenDataset:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.name:
-            self.store, self.quota = _open_store(alone().comm, self.cache)
+            self.store, self.quota = open_store(alone().comm, self.cache)
             self.cached, reason = _opened(self.store, self.name, self.generation, self.quota > 0)
             warn_once(alone().comm, [f"no frames are cached: {reason}"] if reason else [])
 
@@ -232,8 +235,15 @@ class Opened(OpenDataset):
     dt: float | None = None
 
 
-def open_frames(world: World, job: Job, assemble: Assemble | None = None) -> Opened:
+def open_frames(
+    world: World,
+    job: Job,
+    assemble: Assemble | None = None,
+    store: tuple[Store | ServedStore | None, int] = (None, 0),
+) -> Opened:
     """Open what the job works on: files and caches, or frames in the memory of a Universe (collective).
+
+    `store` is the cache, with the bytes that it may hold, where it is open already.
 
     Raises
     ------
@@ -243,7 +253,7 @@ def open_frames(world: World, job: Job, assemble: Assemble | None = None) -> Ope
     given = job.given
     if given is not None and given.frames is not None:
         return _open_memory(world, job, given)
-    dataset = open_dataset(world, OpenRequest(job, job.select, assemble))
+    dataset = open_dataset(world, OpenRequest(job, job.select, assemble, store=store[0], quota=store[1]))
     origin, cached = dataset.origin, dataset.cached
 
     def looked() -> tuple[Topology, RawFrame, float | None]:
@@ -317,7 +327,9 @@ def open_dataset(world: World, request: OpenRequest) -> OpenDataset:
         On every rank, as `open_origin`, `open_cache`, `deputy` and `select` do.
     """
     comm, asked = world.comm, request.dataset
-    store, quota = (request.store, 0) if request.store is not None else _open_store(comm, asked.cache)
+    store, quota = request.store, request.quota
+    if store is None:
+        store, quota = open_store(comm, asked.cache)
     if request.assemble is not None:
         warn_once(comm, request.assemble(world, store, asked))
     speaks, held, reason = on_every_rank(comm, partial(_find, world, store, request))
@@ -353,7 +365,7 @@ def open_dataset(world: World, request: OpenRequest) -> OpenDataset:
     return opened
 
 
-def _open_store(comm: Communicator, choice: str) -> tuple[Store | ServedStore | None, int]:
+def open_store(comm: Communicator, choice: str) -> tuple[Store | ServedStore | None, int]:
     """Open the chosen store; return also how many bytes it may hold, 0 if it keeps nothing (collective)."""
     if choice == "off":
         return None, 0

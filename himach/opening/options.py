@@ -24,6 +24,7 @@ from himach.parallel.duration import seconds_of
 if TYPE_CHECKING:
     from himach.analysis import Analysis
     from himach.launch.helper import Helper
+    from himach.opening.member import Member
     from himach.opening.universe_input import UniverseInput
     from himach.selection import Selected
 
@@ -108,15 +109,20 @@ class DatasetRequest:
     cache
         ``"auto"``: the node's store at its default place; ``"off"``: there is no cache; or the directory of a store, in
         which ``{node}`` stands for the node's name (made absolute); or a server's ``tcp://HOST:PORT``.
+    ensemble
+        In place of trajectories many simulations: as `himach.opening.member_table.members_of` takes them.
     """
 
     trajectories: Sequence[Path]
     topology: Path | None = None
     keywords: Mapping[str, Any] = field(default_factory=dict)
     cache: str = "auto"
+    ensemble: str | os.PathLike[str] | Sequence[Member] | None = None
 
     def __post_init__(self) -> None:
-        if not self.trajectories:
+        if self.ensemble is not None and self.trajectories:
+            raise UsageError("an ensemble names its trajectories itself: leave the other ones out")
+        if self.ensemble is None and not self.trajectories:
             raise UsageError("no trajectory to analyse")
         if not self.cache or "\0" in self.cache:
             raise UsageError(f"cache {self.cache!r}: there is 'auto', 'off' or the directory of a frame store")
@@ -295,11 +301,14 @@ class Job(RunOptions):
     earlier
         The record of the run that this one repeats, to tell what is different.
     between
-        Directory in which pairs are kept from one run to the next of a live run, which nobody else knows.
+        Directory in which pairs are kept from one run to the next of a live run, or of an ensemble under `out` while
+        others of its members are not done; nobody else knows it.
     live
         For the record of a live run's runs: where frames come from, and what came of that so far.
     loaded
         Digests of files that were opened while the modules of the analyses were loaded, by path.
+    member
+        Name of the member of an ensemble whose run this is.
     helper
         A process that draws, if there is one.
     """
@@ -312,6 +321,7 @@ class Job(RunOptions):
     between: Path | None = None
     live: Mapping[str, Any] | None = None
     loaded: Mapping[str, str] = field(default_factory=dict)
+    member: str | None = None
     helper: Helper | None = None
 
     @property
@@ -322,7 +332,7 @@ class Job(RunOptions):
     @property
     def keeps(self) -> bool:
         """Whether there is a place in which pairs may be kept."""
-        return self.pairs is not None or (self.out is not None and not self.unkept)
+        return bool(self.pairs or self.between or (self.out is not None and not self.unkept))
 
     @property
     def unkept(self) -> str:

@@ -196,6 +196,30 @@ class Uncertainty(TypedDict):
     half_widths: dict[str, float]
 
 
+class MemberRecord(TypedDict):
+    """A member of an ensemble: what was asked, as `himach.Member` has it, and what came of it.
+
+    Attributes
+    ----------
+    frames, reused
+        Frames that were reduced, and those of them that earlier runs had mapped.
+    error
+        Why it failed; None: it did not.
+    """
+
+    name: str
+    trajectory: list[str]
+    topology: str | None
+    group: str | None
+    start: int | None
+    stop: int | None
+    step: int | None
+    metadata: dict[str, Any]
+    frames: int
+    reused: int
+    error: str | None
+
+
 class Times(TypedDict):
     """When a run began and ended: local time with its offset, ISO 8601."""
 
@@ -236,6 +260,8 @@ class Record(Request):
         How sure tables are, by table as in `units`; not there with ``--confidence off``.
     files
         Files written, relative to the directory of run.json.
+    ensemble
+        Of a run over many simulations, its members in their order.
     live
         Of a run over frames that still come: how many updates there were; of an engine also its address, the dataset
         in which frames are kept, frames left out, and how often and for how many seconds it was paused.
@@ -261,6 +287,7 @@ class Record(Request):
     units: NotRequired[dict[str, dict[str, str]]]
     uncertainty: NotRequired[dict[str, Uncertainty]]
     files: NotRequired[list[str]]
+    ensemble: NotRequired[list[MemberRecord]]
     live: NotRequired[dict[str, Any]]
     planning: NotRequired[Planning]
 

@@ -140,7 +140,7 @@ class RunCommand:
 
         changes = {} if self.update is None else self.update.changes(self.quiet)
         analyses = find_analyses(self.analyses, self.parameters)
-        return Job(**{**self.asked(), **changes}, analyses=analyses, several=len(analyses) > 1)
+        return Job(**{"trajectories": (), **self.asked(), **changes}, analyses=analyses, several=len(analyses) > 1)
 
 
 def _refuse_losses(result: Result) -> None:

@@ -52,7 +52,7 @@ class PickledJob:
         import cloudpickle
 
         from himach.parallel.quiet import quiet_ranks
-        from himach.runner.rank import perform
+        from himach.runner.ensemble.run import perform
         from himach.staging.assembly.api import assemble_for_run
 
         with quiet_ranks(world.comm.rank):
@@ -64,7 +64,7 @@ class PickledJob:
             if world.comm.rank != 0:
                 return None
             try:
-                outcomes = cloudpickle.dumps(done.outcomes)
+                outcomes = cloudpickle.dumps((done.outcomes, done.members))
             except Exception as error:
                 raise AnalysisError(
                     f"the outcome of finish() cannot be sent back from the ranks: {_said(error)}"
@@ -75,13 +75,17 @@ class PickledJob:
 def unpack_result(packed: tuple[bytes, Record, list[dict[str, bytes]]], job: Job) -> Result:
     """Return the result, with analyses as rank 0 left them, so that plot() finds what setup() kept."""
     from himach.result import Result
+    from himach.runner.ensemble.plot import EnsemblePlot
     from himach.runner.rank import stages
 
     outcomes, record, states = packed
+    found, members = pickle.loads(outcomes)
     last_stages = [stages(analysis)[-1] for analysis in job.analyses]
+    if members:
+        last_stages = [EnsemblePlot() for _ in last_stages]
     for stage, state in zip(last_stages, states, strict=True):
         stage.__dict__.update({name: pickle.loads(value) for name, value in state.items()})
-    return Result(last_stages, pickle.loads(outcomes), record, job.several, job.labels, job.out)
+    return Result(last_stages, found, record, job.several, job.labels, job.out, members)
 
 
 def sent_by_value(analyses: Iterable[object]) -> AbstractContextManager[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,7 +47,7 @@ def place_of(job: Job, out: Path | None) -> Path | None:
 
 def files_of(comm: Communicator, job: Job, opened: Opened) -> OpenedFiles | None:
     """Return what notes the files that the analyses open; None where no pairs are kept (collective)."""
-    if not comm.bcast(job.keeps or job.between is not None):
+    if not comm.bcast(job.keeps):
         return None
     from himach.checkpoint.opened_files import OpenedFiles
 
@@ -86,7 +87,7 @@ def kept_pairs(
             for first, view in zip(firsts, views, strict=True)
         ]
 
-    lasting = comm.bcast(job.pairs is not None or job.between is not None)
+    lasting = comm.bcast(job.pairs is not None or (job.between is not None and job.member is None))
     memory = int(job.memory or default_memory()) // world.node.size // IN_MEMORY
     combined = [first.defines("combine") for first in firsts]
     homes = [type(first).__module__ for first in firsts]
@@ -103,16 +104,18 @@ def kept_pairs(
         well = True
     finally:
         if comm.rank == 0:
-            kept.release(well)
+            kept.release(well and job.member is None)  # of members all go together
 
 
-def keeper_of(kept: CheckpointRun, comm: Communicator, total: int, source: Source, memory: int) -> CheckpointWriter:
-    """Return what keeps the pairs of this rank's map phase, of `total` frames on all ranks."""
+def keeper_of(
+    kept: CheckpointRun, comm: Communicator, total: int, source: Source, memory: int, began: float
+) -> CheckpointWriter:
+    """Return what keeps the pairs of this rank's map phase, of `total` frames on all ranks, in a run that `began` then."""
     from himach.checkpoint.checkpoint_writer import EVERY as USUAL
     from himach.checkpoint.checkpoint_writer import CheckpointWriter
 
     every = _seconds(os.environ.get(EVERY), USUAL)
-    after = 0.0 if kept.lasting else 2 * every
+    after = 0.0 if kept.lasting else max(0.0, began + 2 * every - time.time())
     return CheckpointWriter(kept, comm, total, source.confirm, source.hurry, memory, after, every)
 
 

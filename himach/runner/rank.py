@@ -11,32 +11,27 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from himach.analysis import Analysis
 from himach.engine import Memory, Work, run_pass
-from himach.engine.failures import RAISED, failure
 from himach.errors import UsageError
 from himach.frame import POSITIONS, Needs
 from himach.launch.memory import default_memory, scratch_directory
 from himach.launch.stop_requests import StopRequests
 from himach.opening.options import Job
-from himach.output.claim import Claim
-from himach.output.directory import prepare_out, write_run
-from himach.output.names import unique_labels
 from himach.output.parts import uneven_parts, units_of
 from himach.output.record import Bytes, Record, Reused, Times, Uncertainty
 from himach.output.table import Table, default_outcome, row_table
 from himach.parallel.collective import Meeting, is_everywhere, on_every_rank, on_first_rank, warn_once
 from himach.parallel.communicator import Communicator, World
 from himach.parallel.progress import Progress
-from himach.parallel.quiet import heard
 from himach.planning.observed import observed
 from himach.runner.kept_pairs import files_of, keeper_of, kept_pairs, mapping_ends, not_kept
+from himach.runner.outcome_place import OutcomePlace, located, outcome_place
 from himach.selection import Selected
 
 if TYPE_CHECKING:
@@ -48,9 +43,10 @@ if TYPE_CHECKING:
     from himach.engine import Passed
     from himach.io.dataset.source import Source
     from himach.io.dataset.writeback import Written
+    from himach.io.server.served_store import ServedStore
     from himach.io.store.cached_frames import CachedFrames
+    from himach.io.store.store import Store
     from himach.io.universe.view import View
-    from himach.launch.helper import Helper
     from himach.opening.dataset import Assemble, Opened
     from himach.opening.universe_input import UniverseInput
     from himach.zazen.share import Share
@@ -58,7 +54,7 @@ if TYPE_CHECKING:
     Steps = npt.NDArray[np.int64]
     Atoms = npt.NDArray[np.int64]
 
-__all__ = ["Done", "assign_frames", "needed_atoms", "perform", "set_up", "stages"]
+__all__ = ["Common", "Done", "assign_frames", "needed_atoms", "one_thread", "perform", "set_up", "stages"]
 
 #: Confidence of intervals, where none is asked for.
 LEVEL = 0.95
@@ -78,14 +74,35 @@ class Done:
         See `himach.output.record`.
     last_stages
         The instances that drew up the outcomes, set up at this rank.
+    members
+        Of an ensemble, the outcomes of each member by its name.
     """
 
     outcomes: list[Any] | None
     record: Record
     last_stages: list[Analysis]
+    members: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
-def perform(world: World, job: Job, started: float, assemble: Assemble | None = None) -> Done:
+@dataclass
+class Common:
+    """What the runs of an ensemble's members have in common, so that a rank finds it once.
+
+    Attributes
+    ----------
+    store
+        The cache, and the bytes that it may hold.
+    asked
+        What the record of the first one says of the request; "dataset" is of that one alone.
+    """
+
+    store: tuple[Store | ServedStore | None, int] = (None, 0)
+    asked: dict[str, Any] = field(default_factory=dict)
+
+
+def perform(
+    world: World, job: Job, started: float, assemble: Assemble | None = None, common: Common | None = None
+) -> Done:
     """Carry out `job` as one of the ranks of `world`.
 
     Parameters
@@ -98,57 +115,24 @@ def perform(world: World, job: Job, started: float, assemble: Assemble | None = 
         `time.time()` at which the user started the run.
     assemble
         See `himach.opening.dataset.OpenRequest`.
+    common
+        What an earlier member of the same ensemble has found, on every rank of `world`; None: it is no member's run.
 
     Raises
     ------
     HimachError
         What went wrong, on the rank where it did, or on all of them (`himach.parallel.collective.is_everywhere`).
     """
-    comm = world.comm
-    labels = unique_labels(job.labels)
-    # What a script asks for on its first rank alone holds for all.
-    out, quiet = comm.bcast((job.out, job.quiet))
-    on_first_rank(comm, job.check_place)
-    claim = None if out is None else on_first_rank(comm, partial(prepare_out, out, labels, job.force))
-    try:
-        with heard() as said:
-            place = _Out(out, claim, labels, job.helper, job.units)
-            return _perform(world, job, started, quiet, place, said, assemble)
-    finally:
-        if claim is not None:  # on the first rank
-            claim.release()
+    with outcome_place(world, job) as place:
+        from himach.opening.dataset import open_frames
+
+        chains = [stages(analysis) for analysis in job.analyses]
+        opened = open_frames(world, job, assemble, (None, 0) if common is None else common.store)
+        with _freed(world.comm, opened), one_thread() if common is None else nullcontext():
+            return _analyse(world, job, chains, opened, started, place, common)
 
 
-@dataclass(frozen=True)
-class _Out:
-    """Where the outcome is written, the same on every rank but for the claim, which the first one has."""
-
-    path: Path | None
-    claim: Claim | None
-    labels: Sequence[str]
-    helper: Helper | None
-    units: bool
-
-    def write(self, analyses: Sequence[Analysis], outcomes: Sequence[Any], record: Record) -> list[str]:
-        """Write outcomes, plots and record; on the first rank."""
-        assert self.claim is not None
-        drawing = partial(located, method="plot", rank=0)
-        return write_run(self.claim, self.labels, analyses, outcomes, record, drawing, self.helper, self.units)
-
-
-def _perform(
-    world: World, job: Job, started: float, quiet: bool, out: _Out, said: list[str], assemble: Assemble | None
-) -> Done:  # fmt: skip
-    """Carry out `job`, and write to `out` on the first rank; `said` gets what is warned of."""
-    from himach.opening.dataset import open_frames
-
-    chains = [stages(analysis) for analysis in job.analyses]
-    opened = open_frames(world, job, assemble)
-    with _freed(world.comm, opened), _one_thread():
-        return _analyse(world, job, chains, opened, started, quiet, out, said)
-
-
-def _one_thread() -> AbstractContextManager[object]:
+def one_thread() -> AbstractContextManager[object]:
     """Let BLAS use one thread, as ranks that are started do: more give other last bits, by which ranks would show."""
     if "OMP_NUM_THREADS" in os.environ:
         return nullcontext()
@@ -166,23 +150,20 @@ def _analyse(
     chains: Sequence[list[Analysis]],
     opened: Opened,
     started: float,
-    quiet: bool,
-    out: _Out,
-    said: list[str],
+    out: OutcomePlace,
+    common: Common | None,
 ) -> Done:
     """Take the frames that are open through all methods of the analyses."""
-    from himach.runner.run_record import asked_for
-
     comm = world.comm
-    asked = on_first_rank(comm, partial(asked_for, job, opened, world.library()), share=True)
+    asked = _asked(world, job, opened, common)
     files = files_of(comm, job, opened)
-    views = on_every_rank(comm, partial(set_up, comm.rank, chains, opened, job.given, files))
+    views = on_every_rank(comm, partial(set_up, comm.rank, chains, opened, job.given, files, job.member))
     with kept_pairs(world, job, out.path, out.labels, chains, views, opened, files) as kept:
         ready = time.time()
         share = assign_frames(world, opened, kept, needed_atoms(views))
         assigned = time.time()
         with _freed(comm, share):
-            passed, read = _map_and_reduce(world, job, chains, opened, views, share, kept, quiet, started)
+            passed, read = _map_and_reduce(world, job, chains, opened, views, share, kept, out.quiet, started)
         _say_empty(chains, opened.frames, passed.mapped)
         reduced = time.time()
         ends = [chain[-1] for chain in chains]
@@ -191,7 +172,7 @@ def _analyse(
         seconds = {**before, **passed.seconds, "finish": time.time() - reduced}
         seconds = _slowest(comm, {**seconds, "total": time.time() - started})
         seconds |= {"write": 0.0, "draw": 0.0, "whole": seconds["total"]}
-        record = _record(world, asked, share, kept, passed, read, seconds, (started, said))
+        record = _record(world, asked, share, kept, passed, read, seconds, (started, out.said))
         record["planning"] = observed(world, passed, share, read, {**before, "opening": opened.at - started})
         record["units"] = on_first_rank(comm, lambda: _units(out.labels, outcomes)) or {}
         told = on_first_rank(comm, lambda: _estimates(out.labels, outcomes, job))
@@ -202,6 +183,18 @@ def _analyse(
         if out.path is not None:
             record["files"] = on_first_rank(comm, partial(out.write, ends, outcomes or [], record)) or []
     return Done(outcomes, record, ends)
+
+
+def _asked(world: World, job: Job, opened: Opened, common: Common | None) -> dict[str, Any]:
+    """Return what the record says of the request (collective)."""
+    from himach.runner.run_record import asked_for, dataset_of
+
+    if common is not None and common.asked:
+        return {**common.asked, "dataset": dataset_of(opened)}
+    asked = on_first_rank(world.comm, partial(asked_for, job, opened, world.library()), share=True)
+    if common is not None:
+        common.asked = asked
+    return asked
 
 
 def stages(analysis: Analysis) -> list[Analysis]:
@@ -230,6 +223,7 @@ def set_up(
     opened: Opened,
     given: UniverseInput | None,
     files: OpenedFiles | None = None,
+    member: str | None = None,
 ) -> list[View]:
     """Give every analysis its own Universe and call setup(); return what binds frames to each."""
     from himach.io.universe.view import View
@@ -245,9 +239,10 @@ def set_up(
             name=chain[0].label(),
             copy=i > 0,
             transform=None if given is None else given.transform,
+            member=member,
         )
         for stage in chain:
-            stage.__dict__.update(frames=opened.frames, dt=dt)
+            stage.__dict__.update(frames=opened.frames, dt=dt, **({} if member is None else {"member": member}))
             try:
                 stage.select_groups(view.universe)
             except UsageError as error:
@@ -319,7 +314,7 @@ def _map_and_reduce(
     total = sum(share.counts.values())
     with Progress(comm, total, sys.stderr, quiet=quiet) as display:
         meeting = Meeting(comm)
-        keeper = None if kept is None else keeper_of(kept, comm, total, source, memory.limit)
+        keeper = None if kept is None else keeper_of(kept, comm, total, source, memory.limit, started)
         requests = StopRequests(mapping_ends(job, started), source.hurry if keeper is None else keeper.hurry, comm=comm)
 
         if keeper is not None:
@@ -447,17 +442,6 @@ def _take(share: Share, source: Source) -> Steps | None:
     if steps is None:
         source.confirm()
     return steps
-
-
-@contextmanager
-def located(analysis: Analysis, method: str, rank: int) -> Iterator[None]:
-    """Tell of an exception in a method of the analysis by where it happened; a refused parameter tells that itself."""
-    try:
-        yield
-    except UsageError:
-        raise
-    except RAISED as error:
-        raise failure(analysis, method, error, rank) from error
 
 
 def _finish(stages: Sequence[Analysis], results: Sequence[Mapping[Any, Any]]) -> list[Any]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from MDAnalysis import Universe
 
     from himach.analysis import Analysis
+    from himach.opening.member import Member
     from himach.output.record import Record
     from himach.parallel.communicator import World
     from himach.result import Result
@@ -49,9 +50,10 @@ T = TypeVar("T")
 @knowing_arguments
 def run(
     analysis: Analysis | type[Analysis] | str | Sequence[Analysis | type[Analysis] | str],
-    trajectory: PathLike | Sequence[PathLike] | Universe,
+    trajectory: PathLike | Sequence[PathLike] | Universe | None = None,
     topology: PathLike | None = None,
     *,
+    ensemble: PathLike | Sequence[Member] | None = None,
     start: int | None = None,
     stop: int | None = None,
     step: int | None = None,
@@ -92,6 +94,10 @@ def run(
         the frame at which it is.
     topology
         Topology file; not needed where the trajectory carries it.
+    ensemble
+        In place of `trajectory` many simulations: `himach.Member` objects, a CSV file with the columns ``name`` and
+        ``trajectory`` (and ``topology``, ``group``, ...), or a pattern such as ``"sims/*/traj.xtc"``, for which
+        `topology` may be a pattern, too.
     start, stop, step
         Choice of frames as in ``universe.trajectory[start:stop:step]``: half-open, negative allowed.
     frames
@@ -195,7 +201,7 @@ def _asked(given: Mapping[str, Any]) -> tuple[Job, LiveOptions]:
     options = {each.name: given[each.name] for each in fields(RunOptions) if each.metadata}
     paths = {name: None if given[name] is None else Path(given[name]) for name in ("pairs", "out")}
     job = Job(
-        **{**options, **paths, **_where(given["trajectory"], given["topology"], given["universe"])},
+        **{**options, **paths, **_where(given)},
         cache=os.fspath(given["cache"]),
         quiet=not (is_watched() if progress is None else progress),
         analyses=analyses,
@@ -283,11 +289,11 @@ def run_live(
 def run_here(world: World, job: Job, started: float) -> Result:
     """Run `job` as one of the ranks of `world`."""
     from himach.result import Result
-    from himach.runner.rank import perform
+    from himach.runner.ensemble.run import perform
     from himach.staging.assembly.api import assemble_for_run
 
     done = perform(world, job, started, assemble_for_run)
-    return Result(done.last_stages, done.outcomes, done.record, job.several, job.labels, job.out)
+    return Result(done.last_stages, done.outcomes, done.record, job.several, job.labels, job.out, done.members)
 
 
 def on_ranks(work: Callable[[World], T], ranks: int | Ranks = 0, keeps: bool = False) -> T:
@@ -403,26 +409,27 @@ def _forget_groups(analysis: Analysis) -> None:
         stage = stage.then
 
 
-def _where(trajectory: Any, topology: PathLike | None, keywords: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the fields of a job that say what is analysed: of files, or of a Universe."""
+def _where(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a job that say what is analysed: of files, of many simulations, or of a Universe."""
     from himach.opening.universe_input import from_universe, is_universe
 
+    trajectory, topology, keywords = given["trajectory"], given["topology"], given["universe"]
     if not is_universe(trajectory):
-        trajectories = _paths(trajectory)
         return {
-            "trajectories": trajectories,
+            "trajectories": [] if trajectory is None else _paths(trajectory),
             "topology": None if topology is None else Path(topology),
             "keywords": dict(keywords or {}),
+            "ensemble": given["ensemble"],
         }
-    for name, value in (("topology", topology), ("universe", keywords)):
+    for name, value in (("topology", topology), ("universe", keywords), ("ensemble", given["ensemble"])):
         if value:
             raise UsageError(f"{name}: the run takes that of the Universe which it is given; leave it out")
-    given = from_universe(trajectory)
+    found = from_universe(trajectory)
     return {
-        "trajectories": given.trajectories,
-        "topology": given.topology_file,
-        "keywords": given.keywords,
-        "given": given,
+        "trajectories": found.trajectories,
+        "topology": found.topology_file,
+        "keywords": found.keywords,
+        "given": found,
     }
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from himach.opening.options import Job
     from himach.opening.universe_input import UniverseInput
 
-__all__ = ["asked_for", "restored_keywords", "source_of"]
+__all__ = ["asked_for", "dataset_of", "restored_keywords", "source_of"]
 
 LONGEST_PATH = 4096  # of a parameter that may name a file
 
@@ -72,17 +72,10 @@ def asked_for(job: Job, opened: Opened, mpi: str | None) -> dict[str, Any]:
     UserWarning
         If something is not as in the run that this one repeats: each file, the data, each version.
     """
-    origin = opened.origin
-    paths = [str(path) for path in origin.paths]
     asked = {
         "himach": version("himach"),
         "analyses": [_analysis_record(analysis, job.given) for analysis in job.analyses],
-        "dataset": DatasetRecord(
-            path=paths[0] if len(paths) == 1 else paths,
-            frames=origin.n_frames,
-            atoms=origin.n_atoms,
-            fingerprint=origin.fingerprint,
-        ),
+        "dataset": dataset_of(opened),
         **_request(job, opened, mpi),
     }
     earlier = job.earlier or {}
@@ -91,6 +84,18 @@ def asked_for(job: Job, opened: Opened, mpi: str | None) -> dict[str, Any]:
     for difference in [] if job.earlier is None else _differences(job.earlier, asked):
         warnings.warn(f"{difference}; the outcome may differ from that of the run that is repeated", stacklevel=2)
     return asked
+
+
+def dataset_of(opened: Opened) -> DatasetRecord:
+    """Return what the record says of the dataset."""
+    origin = opened.origin
+    paths = [str(path) for path in origin.paths]
+    return DatasetRecord(
+        path=paths[0] if len(paths) == 1 else paths,
+        frames=origin.n_frames,
+        atoms=origin.n_atoms,
+        fingerprint=origin.fingerprint,
+    )
 
 
 def restored_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,20 @@ def student(level: float, degrees: int) -> float:
     return float(-stdtrit(degrees, (1 - level) / 2))
 
 
+def students(level: float, degrees: FloatArray) -> FloatArray:
+    """Return `student` of each of several degrees of freedom, which need not be whole; nan of nan."""
+    from scipy.special import stdtrit
+
+    return np.asarray(-stdtrit(degrees, (1 - level) / 2), dtype=np.float64)
+
+
+def student_beyond(t: FloatArray, degrees: FloatArray) -> FloatArray:
+    """Return the probability that Student's t is as far from 0 as each of `t`, or farther; nan of nan."""
+    from scipy.special import stdtr
+
+    return np.asarray(2 * stdtr(degrees, -np.abs(t)), dtype=np.float64)
+
+
 def normal(level: float) -> float:
     """Return z such that a standard normal deviate lies between -z and z with probability `level`."""
     from scipy.special import ndtri

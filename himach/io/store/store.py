@@ -100,6 +100,7 @@ class Store(bodhi.StoreHandle):
         if not follow_link and self.path.is_symlink():
             raise StoreRefusedError(f"{self.path} is a symbolic link; another user may have put it there")
         super().__init__(os.fsencode(self.path), flags)
+        self._metas: dict[str, tuple[str, bytes]] = {}
 
     def dataset(
         self,
@@ -160,8 +161,15 @@ class Store(bodhi.StoreHandle):
 
     def contents(self) -> list[tuple[str, bytes]]:
         """Return name and generation of each dataset that the store holds; asking is no use of any dataset."""
-        metas = (_read_meta(self.path / directory / "meta") for directory in self.directories())
+        metas = (self._meta(directory) for directory in self.directories())
         return [meta for meta in metas if meta is not None]
+
+    def _meta(self, directory: str) -> tuple[str, bytes] | None:
+        """Return name and generation of the dataset in a subdirectory, whose own name is made of these two."""
+        found = self._metas.get(directory) or _read_meta(self.path / directory / "meta")
+        if found is not None:
+            self._metas[directory] = found
+        return found
 
     def names(self) -> list[str]:
         """Return the names of the datasets that the store holds."""

@@ -1,15 +1,21 @@
-"""How trajectories that follow one another become one: `join()` drops the frames that a restart wrote again."""
+"""How trajectories that follow one another become one: `join()` drops the frames that a restart wrote again.
+
+It refuses files that begin alike: they are simulations beside one another.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from himach.errors import TrajectoryError
+from himach.errors import TrajectoryError, UsageError
 from himach.io.trajectory.frame_file import FrameFile
 from himach.io.trajectory.index.timeline import tolerance
+
+_ENSEMBLE = "independent simulations as --ensemble (in Python ensemble=)"
 
 
 @dataclass
@@ -39,16 +45,42 @@ def join(files: Sequence[FrameFile]) -> list[FilePart]:
 
     Raises
     ------
+    UsageError
+        If a file begins when the file that it follows does. Where frames are merely counted, if two files begin with
+        the same frame.
     TrajectoryError
         If a file begins before the file that it follows.
     """
     parts = [FilePart(file, file.n_frames) for file in files]
     if not all(file.timed for file in files):
+        _check_starts(files)
         return parts  # frames that are merely counted cannot overlap
     for earlier, later in itertools.pairwise(parts):
         _drop_overlap(earlier, later)
         earlier.file.release()
-    return [part for part in parts if part.n_frames]
+    return parts
+
+
+def _check_starts(files: Sequence[FrameFile]) -> None:
+    """Refuse files of which two have the same first frame."""
+    seen: dict[bytes, FrameFile] = {}
+    for file in files if len(files) > 1 else ():
+        try:
+            start = hashlib.sha256(file.read(0).positions).digest()
+        except Exception:  # it may not be wanted; where it is, that is told
+            continue
+        finally:
+            file.release()
+        if start in seen:
+            raise _alike(f"the first frames of {seen[start].path} and {file.path} are equal", "")
+        seen[start] = file
+
+
+def _alike(what: str, otherwise: str) -> UsageError:
+    return UsageError(
+        f"{what}, so they look like two simulations, not like a restart: give {_ENSEMBLE}, or leave out the file that "
+        f"was written again{otherwise}"
+    )
 
 
 def _drop_overlap(earlier: FilePart, later: FilePart) -> None:
@@ -59,7 +91,12 @@ def _drop_overlap(earlier: FilePart, later: FilePart) -> None:
         raise TrajectoryError(
             f"time runs backwards: {later.file.path} begins at {first:g} ps (its frame 0), before the first frame of "
             f"{earlier.file.path}, at {begin:g} ps, which it is to follow; give the files in the order of time, "
-            "or give the time step as the universe keyword dt"
+            f"{_ENSEMBLE}, or the time step as the universe keyword dt"
+        )
+    if not begin < limit:  # nor where a time is no number
+        raise _alike(
+            f"{earlier.file.path} and {later.file.path} both begin at {begin:g} ps",
+            "; if they do follow one another, give the time step as the universe keyword dt",
         )
     kept = _count_before(earlier, limit)
     dropped = earlier.n_frames - kept

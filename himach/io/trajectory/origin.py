@@ -328,7 +328,8 @@ def open_origin(
     Raises
     ------
     UsageError
-        If a file is missing or of no known format, or a keyword has no meaning here.
+        If a file is missing or of no known format, a keyword has no meaning here, or files begin alike, as simulations
+        beside one another do.
     TrajectoryError
         If a file is empty or damaged, the files do not fit together, or time runs backwards.
     """

@@ -12,7 +12,10 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from himach.errors import HimachError, TrajectoryError, UsageError
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 VERSION = 2  # of what is attached
 MAX_BYTES = 256 << 20  # of a topology file whose parse is attached
 MOST_ATTACHED = 4  # parses beside a dataset, the newest
+MOST_KNOWN = 8  # parses that a process has in memory
 _CONNECTIONS = frozenset({"bonds", "angles", "dihedrals", "impropers"})
 
 
@@ -77,36 +81,85 @@ def load_topology(
     return _guess(_parse(path, origin, keywords), path, origin, keywords)
 
 
+@dataclass
+class _Known:
+    """A topology that this process has parsed or read, which nobody changes: who would, copies it.
+
+    Attributes
+    ----------
+    topology, warnings
+        What came of parsing; text, file and line of each warning.
+    file
+        Where it is attached, if it is.
+    """
+
+    topology: Topology
+    warnings: Sequence[tuple[str, str, int]]
+    file: Path | None
+
+
+_known: dict[str, _Known] = {}
+
+
 def _kept_or_parsed(
     dataset: Dataset, attach: bool, name: str, path: str, origin: Origin, keywords: Mapping[str, Any]
 ) -> Topology:
-    """Return the topology as it is attached, else parse and attach it; warn as parsing did."""
+    """Return the topology as this process knows it or as it is attached, else parse it; warn as parsing did.
+
+    Other datasets of an ensemble have the same one: it is parsed once, and the file that is attached is one, too.
+    """
+    file = dataset.path / f"x-{name}"
+    found = _known.pop(name, None) or _attached(dataset, name, file)
+    if found is not None:
+        _check_atoms(found.topology, path, origin)
+        for text, source, line in found.warnings:
+            warnings.warn_explicit(text, UserWarning, source, line)
+        if attach and found.file not in (None, file):
+            _link(found.file, file)
+    else:
+        found = _parsed(dataset if attach else None, name, file, path, origin, keywords)
+    while len(_known) >= MOST_KNOWN:
+        _known.pop(next(iter(_known)))
+    _known[name] = found
+    return found.topology
+
+
+def _attached(dataset: Dataset, name: str, file: Path) -> _Known | None:
+    """Return a topology as it is attached; None if it is not, or damaged."""
     from himach.io.universe.parsed_topology import decode
 
     content = dataset.own_attachment(name)
-    if content is not None:
-        try:
-            topology, told = decode(content)
-        except ValueError:
-            pass
-        else:
-            _check_atoms(topology, path, origin)
-            for text, file, line in told["warnings"]:
-                warnings.warn_explicit(text, UserWarning, file, line)
-            return topology
+    try:
+        topology, told = decode(content or b"")
+    except ValueError:
+        return None
+    return _Known(topology, told["warnings"], file)
+
+
+def _parsed(
+    dataset: Dataset | None, name: str, file: Path, path: str, origin: Origin, keywords: Mapping[str, Any]
+) -> _Known:
+    """Parse a topology, and attach it if a dataset is given."""
+    from himach.io.universe.parsed_topology import encode
+
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         topology = _guess(_parse(path, origin, keywords), path, origin, keywords)
     for warning in caught:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    if attach:
-        from himach.io.universe.parsed_topology import encode
+    texts = [(str(w.message), w.filename, w.lineno) for w in caught if w.category is UserWarning]
+    content = None if dataset is None else encode(topology, {"warnings": texts})
+    if dataset is None or content is None:
+        return _Known(topology, texts, None)
+    _attach(dataset, name, content)
+    return _Known(topology, texts, file)
 
-        texts = [[str(w.message), w.filename, w.lineno] for w in caught if w.category is UserWarning]
-        content = encode(topology, {"warnings": texts})
-        if content is not None:
-            _attach(dataset, name, content)
-    return topology
+
+def _link(there: Path | None, file: Path) -> None:
+    """Attach the same file here, if that is possible."""
+    if there is not None and not file.exists():
+        with suppress(OSError):  # the next run parses again
+            os.link(there, file, follow_symlinks=False)
 
 
 def _attach(dataset: Dataset, name: str, content: bytes) -> None:

@@ -70,8 +70,10 @@ class View:
         name: str = "",
         copy: bool = False,
         transform: Callable[[Universe], None] | None = None,
+        member: str | None = None,
     ) -> None:
         self._copy = copy
+        self._member = member
         self._frames = frames
         self._name = name or "the analysis"
         self._first = first
@@ -128,7 +130,7 @@ class View:
         """
         assert self._frames[step] == raw.number, f"frame {raw.number} is not at step {step} of {self._frames}"
         ts = self._reader.bind(raw, self._copy, late)
-        return _BoundFrame(raw, step, ts, self.universe, self._reader, late)
+        return _BoundFrame(raw, step, ts, self.universe, self._reader, late, self._member)
 
 
 class _BoundFrame(Frame):
@@ -144,7 +146,9 @@ class _BoundFrame(Frame):
         universe: Universe,
         reader: _BoundReader,
         late: LateFields | None,
+        member: str | None,
     ) -> None:
+        self.member = member
         self.number = raw.number
         self.step = step
         self.time = raw.time

@@ -1,12 +1,19 @@
+import shutil
 import warnings
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from MDAnalysisTests import datafiles as data
+from support.commands import himach
 from support.io_samples import copied, make
 
-from himach.errors import TrajectoryError
+from himach.errors import TrajectoryError, UsageError
+from himach.io.dataset.split import split
 from himach.io.trajectory.origin import open_origin
+from himach.io.trajectory.xdr_file import XdrFile
+
+WAY_OUT = r"look like two simulations, not like a restart: give .* as --ensemble .* or leave out the file"
 
 
 def times(origin):
@@ -51,9 +58,26 @@ def test_three_files(tmp_path):
         assert times(open_origin(paths)) == list(range(8))
 
 
-def test_files_out_of_order(tmp_path):
-    a, b = make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [3, 4])
-    with pytest.raises(TrajectoryError, match=r"a\.xtc begins at 0 ps .* b?.*b\.xtc, at 3 ps"):
+@pytest.mark.parametrize("later", [[5, 6, 7], [5, 6, 7, 8, 9], [5, 6], [5], [5 + 1e-6, 6]])
+def test_files_that_begin_at_the_same_time_are_no_restart(tmp_path, later):
+    paths = [make(tmp_path / "a.xtc", [5, 6, 7]), make(tmp_path / "b.trr", later)]
+    with pytest.raises(UsageError, match=rf"a\.xtc and .*b\.trr both begin at 5 ps, so they {WAY_OUT}.* keyword dt"):
+        open_origin(paths)
+
+
+@pytest.mark.parametrize("starts", [[0, 4, 4], [0, 0, 4], [0, 4, 8, 8]])
+def test_of_many_files_none_goes_as_a_whole(tmp_path, starts):
+    """Also a file that another wrote again from the checkpoint at which it had begun."""
+    paths = [make(tmp_path / f"{i}.xtc", [start + j for j in range(6)]) for i, start in enumerate(starts)]
+    twins = [i for i, start in enumerate(starts) if starts.count(start) > 1]
+    with pytest.raises(UsageError, match=rf"{twins[0]}\.xtc and .*{twins[1]}\.xtc both begin at .* {WAY_OUT}"):
+        open_origin(paths)
+
+
+@pytest.mark.parametrize("later", [[0, 1, 2], [0, 1, 2, 3, 4, 5, 6]], ids=["before", "before and beyond"])
+def test_files_out_of_order(tmp_path, later):
+    a, b = make(tmp_path / "a.xtc", later), make(tmp_path / "b.xtc", [3, 4])
+    with pytest.raises(TrajectoryError, match=r"a\.xtc begins at 0 ps .* b?.*b\.xtc, at 3 ps.* as --ensemble"):
         open_origin([b, a])
 
 
@@ -70,18 +94,114 @@ def test_other_atoms(tmp_path):
         open_origin(paths)
 
 
+def cut_to(path, first):
+    """Return a copy of a file of ten frames of text of equally many lines, without the first of them."""
+    lines = path.read_text().splitlines(keepends=True)
+    shorter = path.with_name(f"from{first}{path.suffix}")
+    shorter.write_text("".join(lines[first * len(lines) // 10 :]))
+    return shorter
+
+
 def test_formats_without_times_follow_one_another(tmp_path):
-    _, first = copied("XYZ", tmp_path / "a")
-    _, second = copied("XYZ", tmp_path / "b")
-    origin = open_origin([first, second])
-    assert times(origin) == list(range(20))
+    _, first = copied("XYZ", tmp_path)
+    origin = open_origin([first, cut_to(first, 3), cut_to(first, 9)])
+    assert times(origin) == list(range(18))
+
+
+@pytest.mark.parametrize("order", [[0, 0], [0, 3, 0], [3, 0, 9, 3]])
+def test_formats_without_times_that_begin_with_the_same_frame(tmp_path, order):
+    _, first = copied("XYZ", tmp_path)
+    paths = []
+    for place, begin in enumerate(order):
+        paths.append(tmp_path / f"{place}.xyz")
+        shutil.copy(cut_to(first, begin), paths[-1])
+    one = order.index(order[-1])
+    with pytest.raises(
+        UsageError, match=rf"the first frames of .*/{one}\.xyz and .*/{place}\.xyz are equal, so they {WAY_OUT}"
+    ):
+        open_origin(paths)
+
+
+@pytest.mark.parametrize("first", [[0, 1, 2], [0], [0, 7]])
+def test_files_with_dt_that_begin_with_the_same_frame(tmp_path, first):
+    paths = [make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [1, 2]), make(tmp_path / "c.xtc", first)]
+    with pytest.raises(UsageError, match=rf"the first frames of .*a\.xtc and .*c\.xtc are equal, so they {WAY_OUT}"):
+        open_origin(paths, keywords={"dt": 2.0})
+
+
+def test_a_restart_with_dt_repeats_what_it_wrote_again(tmp_path):
+    paths = [make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [2, 3])]
+    assert times(open_origin(paths, keywords={"dt": 2.0})) == [0, 2, 4, 6, 8]
+
+
+def test_one_atom_elsewhere_tells_first_frames_apart(tmp_path):
+    _, first = copied("XYZ", tmp_path)
+    lines = first.read_text().splitlines(keepends=True)
+    last = len(lines) // 10 - 1  # of the first frame
+    name, x, *rest = lines[last].split()
+    lines[last] = " ".join([name, str(float(x) + 0.001), *rest]) + "\n"
+    other = tmp_path / "other.xyz"
+    other.write_text("".join(lines))
+    assert open_origin([first, other]).n_frames == 20
+
+
+def test_a_first_frame_that_cannot_be_read_is_told_of_where_it_is_wanted(tmp_path):
+    paths = [make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [0, 1, 2])]
+    content = bytearray(paths[1].read_bytes())
+    content[76:80] = b"\xff" * 4  # least coordinate behind the greatest
+    paths[1].write_bytes(content)
+    origin = open_origin(paths, keywords={"dt": 1.0})
+    assert [frame.time for frame in origin.read([2, 4])] == [2, 4]
+    with pytest.raises(TrajectoryError, match="frame 3 of the dataset"):
+        list(origin.read([3]))
+
+
+def test_first_frames_are_compared_of_several_files_that_count_frames_only(tmp_path, monkeypatch):
+    """Which of them is read once more on opening is the first."""
+    reads = []
+    read = XdrFile.read
+    monkeypatch.setattr(XdrFile, "read", lambda file, *words: reads.append(file.path[-5]) or read(file, *words))
+    paths = [make(tmp_path / "a.xtc", [0, 1]), make(tmp_path / "b.xtc", [2, 3])]
+    split(paths, tmp_path / "frames", frames_per_file=1)
+    for some, keywords, expected in (
+        (paths[:1], {"dt": 1.0}, ["a"]),
+        (paths, {}, ["a"]),
+        ([tmp_path / "frames"], {"dt": 1.0}, ["0"]),
+        (paths, {"dt": 1.0}, ["a", "b", "a"]),
+    ):
+        reads.clear()
+        open_origin(some, keywords=keywords)
+        assert reads == expected
 
 
 def test_formats_whose_times_are_read(tmp_path):
     topology, first = copied("DCD", tmp_path / "a")
     _, second = copied("DCD", tmp_path / "b")
-    with pytest.warns(UserWarning, match="98 frames of .* dropped"):
-        assert open_origin([first, second], topology).n_frames == 98
+    with pytest.raises(UsageError, match=rf"a/.*\.dcd and .*b/.*\.dcd both begin at 1 ps, so they {WAY_OUT}"):
+        open_origin([first, second], topology)
+
+
+COMMANDS = {
+    "run": ("run", "rmsd", "-p", "selection=name CA", "--cache", "off"),
+    "ranks": ("run", "rmsd", "-p", "selection=name CA", "--cache", "off", "-n", "2"),
+    "dry run": ("run", "rmsd", "-p", "selection=name CA", "--cache", "off", "--dry-run"),
+    "live run": ("run", "rmsd", "-p", "selection=name CA", "--cache", "off", "--follow", "--idle", "20"),
+    "stage": ("stage", "--cache", "store"),
+    "stage live": ("stage", "--cache", "store", "--follow", "--idle", "20"),
+}
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize("keywords", [(), ("--universe", "dt=1")], ids=["times", "dt"])
+def test_commands_say_once_that_replicas_are_no_restart(tmp_path, words, keywords):
+    command, *options = words
+    paths = ["one.dcd", "two.dcd"]
+    for path in paths:
+        shutil.copy(data.DCD, tmp_path / path)
+    given = paths if command == "stage" else [word for path in paths for word in ("--trajectory", path)]
+    done = himach(command, *options, *given, "--topology", data.PSF, *keywords, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("himach: error: ") == done.stderr.count("--ensemble") == 1
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -94,9 +214,11 @@ def test_joined_times_are_those_of_the_latest_files(tmp_path, starts, lengths):
         warnings.simplefilter("ignore")
         try:
             origin = open_origin(paths)
-        except TrajectoryError as error:
-            assert "runs backwards" in str(error)
+        except UsageError as error:
+            assert "both begin at" in str(error)
+            assert len(set(starts)) < len(starts)
             return
+    assert len(set(starts)) == len(starts)
     expected: list[int] = []
     for run in runs:
         expected = [time for time in expected if time < run[0]] + run

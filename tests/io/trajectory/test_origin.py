@@ -84,7 +84,7 @@ def test_times_and_dt(tmp_path):
 
 
 def test_dt_keyword(tmp_path):
-    paths = [make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [0, 1])]
+    paths = [make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [0.5, 1])]
     origin = open_origin(paths, keywords={"dt": 5.0})
     assert [frame.time for frame in origin.read(range(5))] == [0, 5, 10, 15, 20]
     assert origin.dt(range(5)) == 5

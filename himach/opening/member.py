@@ -1,0 +1,96 @@
+"""`Member`: one simulation of an ensemble."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from himach.errors import UsageError
+
+__all__ = ["MEMBER_COLUMNS", "Member", "checked_members"]
+
+#: What a table of members says of each that is no metadata.
+MEMBER_COLUMNS = ("name", "trajectory", "topology", "group", "start", "stop", "step")
+#: Names that columns of joined tables have anyway.
+TAKEN = ("member", "group")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One simulation of an ensemble.
+
+    Parameters
+    ----------
+    name
+        By which tables, errors and ``result.members`` call it.
+    trajectory
+        A trajectory file, several that follow one another, a frame directory, the name of a dataset, or a running
+        engine's ``imd://HOST:PORT``.
+    topology
+        Topology file; None: that of the run, else what the trajectory brings.
+    group
+        What is compared with other groups, such as ``"wild type"``; None: it is in none.
+    start, stop, step
+        Choice of its frames; None: as the run has it.
+    metadata
+        Further cells, by name, that stand beside its name in tables: a temperature, a seed.
+
+    Raises
+    ------
+    UsageError
+        If there is no name or no trajectory, or metadata go by the names ``member`` or ``group``.
+    """
+
+    name: str
+    trajectory: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+    topology: str | os.PathLike[str] | None = None
+    group: str | None = None
+    start: int | None = field(default=None, kw_only=True)
+    stop: int | None = field(default=None, kw_only=True)
+    step: int | None = field(default=None, kw_only=True)
+    metadata: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise UsageError(f"a member of an ensemble has a name, a text; {self.name!r} is none")
+        if not self.trajectories:
+            raise UsageError(f"member {self.name} has no trajectory")
+        for name in TAKEN:
+            if name in self.metadata:
+                raise UsageError(f"member {self.name}: metadata cannot be called {name!r}, tables have such a column")
+
+    @property
+    def trajectories(self) -> list[Path]:
+        """The files of the trajectory, in order."""
+        one = isinstance(self.trajectory, str | os.PathLike)
+        given = [self.trajectory] if one else self.trajectory
+        return [Path(path) for path in given if os.fspath(path)]  # type: ignore[arg-type, union-attr]
+
+    @property
+    def choice(self) -> dict[str, int]:
+        """What of `start`, `stop` and `step` it has of its own."""
+        own = {"start": self.start, "stop": self.stop, "step": self.step}
+        return {name: value for name, value in own.items() if value is not None}
+
+
+def checked_members(members: Sequence[Member]) -> list[Member]:
+    """Return members, each of a name of its own.
+
+    Raises
+    ------
+    UsageError
+        If there is none, one is no `Member`, or two have one name.
+    """
+    seen = set()
+    for member in members:
+        if not isinstance(member, Member):
+            raise UsageError(f"an ensemble is of himach.Member, not of {type(member).__name__}")
+        if member.name in seen:
+            raise UsageError(f"two members of the ensemble are called {member.name!r}; each needs a name of its own")
+        seen.add(member.name)
+    if not seen:
+        raise UsageError("the ensemble has no members")
+    return list(members)

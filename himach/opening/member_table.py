@@ -1,0 +1,179 @@
+"""Members of an ensemble from a table or a pattern of file names: `members_of()`."""
+
+from __future__ import annotations
+
+import csv
+import glob
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from himach.errors import UsageError, nearest
+from himach.opening.member import MEMBER_COLUMNS, Member, checked_members
+
+__all__ = ["members_of"]
+
+SEPARATOR = ";"  # of the files of a trajectory, in a cell
+WILD = re.compile(r"\[[^\]/]+\]|\*+|\?")
+
+
+def members_of(
+    ensemble: str | os.PathLike[str] | Sequence[Member], topology: str | os.PathLike[str] | None = None
+) -> list[Member]:
+    """Return the members that are meant, each with a topology if one is given.
+
+    Parameters
+    ----------
+    ensemble
+        Members; or the path of a CSV file with the columns ``name``, ``trajectory`` (files separated by ``;``) and, if
+        wanted, ``topology``, ``group``, ``start``, ``stop``, ``step``, others being metadata; or a pattern of
+        trajectory files such as ``sims/*/traj.xtc``, whose ``*`` is the name.
+    topology
+        Of members that have none of their own; for a pattern it may be a pattern with as many ``*``.
+
+    Raises
+    ------
+    UsageError
+        If there is no such file, no match, or what a table says is no ensemble.
+    """
+    if not isinstance(ensemble, str | os.PathLike):
+        members = [_with_topology(one, topology) for one in checked_members(ensemble)]
+    elif WILD.search(os.fspath(ensemble)) and not os.path.exists(ensemble):
+        members = _matches(os.path.expanduser(ensemble), topology)
+    else:
+        members = [_with_topology(one, topology) for one in _rows(Path(os.path.expanduser(ensemble)))]
+    return checked_members(members)
+
+
+def _with_topology(member: Member, topology: str | os.PathLike[str] | None) -> Member:
+    if member.topology is not None or topology is None:
+        return member
+    return Member(**{**member.__dict__, "topology": topology})
+
+
+def _rows(path: Path) -> list[Member]:
+    """Read a table of members."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.DictReader(file, skipinitialspace=True)
+            names = [name.strip() for name in rows.fieldnames or ()]
+            rows.fieldnames = names
+            table = [
+                (rows.line_num, row) for row in rows if any(isinstance(x, str) and x.strip() for x in row.values())
+            ]
+    except OSError as error:
+        raise UsageError(
+            f"--ensemble {path} cannot be read ({error.strerror}); give a CSV file with the columns name and "
+            "trajectory, or a pattern of trajectory files such as 'sims/*/traj.xtc'"
+        ) from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(
+            f"--ensemble {path} is no CSV file ({error}); a pattern of trajectory files has a '*' for what differs"
+        ) from None
+    for needed in ("name", "trajectory"):
+        if needed not in names:
+            raise UsageError(f"{path} has no column {needed!r}{nearest(needed, names)}; an ensemble needs one")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{path} has two columns {twice!r}")
+    metadata = {name: _numbers([row.get(name) or "" for _, row in table]) for name in names if _is_metadata(name)}
+    return [
+        _member(path, line, row, {name: cells[at] for name, cells in metadata.items()})
+        for at, (line, row) in enumerate(table)
+    ]
+
+
+def _is_metadata(name: str) -> bool:
+    return bool(name) and name not in MEMBER_COLUMNS
+
+
+def _member(path: Path, line: int, row: dict[Any, Any], metadata: dict[str, Any]) -> Member:
+    """Return the member that a row tells of."""
+    if None in row or None in row.values():
+        raise UsageError(f"{path}, line {line}: there are more or fewer cells than columns")
+    cells = {name: text.strip() for name, text in row.items()}
+    choice = {name: _whole(cells.get(name, ""), f"{path}, line {line}: {name}") for name in ("start", "stop", "step")}
+    try:
+        return Member(
+            cells["name"],
+            [_found(path, file.strip()) for file in cells["trajectory"].split(SEPARATOR) if file.strip()],
+            _found(path, cells["topology"]) if cells.get("topology") else None,
+            cells.get("group") or None,
+            **choice,
+            metadata=metadata,
+        )
+    except UsageError as error:
+        raise UsageError(f"{path}, line {line}: {error}") from None
+
+
+def _found(table: Path, file: str) -> str:
+    """Return a file of a table as a path from here, if it lies there as seen from the table; else as it is written."""
+    beside = table.parent / os.path.expanduser(file)
+    return str(beside) if beside.exists() else file
+
+
+def _whole(text: str, what: str) -> int | None:
+    try:
+        return int(text) if text else None
+    except ValueError:
+        raise UsageError(f"{what} is {text!r}: it is a whole number") from None
+
+
+def _numbers(texts: Sequence[str]) -> list[Any]:
+    """Return cells as numbers if all are; whole ones if all are whole."""
+    cells = [text.strip() for text in texts]
+    for kind in (int, float):
+        try:
+            return [kind(text) for text in cells]
+        except ValueError:
+            continue
+    return cells
+
+
+def _matches(pattern: str, topology: str | os.PathLike[str] | None) -> list[Member]:
+    """Return a member for each file that a pattern matches, in the order in which people count."""
+    found = sorted(glob.glob(pattern), key=_counted)
+    if not found:
+        raise UsageError(f"--ensemble {pattern}: no file matches")
+    parts = re.compile(_expression(pattern))
+    members = []
+    for path in found:
+        match = parts.fullmatch(path)
+        stars = list(match.groups()) if match else [path]
+        members.append(Member("-".join(stars), path, _filled(topology, stars)))
+    return members
+
+
+def _counted(path: str) -> list[Any]:
+    """Return what sorts r2 before r10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path)]
+
+
+def _expression(pattern: str) -> str:
+    """Return a regular expression for a pattern, with a group for each part that is not said."""
+    expression, at = "", 0
+    for wild in WILD.finditer(pattern):
+        expression += re.escape(pattern[at : wild.start()]) + _wild(wild.group())
+        at = wild.end()
+    return expression + re.escape(pattern[at:])
+
+
+def _wild(text: str) -> str:
+    if text.startswith("["):
+        return f"({text.replace('[!', '[^')})"
+    return "([^/])" if text == "?" else "([^/]*)"
+
+
+def _filled(topology: str | os.PathLike[str] | None, stars: Sequence[str]) -> str | None:
+    """Return the topology of a member: a pattern with what its ``*`` stand for put in."""
+    if topology is None:
+        return None
+    text = os.fspath(topology)
+    if not WILD.search(text):
+        return text
+    if len(WILD.findall(text)) != len(stars):
+        raise UsageError(f"--topology {text}: it has another number of '*' than the pattern of --ensemble")
+    given = iter(stars)
+    return WILD.sub(lambda _: next(given), text)

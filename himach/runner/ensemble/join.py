@@ -1,0 +1,107 @@
+"""Outcomes of members as one: `joined()` puts their tables below one another and compares groups of members."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from himach.opening.member import Member
+from himach.output.parts import parts
+from himach.output.table import Table
+from himach.runner.ensemble.columns import roles_of
+from himach.runner.ensemble.groups import group_table
+
+__all__ = ["GROUPS", "joined", "own_columns"]
+
+MEMBER, GROUP = "member", "group"
+#: What is put to a table's name for that of its groups.
+GROUPS = "_groups"
+
+
+def joined(label: str, members: Sequence[Member], outcomes: Sequence[Any], level: float | None) -> dict[str, Any]:
+    """Return the outcome of an analysis over an ensemble.
+
+    Parameters
+    ----------
+    label
+        Of the analysis.
+    members, outcomes
+        The members that have an outcome, and what each has.
+    level
+        Confidence of intervals over groups; None: there are none, nor tables of groups.
+
+    Returns
+    -------
+    dict
+        Each table with the column ``member`` at its front (and ``group`` and metadata, where there are), and beside it
+        its ``_groups``; of plain values a table; of arrays and other things one of each member, ``NAME-MEMBER``.
+    """
+    named = [dict(parts(outcome, label)) for outcome in outcomes]
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(name for one in named for name in one):
+        have = [(member, one[name]) for member, one in zip(members, named, strict=True) if name in one]
+        things = [thing for _, thing in have]
+        if all(isinstance(thing, bool | int | float | str | np.generic) for thing in things):
+            things = [Table({name: [thing]}) for thing in things]
+        if not all(isinstance(thing, Table) for thing in things):
+            found.update({f"{name}-{member.name}": thing for member, thing in have})
+            continue
+        owners = [member for member, _ in have]
+        found[name] = _below(owners, things, own_columns(members))
+        compared = None if level is None else group_table(owners, things, roles_of(things), level)
+        if compared is not None:
+            found[f"{name}{GROUPS}"] = compared
+    return found
+
+
+def own_columns(members: Sequence[Member]) -> list[str]:
+    """Return the columns that say what a member is, behind its name."""
+    groups = [GROUP] if any(member.group for member in members) else []
+    return [*groups, *dict.fromkeys(name for member in members for name in member.metadata)]
+
+
+def _below(members: Sequence[Member], tables: Sequence[Table], own: Sequence[str]) -> Table:
+    """Return tables below one another, with what their members are at the front."""
+    rows = [table.rows for table in tables]
+    columns: dict[str, Any] = {MEMBER: _repeated([member.name for member in members], rows)}
+    for name in own:
+        columns[name] = _repeated(
+            [member.group if name == GROUP else member.metadata.get(name) for member in members], rows
+        )
+    names = dict.fromkeys(name for table in tables for name in table)
+    for name in names:
+        place = name if name not in columns else f"{name}_2"
+        columns[place] = _column([table.get(name) for table in tables], rows)
+    joint = Table(columns)
+    for table in tables:
+        joint.units = {**table.units, **joint.units}
+        joint.level = table.level if joint.level is None else joint.level
+    return joint
+
+
+def _repeated(cells: Sequence[Any], rows: Sequence[int]) -> list[Any]:
+    return [cell for cell, n in zip(cells, rows, strict=True) for _ in range(n)]
+
+
+def _column(cells: Sequence[Any], rows: Sequence[int]) -> Any:
+    """Return one column of several members' ones; what a member does not have is nan, or None."""
+    there = [column for column in cells if column is not None]
+    if all(isinstance(column, np.ndarray) for column in there):
+        kinds = {column.dtype.kind for column in there}
+        if len(there) == len(cells) and (len(kinds) == 1 or kinds <= set("iuf")):
+            return np.concatenate(there)
+        if kinds == {"f"}:
+            return np.concatenate(
+                [np.full(n, np.nan) if column is None else column for column, n in zip(cells, rows, strict=True)]
+            )
+    return [
+        cell
+        for column, n in zip(cells, rows, strict=True)
+        for cell in ([None] * n if column is None else _listed(column))
+    ]
+
+
+def _listed(column: Mapping[str, Any] | Any) -> list[Any]:
+    return column.tolist() if isinstance(column, np.ndarray) else list(column)

@@ -1,0 +1,158 @@
+"""A run over an ensemble: `perform()` runs its members, one that fails beside the others, and joins what they gave.
+
+Each member is a run as there is one (`himach.runner.rank.perform`), by all ranks together or by one alone: so caches,
+kept pairs and results are those of runs of the members by themselves, whoever runs them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from himach.errors import TimeUpError
+from himach.opening.member import Member
+from himach.opening.member_table import members_of
+from himach.opening.options import Job
+from himach.output.names import unique_names
+from himach.parallel.collective import Meeting, on_first_rank
+from himach.parallel.communicator import World, alone
+from himach.parallel.progress import Progress
+from himach.runner import rank
+from himach.runner.ensemble.distribution import Distribution, distribute
+from himach.runner.ensemble.join import joined
+from himach.runner.ensemble.member_run import MemberRun, job_of, run_member
+from himach.runner.ensemble.plot import EnsemblePlot
+from himach.runner.ensemble.record import PHASES, ensemble_record
+from himach.runner.outcome_place import OutcomePlace, outcome_place
+from himach.runner.rank import Common, Done, stages
+
+if TYPE_CHECKING:
+    from himach.opening.dataset import Assemble
+
+__all__ = ["perform"]
+
+#: Names of members that a warning says.
+MOST_NAMED = 5
+
+Runs = Mapping[int, MemberRun]
+
+
+def perform(world: World, job: Job, started: float, assemble: Assemble | None = None) -> Done:
+    """Carry out a job as one of the ranks of `world`: that of an ensemble by its members, others as they are.
+
+    Parameters and what is returned are those of `himach.runner.rank.perform`; the outcomes on the first rank are those
+    of `himach.runner.ensemble.join.joined`.
+
+    Raises
+    ------
+    HimachError
+        What went wrong, beside members that failed; and if all did, what the first one said.
+    """
+    ensemble, comm = job.ensemble, world.comm
+    if ensemble is None:
+        return rank.perform(world, job, started, assemble)
+    with outcome_place(world, job) as place:
+        members = on_first_rank(comm, lambda: members_of(ensemble, job.topology), share=True)
+        on_first_rank(comm, lambda: [stages(analysis) for analysis in job.analyses])
+        folders = unique_names([member.name for member in members])
+        jobs = [job_of(job, member, folder, place.path) for member, folder in zip(members, folders, strict=True)]
+        shared = distribute(world, job, members)
+        with Progress(comm, len(members), sys.stderr, place.quiet, "member") as display:
+            own = _run_members(world, jobs, shared, started, display, assemble)
+        shared.close()
+        told = comm.gather((own, _phases(own)))
+        done = on_first_rank(comm, partial(_conclude, world, job, members, told, started, place))
+    return Done(None, {}, []) if done is None else done  # type: ignore[typeddict-item]
+
+
+def _run_members(
+    world: World,
+    jobs: Sequence[Job],
+    shared: Distribution,
+    started: float,
+    display: Progress,
+    assemble: Assemble | None,
+) -> Runs:
+    """Run every member, all ranks together or this one alone; return what came of those of this rank (collective)."""
+    from himach.opening.dataset import open_store
+
+    ran: dict[int, MemberRun] = {}
+    lone = replace(alone(), name=world.name, nodes=(world.name,), library=world.library)
+    shares = [replace(job, memory=None if job.memory is None else int(job.memory) // world.node.size) for job in jobs]
+    meeting = Meeting(world.comm)
+
+    common = Common(open_store(world.comm, jobs[0].cache))
+
+    def run_own() -> None:
+        for at in shared.mine():
+            ran[at] = run_member(lone, shares[at], started, assemble, common)
+            display(len(ran))
+            meeting.look()
+
+    try:
+        with rank.one_thread():
+            for at in shared.together:
+                came = run_member(world, jobs[at], started, assemble, common)
+                if world.comm.rank == 0:  # it has what came of it
+                    ran[at] = came
+                    display(len(ran))
+            meeting.together(run_own)
+    except TimeUpError as error:
+        raise TimeUpError(f"time is over before all {len(jobs)} members are done: {error}") from error
+    display.finish()
+    return ran
+
+
+def _phases(ran: Runs) -> dict[str, float]:
+    """Return the seconds of each phase, of all members of this rank."""
+    return {name: sum(run.record["seconds"][name] for run in ran.values() if run.record) for name in PHASES}
+
+
+def _conclude(
+    world: World,
+    job: Job,
+    members: Sequence[Member],
+    told: Sequence[tuple[Runs, Mapping[str, float]]],
+    started: float,
+    place: OutcomePlace,
+) -> Done:
+    """Join what the members gave, and write it. On the first rank."""
+    ran = [run for _, run in sorted((at, run) for own, _ in told for at, run in own.items())]
+    failed = [run.error for run in ran if run.error is not None]
+    if len(failed) == len(ran):
+        raise failed[0]
+    well = [(member, run.outcomes) for member, run in zip(members, ran, strict=True) if run.error is None]
+    _warn(members, ran)
+    level = None if job.confidence == "off" else float(job.confidence or rank.LEVEL)
+    owners = [member for member, _ in well]
+    outcomes = [joined(label, owners, [given[i] for _, given in well], level) for i, label in enumerate(place.labels)]
+    phases = {name: max(seconds[name] for _, seconds in told) for name in PHASES}
+    record = ensemble_record(world, job, members, ran, started, phases)
+    record["warnings"] = list(place.said)
+    plots = [EnsemblePlot.of(owners) for _ in outcomes]
+    if place.path is not None:
+        record["files"] = place.write(plots, outcomes, record)
+        if place.claim is not None and not failed:
+            shutil.rmtree(place.claim.pairs, ignore_errors=True)
+    return Done(outcomes, record, list(plots), _by_member(members, ran))
+
+
+def _by_member(members: Sequence[Member], ran: Sequence[MemberRun]) -> dict[str, Sequence[Any]]:
+    """Return the outcomes of the members that did not fail."""
+    return {member.name: run.outcomes for member, run in zip(members, ran, strict=True) if run.error is None}
+
+
+def _warn(members: Sequence[Member], ran: Sequence[MemberRun]) -> None:
+    """Warn of what members warned of, each text once, with their names."""
+    whose: dict[str, list[str]] = {}
+    for member, run in zip(members, ran, strict=True):
+        for text in run.said:
+            whose.setdefault(text, []).append(member.name)
+    for text, names in whose.items():
+        more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+        warnings.warn(f"{', '.join(names[:MOST_NAMED])}{more}: {text}", stacklevel=2)

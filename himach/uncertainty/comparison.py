@@ -1,0 +1,222 @@
+"""Whether two groups of independent runs differ: `difference()`, and `holm()` where many differences are looked at."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import UsageError
+from himach.uncertainty.arguments import as_level, as_numbers
+from himach.uncertainty.estimate import Estimate, FloatArray
+from himach.uncertainty.quantiles import student_beyond, students
+
+__all__ = ["Difference", "difference", "holm"]
+
+V = TypeVar("V", float, FloatArray)
+
+#: Most ways to divide all runs into two groups that are gone through one by one.
+MOST_DIVISIONS = 20_000
+#: Values of a curve for which the sums of all divisions are held in memory at the same time, 10 MB.
+BINS_AT_ONCE = 64
+#: Differences of sums, by the largest that these can be, that may be due to rounding.
+TIE = 100 * float(np.finfo(np.float64).eps)
+#: Why there is no interval.
+SINGLE = "none: a single run does not tell how runs differ"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Difference(Estimate[V]):
+    """How much the means of two groups of independent runs differ.
+
+    Attributes
+    ----------
+    df
+        Degrees of freedom, by Welch and Satterthwaite; nan where there is no spread. Of the type and shape of `value`,
+        as are `p` and `p_exact`.
+    p
+        Probability of a difference at least as large, of either sign, if the true means are equal: Welch's t test. It
+        is nan where there is no spread.
+    p_exact
+        The same if the runs of both groups are drawn from one distribution, whatever that is: the permutation test
+        over all ways to divide the runs; nan where there are more than 20 000 of these, or two runs in all. It cannot
+        be below 2 / (number of ways): with 3 and 3 runs, 0.1.
+    """
+
+    df: V
+    p: V
+    p_exact: V
+
+    def _basis(self) -> str:
+        return self.method
+
+
+def difference(first: npt.ArrayLike, second: npt.ArrayLike, level: float = 0.95) -> Difference[Any]:
+    """Return how much the mean over a second group of independent runs is above that of a first.
+
+    The interval is Welch's: the groups may spread differently. Each run counts alike. Of a curve each value is looked
+    at by itself, so that of many some will differ by chance: see `holm`.
+
+    Parameters
+    ----------
+    first, second
+        A value for each run, (n,), or a curve for each, (n, ...), in the same unit. The groups may differ in n.
+    level
+        Probability with which the interval shall contain the true difference.
+
+    Returns
+    -------
+    Difference
+        Its `value` is the mean of `second` less that of `first`; its `n_eff` and `blocks` are the number of all runs.
+        It is not converged with a single run in a group: limits, `error`, `df` and `p` are nan then, but `p_exact` is
+        known of three runs or more. Where all runs of each group have the same value, the limits are `value`, `error`
+        is 0, and `p` is nan.
+
+    Raises
+    ------
+    UsageError
+        If there is no run in a group, if a value is nan or infinite, or if curves differ in shape.
+
+    References
+    ----------
+    Welch, Biometrika 34, 28 (1947); degrees of freedom: Satterthwaite, Biometrics Bull. 2, 110 (1946). Permutation
+    test: Ernst, Statist. Sci. 19, 676 (2004), 10.1214/088342304000000396.
+    """
+    level = as_level(level)
+    groups = _group("first", first), _group("second", second)
+    if groups[0].shape[1:] != groups[1].shape[1:]:
+        shapes = " and ".join(str(group.shape) for group in groups)
+        raise UsageError(f"first and second may differ in the number of runs alone, not in that of values: {shapes}")
+    n_first, n_second = map(len, groups)
+    converged = min(n_first, n_second) > 1
+    with np.errstate(all="ignore"):  # values too large to be squared have no limits: nan says so
+        value = _mean(groups[1]) - _mean(groups[0])
+        error, df = _welch(*groups)
+        p = student_beyond(value / error, df)
+        half = np.where(error == 0, 0, students(level, df) * error)
+    return Difference(
+        value=_plain(value),
+        low=_plain(value - half),
+        high=_plain(value + half),
+        level=level,
+        error=_plain(error),
+        n_eff=float(n_first + n_second),
+        blocks=n_first + n_second,
+        method=f"Welch's t over {n_first} and {n_second} runs" if converged else SINGLE,
+        converged=converged,
+        df=_plain(df),
+        p=_plain(p),
+        p_exact=_plain(_exact(*groups)),
+    )
+
+
+def holm(p: npt.ArrayLike) -> FloatArray:
+    """Return the p of several tests, corrected for there being several.
+
+    To call those tests significant whose corrected p is at most 0.05 is to call one of them so by mistake, or more,
+    with probability 0.05 at most, however the tests depend on each other. This is the step-down correction by Holm.
+
+    Parameters
+    ----------
+    p
+        p of each test, (n,). What is nan was not tested: it stays nan, and does not count.
+
+    Returns
+    -------
+    numpy.ndarray
+        Corrected p in the order given, float64 (n,): never below `p`, and at most 1.
+
+    Raises
+    ------
+    UsageError
+        If p does not lie between 0 and 1, or is not of shape (n,).
+
+    References
+    ----------
+    Holm, Scand. J. Statist. 6, 65 (1979).
+    """
+    try:
+        given = np.asarray(p)
+    except ValueError:  # rows of unequal length
+        raise UsageError("p must be an array of shape (n,), not rows of unequal length") from None
+    if given.ndim != 1:
+        raise UsageError(f"p must be an array of shape (n,), not {given.shape}")
+    tested = ~np.isnan(given) if given.dtype.kind == "f" else np.ones(given.shape, dtype=np.bool_)
+    numbers = as_numbers("p", given if tested.all() else np.where(tested, given, 0))
+    if numbers.min() < 0 or numbers.max() > 1:
+        raise UsageError(f"p must lie between 0 and 1, not at {numbers.min():g} to {numbers.max():g}")
+    ascending = np.flatnonzero(tested)[np.argsort(numbers[tested])]
+    steps = numbers[ascending] * np.arange(len(ascending), 0, -1)
+    corrected = np.full(numbers.shape, np.nan)
+    corrected[ascending] = np.minimum(1, np.maximum.accumulate(steps))
+    return corrected
+
+
+def _group(name: str, values: npt.ArrayLike) -> FloatArray:
+    """Return the values of a group's runs as float64, (n,) or (n, ...)."""
+    group = as_numbers(name, values)
+    if group.ndim == 0:
+        raise UsageError(f"{name} must have the shape (n,) or (n, ...), a value for each run, not a single number")
+    return group
+
+
+def _mean(group: FloatArray) -> FloatArray:
+    """Return the mean over runs; of equal values it is that value, which numpy's may miss by rounding."""
+    return np.asarray(np.where(_without_spread(group), group[0], group.mean(axis=0)))
+
+
+def _without_spread(group: FloatArray) -> npt.NDArray[np.bool_]:
+    """Return where all runs have the same value; the variance of rounded values may be above 0 there."""
+    return np.asarray((group == group[0]).all(axis=0))
+
+
+def _squared_error(group: FloatArray) -> FloatArray:
+    """Return the squared standard error of the mean over runs; nan of a single run."""
+    if len(group) == 1:
+        return np.full(group.shape[1:], np.nan)
+    return np.asarray(np.where(_without_spread(group), 0, group.var(axis=0, ddof=1) / len(group)))
+
+
+def _welch(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the standard error of the difference of means, and its degrees of freedom."""
+    of_first, of_second = _squared_error(first), _squared_error(second)
+    both = of_first + of_second
+    # In shares of the whole, for the fourth power of a small error may be too small for a float.
+    inverse = (of_first / both) ** 2 / (len(first) - 1) + (of_second / both) ** 2 / (len(second) - 1)
+    return np.sqrt(both), 1 / inverse
+
+
+def _exact(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Return the two-sided p of the difference of means among those of all ways to divide the runs.
+
+    The mean of one group grows with its sum, and the other's falls. The sums of the smaller group thus tell all. Ties
+    are taken by the size of the values: by that of the difference, as SciPy takes them, some are missed near 0.
+    """
+    few, many = sorted((first, second), key=len)
+    n, shape = len(few) + len(many), first.shape[1:]
+    # There are n divisions at least: the number of those of very many runs, of very many digits, need not be known.
+    if n < 3 or n > MOST_DIVISIONS or math.comb(n, len(few)) > MOST_DIVISIONS:
+        return np.full(shape, np.nan)
+    runs = np.concatenate([few, many]).reshape(n, -1)
+    largest = np.abs(runs).max(axis=0)
+    runs = runs / np.where(largest > 0, largest, 1)
+    divisions = np.array(list(combinations(range(n), len(few))))  # the first is that of the groups
+    p = np.empty(runs.shape[1])
+    for start in range(0, len(p), BINS_AT_ONCE):
+        bins = slice(start, start + BINS_AT_ONCE)
+        sums = np.zeros((len(divisions), len(p[bins])))
+        for member in divisions.T:
+            sums += runs[member, bins]
+        tie = TIE * len(few)
+        least = np.minimum((sums <= sums[0] + tie).sum(axis=0), (sums >= sums[0] - tie).sum(axis=0))
+        p[bins] = np.minimum(1, 2 * least / len(divisions))
+    return p.reshape(shape)
+
+
+def _plain(value: Any) -> Any:
+    """Return an array of no dimension as a float."""
+    return value if np.ndim(value) else float(value)

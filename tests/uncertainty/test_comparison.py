@@ -1,0 +1,290 @@
+"""Two groups of runs: Welch's t and the permutation test beside SciPy's, and Holm's correction beside a slow twin."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from himach import UsageError
+from himach.uncertainty import Difference, Estimate, difference, holm
+from himach.uncertainty.comparison import BINS_AT_ONCE, MOST_DIVISIONS
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+#: Values of runs as they are written down, so that ties are frequent.
+DECIMALS = st.lists(st.integers(-30, 30).map(lambda tenths: tenths / 10), min_size=2, max_size=5)
+PROBABILITIES = st.lists(st.floats(0, 1) | st.just(math.nan), min_size=1, max_size=12)
+
+
+def groups(seed: int, n_first: int, n_second: int, *shape: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return values of two groups of runs that spread differently."""
+    random = np.random.default_rng(seed)
+    return random.normal(size=(n_first, *shape)), random.normal(0.7, 2.5, size=(n_second, *shape))
+
+
+def fields(found: Difference) -> list:
+    """Return all numbers of a difference."""
+    return [found.value, found.low, found.high, found.error, found.df, found.p, found.p_exact]
+
+
+def exact(first: list[float], second: list[float]) -> float:
+    """Return p of the permutation test in fractions of integers, which know no rounding."""
+    runs = [Fraction(str(value)) for value in [*first, *second]]
+    means = []
+    for chosen in combinations(range(len(runs)), len(first)):
+        others = [run for i, run in enumerate(runs) if i not in chosen]
+        means.append(sum(others) / len(second) - sum(runs[i] for i in chosen) / len(first))
+    tails = sum(mean <= means[0] for mean in means), sum(mean >= means[0] for mean in means)
+    return min(1.0, 2 * min(tails) / len(means))
+
+
+def slow_holm(p: list[float]) -> list[float]:
+    """Return Holm's correction as it is defined: each p by the number of those not smaller, never falling."""
+    tested = [each for each in p if not math.isnan(each)]
+    largest, found = 0.0, {}
+    for rank, each in enumerate(sorted(tested)):
+        largest = max(largest, (len(tested) - rank) * each)
+        found.setdefault(each, min(1.0, largest))
+    return [found.get(each, math.nan) for each in p]
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
+@pytest.mark.parametrize("n_first, n_second", [(2, 2), (2, 7), (5, 3), (40, 60)])
+@pytest.mark.parametrize("shape", [(), (6,), (2, 3)])
+def test_it_is_welchs_t(n_first, n_second, shape, level):
+    first, second = groups(1, n_first, n_second, *shape)
+    found = difference(first, second, level)
+    theirs = stats.ttest_ind(second, first, equal_var=False)
+    limits = theirs.confidence_interval(level)
+    near = {"rtol": 1e-12, "atol": 1e-12}  # limits near 0 are differences of larger numbers
+    np.testing.assert_allclose(found.value, second.mean(axis=0) - first.mean(axis=0), **near)
+    np.testing.assert_allclose([found.low, found.high], [limits.low, limits.high], **near)
+    np.testing.assert_allclose([found.p, found.df], [theirs.pvalue, theirs.df], rtol=1e-12)
+    np.testing.assert_allclose(np.abs(found.value / found.error), np.abs(theirs.statistic), rtol=1e-12)
+    assert (found.level, found.converged) == (level, True)
+    assert found.n_eff == found.blocks == n_first + n_second
+
+
+def test_a_far_difference_has_a_small_p():
+    first, second = groups(2, 8, 8)
+    theirs = stats.ttest_ind(second + 1e4, first, equal_var=False).pvalue
+    assert difference(first, second + 1e4).p == pytest.approx(theirs, rel=1e-12, abs=0)
+    assert 0 < theirs < 1e-20
+
+
+@pytest.mark.parametrize("n_first, n_second", [(2, 2), (2, 5), (6, 3), (5, 5)])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
+def test_the_permutation_test_is_that_of_scipy(n_first, n_second, shape):
+    first, second = groups(3, n_first, n_second, *shape)
+    theirs = stats.permutation_test(
+        (first, second),
+        lambda one, other, axis: other.mean(axis=axis) - one.mean(axis=axis),
+        vectorized=True,
+        n_resamples=np.inf,
+        axis=0,
+    )
+    np.testing.assert_allclose(difference(first, second).p_exact, theirs.pvalue, rtol=1e-12)
+
+
+@given(DECIMALS, DECIMALS)
+def test_ties_are_those_of_exact_numbers(first, second):
+    assert difference(first, second).p_exact == pytest.approx(exact(first, second), rel=1e-12)
+
+
+def test_ties_near_zero_are_seen():
+    # The means are equal but for rounding; SciPy says 0.8.
+    assert difference([0.2, 0.2, -1.0], [0.2, 0.0, -0.8, -0.2]).p_exact == 1
+
+
+def test_ties_of_large_values_are_seen():
+    first, second = [0.1, 0.2, 0.4], [0.3, 0.3, 0.1, 0.5]
+    moved = difference(np.add(first, 1e6), np.add(second, 1e6))
+    assert moved.p_exact == exact(first, second)
+    assert difference(np.multiply(first, 1e300), np.multiply(second, 1e300)).p_exact == moved.p_exact
+
+
+@pytest.mark.parametrize(
+    "n_first, n_second, known",
+    [(8, 8, True), (8, 9, False), (1, MOST_DIVISIONS - 1, True), (1, MOST_DIVISIONS, False), (10**6, 10**6, False)],
+)
+def test_as_many_divisions_are_gone_through_as_can_be(n_first, n_second, known):
+    first, second = groups(4, n_first, n_second)
+    assert math.isfinite(difference(first, second).p_exact) == known
+
+
+@given(st.integers(0, 1000), st.integers(2, 5), st.integers(2, 5), st.integers(1, 4))
+def test_a_curve_is_taken_value_by_value(seed, n_first, n_second, n):
+    first, second = groups(seed, n_first, n_second, n)
+    each = [fields(difference(first[:, i], second[:, i])) for i in range(n)]
+    np.testing.assert_allclose(np.transpose(fields(difference(first, second))), each, rtol=1e-12, atol=1e-14)
+
+
+def test_a_long_curve_is_taken_in_parts():
+    first, second = groups(5, 3, 3, BINS_AT_ONCE + 1)
+    found = difference(first, second)
+    assert found.p_exact.tolist() == [exact(first[:, i], second[:, i]) for i in range(BINS_AT_ONCE + 1)]
+    assert "curve of 65 values" in str(found)
+
+
+@given(DECIMALS, DECIMALS)
+def test_groups_that_are_swapped_turn_the_sign(first, second):
+    found, swapped = difference(first, second), difference(second, first)
+    assert (found.value, found.error) == (-swapped.value, swapped.error)
+    assert (found.low, found.high) == (-swapped.high, -swapped.low)
+    np.testing.assert_array_equal(fields(found)[4:], fields(swapped)[4:])
+
+
+@given(DECIMALS, DECIMALS)
+def test_the_interval_leaves_out_zero_where_p_is_small(first, second):
+    found = difference(first, second, 0.9)
+    if abs(found.p - 0.1) > 1e-9:  # of nan, too, nothing is to be said
+        assert (found.p < 0.1) == (not found.low <= 0 <= found.high)
+
+
+@pytest.mark.parametrize(
+    "first, second, p_exact", [([1.0], [2.0], math.nan), ([1.0], [2.0, 3], 2 / 3), ([1.0], [2.0, 4, 3], 0.5)]
+)
+def test_a_single_run_has_no_interval(first, second, p_exact):
+    for found in (difference(first, second), difference(second, first)):
+        assert not found.converged
+        assert abs(found.value) == np.mean(second) - 1
+        assert np.isnan(fields(found)[1:-1]).all()
+        assert found.p_exact == pytest.approx(p_exact, nan_ok=True)
+        assert found.method == "none: a single run does not tell how runs differ"
+        assert "not converged" in str(found)
+
+
+def test_groups_without_spread_have_no_p():
+    found = difference([0.1, 0.1, 0.1], [0.3, 0.3, 0.3])  # numpy's variance of these is not 0
+    assert (found.value, found.low, found.high, found.error) == (0.3 - 0.1, 0.3 - 0.1, 0.3 - 0.1, 0)
+    assert np.isnan([found.p, found.df]).all()
+    assert (found.p_exact, found.converged) == (0.1, True)
+    assert difference([2, 2], [2, 2]).p_exact == 1
+
+
+def test_a_single_group_without_spread_counts_as_exactly_known():
+    found = difference([0.1, 0.1, 0.1], [0.3, 0.5, 0.4])
+    assert found.df == 2
+    assert found.p == pytest.approx(stats.ttest_1samp([0.3, 0.5, 0.4], 0.1).pvalue)
+
+
+def test_values_without_spread_do_not_harm_those_beside_them():
+    first, second = groups(6, 4, 3, 2)
+    whole = difference(np.c_[first, np.ones(4)], np.c_[second, np.ones(3)])
+    assert np.isnan(whole.p).tolist() == [False, False, True]
+    assert whole.low[:2] == pytest.approx(difference(first, second).low)
+    assert (whole.low[2], whole.high[2]) == (0, 0)
+
+
+def test_small_and_large_values_warn_of_nothing():
+    first, second = groups(7, 3, 4)
+    small = difference(first * 1e-120, second * 1e-120)
+    assert (small.p, small.df) == pytest.approx((difference(first, second).p, difference(first, second).df))
+    large = difference(first * 1e300, second * 1e300)
+    assert np.isnan([large.low, large.p]).all()
+    assert math.isfinite(large.value)
+
+
+def test_a_difference_is_an_estimate_of_plain_numbers():
+    found = difference(*groups(8, 4, 3))
+    assert isinstance(found, Estimate)
+    assert all(type(number) is float for number in fields(found))
+    assert str(found).endswith("(95 %, Welch's t over 4 and 3 runs)")
+
+
+@pytest.mark.parametrize(
+    "first, second, words",
+    [
+        ([], [1, 2], "first is empty"),
+        ([1, 2], 1.0, r"second must have the shape \(n,\) or \(n, ...\), a value for each run, not a single number"),
+        ([1, 2], [1, math.nan], "second has 1 values that are nan or infinite, the first at index 1"),
+        ([1, math.inf], [1, 2], "first has 1 values"),
+        ([1, 2], [[1], [2]], r"in the number of runs alone, not in that of values: \(2,\) and \(2, 1\)"),
+        ([[1, 2], [3]], [1, 2], "first must be an array of numbers, not rows of unequal length"),
+        (["a", "b"], [1, 2], "first must be real numbers"),
+    ],
+)
+def test_what_does_not_fit_is_refused(first, second, words):
+    with pytest.raises(UsageError, match=words):
+        difference(first, second)
+
+
+def test_a_level_is_a_probability():
+    with pytest.raises(UsageError, match="level must be a number between 0 and 1"):
+        difference([1, 2], [3, 4], 95)
+
+
+def test_holm_by_hand():
+    # The example of many textbooks: 4 x 0.005, 3 x 0.01, 2 x 0.03, and 0.04, which may not be below 0.06.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.7, 0.6]).tolist() == [1, 1]
+    assert holm([0.2]).tolist() == [0.2]
+    assert holm([0, 1]).tolist() == [0, 1]
+
+
+@given(PROBABILITIES)
+def test_holm_is_its_slow_twin(p):
+    np.testing.assert_array_equal(holm(p), slow_holm(p))
+
+
+@given(PROBABILITIES, st.randoms(use_true_random=False))
+def test_holm_keeps_the_order_and_raises_p(p, random):
+    corrected = holm(p)
+    np.testing.assert_array_equal(np.isnan(corrected), np.isnan(p))
+    known = ~np.isnan(corrected)
+    assert (corrected[known] >= np.array(p)[known]).all()
+    assert (corrected[known] <= 1).all()
+    assert (np.diff(corrected[np.argsort(p)][: known.sum()]) >= 0).all()
+    places = random.sample(range(len(p)), len(p))
+    np.testing.assert_array_equal(holm(np.array(p)[places]), corrected[places])
+
+
+def test_what_was_not_tested_does_not_count():
+    np.testing.assert_array_equal(holm([0.01, math.nan, 0.04]), [0.02, math.nan, 0.04])
+    assert np.isnan(holm([math.nan, math.nan])).all()
+
+
+def test_holm_leaves_what_it_is_given():
+    p = np.array([0.5, math.nan, 0.1])
+    holm(p)
+    np.testing.assert_array_equal(p, [0.5, math.nan, 0.1])
+
+
+@pytest.mark.parametrize(
+    "p, words",
+    [
+        ([], "p is empty"),
+        (0.5, r"p must be an array of shape \(n,\), not \(\)"),
+        ([[0.1], [0.2]], r"p must be an array of shape \(n,\), not \(2, 1\)"),
+        ([[0.1, 0.2], [0.3]], r"shape \(n,\), not rows of unequal length"),
+        ([0.1, 1.5], "p must lie between 0 and 1, not at 0.1 to 1.5"),
+        ([-0.1, 0.5], "p must lie between 0 and 1, not at -0.1 to 0.5"),
+        ([0.1, math.inf], "nan or infinite, the first at index 1"),
+        (["a"], "p must be real numbers"),
+        ([0.1, None], "p must be real numbers, not object"),
+    ],
+)
+def test_holm_refuses_what_is_no_probability(p, words):
+    with pytest.raises(UsageError, match=words):
+        holm(p)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_first, n_second", [(5, 5), (10, 4)])
+def test_intervals_contain_the_truth(n_first, n_second):
+    random = np.random.default_rng(9)
+    found = difference(random.normal(size=(n_first, 4000)), random.normal(2, 3, size=(n_second, 4000)))
+    assert 0.93 <= np.mean((found.low <= 2) & (found.high >= 2)) <= 0.97
+
+
+@pytest.mark.slow
+def test_exact_p_of_equal_groups_is_as_rare_as_it_says():
+    found = difference(*np.random.default_rng(10).exponential(size=(2, 5, 4000)))
+    assert np.mean(found.p_exact <= 0.05) == pytest.approx(12 / 252, abs=0.01)  # 12 / 252 is the largest below 0.05
