@@ -19,6 +19,11 @@ trajectories_argument = click.argument("trajectories", nargs=-1, required=True, 
 
 topology_option = click.option("--topology", "-s", type=PATH, metavar="PATH", help="Topology file.")
 
+ensemble_option = click.option(
+    "--ensemble", metavar="CSV|PATTERN",
+    help="Many simulations in place of one: a table (name, trajectory, topology, group, ...), or 'sims/*/traj.xtc'.",
+)  # fmt: skip
+
 keywords_option = click.option(
     "--universe", "keywords", multiple=True, metavar="NAME=VALUE", help="Keyword for MDAnalysis (dt, ...)."
 )

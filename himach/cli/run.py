@@ -14,6 +14,7 @@ import click
 from himach.cli.options import (
     PATH,
     chosen_cache,
+    ensemble_option,
     key_option,
     keywords_option,
     options_of,
@@ -57,10 +58,7 @@ def _draw(wait: Callable[[], bytes]) -> bytes:
     help="Trajectory file, frame directory or dataset, or imd://HOST:PORT; several files follow one another.",
 )  # fmt: skip
 @topology_option
-@click.option(
-    "--ensemble", metavar="CSV|PATTERN",
-    help="In place of -t many simulations: a table (name, trajectory, topology, group, ...), or 'sims/*/traj.xtc'.",
-)  # fmt: skip
+@ensemble_option
 @keywords_option
 @click.option(
     "-p",

@@ -39,7 +39,16 @@ if TYPE_CHECKING:
     from himach.io.trajectory.origin import Origin
     from himach.opening.universe_input import UniverseInput
 
-__all__ = ["Assemble", "OpenDataset", "OpenRequest", "Opened", "open_dataset", "open_frames", "open_store", "watch_origin"]
+__all__ = [
+    "Assemble",
+    "OpenDataset",
+    "OpenRequest",
+    "Opened",
+    "open_dataset",
+    "open_frames",
+    "open_store",
+    "watch_origin",
+]
 
 #: Puts together what was pushed as slices of a dataset, and returns what is to be said (collective).
 Assemble = Callable[["World", "Store | ServedStore | None", DatasetRequest], Sequence[str]]

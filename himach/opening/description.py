@@ -1,4 +1,4 @@
-"""What a dataset is, in plain values: `describe()`, for ``himach info``."""
+"""What a dataset is, in plain values: `describe()`, and `describe_members()` of an ensemble, for ``himach info``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from himach.errors import TrajectoryError, UsageError
+from himach.errors import HimachError, TrajectoryError, UsageError, as_himach
 from himach.io.dataset.lookup import open_cache
 from himach.io.dataset.subsets import subsets_beside
 from himach.io.server.served_store import ServedStore
@@ -21,6 +21,7 @@ from himach.io.timemajor.holding import frames_held
 from himach.io.trajectory.origin import Origin
 from himach.io.universe.topology import load_topology, own_topology
 from himach.opening.dataset import OpenRequest, open_dataset
+from himach.opening.member import Member
 from himach.opening.options import DatasetRequest
 from himach.parallel.communicator import alone
 from himach.selection import Selected
@@ -54,7 +55,8 @@ def describe(
         origin that is away, or None), ``frames``, ``atoms``, ``first_time``, ``last_time`` (ps; None if only frames
         tell that are not there) and ``dt`` (ps; None where uneven), ``box`` (of the first frame: Å and degrees, or
         None), ``velocities``, ``forces``, ``topology`` (the file that was given or that the dataset brings, or None),
-        ``fingerprint``, ``warnings`` (what there is to say about the files), ``cached`` (what the store holds of it).
+        ``fingerprint``, ``warnings`` (what there is to say about the files), ``cached`` (what the store has of it) and
+        ``n_cached`` (frames).
 
     Raises
     ------
@@ -62,7 +64,64 @@ def describe(
         As `open_origin` and `load_topology` do.
     """
     place = cache.partition("?")[0] if _is_served(cache) else store_place(cache)
-    store, nothing = _open_store(cache, place)
+    return _described(trajectories, topology, keywords, place, *_open_store(cache, place))
+
+
+def describe_members(
+    members: Sequence[Member], keywords: Mapping[str, Any] | None = None, cache: str | None = None
+) -> dict[str, list[Any]]:
+    """Describe the members of an ensemble.
+
+    Parameters
+    ----------
+    members
+        Each with the topology that is checked to fit.
+    keywords, cache
+        As of `describe`.
+
+    Returns
+    -------
+    dict of list
+        Columns with a cell for each: ``member``, ``group`` (where there are groups), ``format``, ``frames`` (of the
+        dataset), ``atoms``, ``first_ps``, ``last_ps``, ``dt_ps``, ``cached`` (frames), ``topology``, and ``error``: why
+        it cannot be read.
+    """
+    place = cache.partition("?")[0] if _is_served(cache) else store_place(cache)
+    opened = _open_store(cache, place)
+    facts: list[Mapping[str, Any]] = []
+    for member in members:
+        try:
+            facts.append(_described(member.trajectories, member.topology, keywords, place, *opened))
+        except (HimachError, OSError) as error:
+            facts.append({"error": str(as_himach(error))})
+    groups = {"group": [member.group for member in members]} if any(member.group for member in members) else {}
+    shown = {
+        "format": "format", "frames": "frames", "atoms": "atoms", "first_ps": "first_time", "last_ps": "last_time",
+        "dt_ps": "dt", "cached": "n_cached", "topology": "topology", "error": "error",
+    }  # fmt: skip
+    return {
+        "member": [member.name for member in members],
+        **groups,
+        **{column: [_in_cell(each.get(name)) for each in facts] for column, name in shown.items()},
+    }
+
+
+def _in_cell(value: Any) -> Any:
+    """Return a fact as a cell: a time to a tenth of a femtosecond, several formats as one text."""
+    if isinstance(value, float):
+        return round(value, 4)
+    return ", ".join(value) if isinstance(value, list) else value
+
+
+def _described(
+    trajectories: Sequence[str | os.PathLike[str]],
+    topology: str | os.PathLike[str] | None,
+    keywords: Mapping[str, Any] | None,
+    place: Path | str,
+    store: Store | ServedStore | None,
+    nothing: str,
+) -> dict[str, Any]:
+    """Describe a dataset of which a store may hold something; `nothing` is what to say where it does not."""
     fits = None if topology is None else Path(topology)
     asked = DatasetRequest([*map(Path, trajectories)], fits, keywords or {}, cache="off")
     with warnings.catch_warnings():
@@ -92,7 +151,7 @@ def describe(
         "topology": shown,
         "fingerprint": origin.fingerprint,
         "warnings": list(origin.warnings),
-        "cached": nothing if opened.cached is None else _held(opened.cached, origin.n_frames, place),
+        **_held(opened.cached, origin.n_frames, place, nothing),
     }
 
 
@@ -139,23 +198,26 @@ def _open_store(cache: str | None, place: Path | str) -> tuple[Store | ServedSto
         return None, f"nothing: {error}"
 
 
-def _held(cached: CachedFrames, n_frames: int, place: Path | str) -> str:
+def _held(cached: CachedFrames | None, n_frames: int, place: Path | str, nothing: str) -> dict[str, Any]:
     """Say what is cached of the dataset's frames, and where."""
+    if cached is None:
+        return {"cached": nothing, "n_cached": 0}
     try:
         native = frames_held(cached) if isinstance(cached, Dataset) else cached.native
         alien, nbytes = cached.alien, cached.facts()["bytes"]
     except StoreError as error:
-        return f"nothing: {error}"
+        return {"cached": f"nothing: {error}", "n_cached": 0}
     count = len(native | alien)
     share = "all" if count == n_frames else f"{count:,}"
     some = "".join(
         f"; {len(one.atoms):,} atoms of {len(one.dataset.alien):,} frames ({show_size(one.dataset.facts()['bytes'])})"
         for one in (subsets_beside(cached) if isinstance(cached, Dataset) else ())
     )
-    return (
+    told = (
         f"{share} of {n_frames:,} frames ({len(native):,} native, {len(alien):,} alien, {show_size(nbytes)}){some} in "
         f"{place}"
     )
+    return {"cached": told, "n_cached": count}
 
 
 def _times(origin: Origin, frames: Selected) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class Member:
         return [Path(path) for path in given if os.fspath(path)]  # type: ignore[arg-type, union-attr]
 
     @property
-    def choice(self) -> dict[str, int]:
+    def choice(self) -> dict[str, Any]:
         """What of `start`, `stop` and `step` it has of its own."""
         own = {"start": self.start, "stop": self.stop, "step": self.step}
         return {name: value for name, value in own.items() if value is not None}

@@ -110,7 +110,7 @@ def kept_pairs(
 def keeper_of(
     kept: CheckpointRun, comm: Communicator, total: int, source: Source, memory: int, began: float
 ) -> CheckpointWriter:
-    """Return what keeps the pairs of this rank's map phase, of `total` frames on all ranks, in a run that `began` then."""
+    """Return what keeps the pairs of this rank's map phase, of `total` frames on all ranks; the run `began` then."""
     from himach.checkpoint.checkpoint_writer import EVERY as USUAL
     from himach.checkpoint.checkpoint_writer import CheckpointWriter
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError
+from himach.opening.member import Member
 from himach.opening.options import Job, RunOptions, absolute_cache
 from himach.output.claim import RECORD
 from himach.runner.run_record import restored_keywords
@@ -105,14 +106,28 @@ def recorded_job(record: dict[str, Any], assignments: Sequence[str], given: Mapp
     elif not given.keys() & set(slices):
         options["frames"] = record.get("selected")
     topology = record.get("topology")
+    if given.keys() & {"trajectories", "ensemble"}:
+        given = {"trajectories": [], "ensemble": None, **given}
     fields: dict[str, Any] = {
         **options,
-        "trajectories": [Path(path) for path in record["trajectory"]],
+        **_where(record),
         "topology": None if topology is None else Path(topology),
         **given,
         "keywords": {**_recorded_keywords(record, given["keywords"]), **given["keywords"]},
     }
     return Job(analyses=analyses, several=len(analyses) > 1, earlier=record, **fields)
+
+
+def _where(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the trajectories of an earlier run, or the members of its ensemble."""
+    if not isinstance(record.get("ensemble"), list):
+        return {"trajectories": [Path(path) for path in record["trajectory"]]}
+    asked = {"name", "trajectory", "topology", "group", "start", "stop", "step", "metadata"}
+    try:
+        members = [Member(**{name: one[name] for name in asked}) for one in record["ensemble"]]
+    except (KeyError, TypeError):
+        raise UsageError("the record does not tell the members of its ensemble") from None
+    return {"trajectories": [], "ensemble": members}
 
 
 def _recorded_keywords(record: Mapping[str, Any], but: Collection[str]) -> dict[str, Any]:

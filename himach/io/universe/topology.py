@@ -13,7 +13,6 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,10 +74,10 @@ def load_topology(
             keywords.setdefault("topology_format", keywords["format"])
     else:
         path = existing(topology, "topology")
-    name = None if dataset is None else _name(path, keywords)
-    if dataset is not None and name is not None:
-        return _kept_or_parsed(dataset, attach, name, path, origin, keywords)
-    return _guess(_parse(path, origin, keywords), path, origin, keywords)
+    name = _name(path, keywords)
+    if name is None:
+        return _guess(_parse(path, origin, keywords), path, origin, keywords)
+    return _known_or_parsed(dataset, attach, name, path, origin, keywords)
 
 
 @dataclass
@@ -95,36 +94,36 @@ class _Known:
 
     topology: Topology
     warnings: Sequence[tuple[str, str, int]]
-    file: Path | None
+    file: Path | None = None
 
 
 _known: dict[str, _Known] = {}
 
 
-def _kept_or_parsed(
-    dataset: Dataset, attach: bool, name: str, path: str, origin: Origin, keywords: Mapping[str, Any]
+def _known_or_parsed(
+    dataset: Dataset | None, attach: bool, name: str, path: str, origin: Origin, keywords: Mapping[str, Any]
 ) -> Topology:
     """Return the topology as this process knows it or as it is attached, else parse it; warn as parsing did.
 
     Other datasets of an ensemble have the same one: it is parsed once, and the file that is attached is one, too.
     """
-    file = dataset.path / f"x-{name}"
-    found = _known.pop(name, None) or _attached(dataset, name, file)
-    if found is not None:
+    found = _known.pop(name, None) or (None if dataset is None else _attached(dataset, name))
+    parsed = found is None
+    if found is None:
+        found = _parsed(path, origin, keywords)
+    else:
         _check_atoms(found.topology, path, origin)
         for text, source, line in found.warnings:
             warnings.warn_explicit(text, UserWarning, source, line)
-        if attach and found.file not in (None, file):
-            _link(found.file, file)
-    else:
-        found = _parsed(dataset if attach else None, name, file, path, origin, keywords)
+    if dataset is not None and attach and (parsed or not _file(dataset, name).exists()):
+        _attach(dataset, name, found)
     while len(_known) >= MOST_KNOWN:
         _known.pop(next(iter(_known)))
     _known[name] = found
     return found.topology
 
 
-def _attached(dataset: Dataset, name: str, file: Path) -> _Known | None:
+def _attached(dataset: Dataset, name: str) -> _Known | None:
     """Return a topology as it is attached; None if it is not, or damaged."""
     from himach.io.universe.parsed_topology import decode
 
@@ -133,46 +132,51 @@ def _attached(dataset: Dataset, name: str, file: Path) -> _Known | None:
         topology, told = decode(content or b"")
     except ValueError:
         return None
-    return _Known(topology, told["warnings"], file)
+    return _Known(topology, told["warnings"], _file(dataset, name))
 
 
-def _parsed(
-    dataset: Dataset | None, name: str, file: Path, path: str, origin: Origin, keywords: Mapping[str, Any]
-) -> _Known:
-    """Parse a topology, and attach it if a dataset is given."""
-    from himach.io.universe.parsed_topology import encode
-
+def _parsed(path: str, origin: Origin, keywords: Mapping[str, Any]) -> _Known:
+    """Parse a topology and guess what it lacks."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         topology = _guess(_parse(path, origin, keywords), path, origin, keywords)
     for warning in caught:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    texts = [(str(w.message), w.filename, w.lineno) for w in caught if w.category is UserWarning]
-    content = None if dataset is None else encode(topology, {"warnings": texts})
-    if dataset is None or content is None:
-        return _Known(topology, texts, None)
-    _attach(dataset, name, content)
-    return _Known(topology, texts, file)
+    return _Known(topology, [(str(w.message), w.filename, w.lineno) for w in caught if w.category is UserWarning])
 
 
-def _link(there: Path | None, file: Path) -> None:
-    """Attach the same file here, if that is possible."""
-    if there is not None and not file.exists():
-        with suppress(OSError):  # the next run parses again
-            os.link(there, file, follow_symlinks=False)
+def _file(dataset: Dataset, name: str) -> Path:
+    """Return where a parse of that name is attached."""
+    return dataset.path / f"x-{name}"
 
 
-def _attach(dataset: Dataset, name: str, content: bytes) -> None:
+def _attach(dataset: Dataset, name: str, found: _Known) -> None:
     """Attach a parse to a dataset, if that is possible, in place of the oldest one."""
     from himach.io.store.store import StoreError
+    from himach.io.universe.parsed_topology import encode
 
+    file = _file(dataset, name)
     try:
-        dataset.attach(name, content)
-        others = [file for file in dataset.path.glob("x-parsed-*") if file.name != f"x-{name}"]  # clocks may go back
-        for file in sorted(others, key=lambda file: file.stat().st_mtime_ns)[: 1 - MOST_ATTACHED]:
-            file.unlink(missing_ok=True)
+        if found.file is None or not _linked(found.file, file):
+            content = encode(found.topology, {"warnings": found.warnings})
+            if content is None:
+                return
+            dataset.attach(name, content)
+            found.file = file
+        others = [other for other in dataset.path.glob("x-parsed-*") if other != file]  # clocks may go back
+        for other in sorted(others, key=lambda other: other.stat().st_mtime_ns)[: 1 - MOST_ATTACHED]:
+            other.unlink(missing_ok=True)
     except (StoreError, OSError):  # the next run parses again
         pass
+
+
+def _linked(there: Path, file: Path) -> bool:
+    """Let a file have a second name; False where that cannot be."""
+    try:
+        os.link(there, file, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def _name(path: str, keywords: Mapping[str, Any]) -> str | None:

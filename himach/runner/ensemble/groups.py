@@ -127,7 +127,7 @@ def _of_pair(name: str, first: Floats, second: Floats, level: float) -> dict[str
     n = np.isfinite(first).sum(axis=0) + np.isfinite(second).sum(axis=0)
     row: dict[str, Any] = {"group": name, "n": n, **_empty(len(n), "mean", "low", "high", "p", "p_exact")}
     for which, some in _by_presence(np.concatenate([first, second]), len(first)):
-        found = difference(*some, level)
+        found = difference(some[0], some[1], level)
         row["mean"][which], row["low"][which], row["high"][which] = found.value, found.low, found.high
         row["p"][which], row["p_exact"][which] = found.p, found.p_exact
     return row

@@ -40,17 +40,18 @@ class EnsemblePlot(Analysis):
         return made
 
     def plot(self, outcome: Any, axes: Any) -> None:
-        """Draw a line for each member, and for each group a band over its members; of single values, points and bars."""
-        table = next((thing for _, thing in parts(outcome, "") if isinstance(thing, Table) and _figures(thing)), None)
-        if table is None:
+        """Draw a line for each member and a band for each group over its members; of single values, points and bars."""
+        tables = [(thing, _figures(thing)) for _, thing in parts(outcome, "") if isinstance(thing, Table)]
+        table, (x, y) = next(((one, figures) for one, figures in tables if figures[1]), (Table({}), ("", "")))
+        if not y:
             return
-        x, y = _figures(table)
-        cells = {name: (table[x][of], table[y][of]) for name, of in _rows_of(table).items()} if x else {}
-        if x and any(len(xs) > 1 for xs, _ in cells.values()):
-            self._lines(cells, axes)
+        rows, ys = _rows_of(table), np.asarray(table[y], np.float64)
+        if x and max(map(len, rows.values()), default=0) > 1:
+            xs = np.asarray(table[x])
+            self._lines({name: (xs[of], ys[of]) for name, of in rows.items()}, axes)
             axes.set_xlabel(table.label(x))
         else:
-            self._points({name: float(table[y][of][0]) for name, of in _rows_of(table).items() if len(of)}, axes)
+            self._points({name: float(ys[of[0]]) for name, of in rows.items()}, axes)
         axes.set_ylabel(table.label(y))
         axes.grid(alpha=0.3)
 
@@ -78,7 +79,7 @@ class EnsemblePlot(Analysis):
         axes.fill_between(xs, found.low, found.high, color=colour, alpha=0.2, linewidth=0)
 
     def _points(self, values: Mapping[str, float], axes: Any) -> None:
-        for i, (group, names) in enumerate(self.groups.items()):
+        for i, names in enumerate(self.groups.values()):
             own = [values[name] for name in names if np.isfinite(values.get(name, np.nan))]
             axes.plot([i] * len(own), own, "o", color=f"C{i}", alpha=0.5, markersize=4)
             if len(own) > 1:
@@ -89,15 +90,15 @@ class EnsemblePlot(Analysis):
         axes.set_xlim(-0.5, len(self.groups) - 0.5)
 
 
-def _figures(table: Table) -> tuple[str, str] | tuple[()]:
-    """Return the columns that are drawn over one another; "" for the first where rows have no place; () for none."""
+def _figures(table: Table) -> tuple[str, str]:
+    """Return the columns of places and of figures that are drawn; "" for the first where rows have none, for both."""
     if "member" not in table:
-        return ()
+        return "", ""
     own = Table({name: cells for name, cells in table.items() if name not in ("member", "group")})
     real = numeric(own)
     roles = roles_of([own])
     if not roles.values:
-        return ()
+        return "", ""
     x = TIME if roles.in_time and TIME in real else next((name for name in roles.keys if name in real), "")
     return x, roles.values[0]
 

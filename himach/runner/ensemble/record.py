@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from himach.opening.member import Member
 from himach.opening.options import Job
-from himach.output.record import Bytes, DatasetRecord, MemberRecord, Record, Reused, Times
+from himach.output.record import DatasetRecord, MemberRecord, Record, Reused, Times
 from himach.parallel.communicator import World
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def ensemble_record(
         "ranks": world.comm.size,
         "nodes": len(world.nodes),
         "assignment": {kind: sum(one["assignment"][kind] for one in done) for kind in ("native", "alien", "residue")},
-        "bytes": Bytes(**{kind: sum(one["bytes"][kind] for one in done) for kind in ("cache", "origin", "shuffled")}),
+        "bytes": {kind: sum(one["bytes"][kind] for one in done) for kind in ("cache", "origin", "shuffled")},
         "seconds": {
             "startup": max(0.0, now - started - sum(phases.values())),
             **{phase: phases.get(phase, 0.0) for phase in PHASES},
@@ -106,7 +106,9 @@ def _member(member: Member, run: MemberRun) -> MemberRecord:
         trajectory=[str(path) for path in member.trajectories],
         topology=None if member.topology is None else str(member.topology),
         group=member.group,
-        **{"start": member.start, "stop": member.stop, "step": member.step},
+        start=member.start,
+        stop=member.stop,
+        step=member.step,
         metadata=dict(member.metadata),
         frames=run.record.get("frames", 0),
         reused=run.record.get("reused", {}).get("frames", 0),

@@ -67,7 +67,7 @@ def perform(world: World, job: Job, started: float, assemble: Assemble | None = 
         shared.close()
         told = comm.gather((own, _phases(own)))
         done = on_first_rank(comm, partial(_conclude, world, job, members, told, started, place))
-    return Done(None, {}, []) if done is None else done  # type: ignore[typeddict-item]
+    return Done(None, {}, []) if done is None else done
 
 
 def _run_members(

@@ -1,3 +1,4 @@
+import os
 import shutil
 import warnings
 
@@ -132,6 +133,14 @@ def test_files_with_dt_that_begin_with_the_same_frame(tmp_path, first):
 def test_a_restart_with_dt_repeats_what_it_wrote_again(tmp_path):
     paths = [make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [2, 3])]
     assert times(open_origin(paths, keywords={"dt": 2.0})) == [0, 2, 4, 6, 8]
+
+
+def test_files_whose_first_frames_were_compared_are_closed(tmp_path):
+    paths = [make(tmp_path / f"{i}.xtc", [i, i + 1]) for i in range(9)]
+    before = len(os.listdir("/proc/self/fd"))
+    origin = open_origin(paths, keywords={"dt": 2.0})
+    assert len(os.listdir("/proc/self/fd")) <= before + 1  # the one that frames are read from
+    origin.close()
 
 
 def test_one_atom_elsewhere_tells_first_frames_apart(tmp_path):
