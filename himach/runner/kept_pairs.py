@@ -108,14 +108,15 @@ def kept_pairs(
 
 
 def keeper_of(
-    kept: CheckpointRun, comm: Communicator, total: int, source: Source, memory: int, began: float
+    job: Job, kept: CheckpointRun, comm: Communicator, total: int, source: Source, memory: int, began: float
 ) -> CheckpointWriter:
     """Return what keeps the pairs of this rank's map phase, of `total` frames on all ranks; the run `began` then."""
     from himach.checkpoint.checkpoint_writer import EVERY as USUAL
     from himach.checkpoint.checkpoint_writer import CheckpointWriter
 
     every = _seconds(os.environ.get(EVERY), USUAL)
-    after = 0.0 if kept.lasting else max(0.0, began + 2 * every - time.time())
+    at_once = kept.lasting or (job.member is not None and job.max_time is not None)  # members that are done, too
+    after = 0.0 if at_once else max(0.0, began + 2 * every - time.time())
     return CheckpointWriter(kept, comm, total, source.confirm, source.hurry, memory, after, every)
 
 

@@ -314,7 +314,7 @@ def _map_and_reduce(
     total = sum(share.counts.values())
     with Progress(comm, total, sys.stderr, quiet=quiet) as display:
         meeting = Meeting(comm)
-        keeper = None if kept is None else keeper_of(kept, comm, total, source, memory.limit, started)
+        keeper = None if kept is None else keeper_of(job, kept, comm, total, source, memory.limit, started)
         requests = StopRequests(mapping_ends(job, started), source.hurry if keeper is None else keeper.hurry, comm=comm)
 
         if keeper is not None:

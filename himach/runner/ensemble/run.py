@@ -14,12 +14,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from himach.errors import TimeUpError
+from himach.errors import TimeUpError, UsageError
 from himach.opening.member import Member
 from himach.opening.member_table import members_of
 from himach.opening.options import Job
 from himach.output.names import unique_names
-from himach.parallel.collective import Meeting, on_first_rank
+from himach.parallel.collective import Meeting, is_everywhere, on_first_rank
 from himach.parallel.communicator import World, alone
 from himach.parallel.progress import Progress
 from himach.runner import rank
@@ -59,6 +59,7 @@ def perform(world: World, job: Job, started: float, assemble: Assemble | None = 
     with outcome_place(world, job) as place:
         members = on_first_rank(comm, lambda: members_of(ensemble, job.topology), share=True)
         on_first_rank(comm, lambda: [stages(analysis) for analysis in job.analyses])
+        on_first_rank(comm, partial(_make_place, job, place))
         folders = unique_names([member.name for member in members])
         jobs = [job_of(job, member, folder, place.path) for member, folder in zip(members, folders, strict=True)]
         shared = distribute(world, job, members)
@@ -68,6 +69,16 @@ def perform(world: World, job: Job, started: float, assemble: Assemble | None = 
         told = comm.gather((own, _phases(own)))
         done = on_first_rank(comm, partial(_conclude, world, job, members, told, started, place))
     return Done(None, {}, []) if done is None else done
+
+
+def _make_place(job: Job, place: OutcomePlace) -> None:
+    """Make the directory in which that of each member's pairs will be."""
+    folder = job.pairs or (None if place.claim is None else place.claim.pairs)
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"pairs {folder} cannot be kept there ({error.strerror}); name another directory") from None
 
 
 def _run_members(
@@ -103,7 +114,10 @@ def _run_members(
                     display(len(ran))
             meeting.together(run_own)
     except TimeUpError as error:
-        raise TimeUpError(f"time is over before all {len(jobs)} members are done: {error}") from error
+        if not is_everywhere(error):
+            raise
+        done = world.comm.allreduce(len(ran))
+        raise TimeUpError(f"{done} of {len(jobs)} members are done; of the first that is not, {error}") from error
     display.finish()
     return ran
 
