@@ -57,6 +57,8 @@ def group_table(members: Sequence[Member], tables: Sequence[Table], roles: Roles
     if not roles.values:
         return None
     keys, figures = member_values(tables, roles)
+    if not next(iter(figures.values())).size:
+        return None
     groups = groups_of(members)
     rows: list[dict[str, Any]] = []
     for name, values in figures.items():

@@ -68,7 +68,8 @@ def perform(world: World, job: Job, started: float, assemble: Assemble | None = 
         shared.close()
         told = comm.gather((own, _phases(own)))
         done = on_first_rank(comm, partial(_conclude, world, job, members, told, started, place))
-    return Done(None, {}, []) if done is None else done
+    record = comm.bcast(None if done is None else done.record)
+    return done or Done(None, record, [EnsemblePlot() for _ in job.analyses])
 
 
 def _make_place(job: Job, place: OutcomePlace) -> None:

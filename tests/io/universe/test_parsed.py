@@ -202,6 +202,20 @@ def dataset(tmp_path):
     return Store(tmp_path / "store").dataset("/sim")
 
 
+class Forgetful(dict):
+    """What a process knows that has just begun."""
+
+    def pop(self, *_: Any) -> None:
+        return None
+
+
+@pytest.fixture(autouse=True)
+def new_processes(monkeypatch):
+    """Let every topology be loaded as by a process of its own, which knows none."""
+    monkeypatch.setattr(loading, "_known", Forgetful())
+    monkeypatch.setattr(loading, "MOST_KNOWN", 1000)
+
+
 @pytest.fixture
 def parses(monkeypatch) -> list:
     """Return a list that fills with the topology files that are parsed."""
@@ -320,6 +334,50 @@ def test_a_damaged_or_refused_attachment_costs_a_parse(dataset, parses, monkeypa
 
     monkeypatch.setattr(type(dataset), "attach", full)
     assert same(load_topology(data.PSF, origin, {}, dataset), expected)
+
+
+def test_datasets_of_one_topology_share_its_parse(dataset, parses, monkeypatch):
+    monkeypatch.setattr(loading, "_known", {})
+    origin = open_origin([data.DCD], data.PSF)
+    others = [dataset.store.dataset(f"/sim{number}") for number in range(3)]
+    for one in (dataset, *others):
+        assert same(load_topology(data.PSF, origin, {}, one), load_topology(data.PSF, origin))
+    assert parses == [data.PSF]
+    files = [next(one.path.glob("x-parsed-*")) for one in (dataset, *others)]
+    assert {file.stat().st_ino for file in files} == {files[0].stat().st_ino}
+    monkeypatch.setattr(loading, "_known", {})  # another process
+    dataset.path.joinpath(files[0].name).unlink()
+    load_topology(data.PSF, origin, {}, others[2])
+    load_topology(data.PSF, origin, {}, dataset)
+    assert parses == [data.PSF] and files[0].stat().st_ino == files[3].stat().st_ino
+
+
+def test_few_topologies_are_known(dataset, parses, monkeypatch):
+    monkeypatch.setattr(loading, "_known", {})
+    monkeypatch.setattr(loading, "MOST_KNOWN", 3)
+    origin = open_origin([data.DCD], data.PSF)
+    for radius in range(5):
+        load_topology(data.PSF, origin, {"vdwradii": {"X": radius}})
+    assert len(loading._known) == 3 and len(parses) == 5
+    load_topology(data.PSF, origin, {"vdwradii": {"X": 2}})
+    assert len(parses) == 5
+    load_topology(data.PSF, origin, {"vdwradii": {"X": 0}})
+    assert len(parses) == 6
+
+
+def test_where_a_file_cannot_have_two_names_it_is_written_again(dataset, monkeypatch):
+    monkeypatch.setattr(loading, "_known", {})
+    origin = open_origin([data.DCD], data.PSF)
+    other = dataset.store.dataset("/other")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refuse)
+    for one in (dataset, other):
+        load_topology(data.PSF, origin, {}, one)
+    files = [next(one.path.glob("x-parsed-*")) for one in (dataset, other)]
+    assert files[0].read_bytes() == files[1].read_bytes() and not files[0].samefile(files[1])
 
 
 def test_few_are_attached(dataset):

@@ -1,0 +1,327 @@
+"""Runs over ensembles: members as alone, for any ranks and order; failing, growing, killed and repeated."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+
+import numpy as np
+import pytest
+from support.commands import himach, same_files, start_himach, wait_until
+from support.ensembles import MEMBERS, make_ensemble, members_in, write_table
+from support.ranks import run_under_mpiexec
+
+import himach as package
+
+NAMES = [name for name, *_ in MEMBERS]
+FRAMES = sum(n_frames for _, _, _, n_frames, *_ in MEMBERS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ensemble")
+    make_ensemble(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def asked(folder):
+    return [
+        "rmsd",
+        f"{folder}/analyses.py:Gyration",
+        f"{folder}/analyses.py:Ends",
+        "--ensemble",
+        folder / "ensemble.csv",
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole(folder, asked, tmp_path_factory):
+    """The outcome of one process."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    done = himach("run", *asked, "--cache", "off", "-o", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def record_in(out):
+    return json.loads((out / "run.json").read_text())
+
+
+def rows_of(table, name):
+    where = [at for at, member in enumerate(table["member"]) if member == name]
+    return {column: [table[column][at] for at in where] for column in table}
+
+
+def same(one, other):
+    return len(one) == len(other) and all(
+        a == b or (isinstance(a, float) and np.isnan(a) and np.isnan(b)) for a, b in zip(one, other, strict=True)
+    )
+
+
+def test_each_member_is_as_it_is_alone(folder):
+    analyses = ["rmsd", f"{folder}/analyses.py:Gyration", f"{folder}/analyses.py:Ends"]
+    members = members_in(folder)
+    result = package.run(analyses, ensemble=members, cache="off")
+    assert list(result.members) == NAMES and result.record["frames"] == FRAMES
+    for member in members:
+        alone = package.run(analyses, member.trajectory, member.topology, cache="off")
+        for name in ("rmsd", "Gyration", "moved"):
+            table = rows_of(result[name], member.name)
+            own = result.members[member.name][name]
+            assert set(table["group"]) == {member.group} and set(table["temperature"]) == {
+                member.metadata["temperature"]
+            }
+            for column in alone[name]:
+                if column != "whose":
+                    assert same(table[column], list(alone[name][column])) and same(table[column], list(own[column]))
+            assert list(own) == list(alone[name])
+        at = result["frames"]["member"].index(member.name)
+        assert result["frames"]["frames"][at] == alone["frames"]
+        assert set(result.members[member.name]["Gyration"]["whose"]) == {member.name}
+    assert list(result["rmsd"])[:3] == ["member", "group", "temperature"]
+    assert result["rmsd"].units["rmsd"] == result["rmsd_groups"].units["mean"] == "Å"
+    groups = result["rmsd_groups"]
+    means = [np.mean(result.members[name]["rmsd"]["rmsd"]) for name in NAMES]
+    assert groups["group"] == ["wild type", "mutant", "mutant - wild type"]
+    assert np.allclose(
+        groups["mean"], [np.mean(means[:3]), np.mean(means[3:]), np.mean(means[3:]) - np.mean(means[:3])]
+    )
+    frame = result.to_frame("rmsd_groups")
+    assert list(frame["n"]) == [3, 3, 6]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_any_ranks_leave_the_same_bytes(folder, asked, whole, tmp_path, ranks):
+    for cache in ("off", tmp_path / "store", tmp_path / "store"):
+        done = himach("run", *asked, "--cache", cache, "-o", tmp_path / "out", "-n", ranks)
+        assert done.returncode == 0, done.stderr
+        same_files(whole, tmp_path / "out")
+    record = record_in(tmp_path / "out")
+    assert record["bytes"]["origin"] == 0 and record["frames"] == FRAMES and record["ranks"] == ranks
+    assert [one["name"] for one in record["ensemble"]] == NAMES
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_members_that_all_ranks_run_together_leave_the_same_bytes(folder, whole, tmp_path, ranks):
+    (tmp_path / "ranks_ensemble.py").write_text(f"""
+import himach
+from himach.runner.ensemble import distribution, run
+
+def test_together(monkeypatch):
+    monkeypatch.setattr(distribution, "WORTH", 0)
+    folder, out, found = {str(folder)!r}, {str(tmp_path / "out")!r}, []
+
+    def distribute(*given):
+        found.append(distribution.distribute(*given))
+        return found[0]
+
+    monkeypatch.setattr(run, "distribute", distribute)
+    analyses = ["rmsd", folder + "/analyses.py:Gyration", folder + "/analyses.py:Ends"]
+    himach.run(analyses, ensemble=folder + "/ensemble.csv", cache="off", out=out)
+    assert 0 < len(found[0].together) < 6
+""")
+    run_under_mpiexec(tmp_path / "ranks_ensemble.py", ranks)
+    same_files(whole, tmp_path / "out")
+
+
+def test_members_come_in_the_order_of_the_table(folder, asked, whole, tmp_path):
+    order = [MEMBERS[at] for at in (3, 0, 5, 4, 2, 1)]
+    table = write_table(folder / "other.csv", order)
+    words = [*asked[:3], "--ensemble", table]
+    assert himach("run", *words, "--cache", "off", "-o", tmp_path / "out", "-n", 2).returncode == 0
+    lines = (tmp_path / "out" / "rmsd" / "rmsd.csv").read_text().splitlines()
+    assert list(dict.fromkeys(line.partition(",")[0] for line in lines[1:])) == [name for name, *_ in order]
+    then = (whole / "rmsd" / "rmsd.csv").read_text().splitlines()
+    short = [line.split(",")[0:1] + line.split(",")[3:] for line in lines[1:]]
+    assert sorted(short) == sorted(line.split(",")[0:1] + line.split(",")[3:] for line in then[1:])
+
+
+def test_a_pattern_and_topologies_by_pattern(folder, tmp_path):
+    for name, _, n_atoms, *_, kind in MEMBERS[:2]:
+        place = tmp_path / "sims" / name
+        place.mkdir(parents=True)
+        shutil.copy(folder / f"{name}.{kind}", place / f"traj.{kind}")
+        shutil.copy(folder / f"top{n_atoms}.pdb", place / "top.pdb")
+    done = himach(
+        "run",
+        "rmsd",
+        "--ensemble",
+        "sims/*/traj.*",
+        "-s",
+        "sims/*/top.pdb",
+        "--cache",
+        "off",
+        "-o",
+        "out",
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2 and "another number of '*'" in done.stderr
+    for place, kind in (("r1", "xtc"), ("r2", "trr")):
+        (tmp_path / "sims" / place / f"traj.{kind}").rename(tmp_path / "sims" / place / "traj.trj")
+    words = ("--universe", "format=XTC", "--universe", "topology_format=PDB")
+    shutil.copy(tmp_path / "sims/r1/traj.trj", tmp_path / "sims/r2/traj.trj")
+    done = himach(
+        "run", "rmsd", "--ensemble", "sims/*/traj.trj", "-s", "sims/*/top.pdb", "--cache", "off", "-o", "out", *words,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [one["name"] for one in record_in(tmp_path / "out")["ensemble"]] == ["r1", "r2"]
+
+
+# -- failing, growing, ending ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_member_that_fails_is_named_and_the_others_finish(folder, tmp_path, ranks):
+    table = tmp_path / "table.csv"
+    lines = [f"{name},{folder}/{name}.{kind},{folder}/top{n}.pdb,{group}" for name, group, n, _, _, kind in MEMBERS]
+    lines[1] = f"r2,{tmp_path}/none.trr,{folder}/top214.pdb,wild type"
+    lines[3] = f"m1,{folder}/m1.xtc,{folder}/top500.pdb,mutant"
+    table.write_text("\n".join(["name,trajectory,topology,group", *lines]))
+    words = ["run", f"{folder}/analyses.py:Gyration", "--ensemble", table, "--pairs", tmp_path / "pairs"]
+    done = himach(*words, "--cache", "off", "-o", tmp_path / "out", "-n", ranks)
+    assert done.returncode == 1
+    assert "member r2 failed" in done.stderr and "none.trr" in done.stderr
+    assert "member m1 failed" in done.stderr and "500 atoms" in done.stderr
+    record = record_in(tmp_path / "out")
+    assert [bool(one["error"]) for one in record["ensemble"]] == [False, True, False, True, False, False]
+    assert len(record["errors"]) == 2 and record["frames"] == FRAMES - 51
+    text = (tmp_path / "out" / "Gyration.csv").read_text()
+    assert "r10," in text and "r2," not in text
+    lines[1] = f"r2,{folder}/r2.trr,{folder}/top214.pdb,wild type"
+    lines[3] = f"m1,{folder}/m1.xtc,{folder}/top214.pdb,mutant"
+    table.write_text("\n".join(["name,trajectory,topology,group", *lines]))
+    done = himach(*words, "--cache", "off", "-o", tmp_path / "out", "-n", ranks)
+    assert done.returncode == 0, done.stderr
+    record = record_in(tmp_path / "out")
+    assert record["reused"]["frames"] == FRAMES - 51 and record["frames"] == FRAMES
+    alone = himach("run", *words[1:4], "--cache", "off", "-o", tmp_path / "alone")
+    assert alone.returncode == 0
+    same_files(tmp_path / "out", tmp_path / "alone")
+
+
+def test_what_all_members_lack_is_told_once(folder, tmp_path):
+    done = himach("run", "rmsd", "-p", "selection=name NOSUCH", "--ensemble", folder / "ensemble.csv", "-n", 2)
+    assert done.returncode == 2
+    assert done.stderr.count("NOSUCH") == 1 and "r1" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_selection_that_one_member_lacks_is_named_with_it(folder):
+    with pytest.warns(UserWarning, match="member (r1|r2|m1) failed: rmsd: .*index 300"):
+        result = package.run(
+            package.examples.load("rmsd")(selection="index 300"), ensemble=members_in(folder), cache="off"
+        )
+    assert list(result.members) == ["r10", "m2", "m3"]
+
+
+def test_a_new_member_and_a_longer_one_cost_only_themselves(folder, tmp_path):
+    table = write_table(folder / "fewer.csv", MEMBERS[:5])
+    words = ["run", f"{folder}/analyses.py:Gyration", "--cache", "off", "--pairs", tmp_path / "pairs"]
+    shorter = [*words, "--ensemble", table, "--stop", 10, "-o", tmp_path / "out"]
+    assert himach(*shorter).returncode == 0
+    assert himach(*words, "--ensemble", folder / "ensemble.csv", "-o", tmp_path / "out", "-n", 2).returncode == 0
+    record = record_in(tmp_path / "out")
+    assert {one["name"]: one["reused"] for one in record["ensemble"]} == {**dict.fromkeys(NAMES, 10), "m3": 0}
+    assert himach(*words[:4], "--ensemble", folder / "ensemble.csv", "-o", tmp_path / "anew").returncode == 0
+    same_files(tmp_path / "out", tmp_path / "anew")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_killed_at_any_moment_it_goes_on(folder, tmp_path, ranks):
+    words = ["run", f"{folder}/analyses.py:Gyration", "--ensemble", folder / "ensemble.csv", "--cache", "off"]
+    assert himach(*words, "-o", tmp_path / "whole").returncode == 0
+    slow = [*words, "-p", "pause=0.01", "--pairs", tmp_path / "pairs", "-o", tmp_path / "out", "-n", ranks]
+    reused = []
+    for turn in range(5):
+        run = start_himach(*slow)
+        time.sleep(1.5 + 0.4 * turn)
+        run.send_signal(signal.SIGKILL if turn % 2 else signal.SIGTERM)
+        run.communicate(timeout=60)
+        if (tmp_path / "out" / "run.json").exists():
+            break
+    done = himach(*words, "-p", "pause=0.01", "--pairs", tmp_path / "pairs", "-o", tmp_path / "out", "-n", ranks)
+    assert done.returncode == 0, done.stderr
+    same_files(tmp_path / "whole", tmp_path / "out")
+    assert not (tmp_path / "out" / ".himach").exists()
+    reused.append(record_in(tmp_path / "out")["reused"]["frames"])
+    assert any(reused)
+
+
+def test_time_that_is_up_loses_nothing(folder, tmp_path):
+    words = ["run", f"{folder}/analyses.py:Gyration", "--ensemble", folder / "ensemble.csv", "--cache", "off"]
+    slow = [*words, "-p", "pause=0.05", "-o", tmp_path / "out", "-n", 2]
+    done = himach(*slow, "--max-time", 4)
+    assert done.returncode == 75 and "6 members are done" in done.stderr
+    assert himach(*slow).returncode == 0
+    assert record_in(tmp_path / "out")["reused"]["frames"] > 20
+    assert himach(*words, "-o", tmp_path / "whole").returncode == 0
+    same_files(tmp_path / "whole", tmp_path / "out")
+    assert not (tmp_path / "out" / ".himach").exists()
+
+
+def test_again(folder, asked, whole, tmp_path):
+    done = himach("run", "--again", whole, "-o", tmp_path / "out", "-n", 2)
+    assert done.returncode == 0, done.stderr
+    same_files(whole, tmp_path / "out")
+    done = himach("run", "--again", whole, "-o", tmp_path / "one", "-t", folder / "r1.xtc", "-s", folder / "top214.pdb")
+    assert done.returncode == 0, done.stderr
+    assert "ensemble" not in record_in(tmp_path / "one")
+
+
+def test_ranks_that_stay(folder, whole):
+    with package.Ranks(2) as ranks:
+        result = package.run("rmsd", ensemble=folder / "ensemble.csv", cache="off", ranks=ranks)
+    assert list(result.members) == NAMES
+    text = (whole / "rmsd" / "rmsd.csv").read_text()
+    assert len(text.splitlines()) == len(result["rmsd"]["rmsd"]) + 1
+    assert result.plot() is not None
+
+
+def test_warnings_are_told_once_with_their_members(folder):
+    with pytest.warns(UserWarning, match="r1, r2, r10, m1, m2 and 1 more: Nothing: map.. yielded nothing") as heard:
+
+        class Nothing(package.Analysis):
+            def map(self, frame):
+                yield from ()
+
+            def reduce(self, key, series):
+                return 1
+
+        package.run(Nothing(), ensemble=members_in(folder), cache="off", stop=4)
+    assert sum("Nothing" in str(one.message) for one in heard) == 1
+
+
+def test_what_makes_no_ensemble_is_refused(folder):
+    with pytest.raises(package.UsageError, match="leave the other ones out"):
+        package.run("rmsd", folder / "r1.xtc", ensemble=members_in(folder))
+    with pytest.raises(package.UsageError, match="no trajectory"):
+        package.run("rmsd")
+    with pytest.raises(package.UsageError, match="two members of the ensemble are called 'r1'"):
+        package.run("rmsd", ensemble=[*members_in(folder), *members_in(folder)[:1]])
+
+
+def test_info(folder, tmp_path):
+    done = himach("info", "--ensemble", folder / "ensemble.csv", "--cache", tmp_path / "store")
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines[1:]] == NAMES
+    shown = dict(zip(lines[0], lines[-2], strict=False))
+    assert shown["frames"] == "12" and shown["atoms"] == "500" and shown["dt_ps"] == "5.0" and shown["format"] == "XTC"
+    (tmp_path / "bad.csv").write_text(
+        f"name,trajectory,topology\na,none.xtc,top.pdb\nb,{folder}/r1.xtc,{folder}/top214.pdb\n"
+    )
+    done = himach("info", "--ensemble", tmp_path / "bad.csv", "--cache", tmp_path / "store")
+    assert done.returncode == 1 and "member a: there is no trajectory none.xtc" in done.stderr and "31" in done.stdout
+
+
+def test_nothing_of_it_stays(folder, asked, tmp_path):
+    run = start_himach("run", *asked, "-p", "Gyration.pause=0.02", "--cache", "off", "-o", tmp_path / "out", "-n", 3)
+    assert wait_until((tmp_path / "out" / ".himach").exists)
+    time.sleep(1)
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=60)
+    assert run.returncode not in (0, 1) and "Traceback" not in said
