@@ -15,6 +15,7 @@ import enum
 import functools
 import hashlib
 import io
+import itertools
 import logging
 import os
 import pickle
@@ -69,6 +70,8 @@ _BY_DEFAULT = tuple((name, getattr(object, name)) for name in ("__reduce_ex__", 
 _STREAMS = ("stdout", "stderr", "stdin", "__stdout__", "__stderr__", "__stdin__")
 #: Values whose repr() tells all of them.
 _PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None)})
+#: Numbers of numpy whose repr() tells type and value.
+_SCALARS = frozenset({np.int32, np.int64, np.float32, np.float64, np.bool_})
 #: What libraries change in place, so that it is more than a note for speed.
 _CONTAINERS = (list, dict, set, bytearray, np.ndarray)
 #: Stands for any name; names by which code gets at things whose names it makes up.
@@ -563,7 +566,13 @@ def _bytes(value: bytes) -> str:
 
 
 def _listed(values: Any) -> str | None:
-    """Return the text of a long list of plain values, which is a matter of repr() alone."""
-    if len(values) < 100 or not _PLAIN.issuperset(map(type, values)):
+    """Return the text of a long list of plain values or of tuples of some, which is a matter of repr() alone."""
+    if len(values) < 100:
+        return None
+    kinds = set(map(type, values))
+    if tuple in kinds:  # as of bonds
+        inner = itertools.chain.from_iterable(each for each in values if type(each) is tuple)
+        kinds = kinds - {tuple} | set(map(type, inner))
+    if not (_PLAIN | _SCALARS).issuperset(kinds):
         return None
     return f"{type(values).__name__} {hashlib.sha256(repr(values).encode('utf-8', 'surrogatepass')).hexdigest()}"

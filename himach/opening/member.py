@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ class Member:
     Raises
     ------
     UsageError
-        If there is no name or no trajectory, or metadata go by the names ``member`` or ``group``.
+        If there is no name or no trajectory, the group is no text, or metadata go by the names ``member`` or ``group``.
     """
 
     name: str
@@ -56,8 +56,12 @@ class Member:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise UsageError(f"a member of an ensemble has a name, a text; {self.name!r} is none")
+        if not isinstance(self.trajectory, str | os.PathLike | Sequence):
+            raise UsageError(f"member {self.name}: a trajectory is a file or a list of files, not {self.trajectory!r}")
         if not self.trajectories:
             raise UsageError(f"member {self.name} has no trajectory")
+        if self.group is not None and not isinstance(self.group, str):
+            raise UsageError(f"member {self.name}: a group is a text such as '300 K', not {self.group!r}")
         for name in TAKEN:
             if name in self.metadata:
                 raise UsageError(f"member {self.name}: metadata cannot be called {name!r}, tables have such a column")
@@ -84,6 +88,10 @@ def checked_members(members: Sequence[Member]) -> list[Member]:
     UsageError
         If there is none, one is no `Member`, or two have one name.
     """
+    if isinstance(members, Member) or not isinstance(members, Iterable):
+        raise UsageError(
+            f"an ensemble is a list of himach.Member, the path of a CSV file or a pattern, not {type(members).__name__}"
+        )
     seen = set()
     for member in members:
         if not isinstance(member, Member):

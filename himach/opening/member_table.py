@@ -7,6 +7,7 @@ import glob
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,13 @@ def members_of(
 def _with_topology(member: Member, topology: str | os.PathLike[str] | None) -> Member:
     if member.topology is not None or topology is None:
         return member
-    return Member(**{**member.__dict__, "topology": topology})
+    text = os.fspath(topology)
+    if WILD.search(text) and not os.path.exists(text):
+        raise UsageError(
+            f"--topology {text}: a pattern goes with one of --ensemble; give members a topology of their own in the "
+            "column topology, or one file for all"
+        )
+    return replace(member, topology=topology)
 
 
 def _rows(path: Path) -> list[Member]:
@@ -72,17 +79,26 @@ def _rows(path: Path) -> list[Member]:
         raise UsageError(
             f"--ensemble {path} is no CSV file ({error}); a pattern of trajectory files has a '*' for what differs"
         ) from None
-    for needed in ("name", "trajectory"):
-        if needed not in names:
-            raise UsageError(f"{path} has no column {needed!r}{nearest(needed, names)}; an ensemble needs one")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"{path} has two columns {twice!r}")
+    _check_columns(path, names)
+    if not table:
+        raise UsageError(f"{path} has no members; each is a row below the names of the columns")
     metadata = {name: _numbers([row.get(name) or "" for _, row in table]) for name in names if _is_metadata(name)}
     return [
         _member(path, line, row, {name: cells[at] for name, cells in metadata.items()})
         for at, (line, row) in enumerate(table)
     ]
+
+
+def _check_columns(path: Path, names: Sequence[str]) -> None:
+    if len(names) == 1 and re.search(r"[;\t]", names[0]):
+        other = "';'" if ";" in names[0] else "tabs"
+        raise UsageError(f"{path}: its cells are separated by {other}; write it with commas between them")
+    for needed in ("name", "trajectory"):
+        if needed not in names:
+            raise UsageError(f"{path} has no column {needed!r}{nearest(needed, names)}; an ensemble needs one")
+    twice = next((name for name in names if name and names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{path} has two columns {twice!r}; give one of them another name")
 
 
 def _is_metadata(name: str) -> bool:
@@ -110,7 +126,8 @@ def _member(path: Path, line: int, row: dict[Any, Any], metadata: dict[str, Any]
 
 def _found(table: Path, file: str) -> str:
     """Return a file of a table as a path from here, if it lies there as seen from the table; else as it is written."""
-    beside = table.parent / os.path.expanduser(file)
+    file = os.path.expanduser(file)
+    beside = table.parent / file
     return str(beside) if beside.exists() else file
 
 
@@ -122,11 +139,11 @@ def _whole(text: str, what: str) -> int | None:
 
 
 def _numbers(texts: Sequence[str]) -> list[Any]:
-    """Return cells as numbers if all are; whole ones if all are whole."""
-    cells = [text.strip() for text in texts]
+    """Return cells as numbers if all are; whole ones if all are whole. An empty one is None."""
+    cells = [text.strip() or None for text in texts]
     for kind in (int, float):
         try:
-            return [kind(text) for text in cells]
+            return [None if text is None else kind(text) for text in cells]
         except ValueError:
             continue
     return cells
@@ -136,13 +153,13 @@ def _matches(pattern: str, topology: str | os.PathLike[str] | None) -> list[Memb
     """Return a member for each file that a pattern matches, in the order in which people count."""
     found = sorted(glob.glob(pattern), key=_counted)
     if not found:
-        raise UsageError(f"--ensemble {pattern}: no file matches")
+        raise UsageError(f"--ensemble {pattern}: no file matches; the pattern is of trajectory files")
     parts = re.compile(_expression(pattern))
     members = []
     for path in found:
         match = parts.fullmatch(path)
         stars = list(match.groups()) if match else [path]
-        members.append(Member("-".join(stars), path, _filled(topology, stars)))
+        members.append(Member("-".join(filter(None, stars)) or path, path, _filled(topology, stars)))
     return members
 
 
@@ -170,10 +187,13 @@ def _filled(topology: str | os.PathLike[str] | None, stars: Sequence[str]) -> st
     """Return the topology of a member: a pattern with what its ``*`` stand for put in."""
     if topology is None:
         return None
-    text = os.fspath(topology)
-    if not WILD.search(text):
+    text = os.path.expanduser(topology)
+    if not WILD.search(text) or os.path.exists(text):
         return text
     if len(WILD.findall(text)) != len(stars):
-        raise UsageError(f"--topology {text}: it has another number of '*' than the pattern of --ensemble")
+        raise UsageError(
+            f"--topology {text}: it has another number of '*' than the pattern of --ensemble; give both as many, "
+            "or one file for all"
+        )
     given = iter(stars)
     return WILD.sub(lambda _: next(given), text)

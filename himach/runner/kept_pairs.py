@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from himach.io.universe.view import View
     from himach.opening.dataset import Opened
 
-__all__ = ["files_of", "keeper_of", "kept_pairs", "mapping_ends", "not_kept", "place_of"]
+__all__ = ["files_of", "keeper_of", "kept_pairs", "mapping_ends", "not_kept", "place_of", "unasked_from"]
 
 #: Environment variable: seconds between two commits; keeping without being asked begins after twice as many.
 EVERY = "HIMACH_KEEP_EVERY"
@@ -115,9 +115,16 @@ def keeper_of(
     from himach.checkpoint.checkpoint_writer import CheckpointWriter
 
     every = _seconds(os.environ.get(EVERY), USUAL)
-    at_once = kept.lasting or (job.member is not None and job.max_time is not None)  # members that are done, too
-    after = 0.0 if at_once else max(0.0, began + 2 * every - time.time())
+    after = 0.0 if kept.lasting else max(0.0, unasked_from(job, began) - time.time())
     return CheckpointWriter(kept, comm, total, source.confirm, source.hurry, memory, after, every)
+
+
+def unasked_from(job: Job, began: float) -> float:
+    """Return the time from which pairs are kept in a run that was not asked to keep them."""
+    from himach.checkpoint.checkpoint_writer import EVERY as USUAL
+
+    at_once = job.member is not None and job.max_time is not None  # members that are done, too
+    return began if at_once else began + 2 * _seconds(os.environ.get(EVERY), USUAL)
 
 
 def not_kept(kept: CheckpointRun | None, keeper: CheckpointWriter) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,8 @@ def joined(label: str, members: Sequence[Member], outcomes: Sequence[Any], level
     """
     named = [dict(parts(outcome, label)) for outcome in outcomes]
     found: dict[str, Any] = {}
-    for name in dict.fromkeys(name for one in named for name in one):
+    every = dict.fromkeys(name for one in named for name in one)
+    for name in every:
         have = [(member, one[name]) for member, one in zip(members, named, strict=True) if name in one]
         things = [thing for _, thing in have]
         if all(isinstance(thing, bool | int | float | str | np.generic) for thing in things):
@@ -52,7 +54,7 @@ def joined(label: str, members: Sequence[Member], outcomes: Sequence[Any], level
         found[name] = _below(owners, things, own_columns(members))
         compared = None if level is None else group_table(owners, things, roles_of(things), level)
         if compared is not None:
-            found[f"{name}{GROUPS}"] = compared
+            found[_free(f"{name}{GROUPS}", every)] = compared
     return found
 
 
@@ -70,15 +72,23 @@ def _below(members: Sequence[Member], tables: Sequence[Table], own: Sequence[str
         columns[name] = _repeated(
             [member.group if name == GROUP else member.metadata.get(name) for member in members], rows
         )
+    own_names = [MEMBER, *own]
     names = dict.fromkeys(name for table in tables for name in table)
+    units: dict[str, str] = {}
     for name in names:
-        place = name if name not in columns else f"{name}_2"
+        place = name if name not in own_names else _free(name, {**names, **columns})
         columns[place] = _column([table.get(name) for table in tables], rows)
+        units[place] = next((table.units[name] for table in tables if name in table.units), "")
     joint = Table(columns)
-    for table in tables:
-        joint.units = {**table.units, **joint.units}
-        joint.level = table.level if joint.level is None else joint.level
+    joint.units = {name: unit for name, unit in units.items() if unit}
+    joint.level = next((table.level for table in tables if table.level is not None), None)
     return joint
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    """Return a name that is not taken: the one that is wanted, or with a number."""
+    names = chain([name], (f"{name}_{number}" for number in count(2)))
+    return next(each for each in names if each not in taken)
 
 
 def _repeated(cells: Sequence[Any], rows: Sequence[int]) -> list[Any]:
@@ -87,15 +97,13 @@ def _repeated(cells: Sequence[Any], rows: Sequence[int]) -> list[Any]:
 
 def _column(cells: Sequence[Any], rows: Sequence[int]) -> Any:
     """Return one column of several members' ones; what a member does not have is nan, or None."""
-    there = [column for column in cells if column is not None]
-    if all(isinstance(column, np.ndarray) for column in there):
-        kinds = {column.dtype.kind for column in there}
-        if len(there) == len(cells) and (len(kinds) == 1 or kinds <= set("iuf")):
-            return np.concatenate(there)
-        if kinds == {"f"}:
-            return np.concatenate(
-                [np.full(n, np.nan) if column is None else column for column, n in zip(cells, rows, strict=True)]
-            )
+    present = [column for column in cells if column is not None]
+    there = [column for column in present if len(column)] or present  # no row says nothing of what rows are of
+    kinds = {column.dtype.kind if isinstance(column, np.ndarray) else "O" for column in there}
+    is_float = "f" in kinds and kinds <= set("iuf")
+    if is_float or (len(kinds) == 1 and "O" not in kinds and len(present) == len(cells)):
+        filled = [np.full(n, np.nan) if column is None else column for column, n in zip(cells, rows, strict=True) if n]
+        return np.concatenate(filled or there)
     return [
         cell
         for column, n in zip(cells, rows, strict=True)

@@ -7,105 +7,183 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from himach.analysis import TIME, Analysis
+from himach.analysis import FRAME, TIME, Analysis
 from himach.opening.member import Member
 from himach.output.parts import parts
 from himach.output.plots import numeric
 from himach.output.table import Table
-from himach.runner.ensemble.columns import roles_of
-from himach.runner.ensemble.groups import groups_of
-from himach.uncertainty import replicas
+from himach.runner.ensemble.columns import Roles, roles_of
+from himach.runner.ensemble.groups import common_places, groups_of, means_of, member_values
+from himach.runner.ensemble.join import MEMBER, own_columns
 
 __all__ = ["EnsemblePlot"]
 
 MOST_IN_LEGEND = 8  # lines; of more the groups are named alone
+MOST_LABELS = 12  # rows that are named below an axis; of more some are
+ASIDE = 0.6  # of the room of a row, which groups share
+
+#: Of a member, the places of its rows and its figures.
+Curve = tuple[Any, Any]
 
 
 class EnsemblePlot(Analysis):
-    """Draws the first table of an outcome in which members have figures.
+    """Draws the first table of an outcome in which members have figures, those that have intervals before others.
 
     Attributes
     ----------
     groups
         Names of the members of each group.
+    others
+        Names of members of no group, where there are groups.
+    own
+        Columns of tables that say what a member is.
+    level
+        Confidence of bands; None: there are none.
     """
 
     groups: ClassVar[Mapping[str, Sequence[str]]] = {}
+    others: ClassVar[Sequence[str]] = ()
+    own: ClassVar[Sequence[str]] = ()
+    level: ClassVar[float | None] = 0.95
 
     @classmethod
-    def of(cls, members: Sequence[Member]) -> EnsemblePlot:
+    def of(cls, members: Sequence[Member], level: float | None = 0.95) -> EnsemblePlot:
         """Return what draws outcomes of these members."""
         made = cls()
-        made.__dict__["groups"] = {name: [members[at].name for at in of] for name, of in groups_of(members).items()}
+        groups = {name: [members[at].name for at in of] for name, of in groups_of(members).items()}
+        grouped = {name for names in groups.values() for name in names}
+        made.__dict__.update(
+            groups=groups,
+            others=[member.name for member in members if member.name not in grouped],
+            own=[MEMBER, *own_columns(members)],
+            level=level,
+        )
         return made
 
     def plot(self, outcome: Any, axes: Any) -> None:
         """Draw a line for each member and a band for each group over its members; of single values, points and bars."""
-        tables = [(thing, _figures(thing)) for _, thing in parts(outcome, "") if isinstance(thing, Table)]
-        table, (x, y) = next(((one, figures) for one, figures in tables if figures[1]), (Table({}), ("", "")))
-        if not y:
+        joint = [thing for _, thing in parts(outcome, "") if isinstance(thing, Table) and MEMBER in thing]
+        apart = [(table, self._apart(table)) for table in joint]
+        found = [(table, of, roles_of(list(of.values()))) for table, of in apart]
+        found = sorted((each for each in found if each[2].values), key=lambda each: not each[2].sure)
+        if not found:
             return
-        rows, ys = _rows_of(table), np.asarray(table[y], np.float64)
-        if x and max(map(len, rows.values()), default=0) > 1:
-            xs = np.asarray(table[x])
-            self._lines({name: (xs[of], ys[of]) for name, of in rows.items()}, axes)
-            axes.set_xlabel(table.label(x))
+        table, of, roles = found[0]
+        y = roles.values[0]
+        x = next((name for name in (TIME, FRAME) if name in table), None) if roles.in_time else self._axis(of, roles)
+        if x is not None and max(one.rows for one in of.values()) > 1:
+            self._lines({name: (_floats(one, x), _floats(one, y)) for name, one in of.items()}, axes)
+            axes.set_xlabel(table.label(x) if x else "row")
         else:
-            self._points({name: float(ys[of[0]]) for name, of in rows.items()}, axes)
+            self._points(*member_values(list(of.values()), Roles(False, roles.keys, [y])), list(of), axes)
         axes.set_ylabel(table.label(y))
         axes.grid(alpha=0.3)
 
-    def _lines(self, cells: Mapping[str, tuple[Any, Any]], axes: Any) -> None:
-        few = sum(map(len, self.groups.values())) <= MOST_IN_LEGEND
+    def _apart(self, table: Table) -> dict[str, Table]:
+        """Return the table of each member."""
+        rows: dict[str, list[int]] = {}
+        for at, name in enumerate(table[MEMBER]):
+            rows.setdefault(name, []).append(at)
+        columns = {name: cells for name, cells in table.items() if name not in self.own}
+        return {
+            member: Table(
+                {
+                    name: cells[at] if isinstance(cells, np.ndarray) else [cells[i] for i in at]
+                    for name, cells in columns.items()
+                }
+            )
+            for member, at in rows.items()
+        }
+
+    @staticmethod
+    def _axis(of: Mapping[str, Table], roles: Roles) -> str | None:
+        """Return the column over which rows are drawn as a line; "" for their number, None where they are no line."""
+        if not roles.keys:
+            return ""
+        return (
+            roles.keys[0]
+            if len(roles.keys) == 1 and all(roles.keys[0] in numeric(one) for one in of.values())
+            else None
+        )
+
+    def _lines(self, curves: Mapping[str, Curve], axes: Any) -> None:
+        alone = len(self.groups) == 1 and len(curves) <= MOST_IN_LEGEND
+        for name in self.others:
+            if name in curves:
+                axes.plot(*curves[name], color="grey", alpha=0.4, linewidth=0.8)
+        bands = []
         for i, (group, names) in enumerate(self.groups.items()):
-            there = [cells[name] for name in names if name in cells]
-            colour = f"C{i}"
-            for name, (xs, ys) in zip(names, there, strict=False):
-                own = f"C{names.index(name)}" if len(self.groups) == 1 and few else colour
-                label = name if few and len(self.groups) == 1 else None
-                axes.plot(xs, ys, color=own, alpha=max(0.1, min(0.6, 6 / len(names))), linewidth=0.8, label=label)
-            self._band(group, there, colour, axes)
-        axes.legend()
+            there = [name for name in names if name in curves]
+            alpha = max(0.1, min(0.6, 6 / max(len(there), 1)))
+            for number, name in enumerate(there):
+                colour, label = (f"C{number}", name) if alone else (f"C{i}", None)
+                axes.plot(*curves[name], color=colour, alpha=alpha, linewidth=0.8, label=label)
+            if there and (not alone or len(there) > 1):
+                bands.append((group, [curves[name] for name in there], "black" if alone else f"C{i}"))
+        low, high = axes.get_ylim()
+        for band in bands:
+            self._band(*band, axes)
+        # Of two members a band is so wide that no line could be told from another: it is cut off.
+        with_bands = axes.get_ylim()
+        axes.set_ylim(max(with_bands[0], low - (high - low) / 2), min(with_bands[1], high + (high - low) / 2))
+        axes.legend(fontsize="small")
 
-    def _band(self, group: str, there: Sequence[tuple[Any, Any]], colour: str, axes: Any) -> None:
-        """Draw the mean of a group with its limits where all of its members have figures at the same places."""
-        if len(there) < 2 or any(not np.array_equal(xs, there[0][0]) for xs, _ in there):
-            axes.plot([], [], color=colour, label=f"{group}: {len(there)} members")
+    def _band(self, group: str, curves: Sequence[Curve], colour: str, axes: Any) -> None:
+        """Draw the mean of a group, with its limits, at the places at which all of its members have figures."""
+        members = f"{group}: {len(curves)} member{'s' if len(curves) > 1 else ''}"
+        xs, values = _stacked(curves)
+        if len(curves) < 2 or self.level is None or len(xs) < 2:
+            axes.plot([], [], color=colour, label=members)
             return
-        found = replicas(np.array([ys for _, ys in there], np.float64))
-        xs = there[0][0]
-        colour = "black" if len(self.groups) == 1 else colour
-        axes.plot(xs, found.value, color=colour, linewidth=1.5, label=f"{group}: mean of {len(there)}, 95 %")
-        axes.fill_between(xs, found.low, found.high, color=colour, alpha=0.2, linewidth=0)
+        found = means_of(values, self.level)
+        label = f"{group}: mean of {len(curves)}, {100 * self.level:g} %"
+        axes.plot(xs, found["mean"], color=colour, linewidth=1.5, label=label)
+        axes.fill_between(xs, found["low"], found["high"], color=colour, alpha=0.2, linewidth=0)
 
-    def _points(self, values: Mapping[str, float], axes: Any) -> None:
-        for i, names in enumerate(self.groups.values()):
-            own = [values[name] for name in names if np.isfinite(values.get(name, np.nan))]
-            axes.plot([i] * len(own), own, "o", color=f"C{i}", alpha=0.5, markersize=4)
-            if len(own) > 1:
-                found = replicas(own)
-                error = [[found.value - found.low], [found.high - found.value]]
-                axes.errorbar([i + 0.15], [found.value], error, fmt="s", color=f"C{i}", capsize=4)
-        axes.set_xticks(range(len(self.groups)), list(self.groups))
-        axes.set_xlim(-0.5, len(self.groups) - 0.5)
+    def _points(self, keys: Mapping[str, list[Any]], figures: Mapping[str, Any], names: list[str], axes: Any) -> None:
+        """Draw a point for each member, and beside them the mean of their group with its limits, row by row."""
+        (values,) = figures.values()
+        several = values.shape[1] > 1
+        step = ASIDE / len(self.groups)
+        for i, (group, members) in enumerate(self.groups.items()):
+            own = values[[names.index(name) for name in members if name in names]]
+            places = np.arange(values.shape[1]) + (i - (len(self.groups) - 1) / 2) * step if several else np.array([i])
+            for one in own:
+                axes.plot(places, one, "o", color=f"C{i}", alpha=0.5, markersize=4)
+            aside = places + step / 4
+            if self.level is not None:
+                found = means_of(own, self.level)
+                errors = np.abs(np.array([found["low"], found["high"]]) - found["mean"])
+                some = np.isfinite(errors).all(axis=0)
+                bars = {"fmt": "s", "color": f"C{i}", "markersize": 4, "capsize": 3}
+                label = f"{group}: mean, {100 * self.level:g} %"
+                axes.errorbar(aside[some], found["mean"][some], errors[:, some], label=label, **bars)
+        labels = [" ".join(map(str, row)) for row in zip(*keys.values(), strict=True)] if several else list(self.groups)
+        shown = range(0, len(labels), -(-len(labels) // MOST_LABELS))
+        axes.set_xticks(shown, [labels[at] for at in shown])
+        axes.set_xlim(-0.5, len(labels) - 0.5)
+        if several:
+            axes.set_xlabel(", ".join(keys))
+        if self.level is not None:
+            axes.legend(fontsize="small")
 
 
-def _figures(table: Table) -> tuple[str, str]:
-    """Return the columns of places and of figures that are drawn; "" for the first where rows have none, for both."""
-    if "member" not in table:
-        return "", ""
-    own = Table({name: cells for name, cells in table.items() if name not in ("member", "group")})
-    real = numeric(own)
-    roles = roles_of([own])
-    if not roles.values:
-        return "", ""
-    x = TIME if roles.in_time and TIME in real else next((name for name in roles.keys if name in real), "")
-    return x, roles.values[0]
+def _floats(table: Table, name: str) -> Any:
+    """Return a column as it is drawn; "" is the number of the row, and of a column that is not there all is nan."""
+    if not name:
+        return np.arange(table.rows, dtype=np.float64)
+    return np.asarray(table[name] if name in table else np.full(table.rows, np.nan), np.float64)
 
 
-def _rows_of(table: Table) -> dict[str, list[int]]:
-    """Return the rows of each member."""
-    found: dict[str, list[int]] = {}
-    for at, name in enumerate(table["member"]):
-        found.setdefault(name, []).append(at)
-    return found
+def _stacked(curves: Sequence[Curve]) -> tuple[Any, Any]:
+    """Return the places at which all curves have figures, and these as (curves, places)."""
+    axes = common_places([xs for xs, _ in curves])
+    places = axes[0][np.isfinite(axes[0])]
+    for axis in axes[1:]:
+        places = np.intersect1d(places, axis)
+    values = np.full((len(curves), len(places)), np.nan)
+    for own, axis, (_, ys) in zip(values, axes, curves, strict=True):
+        of, at = np.intersect1d(axis, places, return_indices=True)[1:]
+        own[at] = ys[of]
+    known = np.isfinite(values).all(axis=0)
+    return places[known], values[:, known]

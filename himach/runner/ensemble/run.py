@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,6 +29,7 @@ from himach.runner.ensemble.join import joined
 from himach.runner.ensemble.member_run import MemberRun, job_of, run_member
 from himach.runner.ensemble.plot import EnsemblePlot
 from himach.runner.ensemble.record import PHASES, ensemble_record
+from himach.runner.kept_pairs import unasked_from
 from himach.runner.outcome_place import OutcomePlace, outcome_place
 from himach.runner.rank import Common, Done, stages
 
@@ -102,7 +104,9 @@ def _run_members(
 
     def run_own() -> None:
         for at in shared.mine():
-            ran[at] = run_member(lone, shares[at], started, assemble, common)
+            early = time.time() < unasked_from(shares[at], started)
+            one = replace(shares[at], between=None) if early else shares[at]
+            ran[at] = run_member(lone, one, started, assemble, common)
             display(len(ran))
             meeting.look()
 
@@ -149,7 +153,7 @@ def _conclude(
     phases = {name: max(seconds[name] for _, seconds in told) for name in PHASES}
     record = ensemble_record(world, job, members, ran, started, phases)
     record["warnings"] = list(place.said)
-    plots = [EnsemblePlot.of(owners) for _ in outcomes]
+    plots = [EnsemblePlot.of(owners, level) for _ in outcomes]
     if place.path is not None:
         record["files"] = place.write(plots, outcomes, record)
         if place.claim is not None and not failed:
