@@ -152,6 +152,8 @@ class Work:
         Called when this rank has done all its frames; may wait until the other ranks have, too.
     universes
         For each analysis the Universe that its map() can reach.
+    guarded
+        Whether it is looked for what map() changes of what setup() left.
     """
 
     frames: Selected
@@ -161,12 +163,14 @@ class Work:
     progress: Callable[[int], object]
     wait: Callable[[], object] = lambda: None
     universes: Sequence[Universe | None] = ()
+    guarded: bool = True
 
 
 def map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, costs: FrameCosts) -> None:
     """Map the frames of all tasks; `costs` gets how long they took."""
     for mapper, universe in zip(mappers, work.universes or [None] * len(mappers), strict=True):
-        mapper.begin(universe)
+        if work.guarded:
+            mapper.begin(universe)
     with costs.all_tasks():
         _map_tasks(mappers, work, keeper, costs)
     frame_cell()[0] = 0

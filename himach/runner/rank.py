@@ -94,10 +94,13 @@ class Common:
         The cache, and the bytes that it may hold.
     asked
         What the record of the first one says of the request; "dataset" is of that one alone.
+    guarded
+        Whether it is looked for what map() changes.
     """
 
     store: tuple[Store | ServedStore | None, int] = (None, 0)
     asked: dict[str, Any] = field(default_factory=dict)
+    guarded: bool = True
 
 
 def perform(
@@ -163,7 +166,8 @@ def _analyse(
         share = assign_frames(world, opened, kept, needed_atoms(views))
         assigned = time.time()
         with _freed(comm, share):
-            passed, read = _map_and_reduce(world, job, chains, opened, views, share, kept, out.quiet, started)
+            guarded = common is None or common.guarded
+            passed, read = _map_and_reduce(world, job, chains, opened, views, share, kept, out.quiet, started, guarded)
         _say_empty(chains, opened.frames, passed.mapped)
         reduced = time.time()
         ends = [chain[-1] for chain in chains]
@@ -291,6 +295,7 @@ def _map_and_reduce(
     kept: CheckpointRun | None,
     quiet: bool,
     started: float,
+    guarded: bool,
 ) -> tuple[Passed, Mapping[str, int]]:
     """Take every frame of this rank through map(), all pairs through reduce().
 
@@ -337,6 +342,7 @@ def _map_and_reduce(
             progress=meeting.watched(display),
             wait=wait,
             universes=[view.universe for view in views],
+            guarded=guarded,
         )
         keep, well = True, False
         try:

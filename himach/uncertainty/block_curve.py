@@ -188,4 +188,4 @@ def _pooled_inefficiency(sums: FloatArray, weights: FloatArray) -> float:
     deviations /= np.sqrt((deviations**2).mean(axis=0))
     n_fine = len(sums)
     covariance = [np.einsum("ij,ij->", deviations[: n_fine - lag], deviations[lag:]) for lag in range(n_fine)]
-    return geyer(np.array(covariance))
+    return float(geyer(np.array(covariance)))

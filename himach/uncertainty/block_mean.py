@@ -64,7 +64,7 @@ def mean(values: npt.ArrayLike, level: float = 0.95, *, start: int = 0) -> Estim
     level, every = as_level(level), as_series("values", values)
     start = as_start(start, len(every))
     used = every[start:]
-    g = geyer(autocovariance(used))
+    g = float(geyer(autocovariance(used)))
     n_eff = len(used) / g
     blocks = n_blocks(n_eff)
     value = float(used[0]) if (used == used[0]).all() else float(used.mean())

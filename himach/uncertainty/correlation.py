@@ -8,7 +8,7 @@ import numpy.typing as npt
 from himach.uncertainty.arguments import as_series
 from himach.uncertainty.estimate import FloatArray
 
-__all__ = ["autocovariance", "geyer", "inefficiency"]
+__all__ = ["autocovariance", "geyer", "inefficiency", "products"]
 
 
 def inefficiency(values: npt.ArrayLike) -> float:
@@ -36,7 +36,7 @@ def inefficiency(values: npt.ArrayLike) -> float:
     ----------
     Initial monotone sequence: Geyer, Statist. Sci. 7, 473 (1992).
     """
-    return geyer(autocovariance(as_series("values", values)))
+    return float(geyer(autocovariance(as_series("values", values))))
 
 
 def autocovariance(values: FloatArray) -> FloatArray:
@@ -49,23 +49,27 @@ def autocovariance(values: FloatArray) -> FloatArray:
         return np.zeros(n)
     scaled = values / np.abs(values).max()
     deviations = scaled - scaled.mean()
-    deviations /= np.abs(deviations).max()
+    return products(deviations / np.abs(deviations).max()) / n
+
+
+def products(deviations: FloatArray) -> FloatArray:
+    """Return the sums of products of deviations (..., n) at each of n lags."""
+    n = deviations.shape[-1]
     size = 1 << (2 * n - 1).bit_length()
     transformed = np.fft.rfft(deviations, size)
     power = transformed.real**2 + transformed.imag**2
-    return np.fft.irfft(power, size)[:n] / n
+    return np.fft.irfft(power, size)[..., :n]
 
 
-def geyer(covariance: FloatArray) -> float:
-    """Return the inefficiency of a series by its autocovariance at lags 0, 1, 2, ...
+def geyer(covariance: FloatArray) -> FloatArray:
+    """Return the inefficiencies (...) of series by their autocovariances (..., n) at lags 0, 1, 2, ...
 
     Sums of lags 2m and 2m + 1 are positive and fall in a reversible chain. They are added up to the first that is not
     positive, none of them as more than the one before.
     """
-    if covariance[0] <= 0:
-        return 1.0
-    m = len(covariance) // 2
-    pairs = covariance[0 : 2 * m : 2] + covariance[1 : 2 * m : 2]
-    ended = np.flatnonzero(pairs <= 0)
-    pairs = np.minimum.accumulate(pairs[: ended[0]] if len(ended) else pairs)
-    return max(1.0, float(2 * pairs.sum() / covariance[0] - 1))
+    m = covariance.shape[-1] // 2
+    pairs = covariance[..., 0 : 2 * m : 2] + covariance[..., 1 : 2 * m : 2]
+    counted = np.logical_and.accumulate(pairs > 0, axis=-1)
+    sums = np.where(counted, np.minimum.accumulate(pairs, axis=-1), 0).sum(axis=-1)
+    variance = covariance[..., 0]
+    return np.asarray(np.maximum(1.0, 2 * sums / np.where(variance > 0, variance, np.inf) - 1))

@@ -7,13 +7,14 @@ import numpy.typing as npt
 
 from himach.uncertainty.arguments import as_series
 from himach.uncertainty.block_mean import LEAST_N_EFF
-from himach.uncertainty.correlation import autocovariance, geyer
+from himach.uncertainty.correlation import geyer, products
 from himach.uncertainty.estimate import FloatArray
 
 __all__ = ["equilibration"]
 
 #: Starts that are tried lie in this part of the values, at so many places; of more values means are taken first.
 PART, PLACES, LARGEST = 0.9, 180, 8192
+AT_ONCE = 1 << 14  # numbers that are looked at together
 
 
 def equilibration(values: npt.ArrayLike) -> int:
@@ -48,15 +49,25 @@ def equilibration(values: npt.ArrayLike) -> int:
     binned = series[: len(series) // size * size].reshape(-1, size).mean(axis=1)
     largest = np.abs(binned).max()
     binned = binned / largest if largest > 0 else binned
-    best, start = np.inf, 0
-    for place in np.unique(np.arange(PLACES) * int(PART * len(binned)) // PLACES):
-        squared = _squared_error(binned[place:])
-        if squared < best:
-            best, start = squared, int(place)
-    return start * size
+    places = np.unique(np.arange(PLACES) * int(PART * len(binned)) // PLACES)
+    at_once = max(1, AT_ONCE // len(binned))
+    some = [places[at : at + at_once] for at in range(0, len(places), at_once)]
+    errors = np.concatenate([_squared_errors(binned[each[0] :], each - each[0]) for each in some])
+    best = int(np.argmin(errors))
+    return int(places[best]) * size if np.isfinite(errors[best]) else 0
 
 
-def _squared_error(kept: FloatArray) -> float:
-    """Return the squared standard error of the mean of a series; infinite where it is worth too few values."""
-    g = geyer(autocovariance(kept))
-    return float(kept.var() * g / len(kept)) if len(kept) >= g * LEAST_N_EFF else np.inf
+def _squared_errors(series: FloatArray, places: npt.NDArray[np.int64]) -> FloatArray:
+    """Return the squared standard errors of the means of a series from each place on; infinite where too few count."""
+    kept = np.arange(len(series)) >= places[:, None]
+    n = len(series) - places
+    means = np.where(kept, series, 0.0).sum(axis=1) / n
+    deviations = np.where(kept, series - means[:, None], 0.0)
+    most, least = (np.flip(found.accumulate(series[::-1]))[places] for found in (np.maximum, np.minimum))
+    constant = most == least  # whose mean may differ from it by rounding
+    largest = np.where(constant, np.inf, np.abs(deviations).max(axis=1))
+    covariance = products(deviations / largest[:, None])
+    covariance[np.arange(len(series)) >= n[:, None]] = 0.0  # but for rounding
+    g = geyer(covariance)
+    variances = np.where(constant, 0.0, (deviations**2).sum(axis=1) / n)
+    return np.where(n >= g * LEAST_N_EFF, variances * g / n, np.inf)

@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -53,6 +54,8 @@ Numbers = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
 
 ALL_OF_SLICES = bodhi.POSITIONS | bodhi.VELOCITIES | bodhi.FORCES | bodhi.IDS
+#: Nanoseconds in which a directory may change again without a new time of modification.
+JUST_NOW = 2_000_000_000
 SUBDIRECTORY = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
 
 
@@ -101,6 +104,7 @@ class Store(bodhi.StoreHandle):
             raise StoreRefusedError(f"{self.path} is a symbolic link; another user may have put it there")
         super().__init__(os.fsencode(self.path), flags)
         self._metas: dict[str, tuple[str, bytes]] = {}
+        self._seen: int | None = None  # when they were as these
 
     def dataset(
         self,
@@ -161,15 +165,23 @@ class Store(bodhi.StoreHandle):
 
     def contents(self) -> list[tuple[str, bytes]]:
         """Return name and generation of each dataset that the store holds; asking is no use of any dataset."""
-        metas = (self._meta(directory) for directory in self.directories())
-        return [meta for meta in metas if meta is not None]
+        written = self._written()
+        if written is None or written != self._seen:
+            self._metas = {directory: meta for directory in self.directories() if (meta := self._meta(directory))}
+            self._seen = written
+        return list(self._metas.values())
+
+    def _written(self) -> int | None:
+        """Return when a dataset came or went the last time, by the directory; None if that was just now."""
+        try:
+            at = self.path.stat().st_mtime_ns
+        except OSError:
+            return None
+        return at if time.time_ns() - at > JUST_NOW else None
 
     def _meta(self, directory: str) -> tuple[str, bytes] | None:
         """Return name and generation of the dataset in a subdirectory, whose own name is made of these two."""
-        found = self._metas.get(directory) or _read_meta(self.path / directory / "meta")
-        if found is not None:
-            self._metas[directory] = found
-        return found
+        return self._metas.get(directory) or _read_meta(self.path / directory / "meta")
 
     def names(self) -> list[str]:
         """Return the names of the datasets that the store holds."""

@@ -41,6 +41,9 @@ __all__ = ["perform"]
 #: Names of members that a warning says.
 MOST_NAMED = 5
 
+#: What map() changes is looked for in every so-manieth member that one rank runs: it takes as long as mapping 100 frames.
+GUARDED = 10
+
 Runs = Mapping[int, MemberRun]
 
 
@@ -106,6 +109,7 @@ def _run_members(
         for at in shared.mine():
             early = time.time() < unasked_from(shares[at], started)
             one = replace(shares[at], between=None) if early else shares[at]
+            common.guarded = at % GUARDED == 0
             ran[at] = run_member(lone, one, started, assemble, common)
             display(len(ran))
             meeting.look()

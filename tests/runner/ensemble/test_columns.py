@@ -1,0 +1,172 @@
+"""Roles of columns: of the tables of all built-ins, over members, and of tables as users make them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support import plain
+
+import himach
+from himach import Column, Table
+from himach.examples import BUILTINS, load, sample
+from himach.output.parts import parts
+from himach.runner.ensemble.columns import Roles, roles_of
+from himach.runner.estimates import add_estimates
+from himach.uncertainty import mean
+
+CHANNEL = {"top": "index 110 246 382 518", "bottom": "index 59 195 331 467", "radius": 2.5}
+RUNS = {
+    "water-residence": ("nanopore", {"solute": "name K"}),
+    "ion-permeation": ("kcsa", CHANNEL),
+    "rmsd": ("villin", {}),
+    "rdf": ("nanopore", {"a": "name K"}),
+    "msd": ("nanopore", {"selection": "name K"}),
+    "hydrogen-bonds": ("villin", {}),
+}
+CURVES = {"stays": (["time_ps"], ["lasting"]), "residence": ([], ["mean_ps"])}
+#: Keys and values of what is in no order of time.
+EXPECTED = {
+    "water-residence": {"survival": (["tau_ps"], ["survival"]), **CURVES},
+    "ion-permeation": {"counts": (["direction"], ["events", "rate_per_ns"]), "filter": ([], ["bottom", "top"])},
+    "rmsd": {},
+    "rdf": {"rdf": (["r"], ["g"])},
+    "msd": {"msd": (["tau_ps"], ["msd"]), "diffusion": (["from_ps", "to_ps"], ["d_cm2_s"])},
+    "hydrogen-bonds": {
+        "lifetime": (["tau_ps"], ["survival"]),
+        "occupancy": (["donor", "acceptor"], ["occupancy"]),
+        **CURVES,
+    },
+}
+IN_TIME = {"rmsd": {"rmsd": ["rmsd"]}, "hydrogen-bonds": {"counts": ["bonds"]}}
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """Return a function for the tables of each of three members, by the name of the analysis."""
+    found = {}
+
+    def of(name, level):
+        if (name, level) not in found:
+            which, parameters = RUNS[name]
+            members = []
+            for start in (0, 25, 60):
+                outcome = plain.run(load(name)(**parameters), *sample(which), start=start, stop=start + 60)
+                add_estimates([name], [outcome], level, None)
+                members.append(dict(parts(outcome, name)))
+            found[name, level] = members
+        return found[name, level]
+
+    return of
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", BUILTINS)
+def test_tables_of_built_ins(outcomes, name):
+    members = outcomes(name, 0.95)
+    roles = {table: roles_of([one[table] for one in members]) for table in members[0]}
+    in_time = {table: found.values for table, found in roles.items() if found.in_time and table != "z"}
+    assert in_time == IN_TIME.get(name, {})
+    by_rows = {table: (found.keys, found.values) for table, found in roles.items() if not found.in_time}
+    by_rows.pop("events", None)  # which may be one of each ion
+    assert by_rows == EXPECTED[name]
+    assert {table for table, found in roles.items() if not found.sure} <= {"events", "filter", "z"}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", BUILTINS)
+def test_without_confidence_all_can_be_drawn(outcomes, name):
+    sure, plain_ones = outcomes(name, 0.95), outcomes(name, None)
+    for table in sure[0]:
+        found = roles_of([one[table] for one in plain_ones])
+        asked = roles_of([one[table] for one in sure])
+        assert not found.sure
+        assert set(asked.values) <= set(found.values)
+
+
+def table(**columns):
+    return Table(columns)
+
+
+RNG = np.random.default_rng(1)
+GRID = {"state": ["open", "shut"]}
+
+
+@pytest.mark.parametrize(
+    ("tables", "keys", "values"),
+    [
+        ([table(x=[1.5]), table(x=[2.5])], [], ["x"]),
+        ([table(n=[3]), table(n=[4])], [], ["n"]),
+        ([table(n=[3]), table(n=[3])], [], ["n"]),
+        ([table(key=[0], result=[1.5]), table(key=[0], result=[1.5])], ["key"], ["result"]),
+        ([table(stays=[3], mean=[1.5]), table(stays=[4], mean=[2.5])], [], ["stays", "mean"]),
+        ([table(ion=[3], way=["up"], at=[1.5]), table(ion=[4], way=["up"], at=[2.5])], ["way"], ["at"]),
+        ([table(rg=[1.0], verdict=["ok"]), table(rg=[2.0], verdict=["bad"])], [], ["rg"]),
+        ([table(x=["a"]), table(x=["b"])], [], []),
+        ([table(x=[1.0, 2.0]), table(x=[1.0])], [], ["x"]),
+        ([table(**GRID, p=[0.1, 0.9])] * 2, ["state"], ["p"]),
+        ([table(**GRID, n=[1, 2], p=[0.1, 0.9]), table(**GRID, n=[2, 2], p=[0.2, 0.8])], ["state"], ["n", "p"]),
+        ([table(**GRID, n=[1, 2])] * 2, ["state"], ["n"]),
+        ([table(chain=["A", "A"], resid=[1, 2], rmsf=[0.1, 0.2])] * 2, ["chain", "resid"], ["rmsf"]),
+        ([table(r=[0.5, 1.5], n=[3, 4], g=[0.1, 0.2])] * 2, ["r"], ["n", "g"]),
+        ([table(donor=[1, 2], acceptor=[5, 5], p=[0.1, 0.2])] * 2, ["donor", "acceptor"], ["p"]),
+        ([table(bin=[0, 1], n=[4, 5])] * 2, ["bin"], ["n"]),
+        ([table(ion=[1, 1], way=["up", "up"], at=[0.1, 0.2])] * 2, ["ion", "way"], []),  # a list
+        ([table(key=[1, 2], mean=[1.0, 2.0], low=[0.0, 1.0], high=[2.0, 3.0], n_eff=[9.0, 9.0])], ["key"], ["mean"]),
+        ([table(key=[1, 2], x=[1.0, None]), table(key=[1, 2], x=[1.0, 2.0])], ["key"], ["x"]),
+        ([table(key=[1, 2], x=[1, 2]), table(key=[1, 2], x=[1.5, 2.0])], ["key"], ["x"]),
+        ([table(key=[1, 2], x=[1.5, 2.0]), table(key=[], x=[])], ["key"], ["x"]),
+        ([table(key=[1, 2], y=[1.0, 2.0]), table(key=[1, 2], x=[3.0, 4.0])], ["key"], ["y", "x"]),
+        ([table(a=["x", "y"], b=["u", "v"])] * 2, [], []),
+        ([table(a=[[1], [2]], x=[1.0, 2.0])] * 2, ["a"], ["x"]),
+        ([table(a=[np.nan, np.nan], x=[1.0, 2.0])] * 2, ["a"], []),
+        ([Table({})], [], []),
+    ],
+)
+def test_tables_of_users(tables, keys, values):
+    found = roles_of(tables)
+    assert not found.in_time
+    assert found.values == values
+    if values:
+        assert found.keys == keys
+
+
+EVEN, UNEVEN = [0.0, 0.2, 0.4000001, 0.6], [0.0, 0.2, 0.9, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "values"),
+    [
+        ({"time_ps": EVEN, "bonds": [1, 2, 3, 4]}, ["bonds"]),
+        ({"time_ps": EVEN, "rg": RNG.random(4), "bonds": [1, 2, 3, 4], "state": list("abcd")}, ["rg", "bonds"]),
+        ({"time_ps": UNEVEN, "ion": [1, 2, 3, 4], "way": list("uudd")}, []),  # a list of events
+        ({"time_ps": UNEVEN, "ion": [1, 2, 3, 4], "took": RNG.random(4)}, ["took"]),
+        ({"time_ps": UNEVEN, "n": [1, 2, 3, 4], "bound": [True, False] * 2, "frame": [0, 1, 5, 6]}, ["n", "bound"]),
+        ({"time_ps": EVEN, "x": [1.0, None, 2.0, 3.0], "frame": [0, 1, 2, 3]}, ["x"]),
+        ({"rg": RNG.random(4), "frame": [0, 1, 2, 3]}, ["rg"]),
+        ({"time_ps": [], "n": []}, []),
+    ],
+)
+def test_tables_in_time(columns, values):
+    assert roles_of([Table(columns)] * 2) == Roles(True, [], values)
+
+
+def test_what_has_a_mean_or_limits_goes_before_others():
+    series = Table({"time_ps": EVEN, "x": RNG.random(4), "y": RNG.random(4)})
+    series.means["y"] = mean(RNG.random(100))
+    assert roles_of([Table({"time_ps": EVEN, "x": EVEN, "y": EVEN}), series]) == Roles(True, [], ["y"], True)
+    curve = Table({"time_ps": EVEN, "p": EVEN, "p_low": EVEN, "p_high": EVEN, "q": EVEN})
+    assert roles_of([curve]) == Roles(False, ["time_ps"], ["p"], True)
+
+
+def test_members_without_rows_say_nothing():
+    full = Table({"ion": [1, 2], "x": Column([1.0, 2.0], "Å")})
+    assert roles_of([Table({"ion": [], "x": []}), full]) == Roles(False, ["ion"], ["x"])
+
+
+def test_a_row_of_python(tmp_path):
+    class Contacts(himach.Analysis):
+        def map(self, frame):
+            yield himach.Row(contacts=frame.number % 3)
+
+    outcome = plain.run(Contacts(), *sample("villin"), stop=20)
+    assert roles_of([outcome]) == Roles(True, [], ["contacts"])
