@@ -179,11 +179,17 @@ class RunOptions(DatasetRequest):
         "Means of what comes in time: from where it is equilibrated (auto), or from a TIME in ps; else told, not cut.",
         metavar="auto|TIME",
     )  # fmt: skip
+    features: bool = option(
+        "Of each member of --ensemble write columns in time as --out/features/TABLE/MEMBER.npz, for Markov models.",
+        default=False, is_flag=True,
+    )  # fmt: skip
     quiet: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_choices(self)
+        if self.features and self.ensemble is None:
+            raise UsageError("features are of the members of an ensemble; of one trajectory, tables in out have them")
         self._become(confidence=_level(self.confidence), equilibration=_equilibration(self.equilibration))
         if isinstance(self.memory, str):
             try:

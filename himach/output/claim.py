@@ -18,6 +18,8 @@ from himach.locks import HeldError, Lock
 FOLDER = ".himach"
 LOCK = "lock"
 RECORD = "run.json"
+#: Folder for what is to appear in the directory.
+STAGED = "new"
 #: Folder for what this run keeps for the next, if it does not end well.
 PAIRS = "pairs"
 
@@ -49,7 +51,7 @@ class Claim:
     def __init__(self, out: Path) -> None:
         self.out = out
         self.folder = out / FOLDER
-        self.staged = self.folder / "new"
+        self.staged = self.folder / STAGED
         self.note = self.folder / "owned.json"
         self.pairs = self.folder / PAIRS
         try:
@@ -78,6 +80,8 @@ class Claim:
             if known and not self.note.exists():
                 self._lock.remove()
         self._lock.release()
+        with contextlib.suppress(OSError):
+            self.pairs.rmdir()  # if there are none
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 

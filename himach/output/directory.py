@@ -132,6 +132,7 @@ def write_run(
     drawing: Callable[[Analysis], AbstractContextManager[None]] = lambda analysis: nullcontext(),
     helper: Helper | None = None,
     units: bool = False,
+    staged: Sequence[str] = (),
 ) -> list[str]:
     """Write outcomes, plots and the record beside the files of an earlier run, and then put them in their place.
 
@@ -150,6 +151,8 @@ def write_run(
         A process that draws (`himach.output.plots.drawn_by`).
     units
         Whether the headers of tables say units.
+    staged
+        Files that lie in ``claim.staged`` by now.
 
     Returns
     -------
@@ -166,7 +169,7 @@ def write_run(
     UserWarning
         Of an error of plot(): there is no picture then.
     """
-    files: list[str] = []
+    files: list[str] = list(staged)
     lost: list[str] = []
     folders = _folders(labels)
     clock = _Clock(record["seconds"])

@@ -231,5 +231,6 @@ def follow(command: RunCommand, live: LiveOptions, ranks: int) -> str | None:
             print(summary.lstrip("\n"), file=sys.stderr)
         return summary, record
 
-    asked = RunOptions(**{name: value for name, value in command.asked().items() if name != "command"})
+    given = {name: value for name, value in command.asked().items() if name != "command"}
+    asked = RunOptions(**{"trajectories": (), **given})
     return run_live(asked, live, ranks or None, update)

@@ -42,7 +42,17 @@ SAMPLE = 1000
 
 
 def dry_run(world: World, job: Job) -> str | None:
-    """Return what the run would do, on rank 0 (collective)."""
+    """Return what the run would do, on rank 0 (collective).
+
+    Raises
+    ------
+    UsageError
+        It is a run over an ensemble.
+    """
+    if job.ensemble is not None:
+        raise UsageError(
+            "--dry-run tells of one trajectory: 'himach info --ensemble' says what each member is, and what is cached"
+        )
     chains = [stages(analysis) for analysis in job.analyses]
     opened = open_frames(world, job, assemble_for_run)
     atoms = needed_atoms(on_every_rank(world.comm, partial(set_up, world.comm.rank, chains, opened, job.given)))

@@ -13,7 +13,7 @@ from himach.analysis import Analysis
 from himach.engine.failures import RAISED, failure
 from himach.errors import UsageError
 from himach.opening.options import Job
-from himach.output.claim import Claim
+from himach.output.claim import FOLDER, STAGED, Claim
 from himach.output.directory import prepare_out, write_run
 from himach.output.names import unique_labels
 from himach.output.record import Record
@@ -57,11 +57,18 @@ class OutcomePlace:
     helper: Helper | None
     units: bool
 
-    def write(self, analyses: Sequence[Analysis], outcomes: Sequence[Any], record: Record) -> list[str]:
-        """Write outcomes, plots and record; on the first rank."""
+    @property
+    def staged(self) -> Path | None:
+        """Folder for files that any rank writes before `write`."""
+        return None if self.path is None else self.path / FOLDER / STAGED
+
+    def write(
+        self, analyses: Sequence[Analysis], outcomes: Sequence[Any], record: Record, staged: Sequence[str] = ()
+    ) -> list[str]:
+        """Write outcomes, plots and record beside what is `staged`; on the first rank."""
         assert self.claim is not None
         drawing = partial(located, method="plot", rank=0)
-        return write_run(self.claim, self.labels, analyses, outcomes, record, drawing, self.helper, self.units)
+        return write_run(self.claim, self.labels, analyses, outcomes, record, drawing, self.helper, self.units, staged)
 
 
 @contextmanager

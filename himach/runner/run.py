@@ -67,6 +67,7 @@ def run(
     out: PathLike | None = None,
     force: bool = False,
     units: bool = False,
+    features: bool = False,
     confidence: float | Literal["off"] | None = None,
     equilibration: float | str | None = None,
     progress: bool | None = None,
@@ -129,6 +130,9 @@ def run(
         Whether to replace what a run of other analyses left in `out`.
     units
         Whether the headers of CSV files in `out` name the units of columns: ``r (Å)``, where it is ``r`` without.
+    features
+        Whether to write, of each member of an ensemble, the columns of tables in time as ``features/TABLE/MEMBER.npz``
+        in `out`: ``X`` (frames, columns), ``time_ps`` and ``columns``.
     confidence
         Level of the intervals that stand beside estimates, 0.95 by default; ``"off"``: there are none.
     equilibration

@@ -69,6 +69,7 @@ def test_an_empty_cell_of_metadata_leaves_the_others_numbers(table):
         " name , trajectory \n a , a.xtc \n\n,\n b , b.xtc \n",
         "trajectory,name,,\na.xtc,a,,\nb.xtc,b,,\n",
         'name,trajectory\n"a","a.xtc;"\n"b",";b.xtc"\n',
+        'name, trajectory\na, "a.xtc"\n"b", "b.xtc"\n',
     ],
 )
 def test_tables_as_people_write_them(table, text):

@@ -11,12 +11,14 @@ import numpy as np
 from himach.analysis import FRAME, TIME
 from himach.output.table import Table
 
-__all__ = ["Roles", "cells_of", "roles_of"]
+__all__ = ["NEAR", "Roles", "cells_of", "roles_of"]
 
 #: Columns by which the results of analyses that return `Estimate` tell their limits.
 ESTIMATE = ("mean", "low", "high")
 #: By how much of their mean the times between the rows of a series differ, at most: files round them.
 EVEN = 0.01
+#: By how much of themselves places differ, at most, that are meant to be one: files round times.
+NEAR = 1e-5
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def _by_rows(tables: Sequence[Table], plain: list[str], sure: list[str]) -> tupl
             name for i, name in enumerate(plain) if i >= texts and kinds[name] in "fi" and not _same(plain, i, tables)
         ]
         before = plain[: plain.index(values[0])] if values else []
-        return [name for name in before if kinds[name] == "O" or _alike(name, tables)], values
+        return [name for name in before if kinds[name] == "O" or _alike(name, tables, NEAR)], values
     if sure:
         return plain[: plain.index(sure[0])], sure
     figures = [name for name in plain[1:] if kinds[name] == "f"] or [name for name in plain[1:] if kinds[name] == "i"][
@@ -117,9 +119,13 @@ def _same(plain: list[str], at: int, tables: Sequence[Table]) -> bool:
     return at < len(plain) - 1 and _alike(plain[at], tables)
 
 
-def _alike(name: str, tables: Sequence[Table]) -> bool:
-    first = cells_of(tables[0], name)
-    return all(cells_of(table, name) == first for table in tables)
+def _alike(name: str, tables: Sequence[Table], near: float = 0) -> bool:
+    """Tell whether a column is the same in all members, numbers but for such a part of them."""
+    first, *others = (cells_of(table, name) for table in tables)
+    if near and _kind(name, tables) == "f":
+        axes = np.array([first, *others], np.float64)
+        return bool(np.allclose(axes, axes[0], rtol=near, atol=0, equal_nan=True))
+    return all(cells == first for cells in others)
 
 
 def _tell_apart(keys: Sequence[str], table: Table) -> bool:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from himach.opening.member import Member
 from himach.output.table import Column, Table
-from himach.runner.ensemble.columns import Roles, cells_of
+from himach.runner.ensemble.columns import NEAR, Roles, cells_of
 from himach.uncertainty import difference, holm, replicas
 
 __all__ = ["EVERYONE", "common_places", "group_table", "groups_of", "means_of", "member_values"]
@@ -109,9 +109,10 @@ def common_places(axes: Sequence[npt.ArrayLike]) -> list[Floats]:
     each = [np.unique(axis[np.isfinite(axis)]) for axis in places]
     steps = np.concatenate([np.diff(axis) for axis in each])
     every = np.unique(np.concatenate(each))
-    if not len(steps):
+    if not len(every):
         return places
-    begins = np.diff(every, prepend=-np.inf) > ROUNDING * steps.min()
+    rounding = ROUNDING * steps.min() if len(steps) else NEAR * np.abs(every).max()
+    begins = np.diff(every, prepend=-np.inf) > rounding
     found = every[begins][np.cumsum(begins) - 1]
     for axis in places:
         known = np.isfinite(axis)

@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,11 @@ from himach.errors import HimachError, TimeUpError, as_himach
 from himach.opening.member import Member
 from himach.opening.options import Job
 from himach.output.claim import FOLDER, PAIRS
-from himach.parallel.collective import is_everywhere
+from himach.output.names import unique_labels
+from himach.parallel.collective import is_everywhere, on_first_rank
 from himach.parallel.communicator import World
 from himach.parallel.environment import is_interruption
+from himach.runner.ensemble.features import write_features
 from himach.runner.rank import Common, perform
 
 if TYPE_CHECKING:
@@ -43,6 +46,8 @@ class MemberRun:
         What was warned of.
     whole
         All of its record, of one of the members that a rank runs.
+    files
+        What was written of it, as `himach.runner.ensemble.features.write_features` says.
     """
 
     outcomes: Sequence[Any] = ()
@@ -50,6 +55,7 @@ class MemberRun:
     error: HimachError | None = None
     said: Sequence[str] = ()
     whole: Mapping[str, Any] | None = None
+    files: Sequence[str] = ()
 
 
 def job_of(job: Job, member: Member, folder: str, out: Path | None) -> Job:
@@ -67,12 +73,17 @@ def job_of(job: Job, member: Member, folder: str, out: Path | None) -> Job:
         out=None,
         quiet=True,
         member=member.name,
+        features=False,
         helper=None,
     )
 
 
-def run_member(world: World, job: Job, started: float, assemble: Assemble | None, common: Common) -> MemberRun:
+def run_member(
+    world: World, job: Job, started: float, assemble: Assemble | None, common: Common, features: Path | None, folder: str
+) -> MemberRun:
     """Run one member, with analyses of its own; an error is its error alone.
+
+    Its features go to that folder in `features`, if they are to be written.
 
     Raises
     ------
@@ -87,6 +98,10 @@ def run_member(world: World, job: Job, started: float, assemble: Assemble | None
         warnings.showwarning = _unsaid  # the ensemble says it, of all members together
         try:
             done = perform(world, own, started, assemble, common)
+            files: Sequence[str] = ()
+            if features is not None:
+                write = partial(write_features, features, folder, unique_labels(job.labels), done.outcomes)
+                files = on_first_rank(world.comm, write) or ()
         except TimeUpError:
             raise
         except Exception as error:
@@ -95,7 +110,7 @@ def run_member(world: World, job: Job, started: float, assemble: Assemble | None
             found = as_himach(error)
             return MemberRun(error=type(found)(f"member {job.member} failed: {found}"))
     record = {name: done.record[name] for name in TOLD}  # type: ignore[literal-required]
-    return MemberRun(done.outcomes or (), record, None, done.record["warnings"], done.record if whole else None)
+    return MemberRun(done.outcomes or (), record, None, done.record["warnings"], done.record if whole else None, files)
 
 
 def _unsaid(*arguments: Any, **options: Any) -> None:

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from himach.errors import TimeUpError, UsageError
@@ -41,7 +42,7 @@ __all__ = ["perform"]
 #: Names of members that a warning says.
 MOST_NAMED = 5
 
-#: What map() changes is looked for in every so-manieth member that one rank runs: it takes as long as mapping 100 frames.
+#: It is looked for what map() changes in every so-manieth member; a look takes as long as a hundred frames.
 GUARDED = 10
 
 Runs = Mapping[int, MemberRun]
@@ -65,11 +66,14 @@ def perform(world: World, job: Job, started: float, assemble: Assemble | None = 
         members = on_first_rank(comm, lambda: members_of(ensemble, job.topology), share=True)
         on_first_rank(comm, lambda: [stages(analysis) for analysis in job.analyses])
         on_first_rank(comm, partial(_make_place, job, place))
+        if job.features and place.path is None:
+            raise UsageError("features are files: name a directory for them (out)")
         folders = unique_names([member.name for member in members])
         jobs = [job_of(job, member, folder, place.path) for member, folder in zip(members, folders, strict=True)]
         shared = distribute(world, job, members)
         with Progress(comm, len(members), sys.stderr, place.quiet, "member") as display:
-            own = _run_members(world, jobs, shared, started, display, assemble)
+            features = place.staged if job.features else None
+            own = _run_members(world, jobs, folders, shared, started, display, assemble, features)
         shared.close()
         told = comm.gather((own, _phases(own)))
         done = on_first_rank(comm, partial(_conclude, world, job, members, told, started, place))
@@ -90,10 +94,12 @@ def _make_place(job: Job, place: OutcomePlace) -> None:
 def _run_members(
     world: World,
     jobs: Sequence[Job],
+    folders: Sequence[str],
     shared: Distribution,
     started: float,
     display: Progress,
     assemble: Assemble | None,
+    features: Path | None,
 ) -> Runs:
     """Run every member, all ranks together or this one alone; return what came of those of this rank (collective)."""
     from himach.opening.dataset import open_store
@@ -107,17 +113,18 @@ def _run_members(
 
     def run_own() -> None:
         for at in shared.mine():
-            early = time.time() < unasked_from(shares[at], started)
-            one = replace(shares[at], between=None) if early else shares[at]
+            one = shares[at]
+            if one.between is not None and time.time() < unasked_from(one, started) and not one.between.exists():
+                one = replace(one, between=None)  # what tells whether kept pairs serve takes as long as some maps
             common.guarded = at % GUARDED == 0
-            ran[at] = run_member(lone, one, started, assemble, common)
+            ran[at] = run_member(lone, one, started, assemble, common, features, folders[at])
             display(len(ran))
             meeting.look()
 
     try:
         with rank.one_thread():
             for at in shared.together:
-                came = run_member(world, jobs[at], started, assemble, common)
+                came = run_member(world, jobs[at], started, assemble, common, features, folders[at])
                 if world.comm.rank == 0:  # it has what came of it
                     ran[at] = came
                     display(len(ran))
@@ -159,7 +166,8 @@ def _conclude(
     record["warnings"] = list(place.said)
     plots = [EnsemblePlot.of(owners, level) for _ in outcomes]
     if place.path is not None:
-        record["files"] = place.write(plots, outcomes, record)
+        staged = [file for run in ran for file in run.files]
+        record["files"] = place.write(plots, outcomes, record, staged)
         if place.claim is not None and not failed:
             shutil.rmtree(place.claim.pairs, ignore_errors=True)
     return Done(outcomes, record, list(plots), _by_member(members, ran))

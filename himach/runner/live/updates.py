@@ -89,6 +89,11 @@ class Update:
 
 def check_live(asked: RunOptions, live: LiveOptions) -> None:
     """Refuse what makes no sense; raises UsageError."""
+    if asked.ensemble is not None:
+        raise UsageError(
+            "an ensemble is of frames that are there: follow each simulation by a run of its own, and run the ensemble "
+            "over what they leave"
+        )
     engine = _engine(asked)
     if engine is None:
         for name in ("dataset", "buffer", "stride_when_late"):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from support import plain
 
-import himach
 from himach import Column, Table
 from himach.examples import BUILTINS, load, sample
 from himach.output.parts import parts
@@ -163,10 +162,7 @@ def test_members_without_rows_say_nothing():
     assert roles_of([Table({"ion": [], "x": []}), full]) == Roles(False, ["ion"], ["x"])
 
 
-def test_a_row_of_python(tmp_path):
-    class Contacts(himach.Analysis):
-        def map(self, frame):
-            yield himach.Row(contacts=frame.number % 3)
-
-    outcome = plain.run(Contacts(), *sample("villin"), stop=20)
-    assert roles_of([outcome]) == Roles(True, [], ["contacts"])
+def test_places_that_files_round_are_the_same():
+    found = [table(to_ps=[to], d=[d], d_low=[0.0], d_high=[9.0]) for to, d in ((0.2, 1.0), (0.2000001, 2.0))]
+    assert roles_of(found).keys == ["to_ps"]
+    assert roles_of([*found, table(to_ps=[0.4], d=[3.0], d_low=[0.0], d_high=[9.0])]).keys == []

@@ -171,6 +171,25 @@ def test_a_pattern_and_topologies_by_pattern(folder, tmp_path):
     assert [one["name"] for one in record_in(tmp_path / "out")["ensemble"]] == ["r1", "r2"]
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_features_of_each_member(folder, asked, whole, tmp_path, ranks):
+    done = himach("run", *asked, "--cache", "off", "--features", "-o", tmp_path / "out", "-n", ranks)
+    assert done.returncode == 0, done.stderr
+    files = sorted(path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.npz"))
+    assert files == sorted(f"features/{table}/{name}.npz" for table in ("rmsd-rmsd", "Gyration-Gyration") for name in NAMES)
+    assert set(files) < set(record_in(tmp_path / "out")["files"])
+    result = package.run([f"{folder}/analyses.py:Gyration"], ensemble=members_in(folder), cache="off")
+    for name in NAMES:
+        found = np.load(tmp_path / "out" / "features" / "Gyration-Gyration" / f"{name}.npz")
+        table = result.members[name]["Gyration"]
+        assert found["X"].shape == (len(table["rg"]), 1) and np.array_equal(found["X"][:, 0], table["rg"])
+        assert np.array_equal(found["time_ps"], table["time_ps"]) and found["columns"].tolist() == ["rg"]
+    shutil.rmtree(tmp_path / "out" / "features" / "rmsd-rmsd")
+    done = himach("run", *asked, "--cache", "off", "-o", tmp_path / "out", "-n", ranks)
+    assert done.returncode == 0, done.stderr
+    same_files(whole, tmp_path / "out")  # the features of the run before are gone
+
+
 # -- failing, growing, ending ------------------------------------------------------------------------------------------
 
 
@@ -302,6 +321,21 @@ def test_what_makes_no_ensemble_is_refused(folder):
         package.run("rmsd")
     with pytest.raises(package.UsageError, match="two members of the ensemble are called 'r1'"):
         package.run("rmsd", ensemble=[*members_in(folder), *members_in(folder)[:1]])
+
+
+def test_what_ensembles_cannot_is_refused_by_name(folder, asked, whole, tmp_path):
+    for words, reason in (
+        (["--follow"], "follow each simulation by a run of its own"),
+        (["--dry-run"], "himach info --ensemble"),
+        (["--features"], "name a directory for them"),
+        (["-t", folder / "r1.xtc"], "leave the other ones out"),
+    ):
+        done = himach("run", *asked, *words)
+        assert done.returncode == 2 and reason in done.stderr, words
+    done = himach("run", "rmsd", "-t", folder / "r1.xtc", "-s", folder / "top214.pdb", "--features", "-o", tmp_path / "out")
+    assert done.returncode == 2 and "of an ensemble" in done.stderr
+    done = himach("plan", whole)
+    assert done.returncode == 2 and "it is of an ensemble" in done.stderr
 
 
 def test_info(folder, tmp_path):

@@ -1,0 +1,349 @@
+"""Means over members by group and their differences, beside SciPy on the members' own tables."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from himach import Column, Member, Table
+from himach.runner.ensemble.columns import Roles, roles_of
+from himach.runner.ensemble.groups import common_places, group_table, groups_of, means_of, member_values
+from himach.uncertainty import mean
+
+LEVEL = 0.9
+DIGITS = {"rtol": 1e-12, "atol": 1e-12}
+THREE = ["a", "b", "a", None, "c", "b", "a", "b", "c", "c"]
+
+
+def members_of(groups) -> list[Member]:
+    return [Member(f"r{i}", "traj.xtc", group=group) for i, group in enumerate(groups)]
+
+
+def curves(n: int, keys=(0.5, 1.5, 2.5), seed: int = 1) -> list[Table]:
+    random = np.random.default_rng(seed)
+    return [
+        Table({"r": Column(list(keys), "Å"), "g": Column(random.normal(1 + i % 3, 1, len(keys)), "nm")})
+        for i in range(n)
+    ]
+
+
+def compared(groups, tables: list[Table], level: float = LEVEL) -> Table:
+    found = group_table(members_of(groups), tables, roles_of(tables), level)
+    assert found is not None
+    return found
+
+
+def rows_of(table: Table, *keys: str) -> dict[tuple, dict[str, float]]:
+    """Return mean, low, high, n and p of each row, by group, column and the row's keys."""
+    figures = [name for name in ("mean", "low", "high", "n", "p", "p_exact") if name in table]
+    names = zip(*(list(table[name]) for name in ("group", "column", *keys)), strict=True)
+    numbers = zip(*(table[name].tolist() for name in figures), strict=True)
+    return {name: dict(zip(figures, row, strict=True)) for name, row in zip(names, numbers, strict=True)}
+
+
+def slow_holm(ps: list[float]) -> list[float]:
+    """The least level at which Holm's procedure, as it is written down, rejects each."""
+    tested = sorted(p for p in ps if not np.isnan(p))
+    least = {p: max(min(1, (len(tested) - tested.index(q)) * q) for q in tested if q <= p) for p in tested}
+    return [least.get(p, np.nan) for p in ps]
+
+
+def check(row: dict[str, float], values: np.ndarray) -> None:
+    """A group's row is SciPy's, of the values that members have."""
+    values = values[np.isfinite(values)]
+    assert row["n"] == len(values)
+    if len(values) < 2:
+        assert np.isnan([row["low"], row["high"]]).all()
+        np.testing.assert_allclose(row["mean"], values[0] if len(values) else np.nan, **DIGITS)
+        return
+    interval = stats.ttest_1samp(values, 0).confidence_interval(LEVEL)
+    np.testing.assert_allclose([row["mean"], row["low"], row["high"]], [values.mean(), *interval], **DIGITS)
+    half = stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * stats.sem(values)
+    np.testing.assert_allclose(row["high"] - row["mean"], half, **DIGITS)
+
+
+def exact(first: np.ndarray, second: np.ndarray) -> float:
+    def statistic(one, other, axis):
+        return other.mean(axis=axis) - one.mean(axis=axis)
+
+    if min(len(first), len(second)) == 1:  # which SciPy does not take
+        runs, one, other = np.concatenate([first, second]), len(first), len(second)
+        all_ways = [list(of) for of in itertools.combinations(range(one + other), one)]
+        found = [np.delete(runs, of).mean() - runs[of].mean() for of in all_ways]
+        tie = found[0] + np.array([1e-12, -1e-12])
+        return min(1, 2 * min(np.mean(found <= tie[0]), np.mean(found >= tie[1])))
+    return stats.permutation_test((first, second), statistic, n_resamples=np.inf, vectorized=True).pvalue
+
+
+def check_against_scipy(groups, values: np.ndarray, table: Table, *keys: str) -> None:
+    """Each row is SciPy's on (members, rows), Holm's correction being over all pairs and rows."""
+    found = list(rows_of(table, *keys).items())
+    names = list(groups_of(members_of(groups)).items())
+    ps, p_exacts = [], []
+    for at in range(values.shape[1]):
+        for i, (group, of) in enumerate(names):
+            name, row = found[i * values.shape[1] + at]
+            assert name[0] == group
+            check(row, values[of, at])
+            assert "p" not in row or np.isnan([row["p"], row["p_exact"]]).all()
+    pairs = list(itertools.combinations(names, 2))
+    assert len(found) == (len(names) + len(pairs)) * values.shape[1]
+    behind = found[len(names) * values.shape[1] :]
+    for ((one, of_one), (other, of_other)), at in itertools.product(pairs, range(values.shape[1])):
+        name, row = behind[len(ps)]
+        assert name[0] == f"{other} - {one}"
+        first, second = (values[of, at][np.isfinite(values[of, at])] for of in (of_one, of_other))
+        assert row["n"] == len(first) + len(second)
+        ps.append(np.nan)
+        p_exacts.append(exact(first, second) if min(len(first), len(second)) and row["n"] > 2 else np.nan)
+        if not (len(first) and len(second)):
+            assert np.isnan(row["mean"])
+            continue
+        np.testing.assert_allclose(row["mean"], second.mean() - first.mean(), **DIGITS)
+        if min(len(first), len(second)) < 2:
+            assert np.isnan([row["low"], row["high"]]).all()
+            continue
+        welch = stats.ttest_ind(second, first, equal_var=False)
+        np.testing.assert_allclose([row["low"], row["high"]], welch.confidence_interval(LEVEL), **DIGITS)
+        ps[-1] = welch.pvalue
+    if pairs:
+        np.testing.assert_allclose([row["p"] for _, row in behind], slow_holm(ps), **DIGITS)
+        np.testing.assert_allclose([row["p_exact"] for _, row in behind], slow_holm(p_exacts), **DIGITS)
+
+
+@pytest.mark.parametrize("groups", [[None] * 5, ["a"] * 4, ["a", "a", "a", "b", "b"], THREE])
+def test_curves_are_scipys(groups):
+    tables = curves(len(groups))
+    table = compared(groups, tables)
+    check_against_scipy(groups, np.array([one["g"] for one in tables]), table, "r")
+    assert list(table)[:7] == ["group", "column", "r", "mean", "low", "high", "n"]
+    assert ("p" in table) == (len(groups_of(members_of(groups))) > 1)
+    assert table.units == {"r": "Å", "mean": "nm", "low": "nm", "high": "nm"}
+    assert table.level == LEVEL
+
+
+def test_groups_come_as_they_first_do():
+    assert groups_of(members_of(THREE)) == {"a": [0, 2, 6], "b": [1, 5, 7], "c": [4, 8, 9]}
+    assert groups_of(members_of([None, None])) == {"all": [0, 1]}
+    names = compared(THREE, curves(10))["group"][::3]
+    assert names == ["a", "b", "c", "b - a", "c - a", "c - b"]
+
+
+def test_members_that_lack_rows_or_have_nan():
+    groups = ["a"] * 4 + ["b"] * 4
+    values = np.random.default_rng(3).normal(size=(8, 6))
+    values[0, 0] = values[1, 1] = np.nan  # one is away
+    values[:3, 2] = np.nan  # of one group a single one is left
+    values[:4, 3] = np.nan  # of one group none is left
+    values[:, 4] = np.nan
+    values[5, 5] = np.inf  # no number to take a mean with
+    lacking = [Table({"k": np.arange(6.0)[np.isfinite(row)], "x": row[np.isfinite(row)]}) for row in values]
+    with_nan = [Table({"k": np.arange(6.0), "x": row}) for row in values]
+    values[5, 5] = np.nan
+    check_against_scipy(groups, values, compared(groups, with_nan), "k")
+    check_against_scipy(groups, np.delete(values, 4, 1), compared(groups, lacking), "k")
+
+
+def test_axes_of_other_lengths_and_steps():
+    groups = ["a", "a", "a", "b", "b"]
+    random = np.random.default_rng(4)
+    axes = [np.arange(4.0), np.arange(3.0), np.arange(0, 4, 0.5), np.arange(4.0), np.arange(0, 4, 2.0)]
+    tables = [Table({"t": axis, "x": random.normal(size=len(axis))}) for axis in axes]
+    table = compared(groups, tables)
+    every = np.arange(0, 4, 0.5)
+    assert list(table["t"][:8]) == list(every)  # in order, though members come with other ones
+    values = np.full((5, 8), np.nan)
+    for row, axis, one in zip(values, axes, tables, strict=True):
+        row[np.searchsorted(every, axis)] = one["x"]
+    check_against_scipy(groups, values, table, "t")
+
+
+def test_lags_that_files_round_are_one_row():
+    lags = np.arange(200) * 0.2
+    tables = [Table({"tau_ps": lags * stretch, "x": lags}) for stretch in (1, 1 + 3e-7, 1 - 3e-7)]
+    assert list(compared([None] * 3, tables)["n"]) == [3] * 200
+    assert list(tables[1]["tau_ps"]) == list(lags * (1 + 3e-7))  # the members' own are as they were
+    apart = common_places([np.arange(3) * 0.12, np.arange(3) * 0.121])
+    assert len(np.unique(np.concatenate(apart))) == 5
+    assert [list(axis) for axis in common_places([[1.0], [1.0000001], [1.1]])] == [[1.0], [1.0], [1.1]]
+
+
+def test_keys_that_are_texts_and_several():
+    groups = ["a"] * 3 + ["b"] * 3
+    random = np.random.default_rng(5)
+    rows = [("shut", 2), ("shut", 1), ("open", 2)]
+    tables = [
+        Table({"state": [s for s, _ in rows], "site": [i for _, i in rows], "p": random.random(3)}) for _ in range(6)
+    ]
+    table = compared(groups, tables)
+    check_against_scipy(groups, np.array([one["p"] for one in tables]), table, "state", "site")
+    assert (table["state"][:3], list(table["site"][:3])) == (["shut", "shut", "open"], [2, 1, 2])
+    others = [Table({"state": [f"only {i}"], "site": [i], "p": [1.0]}) for i in range(2)]
+    assert group_table(members_of("ab"), others, Roles(False, ["state", "site"], ["p"]), LEVEL) is None
+
+
+def test_keys_of_any_name():
+    tables = [Table({"n": [1, 2], "mean": ["x", "y"], "g": [0.1 * i, 0.2]}) for i in range(3)]
+    table = compared([None] * 3, tables)
+    assert list(table) == ["group", "column", "n_2", "mean_2", "mean", "low", "high", "n"]
+    assert (list(table["n_2"]), table["mean_2"], list(table["n"])) == ([1, 2], ["x", "y"], [3, 3])
+
+
+def test_a_key_that_a_member_lacks():
+    tables = [Table({"site": [1, 2], "x": [0.1, 0.2], "x_low": [0, 0.0]}), Table({"x": [0.4], "x_low": [0.0]})]
+    keys, figures = member_values(tables, Roles(False, ["site"], ["x"]))
+    assert keys == {"site": [1, 2, None]}
+    np.testing.assert_array_equal(figures["x"], [[0.1, 0.2, np.nan], [np.nan, np.nan, 0.4]])
+
+
+def test_rows_without_keys_go_by_their_number():
+    tables = [Table({"x": Column(np.arange(n) + 0.5, "Å")}) for n in (3, 1, 3)]
+    table = compared([None] * 3, tables)
+    assert (list(table["row"]), list(table["n"])) == ([0, 1, 2], [3, 2, 2])
+
+
+def test_single_values_and_counts():
+    groups = ["a", "a", "b", "b", "b"]
+    values = np.array([3, 5, 9, 8, 4])
+    tables = [Table({"events": [n]}) for n in values]
+    check_against_scipy(groups, values[:, None].astype(float), compared(groups, tables))
+
+
+def test_tables_in_time_are_compared_by_their_means():
+    groups = ["a", "a", "a", "b", "b", "b"]
+    random = np.random.default_rng(6)
+    series = [random.normal(size=40 + 5 * i) for i in range(6)]
+    tables = [
+        Table({"time_ps": Column(np.arange(len(one)), "ps"), "x": Column(one, "Å"), "n": np.arange(len(one))})
+        for one in series
+    ]
+    tables[0]["x"][3] = np.nan
+    table = compared(groups, tables)
+    assert table["column"] == ["x"] * 3 + ["n"] * 3
+    assert table.units == {}  # of two figures only one has a unit
+    for name in ("x", "n"):
+        own = {at: cells[table["column"].index(name) :][:3] for at, cells in table.items()}
+        values = np.array([[np.nanmean(one[name])] for one in tables])
+        check_against_scipy(groups, values, Table(own))
+
+
+def test_means_that_tables_bring_count_as_they_are():
+    series = [np.random.default_rng(i).normal(size=200) for i in range(4)]
+    tables = [Table({"time_ps": np.arange(200.0), "x": one, "y": one}) for one in series]
+    for one, values in zip(tables, series, strict=True):
+        one.means["x"] = mean(values, start=100)  # the others were not equilibrated
+    table = compared(["a", "a", "b", "b"], tables)
+    assert set(table["column"]) == {"x"}
+    check_against_scipy(["a", "a", "b", "b"], np.array([[one[100:].mean()] for one in series]), table)
+
+
+def test_each_figure_is_corrected_by_itself():
+    groups = ["a"] * 4 + ["b"] * 4
+    random = np.random.default_rng(7)
+    both = [Table({"k": [1, 2, 3], "x": random.normal(size=3), "y": random.normal(size=3)}) for _ in range(8)]
+    alone = [Table({"k": one["k"], "x": one["x"]}) for one in both]
+    of_both = rows_of(compared(groups, both), "k")
+    for name, row in rows_of(compared(groups, alone), "k").items():
+        np.testing.assert_equal(of_both[name], row)
+
+
+def test_what_is_the_same_in_all_members_is_no_test():
+    groups = ["a"] * 3 + ["b"] * 3
+    x = [0.1, 0.2, 0.3, 1.1, 1.2, 1.3]
+    tables = [Table({"r": [1.0, 2.0, 3.0], "g": [0.0, 0.0, value]}) for value in x]
+    row = rows_of(compared(groups, tables), "r")["b - a", "g", 3.0]
+    assert row["p_exact"] == pytest.approx(0.1)
+    assert row["p"] == pytest.approx(stats.ttest_ind(x[:3], x[3:], equal_var=False).pvalue)
+    nothing = rows_of(compared(groups, tables), "r")["b - a", "g", 1.0]
+    assert (nothing["mean"], nothing["low"], nothing["high"]) == (0, 0, 0)
+    assert np.isnan([nothing["p"], nothing["p_exact"]]).all()
+
+
+def test_members_of_no_group_have_no_part():
+    tables = curves(5)
+    tables[4] = Table({"r": [7.5, 8.5], "g": [1.0, 2.0]})
+    with_one = compared(["a", "a", "b", "b", None], tables)
+    assert repr(with_one) == repr(compared(["a", "a", "b", "b"], tables[:4]))
+    assert 7.5 not in with_one["r"]
+
+
+def test_one_member_is_its_own_mean():
+    row = rows_of(compared(["a"], curves(1)), "r")["a", "g", 0.5]
+    assert row["mean"] == curves(1)[0]["g"][0]
+    assert np.isnan([row["low"], row["high"]]).all()
+    assert row["n"] == 1
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        [Table({"name": ["a"]})] * 2,
+        [Table({"r": [], "g": []})] * 2,
+        [Table({"r": [1.0, 2.0], "g": [np.nan, np.nan]})] * 2,
+        [Table({})] * 2,
+    ],
+)
+def test_where_nothing_can_be_compared_there_is_no_table(tables):
+    assert group_table(members_of("ab"), tables, roles_of(tables), LEVEL) is None
+
+
+def test_many_rows_of_few_members_take_no_time():
+    random = np.random.default_rng(8)
+    tables = []
+    for _ in range(24):
+        rows = np.flatnonzero(random.random(5000) < 0.5)
+        tables.append(Table({"pair": rows, "p": random.random(len(rows))}))
+    table = compared([None] * 24, tables)
+    assert len(set(table["n"].tolist())) > 10
+
+
+VALUES = st.one_of(st.floats(-1e3, 1e3), st.just(np.nan))
+
+
+@st.composite
+def ensembles(draw):
+    n, rows = draw(st.integers(2, 7)), draw(st.integers(1, 4))
+    groups = draw(st.lists(st.sampled_from(["a", "b", None]), min_size=n, max_size=n))
+    values = [draw(st.lists(VALUES, min_size=rows, max_size=rows)) for _ in range(n)]
+    return groups, values, draw(st.permutations(range(n)))
+
+
+@given(ensembles())
+def test_the_order_of_members_does_not_matter(ensemble):
+    groups, values, order = ensemble
+    random = np.random.default_rng(0)
+    tables = [Table({"k": np.arange(len(row)) + 0.5, "x": np.array(row)}) for row in values]
+    for one in tables:
+        one["x"] = one["x"] + random.normal(size=one.rows)  # equal values in another order may differ by rounding
+    roles = Roles(False, ["k"], ["x"])
+    first, second = (
+        group_table(members_of([groups[i] for i in of]), [tables[i] for i in of], roles, LEVEL)
+        for of in (range(len(groups)), order)
+    )
+    if first is None or second is None:
+        assert first is second
+        return
+    mine, theirs = rows_of(first, "k"), rows_of(second, "k")
+    for name, row in mine.items():
+        if name not in theirs:  # groups come in the other order
+            assert " - " in name[0]
+            b, a = name[0].split(" - ")
+            other = theirs[f"{a} - {b}", *name[1:]]
+            other = {**other, "mean": -other["mean"], "low": -other["high"], "high": -other["low"]}
+        else:
+            other = theirs[name]
+        np.testing.assert_allclose(list(row.values()), list(other.values()), rtol=1e-9, atol=1e-9)
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=6), st.randoms())
+def test_the_order_within_a_group_does_not_matter(values, random):
+    shuffled = random.sample(values, len(values))
+    first, second = (means_of(np.array(some)[:, None], LEVEL) for some in (values, shuffled))
+    scale = max(map(abs, values), default=0) + 1e-300
+    for name in ("mean", "low", "high", "n"):
+        np.testing.assert_allclose(first[name] / scale, second[name] / scale, rtol=1e-12, atol=1e-12)
