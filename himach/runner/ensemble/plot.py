@@ -19,6 +19,7 @@ from himach.runner.ensemble.join import MEMBER, own_columns
 __all__ = ["EnsemblePlot"]
 
 MOST_IN_LEGEND = 8  # lines; of more the groups are named alone
+MOST_LINES = 50  # of a group; of more members some are drawn, and all are in the band
 MOST_LABELS = 12  # rows that are named below an axis; of more some are
 ASIDE = 0.6  # of the room of a row, which groups share
 
@@ -115,7 +116,7 @@ class EnsemblePlot(Analysis):
         for i, (group, names) in enumerate(self.groups.items()):
             there = [name for name in names if name in curves]
             alpha = max(0.1, min(0.6, 6 / max(len(there), 1)))
-            for number, name in enumerate(there):
+            for number, name in enumerate(there[:: -(-len(there) // MOST_LINES) or 1]):
                 colour, label = (f"C{number}", name) if alone else (f"C{i}", None)
                 axes.plot(*curves[name], color=colour, alpha=alpha, linewidth=0.8, label=label)
             if there and (not alone or len(there) > 1):
