@@ -134,7 +134,9 @@ def observe(record: Any, name: str) -> Observed:
             f"{name}: a live run's times are those of frames that came; a run over them when all are there tells more"
         )
     if "ensemble" in record:
-        raise UsageError(f"{name}: it is of an ensemble; a plan is made of runs over one trajectory, such as a member's")
+        raise UsageError(
+            f"{name}: it is of an ensemble; a plan is made of runs over one trajectory, such as a member's"
+        )
     if "planning" not in record:
         raise UsageError(f"{name}: it does not tell what its ranks did; '{again}' gives one that does")
     told = record["planning"]

@@ -25,9 +25,7 @@ __all__ = ["FEATURES", "write_features"]
 FEATURES = "features"
 
 
-def write_features(
-    staged: Path, member: str, labels: Sequence[str], outcomes: Sequence[Any] | None
-) -> list[str]:
+def write_features(staged: Path, member: str, labels: Sequence[str], outcomes: Sequence[Any] | None) -> list[str]:
     """Write what the tables in time of a member say as ``features/TABLE/MEMBER.npz``; return the files.
 
     Parameters

@@ -79,7 +79,13 @@ def job_of(job: Job, member: Member, folder: str, out: Path | None) -> Job:
 
 
 def run_member(
-    world: World, job: Job, started: float, assemble: Assemble | None, common: Common, features: Path | None, folder: str
+    world: World,
+    job: Job,
+    started: float,
+    assemble: Assemble | None,
+    common: Common,
+    features: Path | None,
+    folder: str,
 ) -> MemberRun:
     """Run one member, with analyses of its own; an error is its error alone.
 

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 from support.commands import himach, same_files, start_himach, wait_until
-from support.ensembles import MEMBERS, make_ensemble, members_in, write_table
+from runner.ensemble.simulations import MEMBERS, make_ensemble, members_in, write_table
 from support.ranks import run_under_mpiexec
 
 import himach as package
@@ -176,7 +176,9 @@ def test_features_of_each_member(folder, asked, whole, tmp_path, ranks):
     done = himach("run", *asked, "--cache", "off", "--features", "-o", tmp_path / "out", "-n", ranks)
     assert done.returncode == 0, done.stderr
     files = sorted(path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.npz"))
-    assert files == sorted(f"features/{table}/{name}.npz" for table in ("rmsd-rmsd", "Gyration-Gyration") for name in NAMES)
+    assert files == sorted(
+        f"features/{table}/{name}.npz" for table in ("rmsd-rmsd", "Gyration-Gyration") for name in NAMES
+    )
     assert set(files) < set(record_in(tmp_path / "out")["files"])
     result = package.run([f"{folder}/analyses.py:Gyration"], ensemble=members_in(folder), cache="off")
     for name in NAMES:
@@ -332,7 +334,9 @@ def test_what_ensembles_cannot_is_refused_by_name(folder, asked, whole, tmp_path
     ):
         done = himach("run", *asked, *words)
         assert done.returncode == 2 and reason in done.stderr, words
-    done = himach("run", "rmsd", "-t", folder / "r1.xtc", "-s", folder / "top214.pdb", "--features", "-o", tmp_path / "out")
+    done = himach(
+        "run", "rmsd", "-t", folder / "r1.xtc", "-s", folder / "top214.pdb", "--features", "-o", tmp_path / "out"
+    )
     assert done.returncode == 2 and "of an ensemble" in done.stderr
     done = himach("plan", whole)
     assert done.returncode == 2 and "it is of an ensemble" in done.stderr
