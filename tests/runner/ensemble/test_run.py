@@ -9,8 +9,8 @@ import time
 
 import numpy as np
 import pytest
-from support.commands import himach, same_files, start_himach, wait_until
 from runner.ensemble.simulations import MEMBERS, make_ensemble, members_in, write_table
+from support.commands import himach, same_files, start_himach, wait_until
 from support.ranks import run_under_mpiexec
 
 import himach as package
