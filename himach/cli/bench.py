@@ -25,6 +25,7 @@ BENCHMARKS = {
     "kernels": "parts.kernels",
     "coverage": "parts.coverage",
     "intervals": "parts.intervals",
+    "ensemble": "parts.ensembles",
     "watching": "parts.watching",
     "pairs": "runs.pairs",
     "start": "runs.start",

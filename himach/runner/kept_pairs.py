@@ -98,7 +98,8 @@ def kept_pairs(
         warn_once(comm, [_bad(pairs, kept.found.bad)] if kept.found.bad else [])
         asked = lasting or job.max_time is not None
         warn_once(comm, list(_unstable(pairs, labels, kept)) if comm.rank == 0 and asked else [])
-        if comm.rank == 0 and job.between is None and (said := _goes_on(job, out, kept)):
+        told = job.between is None and job.member is None
+        if comm.rank == 0 and told and (said := _goes_on(job, out, kept)):
             say(f"himach: {said}", sys.stderr)
         yield kept
         well = True
