@@ -237,7 +237,9 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.wait(timeout=GRACE)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    if process.returncode is None:  # not by wait(), whose lock Ctrl-C within poll() may have left locked
+        with contextlib.suppress(ChildProcessError):
+            process.returncode = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
 
 
 def died(status: int, ranks: int, words: int, rank: int | None = None) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import signal
+import subprocess
 import threading
 
-from himach.launch.spawn import relay
+from himach.launch.spawn import end, relay
 
 
 class Gone(io.StringIO):
@@ -47,3 +49,16 @@ def test_what_ranks_leave_behind_holds_up_no_end():
     assert sink.getvalue() == "before the end"
     os.close(writer)
     os.close(ended)
+
+
+def test_a_process_ends_whose_poll_was_interrupted():
+    process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    process._waitpid_lock.acquire()  # as an interrupt between two instructions of poll() leaves it
+    end(process)
+    assert process.returncode in (-signal.SIGTERM, -signal.SIGKILL)
+
+
+def test_a_process_that_is_gone_has_ended():
+    process = subprocess.Popen(["true"], start_new_session=True)
+    os.waitpid(process.pid, 0)  # somebody else took its status
+    end(process)

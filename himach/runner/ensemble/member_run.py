@@ -1,8 +1,9 @@
-"""The run of one member: `MemberRun` is what came of it, `job_of()` what it is asked, `run_member()` does it."""
+"""The run of one member: `MemberRunner` does it, `MemberRun` is what came of it."""
 
 from __future__ import annotations
 
 import copy
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,17 +15,18 @@ from himach.errors import HimachError, TimeUpError, as_himach
 from himach.opening.member import Member
 from himach.opening.options import Job
 from himach.output.claim import FOLDER, PAIRS
-from himach.output.names import unique_labels
 from himach.parallel.collective import is_everywhere, on_first_rank
 from himach.parallel.communicator import World
 from himach.parallel.environment import is_interruption
 from himach.runner.ensemble.features import write_features
-from himach.runner.rank import Common, perform
+from himach.runner.kept_pairs import unasked_from
+from himach.runner.outcome_place import OutcomePlace
+from himach.runner.rank import Common, Done, perform
 
 if TYPE_CHECKING:
     from himach.opening.dataset import Assemble
 
-__all__ = ["MemberRun", "job_of", "run_member"]
+__all__ = ["MemberRun", "MemberRunner"]
 
 #: What of the record of a member's run goes into that of the ensemble's.
 TOLD = ("frames", "reused", "assignment", "bytes", "pairs", "seconds", "dataset")
@@ -58,65 +60,88 @@ class MemberRun:
     files: Sequence[str] = ()
 
 
-def job_of(job: Job, member: Member, folder: str, out: Path | None) -> Job:
-    """Return the job of a member's own run, which keeps its pairs in a folder of that name; `out` is of all."""
-    pairs = None if job.pairs is None else job.pairs / folder
-    between = out / FOLDER / PAIRS / folder if out is not None and pairs is None else None
-    return replace(
-        job,
-        ensemble=None,
-        trajectories=member.trajectories,
-        topology=None if member.topology is None else Path(member.topology),
-        **member.choice,
-        pairs=pairs,
-        between=between,
-        out=None,
-        quiet=True,
-        member=member.name,
-        features=False,
-        helper=None,
-    )
+@dataclass
+class MemberRunner:
+    """Runs members, with analyses of their own; an error is the member's alone.
 
-
-def run_member(
-    world: World,
-    job: Job,
-    started: float,
-    assemble: Assemble | None,
-    common: Common,
-    features: Path | None,
-    folder: str,
-) -> MemberRun:
-    """Run one member, with analyses of its own; an error is its error alone.
-
-    Its features go to that folder in `features`, if they are to be written.
-
-    Raises
-    ------
-    TimeUpError
-        If the time that the whole run has is over.
-    BaseException
-        What ends the whole run: a signal, or an error that only some of several ranks have.
+    Attributes
+    ----------
+    job
+        Of the ensemble.
+    place
+        Of its outcome.
+    started
+        `time.time()` at which the user started the run.
+    assemble
+        See `himach.opening.dataset.OpenRequest`.
+    common
+        What its members have in common, on this rank.
     """
-    whole = not common.asked
-    own = replace(job, analyses=copy.deepcopy(job.analyses))
-    with warnings.catch_warnings():
-        warnings.showwarning = _unsaid  # the ensemble says it, of all members together
-        try:
-            done = perform(world, own, started, assemble, common)
-            files: Sequence[str] = ()
-            if features is not None:
-                write = partial(write_features, features, folder, unique_labels(job.labels), done.outcomes)
-                files = on_first_rank(world.comm, write) or ()
-        except TimeUpError:
-            raise
-        except Exception as error:
-            if is_interruption(error) or (world.comm.size > 1 and not is_everywhere(error)):
-                raise
-            found = as_himach(error)
-            return MemberRun(error=type(found)(f"member {job.member} failed: {found}"))
-    record = {name: done.record[name] for name in TOLD}  # type: ignore[literal-required]
-    return MemberRun(done.outcomes or (), record, None, done.record["warnings"], done.record if whole else None, files)
+
+    job: Job
+    place: OutcomePlace
+    started: float
+    assemble: Assemble | None
+    common: Common
+
+    def run(self, world: World, member: Member, folder: str, memory: int) -> MemberRun:
+        """Run a member on the ranks of `world`; `folder` is what its files are called, `memory` what its node may take.
+
+        Raises
+        ------
+        TimeUpError
+            If the time that the whole run has is over.
+        BaseException
+            What ends the whole run: a signal, or an error that only some of several ranks have.
+        """
+        whole = not self.common.asked
+        with warnings.catch_warnings():
+            warnings.showwarning = _unsaid  # the ensemble says it, of all members together
+            try:
+                job = self._job_of(member, folder, memory)
+                done = perform(world, job, self.started, self.assemble, self.common)
+                files = self._features(world, folder, done)
+            except TimeUpError as error:
+                raise TimeUpError(str(error)) from error  # a rank that runs a member alone has it alone
+            except Exception as error:
+                if is_interruption(error) or (world.comm.size > 1 and not is_everywhere(error)):
+                    raise
+                found = as_himach(error)
+                return MemberRun(error=type(found)(f"member {member.name} failed: {found}"))
+        record = {name: done.record[name] for name in TOLD}  # type: ignore[literal-required]
+        said = done.record["warnings"]
+        return MemberRun(done.outcomes or (), record, None, said, done.record if whole else None, files)
+
+    def _job_of(self, member: Member, folder: str, memory: int) -> Job:
+        """Return the job of a member's own run, which keeps its pairs in a folder of that name."""
+        job, out = self.job, self.place.path
+        between = out / FOLDER / PAIRS / folder if out is not None and job.pairs is None else None
+        own = replace(
+            job,
+            analyses=copy.deepcopy(job.analyses),
+            ensemble=None,
+            trajectories=member.trajectories,
+            topology=None if member.topology is None else Path(member.topology),
+            **member.choice,
+            memory=memory,
+            pairs=None if job.pairs is None else job.pairs / folder,
+            between=between,
+            out=None,
+            quiet=True,
+            member=member.name,
+            features=False,
+            helper=None,
+        )
+        if between is None or time.time() >= unasked_from(own, self.started) or between.exists():
+            return own
+        return replace(own, between=None)  # what tells whether kept pairs serve takes as long as some maps
+
+    def _features(self, world: World, folder: str, done: Done) -> Sequence[str]:
+        """Write the features of a member, if they are asked for; return the files, on the first of its ranks."""
+        if not self.job.features or self.place.staged is None:
+            return ()
+        write = partial(write_features, self.place.staged, folder, self.place.labels, done.outcomes)
+        return on_first_rank(world.comm, write) or ()
 
 
 def _unsaid(*arguments: Any, **options: Any) -> None:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from himach.errors import TimeUpError, UsageError
+from himach.launch.memory import default_memory
 from himach.opening.member import Member
 from himach.opening.member_table import members_of
 from himach.opening.options import Job
@@ -25,12 +24,11 @@ from himach.parallel.collective import Meeting, is_everywhere, on_first_rank
 from himach.parallel.communicator import World, alone
 from himach.parallel.progress import Progress
 from himach.runner import rank
-from himach.runner.ensemble.distribution import Distribution, distribute
+from himach.runner.ensemble.distribution import distribute
 from himach.runner.ensemble.join import joined
-from himach.runner.ensemble.member_run import MemberRun, job_of, run_member
+from himach.runner.ensemble.member_run import MemberRun, MemberRunner
 from himach.runner.ensemble.plot import EnsemblePlot
 from himach.runner.ensemble.record import PHASES, ensemble_record
-from himach.runner.kept_pairs import unasked_from
 from himach.runner.outcome_place import OutcomePlace, outcome_place
 from himach.runner.rank import Common, Done, stages
 
@@ -59,23 +57,20 @@ def perform(world: World, job: Job, started: float, assemble: Assemble | None = 
     HimachError
         What went wrong, beside members that failed; and if all did, what the first one said.
     """
+    from himach.opening.dataset import open_store
+
     ensemble, comm = job.ensemble, world.comm
     if ensemble is None:
         return rank.perform(world, job, started, assemble)
     with outcome_place(world, job) as place:
         members = on_first_rank(comm, lambda: members_of(ensemble, job.topology), share=True)
         on_first_rank(comm, lambda: [stages(analysis) for analysis in job.analyses])
-        on_first_rank(comm, partial(_make_place, job, place))
         if job.features and place.path is None:
             raise UsageError("features are files: name a directory for them (out)")
-        folders = unique_names([member.name for member in members])
-        jobs = [job_of(job, member, folder, place.path) for member, folder in zip(members, folders, strict=True)]
-        shared = distribute(world, job, members)
-        with Progress(comm, len(members), sys.stderr, place.quiet, "member") as display:
-            features = place.staged if job.features else None
-            own = _run_members(world, jobs, folders, shared, started, display, assemble, features)
-        shared.close()
-        told = comm.gather((own, _phases(own)))
+        on_first_rank(comm, partial(_make_place, job, place))
+        runner = MemberRunner(job, place, started, assemble, Common(open_store(comm, job.cache)))
+        ran = _run_members(world, runner, members)
+        told = comm.gather((ran, _phases(ran)))
         done = on_first_rank(comm, partial(_conclude, world, job, members, told, started, place))
     record = comm.bcast(None if done is None else done.record)
     return done or Done(None, record, [EnsemblePlot() for _ in job.analyses])
@@ -91,50 +86,37 @@ def _make_place(job: Job, place: OutcomePlace) -> None:
         raise UsageError(f"pairs {folder} cannot be kept there ({error.strerror}); name another directory") from None
 
 
-def _run_members(
-    world: World,
-    jobs: Sequence[Job],
-    folders: Sequence[str],
-    shared: Distribution,
-    started: float,
-    display: Progress,
-    assemble: Assemble | None,
-    features: Path | None,
-) -> Runs:
+def _run_members(world: World, runner: MemberRunner, members: Sequence[Member]) -> Runs:
     """Run every member, all ranks together or this one alone; return what came of those of this rank (collective)."""
-    from himach.opening.dataset import open_store
-
-    ran: dict[int, MemberRun] = {}
+    comm = world.comm
+    folders = unique_names([member.name for member in members])
+    memory = int(runner.job.memory or default_memory())
     lone = replace(alone(), name=world.name, nodes=(world.name,), library=world.library)
-    shares = [replace(job, memory=None if job.memory is None else int(job.memory) // world.node.size) for job in jobs]
-    meeting = Meeting(world.comm)
+    meeting = Meeting(comm)
+    shared = distribute(world, runner.job, members)
+    ran: dict[int, MemberRun] = {}
 
-    common = Common(open_store(world.comm, jobs[0].cache))
-
-    def run_own() -> None:
+    def run_own(display: Progress) -> None:
         for at in shared.mine():
-            one = shares[at]
-            if one.between is not None and time.time() < unasked_from(one, started) and not one.between.exists():
-                one = replace(one, between=None)  # what tells whether kept pairs serve takes as long as some maps
-            common.guarded = at % GUARDED == 0
-            ran[at] = run_member(lone, one, started, assemble, common, features, folders[at])
+            runner.common.guarded = at % GUARDED == 0
+            ran[at] = runner.run(lone, members[at], folders[at], memory // world.node.size)
             display(len(ran))
             meeting.look()
 
     try:
-        with rank.one_thread():
+        with Progress(comm, len(members), sys.stderr, runner.place.quiet, "member") as display, rank.one_thread():
             for at in shared.together:
-                came = run_member(world, jobs[at], started, assemble, common, features, folders[at])
-                if world.comm.rank == 0:  # it has what came of it
+                came = runner.run(world, members[at], folders[at], memory)
+                if comm.rank == 0:  # it has what came of it
                     ran[at] = came
                     display(len(ran))
-            meeting.together(run_own)
+            meeting.together(partial(run_own, display))
     except TimeUpError as error:
-        if not is_everywhere(error):
+        if comm.size > 1 and not is_everywhere(error):
             raise
-        done = world.comm.allreduce(len(ran))
-        raise TimeUpError(f"{done} of {len(jobs)} members are done; of the first that is not, {error}") from error
-    display.finish()
+        done = comm.allreduce(len(ran))
+        raise TimeUpError(f"{done} of {len(members)} members are done; of the first that is not, {error}") from error
+    shared.close()
     return ran
 
 
