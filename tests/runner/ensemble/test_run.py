@@ -10,10 +10,12 @@ import time
 import numpy as np
 import pytest
 from runner.ensemble.simulations import MEMBERS, make_ensemble, members_in, write_table
+from support.cache_data import stage_on_nodes
 from support.commands import himach, same_files, start_himach, wait_until
 from support.ranks import run_under_mpiexec
 
 import himach as package
+from himach.io.store.store import Store
 
 NAMES = [name for name, *_ in MEMBERS]
 FRAMES = sum(n_frames for _, _, _, n_frames, *_ in MEMBERS)
@@ -363,3 +365,30 @@ def test_nothing_of_it_stays(folder, asked, tmp_path):
     run.send_signal(signal.SIGINT)
     _, said = run.communicate(timeout=60)
     assert run.returncode not in (0, 1) and "Traceback" not in said
+
+
+def test_members_go_to_the_node_that_has_them(folder, asked, whole, tmp_path):
+    """Three nodes, each with a store of its own; what the first run leaves where, the second one finds there."""
+    seen = []
+    for number in range(3):
+        done = stage_on_nodes(tmp_path, ["a", "b", "c"], "run", *asked, "-o", tmp_path / f"out{number}")
+        assert done.returncode == 0, done.stderr
+        same_files(whole, tmp_path / f"out{number}")
+        record = record_in(tmp_path / f"out{number}")
+        assert record["nodes"] == 3
+        seen.append(record["bytes"]["origin"])
+    assert seen[0] > 0 and seen[1:] == [0, 0]
+    stores = [{name for name in Store(tmp_path / node).names() if "/." not in name} for node in "abc"]
+    assert all(stores) and sum(map(len, stores)) == len(set.union(*stores))  # no member is on two nodes
+
+
+def test_members_of_one_trajectory_share_its_cache(folder, tmp_path):
+    parts = [
+        package.Member(f"part{at}", folder / "r1.xtc", folder / "top214.pdb", start=at, stop=at + 12)
+        for at in range(0, 20, 4)
+    ]
+    expected = package.run("rmsd", ensemble=parts, cache="off")
+    for _ in range(2):
+        found = package.run("rmsd", ensemble=parts, cache=tmp_path / "store", ranks=3)
+        assert same(found["rmsd"]["rmsd"].tolist(), expected["rmsd"]["rmsd"].tolist())
+    assert found.record["bytes"]["origin"] == 0
