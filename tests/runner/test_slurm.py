@@ -15,6 +15,7 @@ import time
 
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
+from runner.ensemble.simulations import make_ensemble
 from runner.passes import PASSES
 from support.commands import himach, same_files, wait_until
 from support.slurm import CLUSTER, cluster_up
@@ -66,6 +67,19 @@ def test_ranks_on_four_nodes_leave_the_bytes_of_one_process(slurm, tmp_path, nam
     assert record["ranks"] == 8
     assert record["nodes"] == 4
     assert done.stdout == alone.stdout  # what is printed comes from the first rank alone
+
+
+def test_an_ensemble_on_four_nodes(slurm, tmp_path):
+    words = ["rmsd", "--ensemble", str(make_ensemble(tmp_path / "simulations")), "--quiet"]
+    alone = himach("run", *words, "--out", tmp_path / "alone")
+    assert alone.returncode == 0, alone.stderr
+    for number in range(2):
+        done = srun(slurm, "-N4", "-n8", *HIMACH, *words, "--out", str(tmp_path / "srun"))
+        assert done.returncode == 0, done.stderr
+        same_files(tmp_path / "alone", tmp_path / "srun")
+        record = json.loads((tmp_path / "srun" / "run.json").read_text())
+        assert (record["ranks"], record["nodes"]) == (8, 4)
+        assert number == 0 or record["bytes"]["origin"] == 0
 
 
 def test_a_launcher_that_does_not_fit_is_named(slurm):
