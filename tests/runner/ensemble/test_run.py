@@ -382,6 +382,19 @@ def test_members_go_to_the_node_that_has_them(folder, asked, whole, tmp_path):
     assert all(stores) and sum(map(len, stores)) == len(set.union(*stores))  # no member is on two nodes
 
 
+def test_members_are_read_where_they_are_cached(folder, tmp_path):
+    table = write_table(folder / "two.csv", [MEMBERS[5], MEMBERS[2]])
+    words = ["run", "rmsd", "-p", "selection=all", "--ensemble"]
+    for node, members in (("c", table), ("a", folder / "ensemble.csv")):
+        nodes = [node] if node == "c" else ["a", "b", "c"]
+        done = stage_on_nodes(tmp_path, nodes, *words, members, "-o", tmp_path / "out", "--force")
+        assert done.returncode == 0, done.stderr
+    assert record_in(tmp_path / "out")["bytes"]["cache"] > 0
+    stores = {node: {name.rpartition("/")[2] for name in Store(tmp_path / node).names()} for node in "abc"}
+    assert {"m3.nc", "r10.dcd"} <= stores["c"]
+    assert not {"m3.nc", "r10.dcd"} & (stores["a"] | stores["b"])
+
+
 def test_members_of_one_trajectory_share_its_cache(folder, tmp_path):
     parts = [
         package.Member(f"part{at}", folder / "r1.xtc", folder / "top214.pdb", start=at, stop=at + 12)
@@ -391,4 +404,32 @@ def test_members_of_one_trajectory_share_its_cache(folder, tmp_path):
     for _ in range(2):
         found = package.run("rmsd", ensemble=parts, cache=tmp_path / "store", ranks=3)
         assert same(found["rmsd"]["rmsd"].tolist(), expected["rmsd"]["rmsd"].tolist())
+        assert found.record["frames"] == 12 * len(parts)
     assert found.record["bytes"]["origin"] == 0
+    assert found.members["part8"]["rmsd"]["time_ps"].tolist() == [float(at) for at in range(8, 20)]
+
+
+def test_a_map_that_keeps_something_is_found(folder):
+    class Keeps(package.Analysis):
+        def setup(self, universe):
+            self.seen = []
+
+        def map(self, frame):
+            self.seen.append(frame.number)
+            yield package.Row(seen=len(self.seen))
+
+    with pytest.warns(UserWarning, match="member r1 failed: .*changes self.seen"):
+        result = package.run(Keeps(), ensemble=members_in(folder), cache="off")
+    assert "r1" not in result.members
+
+
+def test_each_member_has_analyses_of_its_own(folder):
+    class Counts(package.Analysis):
+        def setup(self, universe):
+            self.calls = getattr(self, "calls", 0) + 1
+
+        def map(self, frame):
+            yield package.Row(calls=self.calls)
+
+    result = package.run(Counts(), ensemble=members_in(folder), cache="off", stop=2)
+    assert set(result["Counts"]["calls"].tolist()) == {1}
