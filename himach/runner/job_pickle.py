@@ -52,7 +52,7 @@ class PickledJob:
         import cloudpickle
 
         from himach.parallel.quiet import quiet_ranks
-        from himach.runner.ensemble.run import perform
+        from himach.runner.perform import perform
         from himach.staging.assembly.api import assemble_for_run
 
         with quiet_ranks(world.comm.rank):
@@ -75,13 +75,14 @@ class PickledJob:
 def unpack_result(packed: tuple[bytes, Record, list[dict[str, bytes]]], job: Job) -> Result:
     """Return the result, with analyses as rank 0 left them, so that plot() finds what setup() kept."""
     from himach.result import Result
-    from himach.runner.ensemble.plot import EnsemblePlot
     from himach.runner.rank import stages
 
     outcomes, record, states = packed
     found, members = pickle.loads(outcomes)
     last_stages = [stages(analysis)[-1] for analysis in job.analyses]
     if members:
+        from himach.runner.ensemble.plot import EnsemblePlot
+
         last_stages = [EnsemblePlot() for _ in last_stages]
     for stage, state in zip(last_stages, states, strict=True):
         stage.__dict__.update({name: pickle.loads(value) for name, value in state.items()})

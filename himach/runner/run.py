@@ -293,7 +293,7 @@ def run_live(
 def run_here(world: World, job: Job, started: float) -> Result:
     """Run `job` as one of the ranks of `world`."""
     from himach.result import Result
-    from himach.runner.ensemble.run import perform
+    from himach.runner.perform import perform
     from himach.staging.assembly.api import assemble_for_run
 
     done = perform(world, job, started, assemble_for_run)

@@ -6,6 +6,7 @@ kept pairs and results are those of runs of the members by themselves, whoever r
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import warnings
@@ -46,8 +47,14 @@ GUARDED = 10
 Runs = Mapping[int, MemberRun]
 
 
-def perform(world: World, job: Job, started: float, assemble: Assemble | None = None) -> Done:
-    """Carry out a job as one of the ranks of `world`: that of an ensemble by its members, others as they are.
+def perform(
+    world: World,
+    job: Job,
+    ensemble: str | os.PathLike[str] | Sequence[Member],
+    started: float,
+    assemble: Assemble | None = None,
+) -> Done:
+    """Carry out a job of an ensemble as one of the ranks of `world`.
 
     Parameters and what is returned are those of `himach.runner.rank.perform`; the outcomes on the first rank are those
     of `himach.runner.ensemble.join.joined`.
@@ -59,9 +66,7 @@ def perform(world: World, job: Job, started: float, assemble: Assemble | None = 
     """
     from himach.opening.dataset import open_store
 
-    ensemble, comm = job.ensemble, world.comm
-    if ensemble is None:
-        return rank.perform(world, job, started, assemble)
+    comm = world.comm
     with outcome_place(world, job) as place:
         members = on_first_rank(comm, lambda: members_of(ensemble, job.topology), share=True)
         on_first_rank(comm, lambda: [stages(analysis) for analysis in job.analyses])

@@ -293,9 +293,9 @@ def test_what_another_user_can_have_written_is_never_unpickled(dataset, parses, 
     assert not attempt()
     elsewhere.unlink()
     real = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: real + 1)
-    assert not attempt()
-    monkeypatch.undo()
+    with monkeypatch.context() as another:
+        another.setattr(os, "geteuid", lambda: real + 1)
+        assert not attempt()
     assert attempt()  # the user's own may run
 
 
