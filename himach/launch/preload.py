@@ -28,6 +28,7 @@ AHEAD = (
     "himach.runner.commands",
     "himach.runner.job_pickle",
     "himach.opening.dataset",
+    "himach.runner.perform",
     "himach.runner.run_record",
     "himach.runner.rank",
     "himach.runner.run",
