@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from himach.errors import HimachError, TimeUpError, as_himach
+from himach.errors import AnalysisError, HimachError, TimeUpError, as_himach
 from himach.opening.member import Member
 from himach.opening.options import Job
 from himach.output.claim import FOLDER, PAIRS
@@ -76,6 +77,10 @@ class MemberRunner:
         See `himach.opening.dataset.OpenRequest`.
     common
         What its members have in common, on this rank.
+    travels
+        Whether outcomes go to another rank.
+    told
+        Whether one that did not fail has told all of its record.
     """
 
     job: Job
@@ -83,6 +88,8 @@ class MemberRunner:
     started: float
     assemble: Assemble | None
     common: Common
+    travels: bool = False
+    told: bool = False
 
     def run(self, world: World, member: Member, folder: str, memory: int) -> MemberRun:
         """Run a member on the ranks of `world`; `folder` is what its files are called, `memory` what its node may take.
@@ -94,14 +101,17 @@ class MemberRunner:
         BaseException
             What ends the whole run: a signal, or an error that only some of several ranks have.
         """
-        whole = not self.common.asked
         with warnings.catch_warnings():
             warnings.showwarning = _unsaid  # the ensemble says it, of all members together
             try:
                 job = self._job_of(member, folder, memory)
                 done = perform(world, job, self.started, self.assemble, self.common)
                 files = self._features(world, folder, done)
+                if self.travels:
+                    _check_travels(done.outcomes)
             except TimeUpError as error:
+                if world.comm.size > 1:
+                    raise
                 raise TimeUpError(str(error)) from error  # a rank that runs a member alone has it alone
             except Exception as error:
                 if is_interruption(error) or (world.comm.size > 1 and not is_everywhere(error)):
@@ -109,7 +119,7 @@ class MemberRunner:
                 found = as_himach(error)
                 return MemberRun(error=type(found)(f"member {member.name} failed: {found}"))
         record = {name: done.record[name] for name in TOLD}  # type: ignore[literal-required]
-        said = done.record["warnings"]
+        said, whole, self.told = done.record["warnings"], not self.told, True
         return MemberRun(done.outcomes or (), record, None, said, done.record if whole else None, files)
 
     def _job_of(self, member: Member, folder: str, memory: int) -> Job:
@@ -142,6 +152,17 @@ class MemberRunner:
             return ()
         write = partial(write_features, self.place.staged, folder, self.place.labels, done.outcomes)
         return on_first_rank(world.comm, write) or ()
+
+
+def _check_travels(outcomes: Sequence[Any] | None) -> None:
+    """Refuse an outcome that cannot go to the first rank."""
+    try:
+        pickle.dumps(outcomes)
+    except Exception as error:
+        raise AnalysisError(
+            f"its outcome cannot be sent to the first rank ({type(error).__name__}: {error}); return tables, arrays or "
+            "plain values from finish()"
+        ) from error
 
 
 def _unsaid(*arguments: Any, **options: Any) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from himach.errors import TimeUpError, UsageError
-from himach.launch.memory import default_memory
+from himach.launch.memory import MIN_LIMIT_BYTES, default_memory
 from himach.opening.member import Member
 from himach.opening.member_table import members_of
 from himach.opening.options import Job
@@ -73,7 +73,7 @@ def perform(
         if job.features and place.path is None:
             raise UsageError("features are files: name a directory for them (out)")
         on_first_rank(comm, partial(_make_place, job, place))
-        runner = MemberRunner(job, place, started, assemble, Common(open_store(comm, job.cache)))
+        runner = MemberRunner(job, place, started, assemble, Common(open_store(comm, job.cache)), comm.rank > 0)
         ran = _run_members(world, runner, members)
         told = comm.gather((ran, _phases(ran)))
         done = on_first_rank(comm, partial(_conclude, world, job, members, told, started, place))
@@ -104,7 +104,7 @@ def _run_members(world: World, runner: MemberRunner, members: Sequence[Member]) 
     def run_own(display: Progress) -> None:
         for at in shared.mine():
             runner.common.guarded = at % GUARDED == 0
-            ran[at] = runner.run(lone, members[at], folders[at], memory // world.node.size)
+            ran[at] = runner.run(lone, members[at], folders[at], max(MIN_LIMIT_BYTES, memory // world.node.size))
             display(len(ran))
             meeting.look()
 

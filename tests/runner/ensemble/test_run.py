@@ -433,3 +433,36 @@ def test_each_member_has_analyses_of_its_own(folder):
 
     result = package.run(Counts(), ensemble=members_in(folder), cache="off", stop=2)
     assert set(result["Counts"]["calls"].tolist()) == {1}
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_the_first_members_may_fail_in_their_maps(folder, tmp_path, ranks):
+    script = tmp_path / "fails.py"
+    script.write_text(
+        "import threading, himach\n"
+        "class Fails(himach.Analysis):\n"
+        "    how: str = 'raises'\n"
+        "    def map(self, frame):\n"
+        "        if self.how == 'raises' and self.member != 'm2':\n"
+        "            raise ValueError('no')\n"
+        "        yield himach.Row(number=frame.number)\n"
+        "    def finish(self, table):\n"
+        "        return threading.Lock() if self.how == 'locks' and self.member != 'm2' else table\n"
+    )
+    with pytest.warns(UserWarning, match="member r1 failed"):
+        result = package.run(f"{script}:Fails", ensemble=folder / "ensemble.csv", cache="off", ranks=ranks)
+    assert list(result.members) == ["m2"]
+    done = himach(
+        "run",
+        f"{script}:Fails",
+        "-p",
+        "how=locks",
+        "--ensemble",
+        folder / "ensemble.csv",
+        "-n",
+        2,
+        "--memory",
+        "1.5MiB",
+    )
+    assert "Traceback" not in done.stderr and "not 786432" not in done.stderr
+    assert done.returncode == 0 or "cannot be sent to the first rank" in done.stderr
