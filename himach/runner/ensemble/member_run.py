@@ -78,7 +78,7 @@ class MemberRunner:
     common
         What its members have in common, on this rank.
     travels
-        Whether outcomes go to another rank.
+        Whether outcomes are gathered from several ranks.
     told
         Whether one that did not fail has told all of its record.
     """

@@ -73,7 +73,7 @@ def perform(
         if job.features and place.path is None:
             raise UsageError("features are files: name a directory for them (out)")
         on_first_rank(comm, partial(_make_place, job, place))
-        runner = MemberRunner(job, place, started, assemble, Common(open_store(comm, job.cache)), comm.rank > 0)
+        runner = MemberRunner(job, place, started, assemble, Common(open_store(comm, job.cache)), comm.size > 1)
         ran = _run_members(world, runner, members)
         told = comm.gather((ran, _phases(ran)))
         done = on_first_rank(comm, partial(_conclude, world, job, members, told, started, place))
