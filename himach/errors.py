@@ -77,6 +77,10 @@ class AnalysisError(HimachError):
     """
 
 
+class StateError(AnalysisError):
+    """A map() keeps something, or nobody could see whether it does: a fault of the analysis, whatever its frames."""
+
+
 class Interruption(BaseException):
     """A signal asked this process to end: what nobody between the signal's handler and the command's end catches."""
 

@@ -19,7 +19,7 @@ import himach
 from himach.analysis import Analysis
 from himach.engine import mapping
 from himach.engine.state_guard import Snapshot
-from himach.errors import AnalysisError
+from himach.errors import StateError
 from himach.examples import load
 
 from ..harness.contest import Contest, Data
@@ -50,7 +50,7 @@ class Timed(Snapshot):
         super().__init__(analysis, universe)
         Timed.seconds += perf_counter() - begun
 
-    def change(self) -> AnalysisError | None:
+    def change(self) -> StateError | None:
         """Look as a snapshot does."""
         begun = perf_counter()
         found = super().change()

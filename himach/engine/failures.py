@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from himach.analysis import Analysis
-from himach.errors import AnalysisError, HimachError, shown_place, text_of
+from himach.errors import AnalysisError, HimachError, StateError, shown_place, text_of
 from himach.frame import Frame
 from himach.parallel.environment import is_interruption
 from himach.user_code import HIMACH
@@ -75,7 +75,7 @@ def failure(
     place = place or place_of(analysis, method, error, items)
     if place is not None:
         message += f"\n  {shown_place(*place)}"
-    return AnalysisError(message)
+    return StateError(message) if isinstance(error, StateError) else AnalysisError(message)
 
 
 def place_of(analysis: Analysis, method: str, error: BaseException, items: Any = None) -> Place | None:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import Analysis
-from himach.errors import AnalysisError
+from himach.errors import StateError
 from himach.map_state import Reached, reached, skipped, used
 from himach.user_code import is_own
 from himach.value_digest import ValueDigests
@@ -49,7 +49,7 @@ class Snapshot:
 
     Raises
     ------
-    AnalysisError
+    StateError
         If map() mentions something that cannot be compared, such as an open file.
     """
 
@@ -82,7 +82,7 @@ class Snapshot:
         """Whether it is time to look again."""
         return perf_counter() >= self._next
 
-    def change(self) -> AnalysisError | None:
+    def change(self) -> StateError | None:
         """Return what tells the user what has changed, and what to do instead; None if nothing has.
 
         Arrays of what has changed are read-only from then on.
@@ -106,7 +106,7 @@ class Snapshot:
                 return self._error(one) if self._digest(values, one) == digest else _incomparable(one)
         gone = {label for label in self._digests.keys() - seen if label.startswith(("self.", "universe."))}
         for label in sorted(gone - self._computed):
-            return AnalysisError(f"it deletes {label}, which setup() left; map() keeps nothing")
+            return StateError(f"it deletes {label}, which setup() left; map() keeps nothing")
         self._rest(begun)
         return None
 
@@ -151,7 +151,7 @@ class Snapshot:
         now = perf_counter()
         self._next = now + (now - begun) / PART
 
-    def _error(self, one: Reached) -> AnalysisError:
+    def _error(self, one: Reached) -> StateError:
         instead = YIELD
         if isinstance(one.value, _RANDOM):
             instead = RANDOM
@@ -160,15 +160,15 @@ class Snapshot:
         changed = f"it changes {_shown(one)} that setup() left"
         if one.kind == "computed":
             changed = f"{_shown(one)}, a cached property, comes to something else at another frame, or is changed"
-        return AnalysisError(
+        return StateError(
             f"{changed}; map() keeps nothing, because each rank sees some frames "
             f"only: {instead}. A buffer or cache on which no result depends is named in the class: "
             f"caches = ({one.name!r},)"
         )
 
 
-def _incomparable(one: Reached) -> AnalysisError:
-    return AnalysisError(
+def _incomparable(one: Reached) -> StateError:
+    return StateError(
         f"{_shown(one)}, cannot be compared with what it was, so that nobody could see what map() changes in it: make "
         f"it in map(), or {OF_FRAME}. What no result depends on is named in the class: caches = ({one.name!r},)"
     )

@@ -85,6 +85,8 @@ class Meeting:
     ----------
     comm
         All ranks.
+    patience
+        Seconds that a rank that failed waits for the others; None: `FAILURE_SECONDS`.
 
     Attributes
     ----------
@@ -92,7 +94,8 @@ class Meeting:
         Called again and again while this rank waits for the others.
     """
 
-    def __init__(self, comm: Communicator) -> None:
+    def __init__(self, comm: Communicator, patience: float | None = None) -> None:
+        self._patience = patience
         self.meanwhile: Callable[[], object] = _nothing
         self._comm = comm
         self._next_look = 0.0
@@ -120,8 +123,8 @@ class Meeting:
         Raises
         ------
         HimachError
-            The first failed rank's, on all ranks. If the others do not come within `FAILURE_SECONDS`, this rank's own
-            error, on this rank alone.
+            The first failed rank's, on all ranks. If the others do not come in time, this rank's own error, on this rank
+            alone.
         """
         if self._comm.size == 1:
             return part()
@@ -129,7 +132,7 @@ class Meeting:
         if isinstance(error, _Stopped):
             error = None
         sent = [] if error is None else [self._comm.isend(None, dest=rank, tag=STOP_TAG) for rank in self._others()]
-        _meet(self._comm, error, self.meanwhile)
+        _meet(self._comm, error, self.meanwhile, self._patience)
         words = self._comm.allgather(_portable(error))
         for rank in self._others():
             if words[rank] is not None:
@@ -151,18 +154,27 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-def _meet(comm: Communicator, error: BaseException | None, meanwhile: Callable[[], object] = _nothing) -> None:
+def _meet(
+    comm: Communicator,
+    error: BaseException | None,
+    meanwhile: Callable[[], object] = _nothing,
+    patience: float | None = None,
+) -> None:
     """Wait for all ranks without taking the processor from those that still work; a rank with an error not for long."""
     if comm.size == 1:
         return
-    _await(comm.Ibarrier(), error, meanwhile)
+    _await(comm.Ibarrier(), error, meanwhile, patience=patience)
 
 
 def _await(
-    arrival: Any, error: BaseException | None, meanwhile: Callable[[], object] = _nothing, pause: float = 1e-5
+    arrival: Any,
+    error: BaseException | None,
+    meanwhile: Callable[[], object] = _nothing,
+    pause: float = 1e-5,
+    patience: float | None = None,
 ) -> None:
     """Wait as `_meet` does for what all ranks have begun; `pause` is that between the first two looks."""
-    deadline = time.monotonic() + FAILURE_SECONDS
+    deadline = time.monotonic() + (FAILURE_SECONDS if patience is None else patience)
     while not arrival.Test():
         meanwhile()
         time.sleep(pause)

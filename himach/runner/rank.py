@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -14,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from himach.analysis import Analysis
 from himach.engine import Memory, Work, run_pass
@@ -54,12 +55,16 @@ if TYPE_CHECKING:
     Steps = npt.NDArray[np.int64]
     Atoms = npt.NDArray[np.int64]
 
-__all__ = ["Common", "Done", "assign_frames", "needed_atoms", "one_thread", "perform", "set_up", "stages"]
+__all__ = ["Common", "Done", "assign_frames", "freed", "needed_atoms", "one_thread", "perform", "set_up", "stages"]
 
 #: Confidence of intervals, where none is asked for.
 LEVEL = 0.95
 #: Stages of a chain, at most: more are the work of a `then` that makes new ones for ever.
 MOST_STAGES = 1000
+
+
+class _Closed(Protocol):
+    def close(self) -> None: ...
 
 
 @dataclass
@@ -131,7 +136,7 @@ def perform(
 
         chains = [stages(analysis) for analysis in job.analyses]
         opened = open_frames(world, job, assemble, (None, 0) if common is None else common.store)
-        with _freed(world.comm, opened), one_thread() if common is None else nullcontext():
+        with freed(world.comm, opened), one_thread() if common is None else nullcontext():
             return _analyse(world, job, chains, opened, started, place, common)
 
 
@@ -165,7 +170,7 @@ def _analyse(
         ready = time.time()
         share = assign_frames(world, opened, kept, needed_atoms(views))
         assigned = time.time()
-        with _freed(comm, share):
+        with freed(comm, share):
             guarded = common is None or common.guarded
             passed, read = _map_and_reduce(world, job, chains, opened, views, share, kept, out.quiet, started, guarded)
         _say_empty(chains, opened.frames, passed.mapped)
@@ -274,7 +279,7 @@ def assign_frames(world: World, opened: Opened, kept: CheckpointRun | None, atom
 
 
 @contextmanager
-def _freed(comm: Communicator, shared: Share | Opened) -> Iterator[None]:
+def freed(comm: Communicator, shared: _Closed) -> Iterator[None]:
     """Free what the ranks of a node share, also where all of them fail: a process may run again, with less memory."""
     try:
         yield
@@ -318,7 +323,9 @@ def _map_and_reduce(
     memory = Memory(int(job.memory or default_memory()) // world.node.size, scratch_directory())
     total = sum(share.counts.values())
     with Progress(comm, total, sys.stderr, quiet=quiet) as display:
-        meeting = Meeting(comm)
+        meeting = Meeting(
+            comm, None if job.member is None else math.inf
+        )  # other members follow, so nobody leaves alone
         keeper = None if kept is None else keeper_of(job, kept, comm, total, source, memory.limit, started)
         requests = StopRequests(mapping_ends(job, started), source.hurry if keeper is None else keeper.hurry, comm=comm)
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from himach.errors import AnalysisError, HimachError, TimeUpError, as_himach
+from himach.errors import AnalysisError, HimachError, StateError, TimeUpError, as_himach
 from himach.opening.member import Member
 from himach.opening.options import Job
 from himach.output.claim import FOLDER, PAIRS
@@ -98,6 +98,8 @@ class MemberRunner:
         ------
         TimeUpError
             If the time that the whole run has is over.
+        StateError
+            If map() keeps something, as it does in every member.
         BaseException
             What ends the whole run: a signal, or an error that only some of several ranks have.
         """
@@ -109,10 +111,10 @@ class MemberRunner:
                 files = self._features(world, folder, done)
                 if self.travels:
                     _check_travels(done.outcomes)
-            except TimeUpError as error:
+            except (TimeUpError, StateError) as error:
                 if world.comm.size > 1:
                     raise
-                raise TimeUpError(str(error)) from error  # a rank that runs a member alone has it alone
+                raise type(error)(str(error)) from error  # a rank that runs a member alone has it alone
             except Exception as error:
                 if is_interruption(error) or (world.comm.size > 1 and not is_everywhere(error)):
                     raise

@@ -11,12 +11,15 @@ import shutil
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from himach.checkpoint.directory import LOCK
 from himach.errors import TimeUpError, UsageError
 from himach.launch.memory import MIN_LIMIT_BYTES, default_memory
+from himach.locks import HeldError, Lock
 from himach.opening.member import Member
 from himach.opening.member_table import members_of
 from himach.opening.options import Job
@@ -41,7 +44,8 @@ __all__ = ["perform"]
 #: Names of members that a warning says.
 MOST_NAMED = 5
 
-#: It is looked for what map() changes in every so-manieth member; a look takes as long as a hundred frames.
+#: It is looked for what map() changes in a rank's members up to the first that does not fail, then in every so-manieth:
+#: a look takes as long as a hundred frames.
 GUARDED = 10
 
 Runs = Mapping[int, MemberRun]
@@ -72,21 +76,32 @@ def perform(
         on_first_rank(comm, lambda: [stages(analysis) for analysis in job.analyses])
         if job.features and place.path is None:
             raise UsageError("features are files: name a directory for them (out)")
-        on_first_rank(comm, partial(_make_place, job, place))
-        runner = MemberRunner(job, place, started, assemble, Common(open_store(comm, job.cache)), comm.size > 1)
-        ran = _run_members(world, runner, members)
-        told = comm.gather((ran, _phases(ran)))
-        done = on_first_rank(comm, partial(_conclude, world, job, members, told, started, place))
+        lock = on_first_rank(comm, partial(_make_place, job, place))
+        try:
+            runner = MemberRunner(job, place, started, assemble, Common(open_store(comm, job.cache)), comm.size > 1)
+            ran = _run_members(world, runner, members)
+            told = comm.gather((ran, _phases(ran)))
+            done = on_first_rank(comm, partial(_conclude, world, job, members, told, started, place))
+        finally:
+            if lock is not None:
+                with suppress(OSError):
+                    lock.remove()
+                lock.release()
     record = comm.bcast(None if done is None else done.record)
     return done or Done(None, record, [EnsemblePlot() for _ in job.analyses])
 
 
-def _make_place(job: Job, place: OutcomePlace) -> None:
-    """Make the directory in which that of each member's pairs will be."""
+def _make_place(job: Job, place: OutcomePlace) -> Lock | None:
+    """Make the directory in which that of each member's pairs will be; hold the one that was named."""
     folder = job.pairs or (None if place.claim is None else place.claim.pairs)
     try:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
+        return None if job.pairs is None else Lock(job.pairs / LOCK)
+    except HeldError as error:
+        raise UsageError(
+            f"pairs {folder}: another run keeps its pairs there ({error}); wait for its end, or name another directory"
+        ) from None
     except OSError as error:
         raise UsageError(f"pairs {folder} cannot be kept there ({error.strerror}); name another directory") from None
 
@@ -98,18 +113,19 @@ def _run_members(world: World, runner: MemberRunner, members: Sequence[Member]) 
     memory = int(runner.job.memory or default_memory())
     lone = replace(alone(), name=world.name, nodes=(world.name,), library=world.library)
     meeting = Meeting(comm)
-    shared = distribute(world, runner.job, members)
     ran: dict[int, MemberRun] = {}
 
     def run_own(display: Progress) -> None:
         for at in shared.mine():
-            runner.common.guarded = at % GUARDED == 0
+            runner.common.guarded = not runner.told or at % GUARDED == 0
             ran[at] = runner.run(lone, members[at], folders[at], max(MIN_LIMIT_BYTES, memory // world.node.size))
             display(len(ran))
             meeting.look()
 
+    shared = distribute(world, runner.job, members)
+    progress = Progress(comm, len(members), sys.stderr, runner.place.quiet, "member")
     try:
-        with Progress(comm, len(members), sys.stderr, runner.place.quiet, "member") as display, rank.one_thread():
+        with rank.freed(comm, shared), rank.one_thread(), progress as display:
             for at in shared.together:
                 came = runner.run(world, members[at], folders[at], memory)
                 if comm.rank == 0:  # it has what came of it
@@ -121,7 +137,6 @@ def _run_members(world: World, runner: MemberRunner, members: Sequence[Member]) 
             raise
         done = comm.allreduce(len(ran))
         raise TimeUpError(f"{done} of {len(members)} members are done; of the first that is not, {error}") from error
-    shared.close()
     return ran
 
 

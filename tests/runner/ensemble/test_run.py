@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import time
+from functools import partial
 
 import numpy as np
 import pytest
 from runner.ensemble.simulations import MEMBERS, make_ensemble, members_in, write_table
 from support.cache_data import stage_on_nodes
-from support.commands import himach, same_files, start_himach, wait_until
+from support.commands import himach, processes_with, same_files, start_himach, wait_until
 from support.ranks import run_under_mpiexec
 
 import himach as package
@@ -252,26 +252,35 @@ def test_a_new_member_and_a_longer_one_cost_only_themselves(folder, tmp_path):
     same_files(tmp_path / "out", tmp_path / "anew")
 
 
+def kept_parts(place):
+    return list((place / "pairs").rglob("*.pairs"))
+
+
+def has_kept_more(run, place, before):
+    return len(kept_parts(place)) > before or run.poll() is not None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_killed_at_any_moment_it_goes_on(folder, tmp_path, ranks):
     words = ["run", f"{folder}/analyses.py:Gyration", "--ensemble", folder / "ensemble.csv", "--cache", "off"]
     assert himach(*words, "-o", tmp_path / "whole").returncode == 0
     slow = [*words, "-p", "pause=0.01", "--pairs", tmp_path / "pairs", "-o", tmp_path / "out", "-n", ranks]
-    reused = []
+    killed = 0
     for turn in range(5):
+        begun = len(kept_parts(tmp_path))
         run = start_himach(*slow)
-        time.sleep(1.5 + 0.4 * turn)
+        assert wait_until(partial(has_kept_more, run, tmp_path, begun))
+        killed += run.poll() is None
         run.send_signal(signal.SIGKILL if turn % 2 else signal.SIGTERM)
         run.communicate(timeout=60)
-        if (tmp_path / "out" / "run.json").exists():
+        if run.returncode == 0:
             break
     done = himach(*words, "-p", "pause=0.01", "--pairs", tmp_path / "pairs", "-o", tmp_path / "out", "-n", ranks)
     assert done.returncode == 0, done.stderr
     same_files(tmp_path / "whole", tmp_path / "out")
     assert not (tmp_path / "out" / ".himach").exists()
-    reused.append(record_in(tmp_path / "out")["reused"]["frames"])
-    assert any(reused)
+    assert killed >= 3 and record_in(tmp_path / "out")["reused"]["frames"] > 0
 
 
 def test_time_that_is_up_loses_nothing(folder, tmp_path):
@@ -358,13 +367,15 @@ def test_info(folder, tmp_path):
     assert done.returncode == 1 and "member a: there is no trajectory none.xtc" in done.stderr and "31" in done.stdout
 
 
-def test_nothing_of_it_stays(folder, asked, tmp_path):
-    run = start_himach("run", *asked, "-p", "Gyration.pause=0.02", "--cache", "off", "-o", tmp_path / "out", "-n", 3)
-    assert wait_until((tmp_path / "out" / ".himach").exists)
-    time.sleep(1)
+def test_nothing_of_it_stays(folder, asked, tmp_path, monkeypatch):
+    monkeypatch.setenv("HIMACH_TEST_MARK", str(tmp_path))
+    words = ["run", *asked, "-p", "Gyration.pause=0.02", "--cache", "off", "--pairs", tmp_path / "pairs"]
+    run = start_himach(*words, "-o", tmp_path / "out", "-n", 3)
+    assert wait_until(partial(has_kept_more, run, tmp_path, 0))  # members are being run
     run.send_signal(signal.SIGINT)
     _, said = run.communicate(timeout=60)
     assert run.returncode not in (0, 1) and "Traceback" not in said
+    assert processes_with(str(tmp_path)) == []
 
 
 def test_members_go_to_the_node_that_has_them(folder, asked, whole, tmp_path):
@@ -418,9 +429,67 @@ def test_a_map_that_keeps_something_is_found(folder):
             self.seen.append(frame.number)
             yield package.Row(seen=len(self.seen))
 
-    with pytest.warns(UserWarning, match="member r1 failed: .*changes self.seen"):
-        result = package.run(Keeps(), ensemble=members_in(folder), cache="off")
-    assert "r1" not in result.members
+    with pytest.raises(package.AnalysisError, match=r"Keeps.map.* changes self.seen"):  # a fault of the analysis
+        package.run(Keeps(), ensemble=members_in(folder), cache="off")
+
+
+def test_a_map_that_keeps_something_is_found_behind_members_that_fail(folder):
+    class Keeps(package.Analysis):
+        def setup(self, universe):
+            self.seen = []
+            assert self.member == "m2"
+
+        def map(self, frame):
+            self.seen.append(frame.number)
+            yield package.Row(seen=len(self.seen))
+
+    with pytest.raises(package.AnalysisError, match=r"Keeps.map.* changes self.seen"):
+        package.run(Keeps(), ensemble=members_in(folder), cache="off")
+
+
+def test_two_runs_into_one_directory_of_pairs(folder, tmp_path):
+    words = ["run", f"{folder}/analyses.py:Gyration", "--ensemble", folder / "ensemble.csv", "--cache", "off"]
+    pairs = ["--pairs", tmp_path / "pairs"]
+    first = start_himach(*words, *pairs, "-p", "pause=0.05", "-o", tmp_path / "out", "-n", 2)
+    assert wait_until((tmp_path / "pairs" / ".lock").exists)
+    second = himach(*words, *pairs, "-o", tmp_path / "other")
+    assert second.returncode == 2 and "another run keeps its pairs there" in second.stderr
+    assert first.wait(timeout=100) == 0
+    first.communicate()
+    assert not (tmp_path / "pairs" / ".lock").exists()
+    assert himach(*words, *pairs, "-p", "pause=0.05", "-o", tmp_path / "other").returncode == 0
+    same_files(tmp_path / "out", tmp_path / "other")
+    assert record_in(tmp_path / "other")["reused"]["frames"] == FRAMES
+
+
+def test_a_member_of_all_ranks_that_fails_while_one_is_busy(folder, tmp_path):
+    """The rank that failed waits for the other, however long its frame takes; members that follow are run."""
+    (tmp_path / "busy.py").write_text(
+        "import os, time, himach\n"
+        "class Busy(himach.Analysis):\n"
+        "    def map(self, frame):\n"
+        "        if self.member == 'm3' and not frame.number:\n"
+        f"            while not os.path.exists({str(tmp_path / 'failed')!r}): time.sleep(0.01)\n"
+        "            time.sleep(0.5)\n"  # far beyond the patience that is set below
+        "        if self.member == 'm3' and frame.number > 25:\n"
+        f"            open({str(tmp_path / 'failed')!r}, 'w').close()\n"
+        "            raise ValueError('no')\n"
+        "        yield himach.Row(number=frame.number)\n"
+    )
+    (tmp_path / "ranks_busy.py").write_text(f"""
+import himach
+from himach.parallel import collective
+from himach.runner.ensemble import distribution
+
+def test_busy(monkeypatch):
+    monkeypatch.setattr(distribution, "WORTH", 0)
+    monkeypatch.setattr(collective, "FAILURE_SECONDS", 0.05)
+    folder = {str(folder)!r}
+    result = himach.run({str(tmp_path / "busy.py")!r}, ensemble=folder + "/ensemble.csv", cache="off")
+    assert len(result.record["errors"]) == 1 and "member m3 failed" in result.record["errors"][0]
+    assert result.outcome is None or list(result.members) == {[name for name in NAMES if name != "m3"]!r}
+""")
+    run_under_mpiexec(tmp_path / "ranks_busy.py", 2)
 
 
 def test_each_member_has_analyses_of_its_own(folder):
