@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import numpy as np
 
@@ -52,7 +52,7 @@ class Result:
     out
         Where the run left files, if it did.
     members
-        Of an ensemble, the outcomes of each member by its name.
+        Of an ensemble, the outcomes of each member by its name, and what its record says.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Result:
         several: bool | None = None,
         labels: Sequence[str] | None = None,
         out: str | os.PathLike[str] | None = None,
-        members: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+        members: Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]] = MappingProxyType({}),
     ) -> None:
         self.analyses = list(analyses)
         self.labels = unique_labels(labels or [analysis.label() for analysis in self.analyses])
@@ -83,7 +83,8 @@ class Result:
         self.several = len(self.analyses) > 1 if several is None else several
         self._outcomes = None if outcomes is None else list(outcomes)
         self.members: dict[str, Result] = {
-            name: Result(self.analyses, given, record, self.several, self.labels) for name, given in members.items()
+            name: Result([Analysis() for _ in given], given, cast(Record, {**record, **own}), self.several, self.labels)
+            for name, (given, own) in members.items()
         }
 
     @property

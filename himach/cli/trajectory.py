@@ -22,6 +22,9 @@ from himach.cli.options import (
 from himach.cli.pairs import described
 from himach.cli.text import columns
 
+#: Members of an ensemble that cannot be read and that an error names.
+MOST_NAMED = 5
+
 
 @click.command(cls=Command)
 @click.argument("path", type=PATH, required=False)
@@ -85,7 +88,8 @@ def _show_members(ensemble: str, topology: Path | None, keywords: tuple[str, ...
     shown = [["" if cell is None else str(cell) for cell in column] for column in table.values()]
     click.echo(columns([list(table), *zip(*shown, strict=True)], frozenset(range(len(table)))))
     if bad:
-        raise HimachError("; ".join(f"member {name}: {error}" for name, error in bad))
+        more = f"; and {len(bad) - MOST_NAMED:,} more" if len(bad) > MOST_NAMED else ""
+        raise HimachError("; ".join(f"member {name}: {error}" for name, error in bad[:MOST_NAMED]) + more)
 
 
 @click.command(cls=Command)

@@ -15,11 +15,12 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from himach.errors import UsageError
+from himach.opening.node_store import open_generation, open_store, own_dataset
 from himach.opening.options import DatasetRequest, Job
 from himach.opening.parallel_scan import NodeBytes, walk_together
 from himach.opening.shared_index import free, leave_behind, settle
 from himach.parallel.collective import on_every_rank, on_first_rank, warn_once
-from himach.parallel.communicator import Communicator, World, alone
+from himach.parallel.communicator import World, alone
 from himach.selection import Selected
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class OpenDataset:
         self.__dict__.update(state)
         if self.name:
             self.store, self.quota = open_store(alone().comm, self.cache)
-            self.cached, reason = _opened(self.store, self.name, self.generation, self.quota > 0)
+            self.cached, reason = open_generation(self.store, self.name, self.generation, self.quota > 0)
             warn_once(alone().comm, [f"no frames are cached: {reason}"] if reason else [])
 
     def close(self) -> None:
@@ -203,7 +204,7 @@ class OpenDataset:
         from himach.io.universe.topology import load_topology
 
         attached = self.topologies()
-        used, own = next(reversed([*attached]), None), _own(self.cached)
+        used, own = next(reversed([*attached]), None), own_dataset(self.cached)
         if used is not None and not os.path.exists(used):
             return load_attached(None, self.origin, keywords, attached, own)
         try:
@@ -287,7 +288,7 @@ def open_frames(
 
 def _topology(job: Job, dataset: OpenDataset) -> Topology:
     """Return the topology of the Universe that the run was given, or load one."""
-    origin, own = dataset.origin, _own(dataset.cached)
+    origin, own = dataset.origin, own_dataset(dataset.cached)
     if job.given is not None:
         topology = job.given.topology()
         if topology.n_atoms != origin.n_atoms:
@@ -372,22 +373,6 @@ def open_dataset(world: World, request: OpenRequest) -> OpenDataset:
     if cached is not None:
         opened.name, opened.generation = cached.name, cached.generation
     return opened
-
-
-def open_store(comm: Communicator, choice: str) -> tuple[Store | ServedStore | None, int]:
-    """Open the chosen store; return also how many bytes it may hold, 0 if it keeps nothing (collective)."""
-    if choice == "off":
-        return None, 0
-    from himach.io.dataset.lookup import open_cache
-    from himach.io.store.quota import set_chosen_quota
-    from himach.io.store.store import Store
-
-    store, reason = on_every_rank(comm, partial(open_cache, choice))
-    warn_once(comm, [reason] if reason else [])
-    # There may be none, or another user's; and the disk may have no room for a segment.
-    quota, reason = on_every_rank(comm, lambda: set_chosen_quota(store) if isinstance(store, Store) else (0, ""))
-    warn_once(comm, [reason] if reason else [])
-    return store, quota
 
 
 def _find(
@@ -476,8 +461,8 @@ def _open_cached(
     reason = ""
     if world.leaders is not None and store is not None and choice.stamp is not None:
         generation = own_generation([one for one in held if one.name == choice.name], choice.generations)
-        cached, reason = _opened(store, choice.name, generation, quota > 0)
-        own = _own(cached)
+        cached, reason = open_generation(store, choice.name, generation, quota > 0)
+        own = own_dataset(cached)
         try:
             if quota > 0 and own is not None:
                 own.seal()  # before other ranks open it: they need not have in memory what is in files
@@ -488,28 +473,7 @@ def _open_cached(
         reason = f"no frames are cached on node {world.name}: {reason}" if reason else ""
     generation = world.node.bcast(None if cached is None else generation)
     if cached is None and generation is not None and store is not None:
-        cached, reason = _opened(store, choice.name, generation, False)
+        cached, reason = open_generation(store, choice.name, generation, False)
         reason = f"no frames are cached by a rank of node {world.name}: {reason}" if reason else ""
     warn_once(world.comm, [reason] if reason else [])
     return cached
-
-
-def _opened(
-    store: Store | ServedStore | None, name: str, generation: bytes, create: bool
-) -> tuple[CachedFrames | None, str]:
-    """Open a dataset of a store; return also why it cannot be opened, unless there is no room to make it."""
-    from himach.io.store.store import StoreError, StoreNotFoundError
-
-    try:
-        return None if store is None else store.dataset(name, generation, create=create), ""
-    except StoreNotFoundError:
-        return None, ""
-    except StoreError as error:
-        return None, str(error)
-
-
-def _own(cached: CachedFrames | None) -> Dataset | None:
-    """Return what may have parsed topologies attached: this user's own dataset; none is taken from another user."""
-    from himach.io.store.store import Dataset
-
-    return cached if isinstance(cached, Dataset) else None

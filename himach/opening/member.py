@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError
+from himach.io.push.address import is_engine
 
 __all__ = ["MEMBER_COLUMNS", "Member", "checked_members"]
 
@@ -59,6 +60,11 @@ class Member:
             raise UsageError(f"member {self.name}: a trajectory is a file or a list of files, not {self.trajectory!r}")
         if not self.trajectories:
             raise UsageError(f"member {self.name} has no trajectory")
+        if is_engine(self.trajectories):
+            raise UsageError(
+                f"member {self.name}: {self.trajectory} is a running engine, and members are of frames that are there; "
+                "follow it by a run of its own"
+            )
         if self.group is not None and not isinstance(self.group, str):
             raise UsageError(f"member {self.name}: a group is a text such as '300 K', not {self.group!r}")
         for name in TAKEN:
@@ -96,7 +102,9 @@ def checked_members(members: Sequence[Member]) -> list[Member]:
         if not isinstance(member, Member):
             raise UsageError(f"an ensemble is of himach.Member, not of {type(member).__name__}")
         if member.name in seen:
-            raise UsageError(f"two members of the ensemble are called {member.name!r}; each needs a name of its own")
+            raise UsageError(
+                f"two members of the ensemble are called {member.name!r}; each needs a name of its own, as a table has"
+            )
         seen.add(member.name)
     if not seen:
         raise UsageError("the ensemble has no members")

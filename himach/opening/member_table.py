@@ -17,6 +17,8 @@ from himach.opening.member import MEMBER_COLUMNS, Member, checked_members
 __all__ = ["members_of"]
 
 SEPARATOR = ";"  # of the files of a trajectory, in a cell
+WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
+DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?|-?\.[0-9]+")
 WILD = re.compile(r"\[[^\]/]+\]|\*+|\?")
 
 
@@ -132,20 +134,17 @@ def _found(table: Path, file: str) -> str:
 
 
 def _whole(text: str, what: str) -> int | None:
-    try:
-        return int(text) if text else None
-    except ValueError:
-        raise UsageError(f"{what} is {text!r}: it is a whole number") from None
+    if text and not WHOLE.fullmatch(text):
+        raise UsageError(f"{what} is {text!r}: it is a whole number")
+    return int(text) if text else None
 
 
 def _numbers(texts: Sequence[str]) -> list[Any]:
-    """Return cells as numbers if all are; whole ones if all are whole. An empty one is None."""
+    """Return cells as numbers if all are, whole ones if all are whole: 007, 1_1, nan are none. Empty ones are None."""
     cells = [text.strip() or None for text in texts]
-    for kind in (int, float):
-        try:
+    for kind, form in ((int, WHOLE), (float, DECIMAL)):
+        if all(text is None or form.fullmatch(text) for text in cells):
             return [None if text is None else kind(text) for text in cells]
-        except ValueError:
-            continue
     return cells
 
 

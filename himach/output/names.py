@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 
 LONGEST_NAME = 180  # bytes; file systems allow 255 with the suffix
@@ -25,6 +26,12 @@ def unique_names(names: Sequence[str], suffixes: Sequence[str] = (), taken: Iter
             number += 1
         used.add(unique[i])
     return unique
+
+
+def lasting_name(name: str) -> str:
+    """Return a safe file name that is a matter of the name alone; one that is safe as it is keeps it."""
+    safe = _safe(name)
+    return name if safe == name else f"{safe}-{hashlib.sha256(name.encode(errors='replace')).hexdigest()[:8]}"
 
 
 def _safe(name: str) -> str:

@@ -203,6 +203,8 @@ class MemberRecord(TypedDict):
     ----------
     frames, reused
         Frames that were reduced, and those of them that earlier runs had mapped.
+    fingerprint
+        Of its dataset; None if it failed.
     error
         Why it failed; None: it did not.
     """
@@ -217,6 +219,7 @@ class MemberRecord(TypedDict):
     metadata: dict[str, Any]
     frames: int
     reused: int
+    fingerprint: str | None
     error: str | None
 
 

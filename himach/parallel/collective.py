@@ -123,8 +123,7 @@ class Meeting:
         Raises
         ------
         HimachError
-            The first failed rank's, on all ranks. If the others do not come in time, this rank's own error, on this rank
-            alone.
+            The first failed rank's, on all ranks. If the others do not come in time, this rank's own, on it alone.
         """
         if self._comm.size == 1:
             return part()

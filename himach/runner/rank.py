@@ -80,13 +80,13 @@ class Done:
     last_stages
         The instances that drew up the outcomes, set up at this rank.
     members
-        Of an ensemble, the outcomes of each member by its name.
+        Of an ensemble, the outcomes of each member by its name, and what its record says.
     """
 
     outcomes: list[Any] | None
     record: Record
     last_stages: list[Analysis]
-    members: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    members: Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]] = field(default_factory=dict)
 
 
 @dataclass

@@ -173,7 +173,6 @@ def test_patterns_that_help_nobody(sims, table):
 
 
 def test_members_of_python():
-    assert Member("a", "imd://host:1").trajectories == [Path("imd:/host:1")]
     assert Member("a", ["a.xtc", Path("b.xtc")]).trajectories == [Path("a.xtc"), Path("b.xtc")]
     given = [Member("b", "b.xtc"), Member("a", "a.xtc", stop=0)]
     assert members_of(given) == given

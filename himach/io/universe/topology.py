@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 VERSION = 2  # of what is attached
 MAX_BYTES = 256 << 20  # of a topology file whose parse is attached
 MOST_ATTACHED = 4  # parses beside a dataset, the newest
-MOST_KNOWN = 8  # parses that a process has in memory
+MOST_KNOWN, MOST_KNOWN_ATOMS = 8, 500_000  # parses that a process has in memory; some 200 bytes an atom
 _CONNECTIONS = frozenset({"bonds", "angles", "dihedrals", "impropers"})
 
 
@@ -117,9 +117,9 @@ def _known_or_parsed(
             warnings.warn_explicit(text, UserWarning, source, line)
     if dataset is not None and attach and (parsed or not _file(dataset, name).exists()):
         _attach(dataset, name, found)
-    while len(_known) >= MOST_KNOWN:
-        _known.pop(next(iter(_known)))
     _known[name] = found
+    while len(_known) > MOST_KNOWN or sum(one.topology.n_atoms for one in _known.values()) > MOST_KNOWN_ATOMS:
+        _known.pop(next(iter(_known)))
     return found.topology
 
 

@@ -96,6 +96,9 @@ def _by_rows(tables: Sequence[Table], plain: list[str], sure: list[str]) -> tupl
     # Integers behind a text or an axis that tells rows apart count something; behind integers they may be a key's part.
     ends = (i for i, name in enumerate(before, 1) if kinds[name] != "i")
     n_keys = next((i for i in ends if all(_tell_apart(before[:i], table) for table in tables)), len(before))
+    if not _share_rows(before[:n_keys], tables):  # the fewest that are the same in all: what is behind counts something
+        some = (i for i in range(1, n_keys) if all(_tell_apart(before[:i], table) for table in tables))
+        n_keys = next((i for i in some if all(_alike(name, tables) for name in before[:i])), n_keys)
     return plain[:n_keys], [name for name in plain[n_keys:] if kinds[name] in "fi"]
 
 
@@ -131,6 +134,12 @@ def _alike(name: str, tables: Sequence[Table], near: float = 0) -> bool:
 def _tell_apart(keys: Sequence[str], table: Table) -> bool:
     rows = list(zip(*(cells_of(table, name) for name in keys), strict=True))
     return len(set(rows)) == len(rows)
+
+
+def _share_rows(keys: Sequence[str], tables: Sequence[Table]) -> bool:
+    """Tell whether any two members have a row of the same keys."""
+    rows = [row for table in tables for row in set(zip(*(cells_of(table, name) for name in keys), strict=True))]
+    return len(set(rows)) < len(rows) or len(tables) == 1
 
 
 def _is_series(tables: Sequence[Table], names: Sequence[str]) -> bool:

@@ -76,7 +76,8 @@ def _sizes(members: Sequence[Member]) -> list[float]:
 
 def _bytes(files: Sequence[Path]) -> float:
     try:
-        return float(sum(file.stat().st_size for file in files))
+        every = [each for file in files for each in (file.iterdir() if file.is_dir() else [file])]
+        return float(sum(file.stat().st_size for file in every))
     except OSError:
         return 0.0
 

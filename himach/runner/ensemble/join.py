@@ -67,14 +67,15 @@ def own_columns(members: Sequence[Member]) -> list[str]:
 def _below(members: Sequence[Member], tables: Sequence[Table], own: Sequence[str]) -> Table:
     """Return tables below one another, with what their members are at the front."""
     rows = [table.rows for table in tables]
+    names = dict.fromkeys(name for table in tables for name in table)
     columns: dict[str, Any] = {MEMBER: _repeated([member.name for member in members], rows)}
     for name in own:
-        columns[name] = _repeated(
-            [member.group if name == GROUP else member.metadata.get(name) for member in members], rows
-        )
-    own_names = [MEMBER, *own]
-    names = dict.fromkeys(name for table in tables for name in table)
+        cells = [member.group if name == GROUP else member.metadata.get(name) for member in members]
+        # What a table itself has keeps its name.
+        place = name if name == GROUP or name not in names else _free(f"{MEMBER}_{name}", {**names, **columns})
+        columns[place] = _repeated(cells, rows)
     units: dict[str, str] = {}
+    own_names = [*columns]
     for name in names:
         place = name if name not in own_names else _free(name, {**names, **columns})
         columns[place] = _column([table.get(name) for table in tables], rows)

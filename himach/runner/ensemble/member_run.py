@@ -39,6 +39,8 @@ class MemberRun:
 
     Attributes
     ----------
+    name
+        Of the member.
     outcomes
         One per analysis; none of a member that failed, nor on other ranks than the first of those that ran it.
     record
@@ -53,6 +55,7 @@ class MemberRun:
         What was written of it, as `himach.runner.ensemble.features.write_features` says.
     """
 
+    name: str
     outcomes: Sequence[Any] = ()
     record: Mapping[str, Any] = field(default_factory=dict)
     error: HimachError | None = None
@@ -119,10 +122,10 @@ class MemberRunner:
                 if is_interruption(error) or (world.comm.size > 1 and not is_everywhere(error)):
                     raise
                 found = as_himach(error)
-                return MemberRun(error=type(found)(f"member {member.name} failed: {found}"))
+                return MemberRun(member.name, error=type(found)(f"member {member.name} failed: {found}"))
         record = {name: done.record[name] for name in TOLD}  # type: ignore[literal-required]
         said, whole, self.told = done.record["warnings"], not self.told, True
-        return MemberRun(done.outcomes or (), record, None, said, done.record if whole else None, files)
+        return MemberRun(member.name, done.outcomes or (), record, None, said, done.record if whole else None, files)
 
     def _job_of(self, member: Member, folder: str, memory: int) -> Job:
         """Return the job of a member's own run, which keeps its pairs in a folder of that name."""

@@ -36,15 +36,15 @@ class EnsemblePlot(Analysis):
         Names of the members of each group.
     others
         Names of members of no group, where there are groups.
-    own
-        Columns of tables that say what a member is.
+    n_own
+        How many columns at the front of tables say what a member is.
     level
         Confidence of bands; None: there are none.
     """
 
     groups: ClassVar[Mapping[str, Sequence[str]]] = {}
     others: ClassVar[Sequence[str]] = ()
-    own: ClassVar[Sequence[str]] = ()
+    n_own: ClassVar[int] = 1
     level: ClassVar[float | None] = 0.95
 
     @classmethod
@@ -56,7 +56,7 @@ class EnsemblePlot(Analysis):
         made.__dict__.update(
             groups=groups,
             others=[member.name for member in members if member.name not in grouped],
-            own=[MEMBER, *own_columns(members)],
+            n_own=1 + len(own_columns(members)),
             level=level,
         )
         return made
@@ -85,7 +85,7 @@ class EnsemblePlot(Analysis):
         rows: dict[str, list[int]] = {}
         for at, name in enumerate(table[MEMBER]):
             rows.setdefault(name, []).append(at)
-        columns = {name: cells for name, cells in table.items() if name not in self.own}
+        columns = dict([*table.items()][self.n_own :])
         return {
             member: Table(
                 {

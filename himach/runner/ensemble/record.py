@@ -112,5 +112,6 @@ def _member(member: Member, run: MemberRun) -> MemberRecord:
         metadata=dict(member.metadata),
         frames=run.record.get("frames", 0),
         reused=run.record.get("reused", {}).get("frames", 0),
+        fingerprint=run.record["dataset"]["fingerprint"] if run.record else None,
         error=None if run.error is None else str(run.error),
     )

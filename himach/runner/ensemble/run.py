@@ -23,7 +23,7 @@ from himach.locks import HeldError, Lock
 from himach.opening.member import Member
 from himach.opening.member_table import members_of
 from himach.opening.options import Job
-from himach.output.names import unique_names
+from himach.output.names import lasting_name
 from himach.parallel.collective import Meeting, is_everywhere, on_first_rank
 from himach.parallel.communicator import World, alone
 from himach.parallel.progress import Progress
@@ -68,7 +68,7 @@ def perform(
     HimachError
         What went wrong, beside members that failed; and if all did, what the first one said.
     """
-    from himach.opening.dataset import open_store
+    from himach.opening.node_store import open_store
 
     comm = world.comm
     with outcome_place(world, job) as place:
@@ -109,7 +109,7 @@ def _make_place(job: Job, place: OutcomePlace) -> Lock | None:
 def _run_members(world: World, runner: MemberRunner, members: Sequence[Member]) -> Runs:
     """Run every member, all ranks together or this one alone; return what came of those of this rank (collective)."""
     comm = world.comm
-    folders = unique_names([member.name for member in members])
+    folders = [lasting_name(member.name) for member in members]
     memory = int(runner.job.memory or default_memory())
     lone = replace(alone(), name=world.name, nodes=(world.name,), library=world.library)
     meeting = Meeting(comm)
@@ -159,7 +159,7 @@ def _conclude(
     if len(failed) == len(ran):
         raise failed[0]
     well = [(member, run.outcomes) for member, run in zip(members, ran, strict=True) if run.error is None]
-    _warn(members, ran)
+    _warn(members, ran, job.earlier)
     level = None if job.confidence == "off" else float(job.confidence or rank.LEVEL)
     owners = [member for member, _ in well]
     outcomes = [joined(label, owners, [given[i] for _, given in well], level) for i, label in enumerate(place.labels)]
@@ -172,20 +172,31 @@ def _conclude(
         record["files"] = place.write(plots, outcomes, record, staged)
         if place.claim is not None and not failed:
             shutil.rmtree(place.claim.pairs, ignore_errors=True)
-    return Done(outcomes, record, list(plots), _by_member(members, ran))
+    return Done(outcomes, record, list(plots), _by_member(ran))
 
 
-def _by_member(members: Sequence[Member], ran: Sequence[MemberRun]) -> dict[str, Sequence[Any]]:
-    """Return the outcomes of the members that did not fail."""
-    return {member.name: run.outcomes for member, run in zip(members, ran, strict=True) if run.error is None}
+def _by_member(ran: Sequence[MemberRun]) -> dict[str, tuple[Sequence[Any], Mapping[str, Any]]]:
+    """Return the outcomes of the members that did not fail, and what their records say."""
+    return {run.name: (run.outcomes, run.record) for run in ran if run.error is None}
 
 
-def _warn(members: Sequence[Member], ran: Sequence[MemberRun]) -> None:
-    """Warn of what members warned of, each text once, with their names."""
+def _warn(members: Sequence[Member], ran: Sequence[MemberRun], earlier: Mapping[str, Any] | None) -> None:
+    """Warn of what members warned of, of those that are the same frames, and of what `earlier` had otherwise."""
     whose: dict[str, list[str]] = {}
-    for member, run in zip(members, ran, strict=True):
+    for run in ran:
         for text in run.said:
-            whose.setdefault(text, []).append(member.name)
+            whose.setdefault(text, []).append(run.name)
+    alike: dict[Any, list[str]] = {}
+    known = {one["name"]: one.get("fingerprint") for one in (earlier or {}).get("ensemble") or ()}
+    for member, run in zip(members, ran, strict=True):
+        if run.error is None:
+            fingerprint = run.record["dataset"]["fingerprint"]
+            alike.setdefault((fingerprint, *member.choice.items()), []).append(run.name)
+            if known.get(run.name, fingerprint) != fingerprint:
+                whose.setdefault("the content is another than in the run that is repeated", []).append(run.name)
+    for names in alike.values():
+        if len(names) > 1:
+            whose.setdefault(f"these are the same frames, and count as {len(names)} members", []).extend(names)
     for text, names in whose.items():
         more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
         warnings.warn(f"{', '.join(names[:MOST_NAMED])}{more}: {text}", stacklevel=2)

@@ -112,6 +112,11 @@ GRID = {"state": ["open", "shut"]}
         ([table(ion=[1, 1], way=["up", "up"], at=[0.1, 0.2])] * 2, ["ion", "way"], []),  # a list
         ([table(key=[1, 2], mean=[1.0, 2.0], low=[0.0, 1.0], high=[2.0, 3.0], n_eff=[9.0, 9.0])], ["key"], ["mean"]),
         ([table(key=[1, 2], x=[1.0, None]), table(key=[1, 2], x=[1.0, 2.0])], ["key"], ["x"]),
+        (
+            [table(resid=[1, 2], n=[3, 4], x=[0.1, 0.2]), table(resid=[1, 2], n=[5, 6], x=[0.1, 0.3])],
+            ["resid"],
+            ["n", "x"],
+        ),
         ([table(key=[1, 2], x=[1, 2]), table(key=[1, 2], x=[1.5, 2.0])], ["key"], ["x"]),
         ([table(key=[1, 2], x=[1.5, 2.0]), table(key=[], x=[])], ["key"], ["x"]),
         ([table(key=[1, 2], y=[1.0, 2.0]), table(key=[1, 2], x=[3.0, 4.0])], ["key"], ["y", "x"]),

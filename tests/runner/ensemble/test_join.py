@@ -91,11 +91,11 @@ def test_types_of_arrays():
 def test_a_table_has_columns_of_these_names_itself():
     own = {"member": Column([1.5], "Å"), "group": ["x"], "T": Column([3.5], "K"), "T_2": Column([4.5], "ns")}
     table = below(Table(own), Table(own), groups=("a", "b", None), metadata=({"T": 300}, {"T": 310}, {}))
-    assert list(table) == ["member", "group", "T", "member_2", "group_2", "T_3", "T_2"]
+    assert list(table) == ["member", "group", "member_T", "member_2", "group_2", "T", "T_2"]
     assert table["member"] == ["r0", "r1"]
     assert table["group_2"] == ["x", "x"]
-    assert (list(table["T"]), list(table["T_3"]), list(table["T_2"])) == ([300, 310], [3.5, 3.5], [4.5, 4.5])
-    assert table.units == {"member_2": "Å", "T_3": "K", "T_2": "ns"}
+    assert (list(table["member_T"]), list(table["T"]), list(table["T_2"])) == ([300, 310], [3.5, 3.5], [4.5, 4.5])
+    assert table.units == {"member_2": "Å", "T": "K", "T_2": "ns"}
     assert list(below(Table({"group": ["x"]}))) == ["member", "group"]  # where members have none
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,6 +17,7 @@ from support.ranks import run_under_mpiexec
 
 import himach as package
 from himach.io.store.store import Store
+from himach.runner.ensemble import distribution
 
 NAMES = [name for name, *_ in MEMBERS]
 FRAMES = sum(n_frames for _, _, _, n_frames, *_ in MEMBERS)
@@ -535,3 +537,50 @@ def test_the_first_members_may_fail_in_their_maps(folder, tmp_path, ranks):
     )
     assert done.returncode == 1 and "not 786432" not in done.stderr
     assert "member r1 failed: its outcome cannot be sent to the first rank" in done.stderr
+
+
+def test_members_that_are_the_same_frames_are_told(folder):
+    member = package.Member("r1", folder / "r1.xtc", folder / "top214.pdb")
+    twins = [member, replace(member, name="again"), replace(member, name="part", stop=5)]
+    with pytest.warns(UserWarning, match="^r1, again: these are the same frames, and count as 2 members"):
+        package.run("rmsd", ensemble=twins, cache="off")
+
+
+def test_again_tells_which_member_is_another(folder, tmp_path):
+    place = tmp_path / "simulations"
+    shutil.copytree(folder, place)
+    words = ["--cache", "off", "-o", tmp_path / "out"]
+    assert himach("run", "rmsd", "--ensemble", place / "ensemble.csv", *words).returncode == 0
+    shutil.copy(folder / "r1.xtc", place / "m1.xtc")
+    done = himach("run", "--again", tmp_path / "out", *words)
+    assert done.returncode == 0 and "m1: the content is another than in the run that is repeated" in done.stderr
+    assert done.stderr.count("another than") == 1
+
+
+def test_the_pairs_of_a_member_are_a_matter_of_its_name(folder, tmp_path):
+    one = package.Member("a/b", folder / "r1.xtc", folder / "top214.pdb")
+    two = package.Member("a_b", folder / "r2.trr", folder / "top214.pdb")
+    script, pairs = f"{folder}/analyses.py:Gyration", tmp_path / "pairs"
+    package.run(script, ensemble=[one], cache="off", pairs=pairs)
+    found = package.run(script, ensemble=[one, two], cache="off", pairs=pairs)
+    assert {each["name"]: each["reused"] for each in found.record["ensemble"]} == {"a/b": 31, "a_b": 0}
+
+
+def test_a_member_draws_and_tells_its_own(folder):
+    found = package.run("rmsd", ensemble=members_in(folder), cache="off").members["m2"]
+    assert found.record["frames"] == 12
+    (axes,) = found.plot().axes
+    assert [len(line.get_xdata()) for line in axes.lines] == [12]
+
+
+def test_a_frame_directory_counts_by_its_files(folder, tmp_path):
+    done = himach("split", folder / "r1.xtc", tmp_path / "frames", "-s", folder / "top214.pdb", "--frames-per-file", 5)
+    assert done.returncode == 0, done.stderr
+    whole, parts = (package.Member("r", path) for path in (folder / "r1.xtc", tmp_path / "frames"))
+    sizes = distribution._sizes([whole, parts, package.Member("staged", tmp_path / "none")])
+    assert sizes[0] <= sizes[1] < 10 * sizes[0] and sizes[2] in (sum(sizes[:2]) / 2, *sizes[:2])
+
+
+def test_engines_are_no_members():
+    with pytest.raises(package.UsageError, match="member r1: imd://localhost:1 is a running engine"):
+        package.Member("r1", "imd://localhost:1", "top.pdb")
