@@ -124,7 +124,7 @@ def perform(
     assemble
         See `himach.opening.dataset.OpenRequest`.
     common
-        What an earlier member of the same ensemble has found, on every rank of `world`; None: it is no member's run.
+        What the members of an ensemble share, on every rank of `world`; None: it is no member's run.
 
     Raises
     ------
